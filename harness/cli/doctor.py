@@ -13,6 +13,7 @@ from bench_errors import ExitStatus
 @cloup.command(name="doctor", short_help="Check this machine for serving.", epilog="Example: bench doctor")
 def command() -> int:
     """Check the requirements of the embedded pipeline and the GPU engines, and print a remedy for each one that is missing.
+    Shared memory that ended servers left is named with the command that removes it.
 
     Exits with 0 when the embedded pipeline can run here, otherwise with 1.
     """
@@ -24,7 +25,7 @@ def command() -> int:
         ready = all(check.ok for check in members)
         click.echo(f"{needed_for}: {'ready' if ready else 'not ready'}")
         for check in members:
-            click.echo(f"  {'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}")
+            click.echo(f"  {'ok' if check.ok else check.fault:<7}  {check.name}: {check.found}")
             if not check.ok:
                 click.echo(f"           → {check.remedy}")
     embedded_ready = all(check.ok for check in checks if check.needed_for == EMBEDDED)

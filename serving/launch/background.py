@@ -99,9 +99,10 @@ class KeeperRequest(msgspec.Struct, frozen=True):
 
 
 class KeeperReply(msgspec.Struct, frozen=True):
-    """The keeper's one line on its standard output; ``error`` is None when the server is ready."""
+    """The keeper's one line on its standard output; ``error`` is None when the server is ready. ``note`` is for the user."""
 
     error: str | None = None
+    note: str | None = None
 
 
 def state_dir() -> Path:
@@ -180,11 +181,15 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
         keeper.wait()
         remove_temporary_dir(plan)
         raise
-    error = msgspec.json.decode(line, type=KeeperReply).error if line else f"the server's keeper ended early; see {plan.log}"
-    if error is not None:
+    reply = (
+        msgspec.json.decode(line, type=KeeperReply) if line else KeeperReply(f"the server's keeper ended early; see {plan.log}")
+    )
+    if reply.error is not None:
         keeper.wait()
         remove_temporary_dir(plan)
-        raise LaunchError(error)
+        raise LaunchError(reply.error)
+    if reply.note is not None:
+        print(reply.note, file=sys.stderr)  # noqa: T201
     return msgspec.json.decode(_state_file(name).read_bytes(), type=BackgroundServer)
 
 

@@ -8,7 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +17,7 @@ from platformdirs import user_cache_path
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.errors import INSTALL_EMBEDDED
+from serving.launch.shared_memory import SHARED_MEMORY, LeftRegions, left_regions
 from serving.launch.triton_wheel import shared_libpython_dir, wheel_dir
 
 PINNED_PYTRITON = "0.6.0"
@@ -27,13 +28,17 @@ _MIN_FILES = 4096
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement. ``needed_for`` is the feature that requires it; ``remedy`` is the command or step that supplies it."""
+    """One requirement. ``needed_for`` is the feature that requires it; ``remedy`` is the command or step that supplies it.
+
+    ``fault`` names in a word what is wrong where it is not ``ok``.
+    """
 
     needed_for: str
     name: str
     ok: bool
     found: str
     remedy: str = ""
+    fault: str = "MISSING"
 
 
 EMBEDDED = "embedded pipeline"
@@ -41,6 +46,7 @@ BUILD = "building engines"
 TENSORRT_LLM = "TensorRT-LLM engine"
 VLLM = "vLLM engine"
 LAUNCH = "multi-GPU and cluster launch"
+PRIVACY = "privacy of prompts"
 
 
 def check_machine() -> Iterator[Check]:
@@ -58,6 +64,15 @@ def check_machine() -> Iterator[Check]:
     for program, remedy in _PROGRAMS:
         path = shutil.which(program)
         yield Check(LAUNCH, program, path is not None, path or "not on PATH", remedy)
+    yield left_memory(left_regions())
+
+
+def left_memory(left: Sequence[LeftRegions]) -> Check:
+    """The check of shared memory that servers left, which may hold prompts and answers."""
+    count, mebibytes = sum(regions.count for regions in left), sum(regions.size_bytes for regions in left) / 2**20
+    found = f"{count} files ({mebibytes:.0f} MiB) of servers that ended may hold prompts" if left else "no server left any"
+    remedy = "rm -f " + " ".join(f"{SHARED_MEMORY / regions.prefix}*" for regions in left)
+    return Check(PRIVACY, "left shared memory", not left, found, remedy, "LEFT")
 
 
 _PROGRAMS = (

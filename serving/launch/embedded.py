@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from serving.engines import check_installed
@@ -13,11 +14,13 @@ from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
 from serving.launch.server import Server
+from serving.launch.start_watch import STALL_TIMEOUT_S
 from serving.launch.triton_wheel import find_triton
 from serving.launch.tritonserver import TritonServer, rank_command
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 
 READY_TIMEOUT_S = 180.0
+_LOADING_THREADS = 2  # Triton's 4 import at once, and the process of one that must wait for a core for a second is lost
 _SUPERVISION = Supervision(ready_timeout_s=READY_TIMEOUT_S)
 
 
@@ -42,14 +45,20 @@ def embedded_plan(
         log_file=str(log),
     )
     return LaunchPlan(
-        command=rank_command(server, 0),
+        command=(*rank_command(server, 0), f"--model-load-thread-count={_LOADING_THREADS}"),
         addresses=addresses,
         repository=str(repository),
         models=models,
         log=str(log),
         supervision=supervision,
         environment=installation.environment_changes(),
+        stall_timeout_s=STALL_TIMEOUT_S,
     )
+
+
+def with_engine(plan: LaunchPlan, engine: str) -> LaunchPlan:
+    """``plan`` for a repository with ``engine``. Only an engine on the CPU is watched: another may load long and use no CPU."""
+    return plan if engine == "openvino" else replace(plan, stall_timeout_s=None)
 
 
 @contextmanager
@@ -69,7 +78,7 @@ def deploy(
     check_installed(spec.engine)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
-        plan = embedded_plan(repository, addresses, log, models=spec.model_names)
+        plan = with_engine(embedded_plan(repository, addresses, log, models=spec.model_names), spec.engine)
         write_repository(spec, repository)
         with running(plan, on_wait) as server:
             yield server

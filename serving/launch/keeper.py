@@ -22,7 +22,7 @@ import msgspec
 
 from serving.errors import LaunchError, ServingError
 from serving.launch.background import BackgroundServer, KeeperReply, KeeperRequest, identify, this_process, write_state
-from serving.launch.run import started
+from serving.launch.run import running
 from serving.launch.server import Server
 
 _POLL_S = 0.2
@@ -52,10 +52,10 @@ def _keep(request: KeeperRequest, stop: threading.Event) -> int:
         if stop.is_set():
             raise _StopError
 
-    with _name_locked(request), started(request.plan) as server:
-        server.wait_until_ready(request.plan.models, request.plan.supervision.ready_timeout_s, check)
+    notes: list[str] = []
+    with _name_locked(request), running(request.plan, check, notes.append) as server:
         write_state(_state(request, server), Path(request.state_file))
-        _reply(KeeperReply())
+        _reply(KeeperReply(note=notes[0] if notes else None))
         while server.is_running() and not stop.wait(_POLL_S):
             pass
         status = server.exit_status

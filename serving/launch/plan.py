@@ -23,6 +23,8 @@ class LaunchPlan:
     ``environment`` is what the command needs beyond the environment of this process. The server is ready when each of
     ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one. ``admin_key``
     is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place.
+
+    With ``stall_timeout_s``, which needs Triton's processes on this machine, the start is watched and tried a second time.
     """
 
     command: tuple[str, ...]
@@ -34,6 +36,7 @@ class LaunchPlan:
     environment: dict[str, str] = field(default_factory=dict)
     in_container: bool = False
     temporary_dir: str | None = None
+    stall_timeout_s: float | None = None
     admin_key: str | None = field(default=None, repr=False)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import LaunchError
@@ -15,8 +19,10 @@ from serving.launch.admin_key import with_key
 from serving.launch.docker import remove_command, with_id_file
 from serving.launch.plan import LaunchPlan
 from serving.launch.server import Server
+from serving.launch.start_watch import children, wait_watched
 
 _REMOVAL_TIMEOUT_S = 30
+_LEAST_SECOND_TRY_S = 20.0
 
 
 @contextmanager
@@ -39,11 +45,49 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
 
 
 @contextmanager
-def running(plan: LaunchPlan, on_wait: Callable[[float], None] = lambda waited_s: None) -> Iterator[Server]:
-    """The plan's server, with every model READY. Raises LaunchError, with the log's tail, when it does not become ready."""
-    with started(plan) as server:
-        server.wait_until_ready(plan.models, plan.supervision.ready_timeout_s, on_wait)
-        yield server
+def running(
+    plan: LaunchPlan,
+    on_wait: Callable[[float], None] = lambda waited_s: None,
+    on_second_try: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
+) -> Iterator[Server]:
+    """The plan's server, with every model READY. Raises LaunchError, with the log's tail, when it does not become ready.
+
+    A start that is lost, as ``start_watch.py`` says, is tried once more, and ``on_second_try`` is called with a sentence that
+    says why.
+    """
+    deadline_s = time.monotonic() + plan.supervision.ready_timeout_s
+    attempt = replace(plan, temporary_dir=None)  # both tries use it
+    try:
+        with started(attempt) as server:
+            lost = _wait(server, attempt, plan.supervision.ready_timeout_s, on_wait)
+            if lost is None:
+                yield server
+                return
+            _kill(server)
+        on_second_try(f"The server's start failed ({lost}); starting it a second time.")
+        with started(attempt) as server:
+            left_s = max(deadline_s - time.monotonic(), _LEAST_SECOND_TRY_S)
+            lost = _wait(server, attempt, left_s, on_wait)
+            if lost is not None:
+                _kill(server)
+                raise LaunchError(f"the server's start failed twice ({lost}). {server.log_tail()}")
+            yield server
+    finally:
+        remove_temporary_dir(plan)
+
+
+def _wait(server: Server, plan: LaunchPlan, timeout_s: float, on_wait: Callable[[float], None]) -> str | None:
+    if plan.stall_timeout_s is not None:
+        return wait_watched(server, plan.models, timeout_s, plan.stall_timeout_s, on_wait)
+    server.wait_until_ready(plan.models, timeout_s, on_wait)
+    return None
+
+
+def _kill(server: Server) -> None:
+    """End a server that answered no request; its supervisor then ends the rest."""
+    for child in children(server.supervisor_pid):
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def submit(script: Path) -> str:

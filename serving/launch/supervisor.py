@@ -5,6 +5,8 @@
 The owner holds the other end of this process's standard input. When that closes, because the owner closed it or died for any
 reason, kill -9 included, the server receives SIGINT (Triton then finishes the requests in flight) and after GRACE_S seconds
 SIGKILL, and every descendant of the server is reaped or killed.
+
+The server's files and shared memory are this user's alone, and its shared memory is removed once it has ended.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import subprocess
 import sys
 import time
 
+from serving.launch.shared_memory import own_regions, remove_dead_regions
+
+_PRIVATE = 0o077  # prompts are in shared memory and in logs
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -26,7 +31,12 @@ def main(grace_s: float, command: list[str]) -> int:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the server's orphans become children of this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C goes to the whole group; only the owner ends the server
+    os.umask(_PRIVATE)
+    remove_dead_regions()
+    regions = own_regions(command)
+    command = regions.command
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
+    regions.keep_private()
     _wait_for_end(server)
     if server.poll() is None:
         server.send_signal(signal.SIGINT)
@@ -36,6 +46,7 @@ def main(grace_s: float, command: list[str]) -> int:
             server.kill()
             server.wait()
     _end_orphans()
+    regions.remove()
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 

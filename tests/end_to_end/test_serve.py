@@ -17,6 +17,7 @@ import tritonclient.utils
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
+from serving.launch.shared_memory import SHARED_MEMORY
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.test_bench import BENCH, descendants_of
 from tests.interruptible import default_sigint
@@ -123,4 +124,5 @@ def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, env
     assert stopped.returncode == 0
     assert stopped.stdout == "mine: stopped\n"
     assert not descendants_of(f"--http-port={addresses['http'].rpartition(':')[2]}")
+    assert not list(SHARED_MEMORY.glob(f"inflight_bench_{addresses['grpc'].rpartition(':')[2]}_*"))
     assert "No server runs" in bench("serve", "status").stderr

@@ -77,7 +77,7 @@ def _check_subcommand(context: click.Context, subcommand: str) -> int:
 
 def _serve_embedded(options: ServeOptions) -> int:
     from serving.engines import check_installed
-    from serving.launch.embedded import READY_TIMEOUT_S, embedded_plan
+    from serving.launch.embedded import READY_TIMEOUT_S, embedded_plan, with_engine
 
     spec = options.pipeline.repository()
     if not options.dry_run:
@@ -92,7 +92,7 @@ def _serve_embedded(options: ServeOptions) -> int:
         supervision=options.running.supervision(READY_TIMEOUT_S),
         make_backends=not options.dry_run,
     )
-    return _run(replace(plan, temporary_dir=temporary_dir), options, spec)
+    return _run(replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir), options, spec)
 
 
 def _serve_repository(options: ServeOptions) -> int:

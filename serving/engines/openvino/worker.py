@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -82,6 +83,7 @@ class _Worker:
         self._scheduled = 0
         self._stats_due_ns = 0
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
+        _give_precedence()
         pipe.send_bytes(encode(Ready(limits, self._current_stats())))
 
     def run(self) -> NoReturn:
@@ -380,10 +382,18 @@ def _tokens_of(increment: Increment) -> int:
     return len(increment.token_ids) + sum(len(beam.token_ids) for beam in beams)
 
 
+def _give_precedence() -> None:
+    """Lower the priority of this process once it has loaded.
+
+    The network uses every core. The process that responds to requests, and a client on the same machine, need little CPU time
+    but short latency, so they take precedence. While it loads, a low priority would only keep the server from being ready.
+    """
+    for thread in os.listdir("/proc/self/task"):  # on Linux a priority is a thread's, and new threads inherit it
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(thread), _NICENESS)
+
+
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
-    # The network uses every core. The process that responds to requests, and a client on the same machine, need little CPU
-    # time but short latency, so they take precedence.
-    os.nice(_NICENESS)
     pipe = Connection(pipe_fd)
     try:
         _Worker(pipe, engine_dir, options).run()

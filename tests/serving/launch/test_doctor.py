@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from serving.launch import doctor
-from serving.launch.doctor import EMBEDDED, check_machine
+from serving.launch.doctor import EMBEDDED, check_machine, left_memory
+from serving.launch.shared_memory import LeftRegions
 
 
 def test_a_machine_that_runs_these_tests_can_run_the_embedded_pipeline() -> None:
@@ -43,3 +44,11 @@ def test_read_only_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     [cache] = [check for check in check_machine() if check.name == "cache folder"]
     assert not cache.ok
     assert "XDG_CACHE_HOME" in cache.remedy
+
+
+def test_left_shared_memory_is_named_with_the_command_that_removes_it() -> None:
+    check = left_memory([LeftRegions("inflight_bench_8001_0123456789ab_", 4, 4 << 20)])
+    assert not check.ok
+    assert check.found == "4 files (4 MiB) of servers that ended may hold prompts"
+    assert check.remedy == "rm -f /dev/shm/inflight_bench_8001_0123456789ab_*"
+    assert left_memory([]).ok

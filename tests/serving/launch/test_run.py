@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,7 +93,10 @@ def test_mpirun_is_run_with_the_plans_arguments_and_environment(notes: Path, fak
     plan = _plan(Launcher.MPIRUN, fake_triton, repository, processes=processes)
     with running(plan) as server:
         assert server.is_running()
-    assert _calls(notes) == [["1", "mpirun", *plan.command[1:]]]
+    [[orchestrator, *called]] = _calls(notes)
+    own_prefix = re.compile("(inflight_bench_[0-9]+_)[0-9a-f]{12}_")
+    assert (orchestrator, [own_prefix.sub(r"\1", word) for word in called]) == ("1", ["mpirun", *plan.command[1:]])
+    assert any(own_prefix.search(word) for word in called)
 
 
 def test_container_is_removed_when_its_command_has_ended(notes: Path, fake_triton: Path, repository: Path) -> None:

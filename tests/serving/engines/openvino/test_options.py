@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import time
 from collections.abc import Iterator, Sequence
@@ -239,3 +240,11 @@ def test_early_stopping_and_length_penalty_affect_the_beam_search() -> None:
     early = generation_config(Sampling(4, beam_width=3, early_stopping=True, length_penalty=0.5), Guides(None, "none"))
     assert (early.num_beams, early.length_penalty, early.stop_criteria) == (3, 0.5, genai.StopCriteria.EARLY)
     assert generation_config(Sampling(4, beam_width=3), Guides(None, "none")).stop_criteria == genai.StopCriteria.HEURISTIC
+
+
+def test_every_thread_of_a_ready_engine_has_a_low_priority() -> None:
+    with _open() as engine:
+        process = engine._process.pid
+        priorities = {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(f"/proc/{process}/task")}
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert priorities == {min(own + 10, 19)}
