@@ -1,0 +1,65 @@
+"""The proxy's process, a child of the server's supervisor.
+
+    python -m serving.proxy SETTINGS_JSON
+
+It ends on SIGTERM, or with status 1 and a sentence where it cannot listen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import resource
+import signal
+import sys
+
+import uvloop
+
+from serving.proxy import grpc_proxy, http_proxy
+from serving.proxy.settings import PROCESS_NAME, ProxySettings, read_settings
+
+_PR_SET_NAME = 15
+_SPARE_DESCRIPTORS = 256
+
+
+def main() -> int:
+    settings = read_settings(sys.argv[1])
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, PROCESS_NAME.encode(), 0, 0, 0)
+    _raise_file_limit(settings.bounds.connections)
+    try:
+        uvloop.run(_serve(settings))
+    except OSError as error:
+        print(f"The proxy cannot listen: {error}", file=sys.stderr)  # noqa: T201  to the log
+        return 1
+    return 0
+
+
+async def _serve(settings: ProxySettings) -> None:
+    """Forward until SIGTERM."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    bounds, server = settings.bounds, settings.server_host
+    async with (
+        http_proxy.open_session(bounds) as session,
+        grpc_proxy.open_channel(f"{server}:{settings.grpc.server}") as channel,
+    ):
+        for ports, route in ((settings.http, http_proxy.INFERENCE), (settings.metrics, http_proxy.METRICS)):
+            proxy = http_proxy.HttpProxy(f"http://{server}:{ports.server}", route, bounds, session)
+            await http_proxy.listen(proxy, settings.host, ports.listen, bounds)
+        calls = await grpc_proxy.listen(grpc_proxy.GrpcProxy(channel, bounds), settings.host, settings.grpc.listen, bounds)
+        await ended.wait()
+        await calls.stop(0)
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Descriptors for each connection of three ports, and for the one to Triton that it may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 5 * connections + _SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
