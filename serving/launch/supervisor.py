@@ -48,7 +48,8 @@ def main(grace_s: float, command: list[str], proxy_command: list[str]) -> int:
     _wait_for_end(server, *proxies)
     lost = [proxy.returncode for proxy in proxies if proxy.returncode is not None] if server.returncode is None else []
     if server.poll() is None:
-        server.send_signal(signal.SIGINT)
+        for process in (*proxies, server):
+            process.send_signal(signal.SIGINT)
         try:
             server.wait(grace_s)
         except subprocess.TimeoutExpired:

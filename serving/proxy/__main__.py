@@ -2,7 +2,8 @@
 
     python -m serving.proxy SETTINGS_JSON
 
-It ends on SIGTERM, or with status 1 and a sentence where it cannot listen.
+On SIGINT, which the server gets with it, it takes no more requests, and closes its connections to the server with the last
+one in flight: Triton waits for them. It ends on SIGTERM, or with status 1 and a sentence where it cannot listen.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import signal
 import sys
 
 import uvloop
+from aiohttp import ClientSession
 
 from serving.proxy import grpc_proxy, http_proxy
 from serving.proxy.settings import PROCESS_NAME, ProxySettings, read_settings
 
 _PR_SET_NAME = 15
 _SPARE_DESCRIPTORS = 256
+_POLL_S = 0.05
 
 
 def main() -> int:
@@ -36,19 +39,33 @@ def main() -> int:
 
 async def _serve(settings: ProxySettings) -> None:
     """Forward until SIGTERM."""
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    loop, ending, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGINT, ending.set)
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
     bounds, server = settings.bounds, settings.server_host
     async with (
         http_proxy.open_session(bounds) as session,
         grpc_proxy.open_channel(f"{server}:{settings.grpc.server}") as channel,
     ):
+        proxies = []
         for ports, route in ((settings.http, http_proxy.INFERENCE), (settings.metrics, http_proxy.METRICS)):
-            proxy = http_proxy.HttpProxy(f"http://{server}:{ports.server}", route, bounds, session)
-            await http_proxy.listen(proxy, settings.host, ports.listen, bounds)
+            proxies.append(http_proxy.HttpProxy(f"http://{server}:{ports.server}", route, bounds, session))
+            await http_proxy.listen(proxies[-1], settings.host, ports.listen, bounds)
         calls = await grpc_proxy.listen(grpc_proxy.GrpcProxy(channel, bounds), settings.host, settings.grpc.listen, bounds)
+        draining = asyncio.create_task(_drain(ending, proxies, session))
         await ended.wait()
+        draining.cancel()
         await calls.stop(0)
+
+
+async def _drain(ending: asyncio.Event, proxies: list[http_proxy.HttpProxy], session: ClientSession) -> None:
+    """Once the server is ``ending``, close its idle connections with the last request in flight."""
+    await ending.wait()
+    for proxy in proxies:
+        proxy.refuse_requests()
+    while any(proxy.in_flight for proxy in proxies):
+        await asyncio.sleep(_POLL_S)
+    await session.close()
 
 
 def _raise_file_limit(connections: int) -> None:

@@ -59,12 +59,15 @@ class HttpProxy:
         self._route = route
         self._bounds = bounds
         self._session = session
+        self._is_ending = False
         self._buffered_bytes = 0
+        self.in_flight = 0
         self._most_buffered_bytes = max(_MOST_BUFFERED_BYTES, 2 * bounds.body_bytes)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Triton's answer, or the proxy's own refusal in the form of Triton's errors."""
         held = _HeldBody(self)
+        self.in_flight += 1
         try:
             self._check_head(request)
             body = await self._read_body(request, held)
@@ -76,8 +79,15 @@ class HttpProxy:
             return refused
         finally:
             held.release()
+            self.in_flight -= 1
+
+    def refuse_requests(self) -> None:
+        """Take no more requests; those in flight go on."""
+        self._is_ending = True
 
     def _check_head(self, request: web.BaseRequest) -> None:
+        if self._is_ending:
+            raise _RefusedError(503, "the server is ending")
         headers = request.headers
         reason = refusal(headers.get("Host"), headers.get("Origin"), headers.get("Sec-Fetch-Site"), self._bounds.allowed_hosts)
         if reason is not None:
