@@ -18,6 +18,7 @@ import uvloop
 from aiohttp import ClientSession
 
 from serving.proxy import grpc_proxy, http_proxy
+from serving.proxy.call_sweep import CallSweep
 from serving.proxy.settings import PROCESS_NAME, ProxySettings, read_settings
 
 _PR_SET_NAME = 15
@@ -51,10 +52,12 @@ async def _serve(settings: ProxySettings) -> None:
         for ports, route in ((settings.http, http_proxy.INFERENCE), (settings.metrics, http_proxy.METRICS)):
             proxies.append(http_proxy.HttpProxy(f"http://{server}:{ports.server}", route, bounds, session))
             await http_proxy.listen(proxies[-1], settings.host, ports.listen, bounds)
-        calls = await grpc_proxy.listen(grpc_proxy.GrpcProxy(channel, bounds), settings.host, settings.grpc.listen, bounds)
-        draining = asyncio.create_task(_drain(ending, proxies, session))
+        sweep = CallSweep(bounds.receive_timeout_s, bounds.memory_bytes)
+        calls = await grpc_proxy.listen(grpc_proxy.GrpcProxy(channel, sweep), settings.host, settings.grpc.listen, bounds)
+        beside = [asyncio.create_task(_drain(ending, proxies, session)), asyncio.create_task(sweep.run())]
         await ended.wait()
-        draining.cancel()
+        for task in beside:
+            task.cancel()
         await calls.stop(0)
 
 

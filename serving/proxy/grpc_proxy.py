@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from serving.proxy.call_sweep import CallProgress, CallSweep
 from serving.proxy.settings import ProxyBounds
 
 _SERVICES = ("inference.GRPCInferenceService", "grpc.health.v1.Health")
@@ -17,14 +18,15 @@ _PING_TIMEOUT_MS = 20_000
 _HANDSHAKE_MS = 10_000
 _NOT_PASSED = ("user-agent", "origin", "te", "content-type")  # gRPC makes its own
 _RESERVED = ("grpc-", ":")
+_Failure = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
 
 
 class GrpcProxy(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """Forwards every method of Triton's services over ``channel``, the only connection to Triton."""
 
-    def __init__(self, channel: grpc.aio.Channel, bounds: ProxyBounds) -> None:
+    def __init__(self, channel: grpc.aio.Channel, sweep: CallSweep) -> None:
         self._channel = channel
-        self._timeout_s = bounds.receive_timeout_s
+        self._sweep = sweep
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """The handler of a call; None, which gRPC answers with UNIMPLEMENTED, for services that Triton has not."""
@@ -42,34 +44,53 @@ class GrpcProxy(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
         metadata = context.invocation_metadata() or ()
         if any(key == "origin" for key, _ in metadata):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this call comes from a web page")
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                first = await context.read()
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no whole message within {self._timeout_s:g} s")
-        passed = tuple((key, value) for key, value in metadata if key not in _NOT_PASSED and not key.startswith(_RESERVED))
-        call = self._channel.stream_stream(method)(_messages(first, context), metadata=passed, timeout=context.time_remaining())
+        scope = asyncio.timeout(None)
+        with self._sweep.watching(scope) as progress:
+            try:
+                async with scope:
+                    failure = await self._forward(method, context, progress)
+            except TimeoutError:
+                failure = grpc.StatusCode.RESOURCE_EXHAUSTED, progress.ended_because or "the call was ended", ()
+        if failure is not None:
+            await context.abort(*failure)
+
+    async def _forward(self, method: str, context: Any, progress: CallProgress) -> _Failure | None:
+        """Pass the messages of both sides until Triton's last; its failure, if any."""
+        first = await context.read()
+        progress.has_received = True
+        metadata = tuple((key, value) for key, value in context.invocation_metadata() or () if _is_passed(key))
+        call = self._channel.stream_stream(method)(
+            _messages(first, context, progress), metadata=metadata, timeout=context.time_remaining()
+        )
+        time = asyncio.get_running_loop().time
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
-                async with asyncio.timeout(self._timeout_s):
-                    await context.write(response)
+                progress.sending_since = time()
+                await context.write(response)
+                progress.sending_since = None
             code, trailing = await call.code(), tuple(await call.trailing_metadata() or ())
-            if code is not grpc.StatusCode.OK:
-                await context.abort(code, await call.details() or "", trailing)
-            context.set_trailing_metadata(trailing)
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"the client read nothing for {self._timeout_s:g} s")
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+            return error.code(), error.details() or "", tuple(error.trailing_metadata() or ())
         finally:
             call.cancel()  # the client is gone, or Triton's answer has ended
+        if code is not grpc.StatusCode.OK:
+            return code, await call.details() or "", trailing
+        context.set_trailing_metadata(trailing)
+        return None
 
 
-async def _messages(first: Any, context: Any) -> AsyncIterator[bytes]:
-    message = first
+async def _messages(first: Any, context: Any, progress: CallProgress) -> AsyncIterator[bytes]:
+    message, time = first, asyncio.get_running_loop().time
     while message is not grpc.aio.EOF:
+        progress.receiving_since = None
         yield message
+        progress.receiving_since = time()
         message = await context.read()
+    progress.receiving_since = None
+
+
+def _is_passed(key: str) -> bool:
+    return key not in _NOT_PASSED and not key.startswith(_RESERVED)
 
 
 def open_channel(address: str) -> grpc.aio.Channel:

@@ -19,7 +19,8 @@ _HEADER_BYTES = 16384  # of one field; Triton's key and a trace context have abo
 _HEADERS = 64
 _LINGER_S = 2.0  # to read on after a refusal, so that the client reads it
 _CONNECT_S = 10.0
-_MOST_BUFFERED_BYTES = 512 * MIB  # of all bodies at a time, or two of the longest
+_MOST_BUFFERED_BYTES = 256 * MIB  # of all bodies at a time, or two of the longest, beyond the first _FREE_BYTES of each
+_FREE_BYTES = 65536  # so that clients with long bodies do not keep out others
 _SMALL_BODY_BYTES = MIB  # its check takes the event loop a few milliseconds at most
 _ENCODINGS = ("gzip", "deflate", "identity")
 # RFC 9110, 7.6.1. The rest: the proxy answers or makes them itself.
@@ -162,11 +163,12 @@ class _HeldBody:
         self._count = 0
 
     def add(self, count: int) -> None:
-        self._proxy.hold(count)
+        held = max(0, self._count - _FREE_BYTES)
+        self._proxy.hold(max(0, self._count + count - _FREE_BYTES) - held)
         self._count += count
 
     def release(self) -> None:
-        self._proxy.release(self._count)
+        self._proxy.release(max(0, self._count - _FREE_BYTES))
         self._count = 0
 
 

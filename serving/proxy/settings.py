@@ -18,13 +18,14 @@ class ProxyBounds:
     ``body_bytes`` bounds an HTTP body, after decompression, and a gRPC message; ``connections`` those of one port, and the
     gRPC calls at a time. ``receive_timeout_s`` is the time for the head of a request, for its body, for a client that does not
     read, and until an idle connection is closed. ``allowed_hosts`` are names of this server in a Host header, beyond numeric
-    addresses and names without a dot.
+    addresses and names without a dot. Above ``memory_bytes`` of the process, calls end whose message is long in coming.
     """
 
     body_bytes: int = 32 * MIB
     connections: int = 4096
     receive_timeout_s: float = 60.0
     allowed_hosts: tuple[str, ...] = ()
+    memory_bytes: int = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
