@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from aiohttp import ClientConnectionError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 from aiohttp.web_protocol import RequestHandler
@@ -21,6 +23,8 @@ _LINGER_S = 2.0  # to read on after a refusal, so that the client reads it
 _CONNECT_S = 10.0
 _MOST_BUFFERED_BYTES = 256 * MIB  # of all bodies at a time, or two of the longest, beyond the first _FREE_BYTES of each
 _FREE_BYTES = 65536  # so that clients with long bodies do not keep out others
+_LEAST_CHUNK_BYTES = 16  # on average, beyond the first _FREE_CHUNKS of a body
+_FREE_CHUNKS = 4096
 _SMALL_BODY_BYTES = MIB  # its check takes the event loop a few milliseconds at most
 _ENCODINGS = ("gzip", "deflate", "identity")
 # RFC 9110, 7.6.1. The rest: the proxy answers or makes them itself.
@@ -75,9 +79,7 @@ class HttpProxy:
             await _check_depth(request, body)
             return await self._forward(request, body)
         except _RefusedError as error:
-            refused = web.json_response({"error": str(error)}, status=error.status)
-            refused.force_close()
-            return refused
+            return await _refuse(request, error)
         finally:
             held.release()
             self.in_flight -= 1
@@ -101,7 +103,7 @@ class HttpProxy:
             raise _RefusedError(415, f"Content-Encoding: use {', '.join(_ENCODINGS)}")
 
     async def _read_body(self, request: web.BaseRequest, held: _HeldBody) -> bytes:
-        """The whole body, decompressed. Raises _RefusedError for one that is too long or too slow."""
+        """The whole body, decompressed. Raises _RefusedError for one that is too long, too slow or in too small chunks."""
         most = self._bounds.body_bytes
         if (request.content_length or 0) > most:
             raise _RefusedError(413, f"the body is longer than {most} bytes")
@@ -111,7 +113,7 @@ class HttpProxy:
         body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.receive_timeout_s):
-                while part := await request.content.readany():
+                async for part in _parts(request):
                     if len(body) + len(part) > most:
                         raise _RefusedError(413, f"the body is longer than {most} bytes")
                     held.add(len(part))
@@ -172,6 +174,33 @@ class _HeldBody:
         self._count = 0
 
 
+async def _parts(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """The body as it comes. Raises _RefusedError for many small chunks, of which each takes microseconds to parse."""
+    chunks = received = 0
+    while not request.content.at_eof():
+        part, ends_chunk = await request.content.readchunk()
+        if part:
+            yield part
+        chunks += ends_chunk
+        received += len(part)
+        if chunks > _FREE_CHUNKS and received < chunks * _LEAST_CHUNK_BYTES:
+            raise _RefusedError(400, f"the body has chunks of less than {_LEAST_CHUNK_BYTES} bytes")
+
+
+async def _refuse(request: web.BaseRequest, error: _RefusedError) -> web.StreamResponse:
+    """Answer, and read on for a while: a client that still sends when the connection ends would not read the answer."""
+    refused = web.json_response({"error": str(error)}, status=error.status)
+    refused.force_close()
+    await refused.prepare(request)
+    await refused.write_eof()
+    if error.status != HTTPStatus.REQUEST_TIMEOUT:
+        with suppress(_RefusedError, TimeoutError, web.RequestPayloadError):
+            async with asyncio.timeout(_LINGER_S):
+                async for _ in _parts(request):
+                    pass
+    return refused
+
+
 async def _check_depth(request: web.BaseRequest, body: bytes) -> None:
     """Raise _RefusedError for JSON that is nested too deeply. What follows the JSON of a binary request is not read."""
     head = request.headers.get(_BINARY_HEAD)
@@ -196,7 +225,7 @@ class _BoundedServer(web.Server):
             handler_cancellation=True,  # a client that is gone ends its request to Triton
             access_log=None,
             keepalive_timeout=bounds.receive_timeout_s,  # also until the head of a first request is complete
-            lingering_time=_LINGER_S,
+            lingering_time=0,  # it would parse any number of small chunks
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             max_headers=_HEADERS,

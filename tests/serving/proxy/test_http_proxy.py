@@ -40,16 +40,22 @@ def _exchange(addresses: ServerAddresses, sent: bytes) -> bytes:
         return received
 
 
-def test_body_of_one_byte_chunks_reaches_the_server_with_its_length(proxied: Proxied) -> None:
+def test_body_of_small_chunks_reaches_the_server_with_its_length(proxied: Proxied) -> None:
     sent = b"POST /v2/x?y=%2f HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
     sent += b"Connection: close, X-Gone\r\nX-Gone: 1\r\ntriton-admin-key: k3y\r\n\r\n"
-    answer = _exchange(proxied.addresses, sent + b"1\r\na\r\n" * 50_000 + b"0\r\n\r\n")
+    answer = _exchange(proxied.addresses, sent + b"1\r\na\r\n" * 4000 + b"0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 ")
     ((_, path, headers, body),) = proxied.upstream.requests
-    assert (path, body) == ("/v2/x?y=%2f", b"a" * 50_000)
-    assert headers["content-length"] == "50000"
+    assert (path, body) == ("/v2/x?y=%2f", b"a" * 4000)
+    assert headers["content-length"] == "4000"
     assert headers["triton-admin-key"] == "k3y"
     assert not {"transfer-encoding", "x-gone", "user-agent"} & set(headers)
+
+
+def test_body_of_too_many_small_chunks_is_refused(proxied: Proxied) -> None:
+    head = b"POST /v2/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert b"chunks of less than 16 bytes" in _exchange(proxied.addresses, head + b"1\r\na\r\n" * 4500)
+    assert not proxied.upstream.requests
 
 
 def test_answer_passes_with_its_status_and_headers_but_those_of_the_connection(proxied: Proxied) -> None:
