@@ -20,8 +20,8 @@ import tritonclient.utils
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
-from serving.launch.shared_memory import SHARED_MEMORY
 from serving.launch.embedded import deploy
+from serving.launch.shared_memory import SHARED_MEMORY
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_attack
 from tests.end_to_end.test_bench import BENCH, descendants_of
