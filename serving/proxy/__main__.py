@@ -13,6 +13,7 @@ import ctypes
 import resource
 import signal
 import sys
+from dataclasses import replace
 
 import uvloop
 from aiohttp import ClientSession
@@ -22,6 +23,7 @@ from serving.proxy.call_sweep import CallSweep
 from serving.proxy.settings import PROCESS_NAME, ProxySettings, read_settings
 
 _PR_SET_NAME = 15
+_DESCRIPTORS_EACH = 5  # three ports, and over HTTP a connection to Triton for each of the client's
 _SPARE_DESCRIPTORS = 256
 _POLL_S = 0.05
 
@@ -29,9 +31,9 @@ _POLL_S = 0.05
 def main() -> int:
     settings = read_settings(sys.argv[1])
     ctypes.CDLL(None).prctl(_PR_SET_NAME, PROCESS_NAME.encode(), 0, 0, 0)
-    _raise_file_limit(settings.bounds.connections)
+    connections = _raise_file_limit(settings.bounds.connections)
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(replace(settings, bounds=replace(settings.bounds, connections=connections))))
     except OSError as error:
         print(f"The proxy cannot listen: {error}", file=sys.stderr)  # noqa: T201  to the log
         return 1
@@ -54,11 +56,14 @@ async def _serve(settings: ProxySettings) -> None:
             await http_proxy.listen(proxies[-1], settings.host, ports.listen, bounds)
         sweep = CallSweep(bounds.receive_timeout_s, bounds.memory_bytes)
         calls = await grpc_proxy.listen(grpc_proxy.GrpcProxy(channel, sweep), settings.host, settings.grpc.listen, bounds)
-        beside = [asyncio.create_task(_drain(ending, proxies, session)), asyncio.create_task(sweep.run())]
+        draining, sweeping = asyncio.create_task(_drain(ending, proxies, session)), asyncio.create_task(sweep.run())
+        sweeping.add_done_callback(lambda _: ended.set())  # it ends by an error alone
         await ended.wait()
-        for task in beside:
-            task.cancel()
+        draining.cancel()
         await calls.stop(0)
+        if sweeping.done():
+            sweeping.result()
+        sweeping.cancel()
 
 
 async def _drain(ending: asyncio.Event, proxies: list[http_proxy.HttpProxy], session: ClientSession) -> None:
@@ -71,14 +76,15 @@ async def _drain(ending: asyncio.Event, proxies: list[http_proxy.HttpProxy], ses
     await session.close()
 
 
-def _raise_file_limit(connections: int) -> None:
-    """Descriptors for each connection of three ports, and for the one to Triton that it may need."""
+def _raise_file_limit(connections: int) -> int:
+    """Raise this process's limit of files to what ``connections`` of each port need; the connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 5 * connections + _SPARE_DESCRIPTORS
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    wanted = _DESCRIPTORS_EACH * connections + _SPARE_DESCRIPTORS
+    if wanted <= soft:
+        return connections
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return min(connections, max(1, (limit - _SPARE_DESCRIPTORS) // _DESCRIPTORS_EACH))
 
 
 if __name__ == "__main__":
