@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import resource
 import signal
 import sys
@@ -21,6 +22,7 @@ from aiohttp import ClientSession
 from serving.proxy import grpc_proxy, http_proxy
 from serving.proxy.call_sweep import CallSweep
 from serving.proxy.settings import PROCESS_NAME, ProxySettings, read_settings
+from serving.proxy.short_log import ShortLog
 
 _PR_SET_NAME = 15
 _DESCRIPTORS_EACH = 5  # three ports, and over HTTP a connection to Triton for each of the client's
@@ -30,6 +32,7 @@ _POLL_S = 0.05
 
 def main() -> int:
     settings = read_settings(sys.argv[1])
+    logging.basicConfig(handlers=[ShortLog()])
     ctypes.CDLL(None).prctl(_PR_SET_NAME, PROCESS_NAME.encode(), 0, 0, 0)
     connections = _raise_file_limit(settings.bounds.connections)
     try:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_PERIOD_S = 0.05
+_PERIOD_S = 0.1
 _ARRIVING_S = 0.25
 _SPARE_BYTES = 256 << 20  # above what is left when memory has been given back
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
