@@ -20,7 +20,7 @@ _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # Who starts the ranks of a parallel program, of which one alone may listen.
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
 # Who listens in the place of a server that may be anywhere.
-_FORWARDERS = ("docker-proxy", "rootlessport", "ssh", "sshd", "socat", "kubectl")
+_FORWARDERS = ("bench-proxy", "docker-proxy", "rootlessport", "ssh", "sshd", "socat", "kubectl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The key of Triton's administrative protocols on a server that other machines reach.
+"""The key of Triton's administrative protocols, also on loopback: every user of a machine reaches that, and so do web pages.
 
 Triton restricts a protocol to requests with a header: ``KEY_HEADER`` over HTTP, ``GRPC_KEY_HEADER`` over gRPC. Source: Triton's
 docs/customization_guide/inference_protocols.md, "Limit Endpoint Access". Inference, health, metadata and configurations of
@@ -12,8 +12,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from serving.launch.addresses import is_loopback
-
 ADMINISTRATIVE = ("model-repository", "shared-memory", "trace", "logging")
 RESTRICTABLE = (*ADMINISTRATIVE, "statistics")
 KEY_HEADER = "triton-admin-key"
@@ -22,10 +20,9 @@ KEY_VARIABLE = "${TRITON_ADMIN_KEY:?}"  # a shell stops where it is not set
 _KEY_BYTES = 24
 
 
-def restricted_apis(host: str, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """The protocols that need the key: those ``requested`` and, unless ``host`` is loopback, the administrative ones."""
-    needed = () if is_loopback(host) else ADMINISTRATIVE
-    return tuple(dict.fromkeys((*needed, *requested)))
+def restricted_apis(requested: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The protocols that need the key: the administrative ones and those ``requested``."""
+    return tuple(dict.fromkeys((*ADMINISTRATIVE, *requested)))
 
 
 def restriction_arguments(apis: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from serving.engines import check_installed
 from serving.launch.addresses import ServerAddresses
+from serving.launch.admin_key import new_key, restricted_apis
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
@@ -71,14 +72,16 @@ def deploy(
 ) -> Iterator[Server]:
     """Write the repository to ``repository_dir`` (None: a temporary folder), start Triton, wait until every model is READY.
 
-    On exit the server and the temporary folder are gone. ``log`` receives the server's output.
+    On exit the server and the temporary folder are gone. ``log`` receives the server's output. Nobody has the key of its
+    administrative protocols.
     Raises RepositoryError for an invalid ``spec``, EngineError and LaunchError when the engine's library or Triton is missing,
     and LaunchError when the server does not become ready.
     """
     check_installed(spec.engine)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
-        plan = with_engine(embedded_plan(repository, addresses, log, models=spec.model_names), spec.engine)
+        restricted = replace(addresses, restricted_apis=restricted_apis(addresses.restricted_apis))
+        plan = with_engine(embedded_plan(repository, restricted, log, models=spec.model_names), spec.engine)
         write_repository(spec, repository)
-        with running(plan, on_wait) as server:
+        with running(replace(plan, admin_key=new_key()), on_wait) as server:
             yield server

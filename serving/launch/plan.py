@@ -14,6 +14,7 @@ from serving.launch.mpirun import mpirun_command, orchestrator_environment
 from serving.launch.options import DEFAULT_CONTAINER_IMAGE, Launcher, LaunchOptions, Supervision, check_options
 from serving.launch.slurm import sbatch_script
 from serving.launch.tritonserver import TritonServer, rank_command
+from serving.proxy.settings import ProxySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class LaunchPlan:
 
     ``environment`` is what the command needs beyond the environment of this process. The server is ready when each of
     ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one. ``admin_key``
-    is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place.
+    is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place. With a ``proxy``, that
+    listens at ``addresses``, and the server on loopback.
 
     With ``stall_timeout_s``, which needs Triton's processes on this machine, the start is watched and tried a second time.
     """
@@ -38,6 +40,7 @@ class LaunchPlan:
     temporary_dir: str | None = None
     stall_timeout_s: float | None = None
     admin_key: str | None = field(default=None, repr=False)
+    proxy: ProxySettings | None = None
 
 
 def shell_line(command: tuple[str, ...], environment: Mapping[str, str]) -> str:
@@ -69,6 +72,11 @@ def plan_launch(options: LaunchOptions, triton: FoundTriton, models: tuple[str, 
     )
 
 
+def container_name(addresses: ServerAddresses) -> str:
+    """The name of a container where --container_name gives none: only one at a time can have it."""
+    return f"inflight-bench-{addresses.grpc_port}"
+
+
 def plan_script(options: LaunchOptions) -> str:
     """The script for ``sbatch``. Raises LaunchError for options that exclude each other."""
     check_options(options)
@@ -94,7 +102,7 @@ def _container_command(options: LaunchOptions, environment: Mapping[str, str]) -
     server = replace(server, log_file=None, addresses=replace(options.addresses, host=EVERY_ADDRESS))
     container = Container(
         image=options.container.container_image or DEFAULT_CONTAINER_IMAGE,
-        name=options.container.container_name or f"inflight-bench-{options.addresses.grpc_port}",
+        name=options.container.container_name or container_name(options.addresses),
         mounts=_mounts(options),
         shm_size=options.container.shm_size,
     )

@@ -20,6 +20,7 @@ from serving.launch.docker import remove_command, with_id_file
 from serving.launch.plan import LaunchPlan
 from serving.launch.server import Server
 from serving.launch.start_watch import children, wait_watched
+from serving.proxy.settings import proxy_command
 
 _REMOVAL_TIMEOUT_S = 30
 _LEAST_SECOND_TRY_S = 20.0
@@ -36,7 +37,12 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
         with (
             _removed_container(plan) as command,
             Server(
-                with_key(command, plan.admin_key), environment, plan.addresses, Path(plan.log), plan.supervision.exit_timeout_s
+                with_key(command, plan.admin_key),
+                environment,
+                plan.addresses,
+                Path(plan.log),
+                plan.supervision.exit_timeout_s,
+                proxy_command(plan.proxy) if plan.proxy is not None else (),
             ) as server,
         ):
             yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import subprocess
 import sys
 import time
@@ -32,17 +33,20 @@ class Server:
         addresses: ServerAddresses,
         log: Path,
         exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
+        proxy_command: Sequence[str] = (),
     ) -> None:
-        """Start ``command``. After ``stop`` it has ``exit_timeout_s`` and two seconds more before it is killed.
+        """Start ``command``, and where there is one its proxy, which listens at ``addresses`` in its place.
 
+        After ``stop`` the server has ``exit_timeout_s`` and two seconds more before it is killed.
         Raises LaunchError where ``log`` is that of another server, or cannot be written.
         """
         self.addresses = addresses
         self.log = log
+        beside = ("--beside", json.dumps(proxy_command)) if proxy_command else ()
         with open_own_log(log) as output:
             self.log_start = output.tell()  # earlier content is of an earlier server
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *command],
+                [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *beside, *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,

@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from serving.errors import LaunchError
 from serving.launch.server import Server
+from serving.proxy.settings import PROCESS_NAME
 
 STALL_TIMEOUT_S = 20.0
 _PERIOD_S = 1.0
@@ -156,14 +158,14 @@ def wait_watched(
 
 
 def take_snapshot(supervisor: int) -> Snapshot:
-    """The processes below ``supervisor`` now. Source: proc(5)."""
+    """The processes below ``supervisor`` now, without the proxy, which works whatever the server does. Source: proc(5)."""
     ticks: dict[int, int] = {}
     demand_ns: dict[int, int] = {}
     read_bytes = 0
     dead: set[int] = set()
     awaiting: set[int] = set()
-    servers = set(children(supervisor))
-    for pid in _descendants(supervisor):
+    servers = {pid for pid in children(supervisor) if not _is_proxy(pid)}
+    for pid in chain(servers, *map(_descendants, servers)):
         with suppress(OSError, IndexError, ValueError):
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
             fields = rest.split()
@@ -191,6 +193,13 @@ def children(pid: int) -> list[int]:
         with suppress(OSError):
             found += [int(child) for child in listing.read_text(encoding="ascii").split()]
     return found
+
+
+def _is_proxy(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() == PROCESS_NAME
+    except OSError:
+        return False
 
 
 def _descendants(pid: int) -> Iterator[int]:

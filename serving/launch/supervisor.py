@@ -1,17 +1,20 @@
 """Process that runs one server and ends all its processes with its owner.
 
-    python -m serving.launch.supervisor GRACE_S COMMAND [ARG …]
+    python -m serving.launch.supervisor GRACE_S [--beside PROXY_COMMAND_JSON] COMMAND [ARG …]
 
 The owner holds the other end of this process's standard input. When that closes, because the owner closed it or died for any
 reason, kill -9 included, the server receives SIGINT (Triton then finishes the requests in flight) and after GRACE_S seconds
 SIGKILL, and every descendant of the server is reaped or killed.
 
 The server's files and shared memory are this user's alone, and its shared memory is removed once it has ended.
+
+A proxy beside the server lasts until the server has answered its last request; where it ends before, the server is ended, too.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -24,9 +27,11 @@ from serving.launch.shared_memory import own_regions, remove_dead_regions
 _PRIVATE = 0o077  # prompts are in shared memory and in logs
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PROXY_END_S = 2.0
+_PROXY_LOST = 1  # exit status
 
 
-def main(grace_s: float, command: list[str]) -> int:
+def main(grace_s: float, command: list[str], proxy_command: list[str]) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the server's orphans become children of this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -35,18 +40,28 @@ def main(grace_s: float, command: list[str]) -> int:
     remove_dead_regions()
     regions = own_regions(command)
     command = regions.command
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
+    server, *proxies = [
+        subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
+        for words in filter(None, (command, proxy_command))
+    ]
     regions.keep_private()
-    _wait_for_end(server)
+    _wait_for_end(server, *proxies)
+    lost = [proxy.returncode for proxy in proxies if proxy.returncode is not None] if server.returncode is None else []
     if server.poll() is None:
-        server.send_signal(signal.SIGINT)
+        for process in (*proxies, server):
+            process.send_signal(signal.SIGINT)
         try:
             server.wait(grace_s)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+    for proxy in proxies:
+        _end_proxy(proxy)
     _end_orphans()
     regions.remove()
+    if lost:
+        print(f"The proxy ended with status {lost[0]}, so its server was stopped.", file=sys.stderr)  # noqa: T201  to the log
+        return _PROXY_LOST
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
@@ -56,12 +71,21 @@ def _in_server(libc: ctypes.CDLL) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _wait_for_end(server: subprocess.Popen[bytes]) -> None:
-    """Return when the owner's end of standard input closes or the server ends."""
-    while server.poll() is None:
+def _wait_for_end(*processes: subprocess.Popen[bytes]) -> None:
+    """Return when the owner's end of standard input closes or one of the processes ends."""
+    while all(process.poll() is None for process in processes):
         readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0.2)
         if readable and not os.read(sys.stdin.fileno(), 1024):
             return
+
+
+def _end_proxy(proxy: subprocess.Popen[bytes]) -> None:
+    proxy.terminate()
+    try:
+        proxy.wait(_PROXY_END_S)
+    except subprocess.TimeoutExpired:
+        proxy.kill()
+        proxy.wait()
 
 
 def _end_orphans() -> None:
@@ -86,4 +110,6 @@ def _children() -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]))
+    grace, *words = sys.argv[1:]
+    beside = json.loads(words[1]) if words[0] == "--beside" else []
+    sys.exit(main(float(grace), words[2:] if beside else words, beside))

@@ -7,8 +7,11 @@ import os
 import re
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,8 +20,10 @@ import tritonclient.utils
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
+from serving.launch.embedded import deploy
 from serving.launch.shared_memory import SHARED_MEMORY
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
+from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_attack
 from tests.end_to_end.test_bench import BENCH, descendants_of
 from tests.interruptible import default_sigint
 
@@ -53,6 +58,7 @@ def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path
         addresses = dict(process.stdout.readline().split() for _ in range(3))
         assert addresses["http"] == free.http
         assert _generate(free.http)
+        assert _index(free.http) == 403  # administration needs the key on loopback, too
     finally:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
@@ -72,13 +78,15 @@ def _index(http: str, **headers: str) -> int:
         return error.code
 
 
-def test_restricted_administration_needs_the_key_that_is_shown_once_and_measuring_does_not(
+def test_server_beyond_loopback_survives_what_crashes_triton_and_needs_its_key_for_administration(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
+    """The proxy before the real server, whose key is shown once; measuring needs none."""
+
     def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
 
-    started = bench("serve", "--background", "--log", "--restricted_apis", "model-repository,shared-memory,trace,logging")
+    started = bench("serve", "--background", "--log", "--host", "0.0.0.0")
     try:
         assert started.returncode == 0, started.stderr
         addresses = dict(line.split() for line in started.stdout.splitlines())
@@ -90,13 +98,63 @@ def test_restricted_administration_needs_the_key_that_is_shown_once_and_measurin
         with pytest.raises(tritonclient.utils.InferenceServerException, match="restricted"):
             client.unload_model("tensorrt_llm")
         assert client.get_model_repository_index({"triton-grpc-protocol-triton-admin-key": key}).models
+        _check_survival(addresses["http"])
         measured = bench("token_norm_dist", "--url", addresses["grpc"], "--num_requests", "8", "--run_dir", "run")
         assert measured.returncode in (0, 3), measured.stderr  # a busy machine may send late
         assert json.loads((tmp_path / "run" / "run.json").read_text())["server_statistics"] is not None
+        assert bench("token_norm_dist", "--url", addresses["http"], "-i", "http", "--num_requests", "2").returncode in (0, 3)
         assert bench("serve", "status").returncode == 0
+        port = addresses["http"].rpartition(":")[2]
+        (proxy,) = (process for process in descendants_of(f'"listen":{port},') if "serving.proxy" in process.cmdline())
+        proxy.kill()
+        ended = _wait_until_ended(bench)
+        assert "The proxy ended with status -9, so its server was stopped." in ended
     finally:
-        assert bench("serve", "stop").returncode == 0
+        bench("serve", "stop")
+    assert not descendants_of(str(tmp_path))
     assert not any(key.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def _check_survival(http: str) -> None:
+    """Requests that crash Triton alone, each with a valid one beside it, and those of a web page."""
+    with ThreadPoolExecutor(1) as beside:
+        for attack in (MANY_CHUNKS, DEEP_JSON):
+            valid = beside.submit(_generate, http)
+            send_attack(http, attack)
+            assert valid.result(60)
+    for headers in ({"Origin": "http://evil.example", "Content-Type": "text/plain"}, {"Host": "evil.example"}):
+        request = urllib.request.Request(f"http://{http}/v2/models/ensemble/generate", b"{}", headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        assert refused.value.code == 403
+    region = urllib.request.Request(f"http://{http}/v2/systemsharedmemory/region/x/register", b'{"key": "/x", "byte_size": 1}')
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(region, timeout=60)
+    assert refused.value.code == 403
+    assert _generate(http)
+
+
+def _wait_until_ended(bench: Callable[..., subprocess.CompletedProcess[str]]) -> str:
+    """What ``bench serve status`` says of a server that ends by itself."""
+    deadline = time.monotonic() + 60
+    while "ended unexpectedly" not in (said := bench("serve", "status").stderr):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", [MANY_CHUNKS, DEEP_JSON], ids=["chunks", "depth"])
+def test_triton_itself_is_crashed_by_what_the_proxy_stops(tmp_path: Path, attack: tuple[bytes, ...]) -> None:
+    """Where this fails, Triton has been mended (CVE-2025-23310, CVE-2025-23311), and the warning can go."""
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR)
+    with deploy(spec, choose_addresses(), tmp_path / "log") as server:
+        send_attack(server.addresses.http, attack)
+        deadline = time.monotonic() + 60
+        while server.is_running():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert server.exit_status == 128 + signal.SIGSEGV
 
 
 def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, environment: dict[str, str]) -> None:

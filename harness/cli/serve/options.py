@@ -24,6 +24,7 @@ from harness.cli.serve.process_options import (
     read_slurm_options,
     slurm_group,
 )
+from harness.cli.serve.proxy_options import ProxyOptions, proxy_group
 from harness.cli.serve.running_options import AddressOptions, RunningOptions, addresses_group, running_group
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ServeOptions:
     model_repo: Path | None
     pipeline: PipelineOptions
     addresses: AddressOptions
+    proxy: ProxyOptions
     running: RunningOptions
     processes: ProcessOptions
     container: ContainerOptions
@@ -66,7 +68,8 @@ _launcher_group = cloup.option_group(
 )
 
 _GROUPS = (
-    _launcher_group, model_group, engine_group, addresses_group, processes_group, container_group, slurm_group, running_group,
+    _launcher_group, model_group, engine_group, addresses_group, proxy_group, processes_group, container_group, slurm_group,
+    running_group,
 )  # fmt: skip
 
 _PROCESS_LAUNCHERS = LAUNCHERS[1:]
@@ -92,6 +95,10 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
         ),
         (SLURM,),
     ),
+    **dict.fromkeys(
+        ("proxy", "allowed_hosts", "proxy_body_mib", "proxy_connections", "proxy_timeout"),
+        (EMBEDDED, "tritonserver", "mpirun", "docker"),
+    ),
     **dict.fromkeys(("background", "name", "ready_timeout"), (EMBEDDED, "tritonserver", "mpirun", "docker")),
 }
 
@@ -112,12 +119,15 @@ def read_options(values: Mapping[str, Any]) -> ServeOptions:
     running = options_from(RunningOptions, values)
     if given("name") and not running.background:
         raise click.UsageError("--name: only a server in the --background has a name")
+    proxy = options_from(ProxyOptions, values)
+    proxy.check_risk(values["host"], can_have_proxy=launcher != SLURM)
     return ServeOptions(
         launcher=launcher,
         dry_run=values["dry_run"],
         model_repo=values["model_repo"],
         pipeline=read_pipeline_options(values),
         addresses=options_from(AddressOptions, values),
+        proxy=proxy,
         running=running,
         processes=read_process_options(values),
         container=read_container_options(values),

@@ -20,7 +20,7 @@ _PORT = click.IntRange(1, 65535)
 class AddressOptions:
     """The addresses to listen on. A port of None is a free one, or Triton's default.
 
-    ``restricted_apis``: Triton's protocols that need its admin key on any host.
+    ``restricted_apis``: Triton's protocols that need its admin key beyond the administrative ones.
     """
 
     host: str
@@ -52,7 +52,7 @@ class AddressOptions:
     def _restricted(self) -> tuple[str, ...]:
         from serving.launch.admin_key import restricted_apis
 
-        return restricted_apis(self.host, self.restricted_apis)
+        return restricted_apis(self.restricted_apis)
 
 
 def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ addresses_group = cloup.option_group(
         "--host",
         default="127.0.0.1",
         help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
-        "Its administrative protocols then need a key, which is made anew at each start and shown once.",
+        "There a proxy listens, and Triton on loopback alone.",
     ),
     cloup.option("--http_port", type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port."),
     cloup.option("--grpc_port", type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port."),
@@ -82,8 +82,8 @@ addresses_group = cloup.option_group(
         callback=_read_apis,
         default="",
         show_default="none",
-        help="Triton's protocols that need the key on any host, separated by commas: model-repository, shared-memory, trace, "
-        "logging, statistics. Beyond loopback all but statistics always do.",
+        help="Triton's protocols that need its key, which is made anew at each start and shown once, separated by commas: "
+        "model-repository, shared-memory, trace, logging, statistics. All but statistics always do.",
     ),
 )
 

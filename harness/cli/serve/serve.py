@@ -21,10 +21,18 @@ from harness.cli.serve.options import (
 from harness.cli.signals import signals_as_interrupt
 
 if TYPE_CHECKING:
+    from serving.launch.addresses import ServerAddresses
     from serving.launch.options import LaunchOptions
     from serving.launch.plan import LaunchPlan
     from serving.launch.server import Server
     from serving.repository.pipeline import RepositorySpec
+
+
+_BEHIND_PROXY = (
+    "What stays open is Triton's loopback: every user of this machine, and every web page in its browsers, "
+    "can still send requests to it, and crash it."
+)
+_WITHOUT_PROXY = "There is no proxy, so they can also crash Triton, and so can web pages in their browsers."
 
 
 @cloup.group(
@@ -82,33 +90,52 @@ def _serve_embedded(options: ServeOptions) -> int:
     spec = options.pipeline.repository()
     if not options.dry_run:
         check_installed(spec.engine)
-    addresses = options.addresses.choose()
+    public = options.addresses.choose()
     repository, temporary_dir = _repository_dir(options)
     plan = embedded_plan(
         repository,
-        addresses,
+        _own_addresses(options, public),
         options.running.log_path,
         models=spec.model_names,
         supervision=options.running.supervision(READY_TIMEOUT_S),
         make_backends=not options.dry_run,
     )
-    return _run(replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir), options, spec)
+    planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)
+    return _run(_before(options, planned, public), options, spec)
 
 
 def _serve_repository(options: ServeOptions) -> int:
     from serving.launch.addresses import choose_addresses, resolve_host
     from serving.launch.find_tritonserver import FoundTriton, find_tritonserver, served_models
-    from serving.launch.plan import plan_launch
+    from serving.launch.plan import container_name, plan_launch
 
     launch = _launch_options(options)
-    addresses = replace(launch.addresses, host=resolve_host(launch.addresses.host))
+    public = replace(launch.addresses, host=resolve_host(launch.addresses.host))
+    name = launch.container.container_name or container_name(public)
+    launch = replace(
+        launch, addresses=_own_addresses(options, public), container=replace(launch.container, container_name=name)
+    )
     models = served_models(Path(launch.model_repo))
     in_container = options.launcher == "docker"
     triton = FoundTriton("") if in_container else find_tritonserver(launch.processes.tritonserver, options.dry_run)
-    plan = plan_launch(replace(launch, addresses=addresses), triton, models)
+    plan = plan_launch(launch, triton, models)
     if not options.dry_run:  # raises LaunchError for a port in use
-        choose_addresses(addresses.http_port, addresses.grpc_port, addresses.metrics_port, addresses.host)
-    return _run(plan, options)
+        choose_addresses(public.http_port, public.grpc_port, public.metrics_port, public.host)
+    return _run(_before(options, plan, public), options)
+
+
+def _own_addresses(options: ServeOptions, public: ServerAddresses) -> ServerAddresses:
+    """Where Triton itself listens: at ``public``, or on loopback where the proxy listens there."""
+    from serving.launch.behind_proxy import loopback_addresses
+
+    return loopback_addresses(public) if options.proxy.is_used(public.host) else public
+
+
+def _before(options: ServeOptions, plan: LaunchPlan, public: ServerAddresses) -> LaunchPlan:
+    """``plan`` with a proxy at ``public``, or as it is without one."""
+    from serving.launch.behind_proxy import with_proxy
+
+    return with_proxy(plan, public, options.proxy.bounds()) if options.proxy.is_used(public.host) else plan
 
 
 def _serve_slurm(options: ServeOptions) -> int:
@@ -120,7 +147,7 @@ def _serve_slurm(options: ServeOptions) -> int:
     if options.dry_run:
         click.echo(script, nl=False)
         return ExitStatus.VALID
-    _warn_if_public(options.addresses.host)
+    _warn_if_public(options.addresses.host, has_proxy=False)
     path = options.slurm.slurm_script
     path.write_text(script, encoding="utf-8")
     if launch.addresses.restricted_apis:
@@ -152,13 +179,16 @@ def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = 
     from serving.launch.background import start
     from serving.launch.plan import shell_line
     from serving.launch.run import running
+    from serving.proxy.settings import proxy_command
 
     if options.dry_run:
         if spec is not None:
             click.echo("# the repository of the five models is written first, to the folder of --model-repository")
+        if plan.proxy is not None:
+            click.echo(f"# the proxy runs beside it: {shell_line(proxy_command(plan.proxy), {})}")
         click.echo(shell_line(plan.command, plan.environment))
         return ExitStatus.VALID
-    _warn_if_public(options.addresses.host)
+    _warn_if_public(options.addresses.host, has_proxy=plan.proxy is not None)
     if plan.addresses.restricted_apis:
         plan = replace(plan, admin_key=new_key())
     with signals_as_interrupt():
@@ -213,13 +243,14 @@ def _print_addresses(plan: LaunchPlan) -> None:
         )
 
 
-def _warn_if_public(host: str) -> None:
+def _warn_if_public(host: str, has_proxy: bool) -> None:
     from serving.launch.addresses import is_loopback
 
     if not is_loopback(host):
+        risk = _BEHIND_PROXY if has_proxy else _WITHOUT_PROXY
         click.echo(
             f"Warning: --host {host} is not loopback, and Triton's inference has no authentication: "
-            "anyone with access to these ports can use the models. Administration needs a key.",
+            f"anyone with access to these ports can use the models. Administration needs a key. {risk}",
             err=True,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -160,6 +161,28 @@ def test_server_that_ends_by_itself_ends_its_supervisor_and_its_children(scripts
     os.kill(family[0], signal.SIGKILL)
     assert supervisor.wait(_WAIT_S) == 128 + signal.SIGKILL
     assert [pid for pid in family if _is_alive(pid)] == []
+    assert supervisor.stdin is not None
+    supervisor.stdin.close()
+
+
+def test_proxy_lasts_until_the_server_has_ended(scripts: _Scripts) -> None:
+    proxy = scripts.command(_SERVER.replace("server {", "proxy {").replace("sys.exit(7)", "").replace("interrupted", "asked"))
+    supervisor = _supervise(
+        5, ["--beside", json.dumps(proxy), *scripts.command(_SERVER.replace("sys.exit", "time.sleep(1); sys.exit"))]
+    )
+    pids = [scripts.pid(role) for role in ("server", "proxy")]
+    started = time.monotonic()
+    assert _close(supervisor) == 7
+    assert sorted(scripts.lines()[-2:]) == ["asked", "interrupted"]
+    assert time.monotonic() - started >= 1
+    assert [pid for pid in pids if _is_alive(pid)] == []
+
+
+def test_proxy_that_ends_ends_its_server_with_a_sentence(scripts: _Scripts, capfd: pytest.CaptureFixture[str]) -> None:
+    supervisor = _supervise(5, ["--beside", json.dumps(scripts.command("raise SystemExit(3)")), *scripts.command(_SERVER)])
+    assert supervisor.wait(_WAIT_S) == 1
+    assert capfd.readouterr().err == "The proxy ended with status 3, so its server was stopped.\n"
+    assert not _is_alive(scripts.pid("server"))
     assert supervisor.stdin is not None
     supervisor.stdin.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from serving.engines.protocol import EngineOptions, SchedulerPolicy
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
 from serving.launch.background import BackgroundServer, ProcessIdentity, state_dir, write_state
+from serving.proxy.settings import ProxyBounds, read_settings
 from serving.repository.pipeline import RepositorySpec
 
 
@@ -104,6 +106,8 @@ def test_upstreams_launch_command_gives_upstreams_mpirun(capsys: pytest.CaptureF
         *("--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"),
         *("--grpc-port=8001", "--http-port=8000", "--metrics-port=8002"),
     ]
+    restriction = "model-repository,shared-memory,trace,logging:triton-admin-key=${TRITON_ADMIN_KEY:?}"
+    shared += [f"--http-restricted-api={restriction}", f"--grpc-restricted-protocol={restriction}"]
     prefix = "--backend-config=python,shm-region-prefix-name=inflight_bench_8001_prefix"
     assert words == [
         *("mpirun", "--allow-run-as-root", "--oversubscribe"),
@@ -163,15 +167,54 @@ def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str],
     assert words[words.index("--shm-size") + 1] == "4g"
 
 
-def test_host_beyond_loopback_restricts_administration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_administration_is_restricted_on_every_host(capsys: pytest.CaptureFixture[str]) -> None:
     restriction = "model-repository,shared-memory,trace,logging:triton-admin-key=${TRITON_ADMIN_KEY:?}"
     for launcher in (["--no_mpi", *_TRITON], ["--docker", "--model_repo", "repo"], ["--slurm", "--model_repo", "repo"], []):
-        opened = _printed(capsys, *launcher, "--host", "0.0.0.0")
-        assert f'"--http-restricted-api={restriction}"' in opened
-        assert f'"--grpc-restricted-protocol={restriction}"' in opened
-        assert "restricted" not in _printed(capsys, *launcher)
+        for host in ("127.0.0.1", "0.0.0.0"):
+            printed = _printed(capsys, *launcher, "--host", host, "--accept_risk")
+            assert f'"--http-restricted-api={restriction}"' in printed
+            assert f'"--grpc-restricted-protocol={restriction}"' in printed
     requested = _printed(capsys, "--restricted_apis", "statistics,trace")
-    assert "--http-restricted-api=statistics,trace:triton-admin-key=" in requested
+    assert "--http-restricted-api=model-repository,shared-memory,trace,logging,statistics:triton-admin-key=" in requested
+
+
+@pytest.mark.parametrize("launcher", [[], ["--no_mpi", *_TRITON], ["--world_size", "2", *_TRITON]])
+def test_beyond_loopback_the_proxy_listens_and_the_server_on_loopback_alone(
+    capsys: pytest.CaptureFixture[str], launcher: list[str]
+) -> None:
+    free = choose_addresses()
+    ports = (f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}")
+    bounds = ("--proxy_body_mib", "1", "--proxy_connections", "9", "--proxy_timeout", "3", "--allowed_hosts", "Gpu1.Example")
+    first, *_, command = _printed(capsys, *launcher, *ports, "--host", "0.0.0.0", *bounds).splitlines()[-2:]
+    settings = read_settings(shlex.split(first.partition("serving.proxy")[2])[0])
+    assert (settings.host, settings.server_host) == ("0.0.0.0", "127.0.0.1")
+    assert [pair.listen for pair in (settings.http, settings.grpc, settings.metrics)] == [
+        *(free.http_port, free.grpc_port, free.metrics_port)
+    ]
+    assert settings.bounds == ProxyBounds(1 << 20, 9, 3.0, ("gpu1.example",))
+    assert command.count("127.0.0.1") == 3 * max(1, command.count("-n 1"))
+    assert "0.0.0.0" not in command
+    for option, pair in (("http", settings.http), ("grpc", settings.grpc), ("metrics", settings.metrics)):
+        assert f"--{option}-port={pair.server}" in command
+        assert pair.server != pair.listen
+
+
+def test_container_beyond_loopback_is_published_on_loopback_and_named_after_the_public_port(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = shlex.split(_printed(capsys, "--docker", "--model_repo", "repo", "--host", "0.0.0.0"), comments=True)
+    published = [value for option, value in pairwise(words) if option == "-p"]
+    assert [value.partition(":")[0] for value in published] == ["127.0.0.1"] * 3
+    assert not any(":8001:" in value for value in published)
+    assert words[words.index("--name") + 1] == "inflight-bench-8001"
+
+
+def test_there_is_no_proxy_on_loopback_unless_it_is_asked_for_nor_where_it_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "serving.proxy" not in _printed(capsys)
+    assert "serving.proxy" in _printed(capsys, "--proxy")
+    assert "serving.proxy" not in _printed(capsys, "--host", "0.0.0.0", "--no_proxy", "--accept_risk")
 
 
 # ---- usage errors
@@ -196,6 +239,9 @@ def test_host_beyond_loopback_restricts_administration(capsys: pytest.CaptureFix
         (["stop", "a", "--all"], "--all"),
         (["--restricted_apis", "trace,health"], "'--restricted_apis': health: use model-repository, "),
         (["--engine", "tensorrt_llm"], "--engine_dir: the demo engine is for OpenVINO"),
+        (["--host", "0.0.0.0", "--no_proxy"], "--no_proxy: without the proxy any client can crash Triton 24.10"),
+        (["--slurm", "--model_repo", "repo", "--host", "0.0.0.0"], "--host 0.0.0.0: a job of Slurm has no proxy"),
+        (["--slurm", "--model_repo", "repo", "--proxy"], "--proxy: not with --launcher slurm"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -239,6 +285,9 @@ def test_host_beyond_loopback_prints_a_warning(
     assert run([*arguments, "--host", "0.0.0.0"]) == ExitStatus.FAILED
     warned = capsys.readouterr().err
     assert "Warning: --host 0.0.0.0 is not loopback, and Triton's inference has no authentication" in warned
+    assert "What stays open is Triton's loopback" in warned
+    assert run([*arguments, "--host", "0.0.0.0", "--no_proxy", "--accept_risk"]) == ExitStatus.FAILED
+    assert "There is no proxy, so they can also crash Triton" in capsys.readouterr().err
     assert run(arguments) == ExitStatus.FAILED
     assert "Warning" not in capsys.readouterr().err
 
