@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
 from serving.launch.start_watch import Snapshot, StartWatch, children, take_snapshot
 from serving.launch.tritonserver import TritonServer, rank_command
+from serving.proxy.settings import PROCESS_NAME
 from tests.serving.launch.conftest import make_program
 
 _IDLE = Snapshot({1: 100, 2: 50})
@@ -212,3 +214,18 @@ def test_second_try_of_a_server_in_the_background_is_reported_to_its_user(
         assert server.is_ready()
     finally:
         stop(server)
+
+
+def test_work_of_the_proxy_is_no_progress_of_the_server() -> None:
+    name = f"import ctypes; ctypes.CDLL(None).prctl(15, {PROCESS_NAME.encode()!r}, 0, 0, 0); print(flush=True); input()"
+    with (
+        subprocess.Popen([sys.executable, "-c", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy,
+        subprocess.Popen(["sleep", "60"]) as server,
+    ):
+        assert proxy.stdout is not None
+        proxy.stdout.readline()
+        seen = take_snapshot(os.getpid()).cpu_ticks.keys()
+        for process in (proxy, server):
+            process.kill()
+    assert server.pid in seen
+    assert proxy.pid not in seen
