@@ -11,7 +11,7 @@ import numpy as np
 from reports.criteria import Requirement
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
-from reports.gates.numbers import between_starts, judge_number, of_mean, of_rates
+from reports.gates.numbers import KnownNumber, between_starts, judge_number, of_mean, of_rates
 from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import (
@@ -36,7 +36,6 @@ from reports.metrics.latency import (
     inter_token_latencies_ms,
     time_per_output_token_ms,
 )
-from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 from reports.statistics.percentiles import summarise
@@ -165,7 +164,8 @@ def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
     done = sum(run.metrics.done for run in runs)
-    gate = judge_number(requirement, of_rates([_long_run_goodput(run) for run in runs], done, grows=True), runs)
+    measured = of_rates([None if run.metrics.goodput is None else run.metrics.goodput.rate for run in runs], done, grows=True)
+    gate = judge_number(requirement, _of_a_longer_run(measured, runs), runs)
     rates = [rate for rate in map(_largest_rate, runs) if rate is not None]
     if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(runs):
         return gate
@@ -193,20 +193,26 @@ def _largest_rate(run: JudgedRun) -> float | None:
     return run.metrics.offered_rate * throughput.interval[1] / throughput.value
 
 
-def _long_run_goodput(run: JudgedRun) -> Rate | None:
-    """Goodput with an upper limit that allows for the run's ramp and drain, of which a longer run has less."""
-    assert run.metrics.goodput is not None
-    rate, throughput, requests = run.metrics.goodput.rate, run.metrics.request_throughput, run.requests
-    if rate is None or rate.interval is None or not throughput:
-        return rate
+def _of_a_longer_run(goodput: KnownNumber, runs: Sequence[JudgedRun]) -> KnownNumber:
+    """Goodput with an upper limit that allows for the ramp and drain of ``runs``, of which longer ones have less."""
+    if goodput.interval is None:
+        return goodput
+    low, high = goodput.interval
+    return replace(goodput, interval=(low, high * max(map(_rate_without_ramps, runs))))
+
+
+def _rate_without_ramps(run: JudgedRun) -> float:
+    """The rate at which requests end while all are sent, over that of the whole run: at least 1."""
+    throughput, requests = run.metrics.request_throughput, run.requests
+    if not throughput:
+        return 1.0
     full = run.metrics.offered_rate
     if full is None:
         start_ns = float(requests.scheduled_ns.min() + np.nanmedian(requests.done_ns - requests.sent_ns))
         end_ns = first_user_end_ns(requests)
         ended = np.count_nonzero(requests.done & (requests.done_ns > start_ns) & (requests.done_ns <= end_ns))
         full = ended / (end_ns - start_ns) * 1e9 if start_ns < end_ns < np.inf else throughput
-    low, high = rate.interval
-    return replace(rate, interval=(low, high * max(1.0, full / throughput)))
+    return max(1.0, full / throughput)
 
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:

@@ -168,12 +168,16 @@ def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_
     judged: MakeRun, answered: Make
 ) -> None:
     """100 requests/s for 20 s, of which each takes 3 s: none misses the objective, and the drain makes 87 requests/s of it."""
-    run = judged([answered(k, 10 * k, 10 * k, [(10 * k + 3_000, 1)]) for k in range(2_000)], "ttft<=60s")
-    gate = gate_of("goodput>=95", run)
-    assert gate.evidence.value == pytest.approx(87, abs=0.1)
-    assert gate.evidence.high is not None
-    assert gate.evidence.high >= 100
-    assert gate.status is Status.UNDECIDED
+    first, *others = (
+        judged([answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k in range(2_000)], "ttft<=60s")
+        for ms in (3_000, 3_010, 2_990)
+    )
+    for runs in ([first], [first, *others]):
+        gate = gate_of("goodput>=95", *runs)
+        assert gate.evidence.value == pytest.approx(87, abs=0.1)
+        assert gate.evidence.high is not None
+        assert gate.evidence.high >= 100
+        assert gate.status is Status.UNDECIDED
 
 
 def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise) -> None:
