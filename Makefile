@@ -42,7 +42,7 @@ test: setup
 		$(addprefix --ignore ,$(TESTS_COMPUTING))
 
 test-numpy2: $(STAMP_NUMPY2)
-	.venv-numpy2/bin/python -m pytest -m "not slow" --hypothesis-profile=few $(TESTS_NUMPY2)
+	.venv-numpy2/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=few $(TESTS_NUMPY2)
 
 test-all: setup
 	.venv/bin/python -m pytest

@@ -70,7 +70,7 @@ def test_content_beyond_the_limit_is_refused(read: Read, monkeypatch: pytest.Mon
         read(_LINES * 10_000)
 
 
-@pytest.mark.parametrize("content", [_LINES, gzip.compress(_LINES)])
+@pytest.mark.parametrize("content", [_LINES, gzip.compress(_LINES, mtime=0)])
 def test_standard_input_is_read_where_the_path_is_a_dash(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     reading = read_workload_file(Path("-"))
