@@ -199,7 +199,7 @@ def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(
     assert f"{other} is of another run, and was left out" in capsys.readouterr().err
     rows: list[dict[str, Any]] = place.run("first").read_requests().to_pylist()
     assert len(rows) == _REQUESTS
-    assert {row["outcome"] for row in rows} == {Outcome.DONE, Outcome.NOT_SENT}  # they stopped in order: nothing is unknown
+    assert {row["outcome"] for row in rows} <= {Outcome.DONE, Outcome.NOT_SENT}  # they stopped in order: nothing is unknown
 
 
 def _run_id_of(place: _Place) -> bytes:

@@ -70,7 +70,7 @@ def test_a_repeated_run_has_no_record_of_the_first_and_its_journal_is_kept(
     assert _outcomes(result) == {Outcome.DONE: 6}
     assert (tmp_path / "journal-0.bin.aside-1").read_bytes() == before
     assert f"{journal} of an earlier run was in the way: it is kept as journal-0.bin.aside-1" in capfd.readouterr().err
-    assert [exchange.index for exchange in JournalReader(journal, again.run_id).read_rest()] == list(range(6))
+    assert sorted(exchange.index for exchange in JournalReader(journal, again.run_id).read_rest()) == list(range(6))
 
 
 @BOTH
