@@ -49,7 +49,6 @@ from harness.distribution.envelopes import (
     fields,
     sealed_pong,
 )
-from harness.distribution.guarded_sockets import use_guarded_sockets
 from harness.distribution.link import (
     ClockExchanged,
     Deliver,
@@ -66,6 +65,7 @@ from harness.distribution.link import (
     decode_order,
 )
 from harness.distribution.live_histograms import E2E, LiveHistogram, LiveUpdate
+from harness.distribution.locust_sockets import use_guarded_sockets
 from harness.distribution.page_guard import TOKEN_VARIABLE, LiveAddress, PageGuard
 
 _FIRST_PINGS, _FIRST_PERIOD_S, _PERIOD_S = 48, 0.02, 1.0

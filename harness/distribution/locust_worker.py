@@ -45,7 +45,6 @@ from harness.distribution.envelopes import (
     fields,
     sealed_ping,
 )
-from harness.distribution.guarded_sockets import use_guarded_sockets
 from harness.distribution.link import (
     Deliver,
     Delivered,
@@ -59,6 +58,7 @@ from harness.distribution.link import (
     Silent,
     decode_order,
 )
+from harness.distribution.locust_sockets import use_guarded_sockets
 
 _CONNECT_ATTEMPTS = 800  # of 5 s each, so that a worker may be started an hour before its master
 _SILENT_AFTER_S = 10.0
