@@ -121,7 +121,8 @@ def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent
     assert recorded == [record.index for record in of_killed][: len(recorded)]  # the first ones, up to the kill
     assert 10 <= len(recorded) <= 40
     assert "was lost" in (lost[0].error or "")
-    assert "passed on" in pool.facts()["workers"][killed]["lost"]
+    reason = pool.facts()["workers"][killed]["lost"]
+    assert "passed on" in reason or "nothing was heard of it" in reason  # by whether its processes could say that they end
     assert (statuses[0], statuses[1]) == (0, -signal.SIGKILL)
 
 
