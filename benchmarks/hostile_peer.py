@@ -173,7 +173,7 @@ class HostileWorker:
         raise Stopped
 
     def _take(self, kind: type[Any] | None) -> Content | None:
-        """Take a message; returns its content where it is of the type."""
+        """Take a message; returns its content if it has the type."""
         if self._is_over():
             raise Stopped
         if time.monotonic() - self._beat_s > _BEAT_S:

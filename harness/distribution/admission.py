@@ -1,7 +1,7 @@
 """The proof that a worker is expected: both sides know the run's token, which itself never crosses the network.
 
 The worker sends a random number, the master answers with one of its own, and each proves by an HMAC over both that it knows the
-token; the worker first, so that the master tells a stranger nothing. From the same numbers come the keys that seal every later
+token; the worker first, so that a stranger learns nothing. From the same numbers come the keys that seal every later
 message in its direction. A sealed message that comes twice does no harm: each message of a run can be repeated.
 
 A run without a token has the empty one, which everybody knows.

@@ -399,7 +399,7 @@ class RemotePool:
                 self._send(worker.peer.id, Dismissed("the master gave it up"))
 
     def _note(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # nobody reads it any more: the run goes on
+        with suppress(OSError, ValueError):  # its reader is gone: the run goes on
             self._tell(text)
 
     def _send(self, peer: str, message: ToWorker) -> None:

@@ -1,4 +1,4 @@
-"""The identity of a run: a random number, by which its journals and messages are told from those of a repetition.
+"""The identity of a run: a random number, which distinguishes its journals and messages from those of a repetition.
 
 A command that is repeated has the same schedule, digest for digest; its runs are distinct all the same.
 """

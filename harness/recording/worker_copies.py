@@ -46,7 +46,7 @@ def join_worker_copies(folder: RunFolder, run_id: str, sources: Sequence[Path]) 
 
 
 def _run_of(journal: Path) -> str | None:
-    """None where it cannot be read, or the worker had not begun."""
+    """None where it cannot be read, or the worker had not started."""
     try:
         began = read_began(journal)
     except JournalError:

@@ -109,7 +109,7 @@ class HttpProxy:
             raise _RefusedError(413, f"the body is longer than {most} bytes")
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # as aiohttp does, which otherwise takes the answer to have begun
+            request.writer.output_size = 0  # as aiohttp does, which otherwise takes the answer as started
         body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.receive_timeout_s):

@@ -146,7 +146,7 @@ def _wait_until_ended(bench: Callable[..., subprocess.CompletedProcess[str]]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", [MANY_CHUNKS, DEEP_JSON], ids=["chunks", "depth"])
 def test_triton_itself_is_crashed_by_what_the_proxy_stops(tmp_path: Path, attack: tuple[bytes, ...]) -> None:
-    """Where this fails, Triton has been mended (CVE-2025-23310, CVE-2025-23311), and the warning can go."""
+    """Where this fails, Triton is fixed (CVE-2025-23310, CVE-2025-23311), and the warning can go."""
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR)
     with deploy(spec, choose_addresses(), tmp_path / "log") as server:
         send_attack(server.addresses.http, attack)

@@ -33,7 +33,7 @@ def test_a_worker_with_the_token_is_admitted_and_both_sides_have_the_same_keys()
     assert master.of_worker.is_valid("bench", b"data", signature)
     assert not master.of_worker.is_valid("bench", b"data!", signature)
     assert not master.of_worker.is_valid("bench_pong", b"data", signature)
-    assert not master.of_master.is_valid("bench", b"data", signature)  # nobody's own message comes back to it
+    assert not master.of_master.is_valid("bench", b"data", signature)  # a side does not accept its own messages
 
 
 @pytest.mark.parametrize("token", [_OTHER, NO_TOKEN])

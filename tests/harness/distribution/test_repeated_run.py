@@ -152,7 +152,7 @@ def test_a_repeated_command_has_the_records_of_its_own_server_alone(repeated: _R
     place = repeated.place
     place.check_of_second_server_alone("second", _REQUESTS)
     first, second = (place.run(name).read_manifest() for name in ("first", "second"))
-    assert first["schedule"] == second["schedule"]  # so that nothing but the identity of the runs tells them apart
+    assert first["schedule"] == second["schedule"]  # so that only the identity of the runs distinguishes them
     assert first["run_id"] != second["run_id"]
     assert [worker["lost"] for worker in second["distribution"]["workers"]] == [None, None]
     assert repeated.status in (ExitStatus.VALID, ExitStatus.INVALID)
