@@ -224,3 +224,24 @@ def test_the_number_in_an_idle_system_is_never_below_0() -> None:
         entered = np.sort(rng.integers(0, 10**10, rng.integers(5, 60))).astype(float)
         left = entered + rng.integers(1, 10**7, entered.size)
         assert mean_in_system(entered, left, np.linspace(entered[0], entered[-1], 21)).min() >= 0.0
+
+
+# ---- long answers
+
+
+def test_a_number_that_rises_until_the_first_answers_end_is_no_growth(in_order: Callable[..., Requests]) -> None:
+    """10 requests/s for 30 s at a target without a queue, whose answers take 8 to 16 s: 120 are in the system from 16 s on."""
+    arrivals_ms = [100.0 * k for k in range(300)]
+    took_ms = [8_000.0 + 80.0 * (37 * k % 100) for k in range(300)]
+    ends_ms = [at + took for at, took in zip(arrivals_ms, took_ms, strict=True)]
+    assert queue_growth(in_order(arrivals_ms, ends_ms)) is None
+
+
+@pytest.mark.parametrize("times", [1.5, 3.0, 10.0])
+def test_an_overload_is_found_whose_latencies_reach_the_length_of_the_sending(
+    in_order: Callable[..., Requests], times: float
+) -> None:
+    """100 requests/s for 10 s at a server that answers as many in ``times`` as long."""
+    arrivals_ms = [10.0 * k for k in range(1_000)]
+    ends_ms = ends_at_even_server(np.array(arrivals_ms), 10.0 * times).tolist()
+    assert queue_growth(in_order(arrivals_ms, ends_ms)) is not None
