@@ -6,8 +6,8 @@ STAMP := .venv/.installed
 STAMP_NUMPY2 := .venv-numpy2/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
-TESTS_NUMPY2 := tests/reports tests/harness/records tests/harness/clients/test_openai_chat.py \
-	tests/harness/clients/test_openai_probe.py tests/harness/cli/measurement/test_connect.py \
+TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
+	tests/harness/clients/test_openai_probe.py tests/bench_cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
 
 # What only computes, and so may run in two processes at once; the rest has a server, a browser or a clock.

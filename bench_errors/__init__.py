@@ -9,7 +9,7 @@ BenchError                          1
 │   ├── RunError                    1   the run could not be carried out
 │   ├── JournalError                2   a journal is damaged, or of another version
 │   └── TokenError                  2   the token of a distributed run cannot be read, or is none
-├── harness.records.run_folder
+├── bench_records.run_folder
 │   └── RunFolderError              2   a run folder cannot be read or written
 ├── harness.calibration.store
 │   └── CalibrationFileError        1   a calibration file cannot be read

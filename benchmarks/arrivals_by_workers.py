@@ -20,7 +20,7 @@ from reports.metrics.arrival_law import SIGNIFICANCE, check_arrivals, index_of_d
 from reports.metrics.configuration import Law
 from reports.metrics.latency import schedule_slip_ms
 from reports.metrics.requests import Requests
-from workloads.arrivals import Exponential
+from workloads.arrivals.processes import Exponential
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def measured_by_bench(url: str, tokenizer_dir: Path, load: Load, scratch: Path) 
     ]
     target = ["-i", "openai", "--url", url, "--tokenizer_dir", str(tokenizer_dir), "--ignore_eos"]
     size = ["--num_requests", str(load.requests), "--run_dir", str(folder)]
-    _run([sys.executable, "-m", "harness.cli", "token_norm_dist", *lengths, *target, *load.ours, *size])
+    _run([sys.executable, "-m", "bench_cli", "token_norm_dist", *lengths, *target, *load.ours, *size])
     metrics = json.loads((folder / "summary.json").read_text())["metrics"]
     of_send = {"TTFT": metrics["ttft_ms"]["sent"], "E2E": metrics["e2e_ms"]["sent"]}
     found = of_send | {"TPOT": metrics["tpot_ms"], "ITL": metrics["itl_ms"]}

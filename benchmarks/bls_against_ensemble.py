@@ -24,7 +24,7 @@ from serving.engines.protocol import EngineOptions
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
-from workloads.request import Request
+from workloads.elements.request import Request
 
 TARGET_RATIO = 0.8
 WORDS = "the sea king queen road light machine paper river stone winter letter house music green seven small under night bread"

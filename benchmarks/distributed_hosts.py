@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from bench_records.run_folder import RunFolder
 from harness.distribution.admission import new_token
-from harness.records.run_folder import RunFolder
 from reports.statistics.probability import kolmogorov_smirnov
 
 _NETWORK = "10.77.0"
@@ -118,7 +118,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
 
 def _bench(host: Host, options: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     verb = ["token_norm_dist", "--url", f"{_TARGET}:{_GRPC_PORT}", "--isl", "32", "--osl", "20", "--vocab_size", "1000"]
-    command = [sys.executable, "-m", "harness.cli", *verb, "--run_dir", str(folder), *options]
+    command = [sys.executable, "-m", "bench_cli", *verb, "--run_dir", str(folder), *options]
     return subprocess.Popen(host.command(*command), stdout=subprocess.DEVNULL)
 
 
@@ -127,7 +127,7 @@ def _worker(host: Host, number: int, folder: Path) -> Iterator[subprocess.Popen[
     """A worker whose monotonic clock is ahead of the master's."""
     clock = ["unshare", "--time", "--monotonic", str((number + 1) * _APART_S), "--fork", "--kill-child"]
     own = ["worker", "--master_host", _RELAY, "--master_port", str(_PORT), "--work_dir", str(folder)]
-    command = host.command(*clock, sys.executable, "-m", "harness.cli", *own)
+    command = host.command(*clock, sys.executable, "-m", "bench_cli", *own)
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         yield process

@@ -22,28 +22,28 @@ from pathlib import Path
 import psutil
 from tabulate import tabulate
 
+from bench_cli.worker import worker_command
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.cli.worker import worker_command
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from harness.run.worker_pool import WorkerPool
-from workloads.arrivals import Exponential
-from workloads.load import OpenLoop
-from workloads.request import Request
+from workloads.arrivals.processes import Exponential
+from workloads.elements.request import Request
+from workloads.schedule.load import OpenLoop
 
 _PROMPT = tuple(range(100, 132))
 _PROCESSES = (
     ("spawn_main", "hot loop"),
     ("harness.distribution.locust_worker", "Locust's worker"),
     ("harness.distribution.locust_master", "Locust's master"),
-    ("harness.cli worker", "agent"),
+    ("bench_cli worker", "agent"),
 )
 
 

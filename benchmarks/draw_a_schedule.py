@@ -25,11 +25,11 @@ def main() -> None:
 
 def draw(mean_tokens: int) -> None:
     """Draw prompts of ``mean_tokens`` ± 4 % random token ids, and print what it took."""
-    from workloads.arrivals import Exponential
+    from workloads.arrivals.processes import Exponential
     from workloads.lengths.families import Normal
     from workloads.lengths.samples import Independent
-    from workloads.load import OpenLoop
-    from workloads.token_norm_dist import TokenNormDist
+    from workloads.prompts.token_norm_dist import TokenNormDist
+    from workloads.schedule.load import OpenLoop
 
     start = time.perf_counter()
     lengths = Independent(Normal(mean_tokens, 0.04 * mean_tokens), Normal(20, 2))

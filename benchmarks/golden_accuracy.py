@@ -39,15 +39,15 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
+from bench_records.table import read_table
 from benchmarks.open_loop import APART, SHARED, cpu_placement, stolen_share
 from harness.calibration.accuracy import Errors, Truth, errors_of, spread, stamped_truths
 from harness.calibration.calibrate import PACE
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.calibration.null_server.stamps import stamps_of_event, stamps_of_message
 from harness.journal.worker_journal import JournalReader
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolder
-from harness.records.table import read_table
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import embedded_plan
@@ -180,7 +180,7 @@ def bench(folder: RunFolder, target: BenchTarget, streams: int, requests: int, t
     if ramp_up_s:
         options["ramp_up"] = ramp_up_s
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-c", "from harness.cli import main; main()", "dataset", "--ignore_eos", *words]
+    command = [sys.executable, "-c", "from bench_cli import main; main()", "dataset", "--ignore_eos", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise SystemExit(f"bench ended with status {done.returncode}: {done.stderr[-2000:]}")

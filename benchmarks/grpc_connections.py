@@ -42,8 +42,8 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
-from workloads.request import Request
-from workloads.schedule import OpenPart
+from workloads.elements.request import Request
+from workloads.schedule.schedule import OpenPart
 
 _PACE = Pace(first_token_ns=20_000_000, gap_ns=5_000_000)
 _TIMEOUT_S = 60.0

@@ -28,10 +28,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_records.run_folder import RunFolder
 from benchmarks.folder_mutations import mutate
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.records.run_folder import RunFolder
 
 MOST_BYTES = 2 << 30
 MOST_SECONDS = 60
@@ -75,7 +75,7 @@ def make_runs(parent: Path) -> tuple[Path, Path]:
     """A finished run, and one whose processes were killed while they sent."""
     whole, cut = parent / "whole", parent / "cut"
     with null_server(NullServerOptions(Pace(2_000_000, 1_000_000))) as server:
-        command = [sys.executable, "-m", "harness.cli", "token_norm_dist", "--url", server.grpc, "--workers", "2", *_NORMAL]
+        command = [sys.executable, "-m", "bench_cli", "token_norm_dist", "--url", server.grpc, "--workers", "2", *_NORMAL]
         load = ["--model", "tensorrt_llm", "--request_rate", "100", "--num_requests"]
         subprocess.run([*command, "--run_dir", str(whole), *load, "60"], check=False, capture_output=True, timeout=120)
         with subprocess.Popen(
@@ -92,8 +92,8 @@ def make_runs(parent: Path) -> tuple[Path, Path]:
 
 def load_libraries(whole: Path) -> None:
     """Load what the verbs use, once, in the process that all others are forked from."""
-    from harness.cli import run
-    from harness.cli.measurement import measure, observe  # noqa: F401  for the verbs of a run, and recover
+    from bench_cli import run
+    from bench_cli.measurement import measure, observe  # noqa: F401  for the verbs of a run, and recover
     from harness.recording import recovery, schedule_file, worker_copies  # noqa: F401
 
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
@@ -156,7 +156,7 @@ def run_verb(arguments: Sequence[str]) -> Outcome:
 
 
 def _child(arguments: list[str], send: multiprocessing.connection.Connection) -> None:
-    from harness.cli import run
+    from bench_cli import run
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     out, err, raised, status = io.StringIO(), io.StringIO(), "", -1

@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from tabulate import tabulate
 
+from bench_records.record import Outcome
 from benchmarks.hostile_peer import BEAT, HostileMaster, HostileWorker, closing, journal_bytes
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.distribution.admission import TOKEN_VARIABLE, Token, new_token
@@ -68,12 +69,11 @@ from harness.distribution.messages import (
 )
 from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Began, Ended
-from harness.records.record import Outcome
 from harness.run.worker import WorkerPlan
-from workloads.request import Request
-from workloads.schedule import OpenPart
+from workloads.elements.request import Request
+from workloads.schedule.schedule import OpenPart
 
-_BENCH = [sys.executable, "-m", "harness.cli"]
+_BENCH = [sys.executable, "-m", "bench_cli"]
 _VERB = ["token_norm_dist", "--isl", "4", "--osl", "5", "--vocab_size", "100", "--warmup_requests", "2"]
 _MOST_S = 120.0
 _STRANGERS = 20

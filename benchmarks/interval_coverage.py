@@ -20,8 +20,8 @@ from itertools import product
 import numpy as np
 from tabulate import tabulate
 
+from bench_records.record import Outcome
 from benchmarks.serving_processes import PARTS, PROCESSES, Process, Run, drawn
-from harness.records.record import Outcome
 from reports.metrics.catalogue import TTFT
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals

@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
+from bench_records.table import write_table
 from harness.calibration.null_server.server import NullServerAddresses
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
-from harness.records.table import write_table
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from reports.metrics.requests import Requests, from_columns
-from workloads.arrivals import Arrivals
-from workloads.load import OpenLoop
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.arrivals.processes import Arrivals
+from workloads.elements.request import Request
+from workloads.schedule.load import OpenLoop
+from workloads.schedule.schedule import Schedule
 
 PROMPT_TOKENS = 32
 APART, SHARED = "apart", "shared"  # CPU placement of a null server and its client

@@ -26,9 +26,9 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from bench_records.run_folder import RunFolder
 from benchmarks.open_loop import stolen_share
 from benchmarks.report_a_million import make_in_child
-from harness.records.run_folder import RunFolder
 from reports.run.page import run_pictures, write_html
 from reports.run_report import read_run
 

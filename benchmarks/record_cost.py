@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench_records.record import Record
+from bench_records.table import write_table
 from harness.calibration.null_server.server import NullServerAddresses, null_server
 from harness.clients.protocol import Client
 from harness.clients.transport.url import parse_origin
@@ -34,11 +36,9 @@ from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Began, Exchange, JournalReader, JournalWriter
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Record
-from harness.records.table import write_table
 from harness.run.live_statistics import LiveStatistics
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 TOKENS = (20, 100)
 _PASSES = 5

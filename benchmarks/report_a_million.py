@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.records.run_folder import RunFolder
-from harness.records.table import write_table
+from bench_records.run_folder import RunFolder
+from bench_records.table import write_table
 
 TOKENS = 20
 RATE_PER_S = 1_000.0
@@ -51,7 +51,7 @@ def main() -> None:
 
 def measure(folder: RunFolder) -> tuple[float, int]:
     """Seconds, and peak resident bytes of all processes together."""
-    command = [sys.executable, "-c", "from harness.cli import main; main()", "report", str(folder.path)]
+    command = [sys.executable, "-c", "from bench_cli import main; main()", "report", str(folder.path)]
     start_s = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         watched, peak = psutil.Process(process.pid), 0

@@ -15,13 +15,13 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2
 
+from bench_records.record import Outcome
 from harness.clients.protocol import Connection, ConnectionUsage, ExchangeFailedError, OnResponses
 from harness.clients.transport import tcp
 from harness.clients.transport.http2 import Http2Protocol
 from harness.clients.transport.http2_frames import DEFAULT_WINDOW, Flag, FrameType, Setting, frame, literal_headers
 from harness.clients.triton.grpc import TritonGrpcClient
-from harness.records.record import Outcome
-from workloads.request import Request
+from workloads.elements.request import Request
 
 _ID_TAG, _RESPONSE_TAG = 0x1A, 0x12  # of ModelInferResponse.id, and of ModelStreamInferResponse.infer_response
 _PREFIX = struct.Struct(">BI")

@@ -19,7 +19,7 @@ from benchmarks.open_loop import APART, SHARED, Measured, cpu_placement, measure
 from harness.calibration.null_server.server import null_server
 from reports.metrics.latency import schedule_slip_ms
 from reports.metrics.output_events import mean_rate
-from workloads.arrivals import Exponential
+from workloads.arrivals.processes import Exponential
 
 RATES = [100, 250, 500, 750, 1000, 1500, 2000, 3000, 4000, 6000, 8000]
 HELD_MS = 1.0  # p99 slip

@@ -37,7 +37,7 @@ class Cost:
 
 def measure(python: str, url: str, load: list[str], folder: Path) -> Cost:
     """One run. Raises CalledProcessError where it fails."""
-    command = [python, "-m", "harness.cli", "token_norm_dist", *LENGTHS, *load, "-i", "openai", "--url", url]
+    command = [python, "-m", "bench_cli", "token_norm_dist", *LENGTHS, *load, "-i", "openai", "--url", url]
     options = ["--time_delay_dist", "constant", "--tokenizer_dir", str(DEMO_ENGINE_DIR), "--run_dir", str(folder)]
     used, started_s = sum(os.times()[2:4]), time.monotonic()
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)

@@ -21,9 +21,9 @@ from typing import Any
 
 import uvloop
 
+from bench_records.run_folder import RunFolder
 from harness.host.clock import now_ns
 from harness.observation.event_loop_probe import PERIOD_NS, LoopProbe
-from harness.records.run_folder import RunFolder
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
 from serving.launch.addresses import choose_addresses

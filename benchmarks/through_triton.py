@@ -33,7 +33,7 @@ from serving.engines.protocol import EngineOptions, Increment, Sampling
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
-from workloads.request import Request
+from workloads.elements.request import Request
 
 OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the prompts are the same in each round
 Way = Callable[[list[Request], int], int]

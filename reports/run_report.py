@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError, unreadable
+from bench_records.run_folder import RunFolder, RunFolderError, unreadable
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import Validity, find, validity
 from reports.findings.finding import Finding, RunFacts

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.harness.scripted_server import ScriptedServer, scripted_server
+
 # No example has to end in time: machines are shared, and 200 ms without a core are no fault of the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -33,3 +35,10 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the shared data folder is not here: {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedServer]:
+    """A scripted server for the session; a test that kills a server starts its own."""
+    with scripted_server(tmp_path_factory.mktemp("scripted") / "received") as running:
+        yield running

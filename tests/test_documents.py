@@ -12,7 +12,7 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from harness.cli.bench import bench
+from bench_cli.bench import bench
 from reports.numbers import NUMBERS
 from tools.reference.numbers import PATHS
 

@@ -18,9 +18,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_records.record import Outcome, Record
 from harness.calibration.null_server.stamps import Stamps
 from harness.journal.worker_journal import Exchange
-from harness.records.record import Outcome, Record
 
 FloatArray = NDArray[np.float64]
 ReadStamps = Callable[[bytes], Stamps | None]

@@ -25,9 +25,9 @@ from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.observation.machine_probe import core_times
-from workloads.arrivals import Exponential
-from workloads.request import Request
-from workloads.schedule import make_schedule
+from workloads.arrivals.processes import Exponential
+from workloads.elements.request import Request
+from workloads.schedule.schedule import make_schedule
 
 PACE = Pace(first_token_ns=20_000_000, gap_ns=5_000_000)
 HELD_SLIP_MS = 1.0  # p99 of the schedule slip

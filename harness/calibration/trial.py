@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.calibration.accuracy import Errors, FloatArray, ReadStamps, Truth, errors_of, stamped_truths
 from harness.calibration.null_server.pacing import Pace
 from harness.clients.protocol import Client
 from harness.journal.worker_journal import JournalReader
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from harness.run.worker_process import NAME_PREFIX
-from workloads.schedule import Schedule
+from workloads.schedule.schedule import Schedule
 
 _TIMEOUT_S = 20.0
 _WARM_UP = 10

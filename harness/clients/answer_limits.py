@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from bench_records.record import Outcome
 from harness.clients.protocol import ExchangeFailedError
-from harness.records.record import Outcome
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from harness.clients.transport.http1_pool import HttpCaller, post_request, serve
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
-from workloads.request import Message, Request
+from workloads.elements.request import Message, Request
 
 COMPLETIONS = "/chat/completions"  # below the base path
 DEFAULT_PATH = f"/v1{COMPLETIONS}"

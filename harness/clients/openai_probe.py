@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ExchangeFailedError, MalformedResponseError, Response
-from workloads.request import Request
+from workloads.elements.request import Request
 
 PROBE = Request(output_tokens=16, prompt="a")  # enough that a model ends it only by chance before two chunks
 

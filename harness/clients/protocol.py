@@ -13,9 +13,9 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from bench_records.record import Outcome
 from harness.clients.secret_values import Spellings
-from harness.records.record import Outcome
-from workloads.request import Request
+from workloads.elements.request import Request
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of msgspec for bytes that are not JSON, not UTF-8, or nested more deeply than Python's call stack allows."""

@@ -11,8 +11,8 @@ from collections import Counter
 
 import msgspec
 
+from bench_records.record import Outcome, Record
 from harness.recording.completeness import FinishReasonWatch
-from harness.records.record import Outcome, Record
 
 _DIGITS = 3
 

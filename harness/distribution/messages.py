@@ -23,9 +23,9 @@ from harness.journal.run_identity import RunId
 from harness.journal.worker_journal import Ended
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
-from workloads.request import Request
-from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
-from workloads.token_ids import TokenIds, token_ids
+from workloads.elements.request import Request
+from workloads.elements.token_ids import TokenIds, token_ids
+from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 PROTOCOL = 2  # a change of any message that an older side would misread
 PLAN, JOURNAL, PROBE = "plan", "journal", "probe"  # names of byte streams

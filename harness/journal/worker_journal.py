@@ -17,12 +17,12 @@ from typing import Annotated, BinaryIO
 import msgspec
 from msgspec import Meta
 
+from bench_records.folder_lock import shared_lock
+from bench_records.record import Outcome
+from bench_records.regular_file import regular
 from harness.errors import JournalError
 from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
 from harness.journal.run_identity import RunId
-from harness.records.folder_lock import shared_lock
-from harness.records.record import Outcome
-from harness.records.regular_file import regular
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
 _MAGIC = b"inflight-bench journal 5\n"

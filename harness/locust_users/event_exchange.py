@@ -7,13 +7,13 @@ import httptools
 from gevent import socket, ssl
 from gevent.monkey import get_original
 
+from bench_records.record import Outcome
 from harness.clients.protocol import ExchangeFailedError, is_full_message
 from harness.clients.transport.http1_pool import server_message, status_message, without_marker
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Exchange
-from harness.records.record import Outcome
 
 _READ_BYTES = 65_536
 _FIRST_FAILURE = 300

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 
 _NS_PER_MS = 1e6
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workloads.arrival_law import ArrivalLaw
-from workloads.random_streams import Stream, generator
-from workloads.rate_profile import RateProfile
+from workloads.arrivals.law import ArrivalLaw
+from workloads.arrivals.rate_profile import RateProfile
+from workloads.elements.random_streams import Stream, generator
 
 _DRAWN_AT_ONCE = 256
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import gevent
 
+from bench_records.record import Outcome, Record
 from harness.locust_users.measures import Measure, e2e_ms, parts_of
-from harness.records.record import Outcome, Record
 
 _EVENTS_AT_ONCE = 200  # 0.4 ms: then other users have their turn to read
 _LONGEST_MESSAGE = 200

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_errors import BenchError
-from workloads.arrival_law import FORMS as LAWS
-from workloads.arrival_law import parse_law
-from workloads.rate_profile import FORMS as PROFILES
-from workloads.rate_profile import parse_profile
+from workloads.arrivals.law import FORMS as LAWS
+from workloads.arrivals.law import parse_law
+from workloads.arrivals.rate_profile import FORMS as PROFILES
+from workloads.arrivals.rate_profile import parse_profile
 
 DEFAULT_TRITON_MODEL = "ensemble"
 DEFAULT_GAP_S = 1.0

@@ -8,7 +8,7 @@ from locust import LoadTestShape
 
 from harness.locust_users.pacing import users_at, users_at_rate
 from harness.locust_users.settings import DEFAULT_GAP_S, Settings
-from workloads.rate_profile import parse_profile
+from workloads.arrivals.rate_profile import parse_profile
 
 
 class RateProfileShape(LoadTestShape):

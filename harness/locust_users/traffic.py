@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 import workloads
+from bench_records.record import Record
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.transport.url import Origin, parse_origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
@@ -21,11 +22,10 @@ from harness.locust_users.settings import DEFAULT_TRITON_MODEL, Settings
 from harness.recording.completeness import FinishReasonWatch
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, summarise_schedule
-from harness.records.record import Record
-from workloads.dataset import OutputLengths, dataset_requests
+from workloads.elements.request import Request
+from workloads.prompts.dataset import OutputLengths, dataset_requests
 from workloads.readers.detect import read_workload_file
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.schedule.schedule import Schedule
 
 _log = logging.getLogger(__name__)
 _PORTS = {"http": 8000, "https": 443}

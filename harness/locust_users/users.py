@@ -17,7 +17,7 @@ from harness.locust_users.reporting import report
 from harness.locust_users.settings import options_of, read_settings
 from harness.locust_users.traffic import connect_openai, connect_triton, traffic_of
 from harness.recording.schedule_summary import user_free_ns
-from workloads.arrival_law import EXPONENTIAL, parse_law
+from workloads.arrivals.law import EXPONENTIAL, parse_law
 
 
 class ServingUser(User):

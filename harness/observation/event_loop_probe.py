@@ -15,10 +15,10 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 
+from bench_records.client_sample import ClientSample
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.observation.meters import GarbageCollectionMeter, ThreadMeter
 from harness.observation.sample_file import SampleWriter
-from harness.records.client_sample import ClientSample
 
 PERIOD_NS = 25_000_000
 _USAGE_ONE_IN = 4  # wake-ups that read the meters and write: both cost more than the wake-up itself

@@ -9,10 +9,10 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_records.client_sample import ClientSample
 from harness.host.clock import now_ns
 from harness.host.periodic import Periodic
 from harness.observation.sample_file import SampleWriter
-from harness.records.client_sample import ClientSample
 
 PERIOD_S = 0.5  # Linux counts in ticks of 10 ms
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

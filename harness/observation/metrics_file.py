@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_records.regular_file import regular
+from bench_records.server_table import MetricSample
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.observation.prometheus_text import ExpositionReader
-from harness.records.regular_file import regular
-from harness.records.server_table import MetricSample
 
 _TIMES = struct.Struct("<qq")
 _FASTEST = 1

@@ -10,6 +10,9 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from bench_records.client_table import write_client_table
+from bench_records.run_folder import RunFolder
+from bench_records.server_table import write_server_table
 from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
 from harness.host.clock import ClockOffsets, read_clock_offsets
@@ -19,9 +22,6 @@ from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
 from harness.observation.model_statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
 from harness.observation.sample_file import read_samples
-from harness.records.client_table import write_client_table
-from harness.records.run_folder import RunFolder
-from harness.records.server_table import write_server_table
 
 T = TypeVar("T")
 

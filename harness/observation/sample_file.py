@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from bench_records.client_sample import ClientSample
+from bench_records.regular_file import regular
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
-from harness.records.client_sample import ClientSample
-from harness.records.regular_file import regular
 
 
 class SampleWriter:

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench_records.record import Outcome, Record
 from harness.journal.worker_journal import Ended
 from harness.recording.completeness import judge_completeness
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, SessionTimes, user_free_ns
-from harness.records.record import Outcome, Record
-from workloads.schedule import ClosedPart, turn_due_ns
+from workloads.schedule.schedule import ClosedPart, turn_due_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 
 _WITHOUT_REASON = "the answer ended in order but without a finish_reason, which this server sends: it cut the answer"
 

@@ -8,11 +8,11 @@ from itertools import compress
 
 from msgspec.structs import replace
 
+from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal.worker_journal import Exchange
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
 from harness.recording.token_attribution import attribute_tokens
-from harness.records.record import Outcome, Record, TokenSource
 
 _LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance

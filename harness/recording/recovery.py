@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
 from harness.errors import JournalError
 from harness.journal.worker_journal import Began, Exchange, JournalReader
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolder
 
 _CUT = "the run was cut before the exchange was recorded; whether the request was sent is unknown"
 _DAMAGED = "a part of its worker's journal is damaged; whether the request was sent is unknown"

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
+from bench_records.run_folder import RunFolder, RunState
+from bench_records.table import write_table
 from harness.errors import RunError
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis, write_basis
-from harness.records.run_folder import RunFolder, RunState
-from harness.records.table import write_table
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from bench_records.record import Record
 from harness.clients.protocol import ConnectionUsage
-from harness.records.record import Record
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from bench_records.regular_file import regular
+from bench_records.whole_file import written_whole
 from harness.clients.registry import KnownClient, for_decoding
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.journal.run_identity import RunId
 from harness.recording.schedule_summary import ScheduleSummary
-from harness.records.regular_file import regular
-from harness.records.whole_file import written_whole
 
 _MOST_WORKERS = 1 << 16
 _MAGIC = b"inflight-bench schedule 2\n"

@@ -12,9 +12,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from harness.records.record import Outcome
-from workloads.request import Request
-from workloads.schedule import (
+from bench_records.record import Outcome
+from workloads.elements.request import Request
+from workloads.elements.token_ids import int64_bytes
+from workloads.schedule.schedule import (
     AnySchedule,
     ClosedPart,
     ClosedSchedule,
@@ -23,7 +24,6 @@ from workloads.schedule import (
     closed_part,
     session_shard,
 )
-from workloads.token_ids import int64_bytes
 
 _FINGERPRINT_BYTES = 8
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_records.run_folder import RunFolder
+from bench_records.whole_file import written_whole
 from harness.errors import JournalError
 from harness.journal.worker_journal import read_began
-from harness.records.run_folder import RunFolder
-from harness.records.whole_file import written_whole
 
 _NAME = re.compile(r"journal-(\d+)\.bin")
 _CHUNK_BYTES = 1 << 20

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench_records.record import Outcome
 from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError, OnResponses, Response
-from harness.records.record import Outcome
-from workloads.request import CancelPoint, Request
+from workloads.elements.request import CancelPoint, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from enum import StrEnum
 from itertools import islice
 from types import FrameType
 
+from bench_records.record import Record
+from bench_records.run_folder import RunFolder
 from harness.clients.protocol import Client
 from harness.errors import JournalError, RunError
 from harness.host.clock import now_ns
@@ -24,15 +26,13 @@ from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
-from harness.records.record import Record
-from harness.records.run_folder import RunFolder
 from harness.run.live_statistics import LiveStatistics, Snapshot
 from harness.run.local_pool import LocalPool
 from harness.run.shared_state import Command
 from harness.run.worker import JournalFailed, WorkerPlan
 from harness.run.worker_pool import RunWorker, WorkerPool
-from workloads.request import Request
-from workloads.schedule import AnySchedule, ClosedSchedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule
 
 _FOLLOW_PERIOD_S = 0.1
 _NOBODY = -1

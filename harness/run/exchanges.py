@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bench_records.record import Outcome
 from harness.clients.answer_limits import AnswerTooLongError
 from harness.clients.protocol import Connection, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange
-from harness.records.record import Outcome
 from harness.run.cancellations import PlannedCancellation
 from harness.run.shared_state import Command, WorkerControl
 

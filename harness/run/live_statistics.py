@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
+from bench_records.record import Outcome, Record
 from harness.recording.completeness import FinishReasonWatch
-from harness.records.record import Outcome, Record
 
 _RATE_WINDOW_S = 5.0
 _LATEST = 2_000  # requests, whose latencies are shown

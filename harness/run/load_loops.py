@@ -11,7 +11,7 @@ from harness.recording.schedule_summary import user_free_ns
 from harness.run.exchanges import Exchanges
 from harness.run.session_loop import send_sessions
 from harness.run.turn_payloads import TurnPayloads
-from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
+from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 
 async def send(

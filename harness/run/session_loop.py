@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.run.exchanges import Exchanges
 from harness.run.turn_payloads import TurnPayloads
-from workloads.schedule import SessionPart, turn_due_ns
+from workloads.schedule.schedule import SessionPart, turn_due_ns
 
 
 async def send_sessions(

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from bench_records.record import Outcome
 from harness.clients.protocol import Client, MalformedResponseError
 from harness.journal.worker_journal import Exchange
-from harness.records.record import Outcome
-from workloads.request import Message, Request
-from workloads.schedule import AnyPart, HistorySource, SessionPart
+from workloads.elements.request import Message, Request
+from workloads.schedule.schedule import AnyPart, HistorySource, SessionPart
 
 
 class TurnPayloads(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from workloads.random_streams import Stream, generator
-from workloads.request import Request
-from workloads.schedule import AnySchedule
+from workloads.elements.random_streams import Stream, generator
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnySchedule
 
 _TRIES = 20
 

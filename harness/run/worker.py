@@ -30,8 +30,8 @@ from harness.run.hiding_journal import HidingJournal
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
 from harness.run.turn_payloads import turn_payloads
-from workloads.request import Request
-from workloads.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 CONNECT_TIMEOUT_S = 20.0
 _COMMAND_PERIOD_S = 0.05

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.experiment import ExperimentFolder
-from harness.records.run_folder import RunFolder, RunFolderError
+from bench_records.experiment import ExperimentFolder
+from bench_records.run_folder import RunFolder, RunFolderError
 from reports.compare.comparable import (
     Disagreement,
     Weight,

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import Outcome, TokenSource
+from bench_records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.statistics.arrays import known

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.requests import Requests
 from reports.statistics.percentiles import required_samples

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from harness.records.record import TokenSource
+from bench_records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.catalogue import E2E, LATENCIES, TPOT, TTFT
 from reports.metrics.in_flight import mean_in_system

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from harness.records.record import FAILURES, TokenSource
+from bench_records.record import FAILURES, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 

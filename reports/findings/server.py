@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from harness.records.record import Outcome, TokenSource
+from bench_records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MachineShared, TargetPaused
 from reports.metrics.model_statistics import counted_requests, failed_requests

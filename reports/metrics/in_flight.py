@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 

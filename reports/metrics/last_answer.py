@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES, Outcome
+from bench_records.record import FAILURES, Outcome
 from reports.metrics.requests import Requests
 
 FEWEST_FAILED = 5  # requests sent behind the last answer

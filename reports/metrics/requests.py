@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.records.record import FAILURES, Outcome
+from bench_records.record import FAILURES, Outcome
 from reports.metrics.columns import booleans, floats, integers
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
@@ -158,7 +158,7 @@ class Requests:
 
 
 def from_table(table: pa.Table) -> Requests:
-    """Columns of a table that ``harness.records.read_table`` returns."""
+    """Columns of a table that ``bench_records.read_table`` returns."""
     return from_columns(table.select)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES, Outcome
+from bench_records.record import FAILURES, Outcome
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,

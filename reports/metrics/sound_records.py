@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.records.record import Outcome, TokenSource
+from bench_records.record import Outcome, TokenSource
 from reports.metrics.columns import floats, integers
 from reports.statistics.arrays import FloatArray
 

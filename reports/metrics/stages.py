@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records.record import FAILURES
+from bench_records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import configured_target

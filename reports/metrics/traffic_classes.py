@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.records.record import FAILURES
+from bench_records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.full_batch import FullBatch, without_rare_tails

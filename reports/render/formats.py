@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from harness.records.whole_file import written_whole
+from bench_records.whole_file import written_whole
 
 Result = TypeVar("Result")
 Writers = Mapping[str, Callable[[Result, Path], None]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
 from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.records.whole_file import written_whole
+from bench_records.whole_file import written_whole
 from reports.run.csv_file import write_csv
 from reports.run.markdown import write_markdown
 from reports.run.page import run_pictures, write_html

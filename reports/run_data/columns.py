@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from harness.records.client_table import CLIENT_COLUMNS
-from harness.records.column import RUN_CLOCK, Column
-from harness.records.server_table import SERVER_COLUMNS
-from harness.records.table import REQUEST_COLUMNS
+from bench_records.client_table import CLIENT_COLUMNS
+from bench_records.column import RUN_CLOCK, Column
+from bench_records.server_table import SERVER_COLUMNS
+from bench_records.table import REQUEST_COLUMNS
 
 _IN_CHUNKS = ("token_times_ns", "token_counts")
 _FAILED = "the request failed or was cut off before it, or has no such time"

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.records.client_table import CLIENT_COLUMNS
-from harness.records.column import Column, schema_of
-from harness.records.server_table import SERVER_COLUMNS
+from bench_records.client_table import CLIENT_COLUMNS
+from bench_records.column import Column, schema_of
+from bench_records.server_table import SERVER_COLUMNS
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.latency import BY_REQUEST, schedule_slip_by_request_ms

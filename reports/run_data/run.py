@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from reports.errors import MissingLibraryError
 from reports.findings.finding import Finding
 from reports.metrics.run_metrics import Metrics

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
-from harness.records.run_folder import RunFolderError
+from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, PlannedRun
+from bench_records.run_folder import RunFolderError
 from reports.criteria import HeldRequirement
 from reports.findings.load import QueueGrowing
 from reports.gates.gate import Gate, Status

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from bench_records.run_folder import RunFolder, RunFolderError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from harness.records.run_folder import RunFolderError
+from bench_records.run_folder import RunFolderError
 from reports.compare.comparable import Disagreement, disagreements, refused
 from reports.compare.comparison import Arm, differences_between, overall, read_arm
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from harness.cli.bench import bench
+from bench_cli.bench import bench
 from harness.clients.openai_chat import API_KEY_VARIABLE
 from harness.distribution.admission import TOKEN_VARIABLE
 

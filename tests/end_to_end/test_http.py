@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from harness.cli.measurement.target_options import http_origin
+from bench_cli.measurement.target_options import http_origin
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.clients.protocol import Client, ExchangeFailedError, Response
 from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
 from serving.launch.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
 from tests.end_to_end.triton_calls import generated_tokens, wait_until_busy, wait_until_idle
-from workloads.request import Request
+from workloads.elements.request import Request
 
 _SAME = ("outcome", "input_tokens", "output_tokens", "output_tokens_source", "prompt_echoed", "requested_output_tokens")
 _REQUESTS = [

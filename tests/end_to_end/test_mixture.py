@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.server import Server
 from tests.end_to_end.test_bench import bench

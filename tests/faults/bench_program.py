@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from harness.cli import run
+from bench_cli import run
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
 from tests.interruptible import default_sigint
 

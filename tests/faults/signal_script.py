@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from harness.cli import main
+from bench_cli import main
 
 
 def _signalling(number: signal.Signals, module: str, name: str) -> None:

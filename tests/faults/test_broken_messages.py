@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
-from harness.records.table import write_table
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
+from bench_records.table import write_table
 from harness.run.coordinator import Run
 from harness.run.live_statistics import Snapshot
 from reports.findings.finding import Finding

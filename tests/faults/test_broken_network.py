@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from tests.faults.bench_program import bench, check_whole, token_norm_dist
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
 from tests.harness.scripted_server import scripted_server

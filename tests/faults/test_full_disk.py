@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from tests.faults import full_disk_script
 from tests.faults.bench_program import BENCH, bench, check_whole, run_bench, token_norm_dist
 from tests.harness.scripted_server import ScriptedServer, scripted_server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from tests.faults.bench_program import bench, check_whole, token_norm_dist, wait_until
 from tests.harness.scripted_server import scripted_server
 

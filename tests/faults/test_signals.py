@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.run_folder import RunFolder
+from bench_records.run_folder import RunFolder
 from tests.faults import signal_script
 from tests.faults.bench_program import Program, bench, check_whole, run_bench, token_norm_dist, wait_until
 from tests.faults.unruly_proxy import Breakage, unruly_proxy
@@ -129,9 +129,9 @@ def test_while_answers_are_awaited_that_do_not_come(tmp_path: Path, number: sign
         ("harness.run.coordinator", "account_for_all"),
         ("harness.recording.run_lifecycle", "write_table"),
         ("harness.recording.run_lifecycle", "delete_journals"),
-        ("harness.cli.measurement.measure", "tabulate"),
-        ("harness.cli.measurement.run_folder", "read_run"),
-        ("harness.cli.measurement.run_folder", "write_reports"),
+        ("bench_cli.measurement.measure", "tabulate"),
+        ("bench_cli.measurement.run_folder", "read_run"),
+        ("bench_cli.measurement.run_folder", "write_reports"),
         ("reports.run.writing", "write_html"),
     ],
     ids=["accounting", "writing records", "giving up journals", "writing tables", "reading", "reporting", "writing the page"],

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
 from harness.clients.transport.http2_frames import ErrorCode, FrameType
 from harness.clients.transport.http2_pool import ConnectionLimits
 from harness.clients.triton.grpc import TritonGrpcClient
@@ -18,8 +20,6 @@ from harness.clients.triton.model import TritonModel
 from harness.errors import RunError
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from tests.faults.bench_program import bench, check_whole, run_bench, token_norm_dist
 from tests.faults.peer_server import peer_server
@@ -27,8 +27,8 @@ from tests.faults.unruly_proxy import Breakage, unruly_proxy
 from tests.harness.clients.transport.http2_peer import Peer
 from tests.harness.journal.following import quiet
 from tests.harness.scripted_server import ScriptedServer, scripted_server
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2
 
-from workloads.request import Request
+from workloads.elements.request import Request
 
 SERVICE = "inference.GRPCInferenceService"
 FIRST_TOKEN = 5000  # the tokens of every answer count up from here

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.experiments.plan import plan_runs
-from harness.records.client_sample import ClientSample
-from harness.records.client_table import write_client_table
-from harness.records.experiment import ExperimentFolder, PlannedArm
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolder
-from harness.records.server_table import MetricSample, write_server_table
-from harness.records.table import read_table, write_table
+from bench_cli.experiments.plan import plan_runs
+from bench_records.client_sample import ClientSample
+from bench_records.client_table import write_client_table
+from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
+from bench_records.server_table import MetricSample, write_server_table
+from bench_records.table import read_table, write_table
 from reports.metrics.requests import Requests, from_table
 from reports.run_report import RunReport, read_run
 from tests.reports.manifests import run_manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.records.run_folder import MANIFEST_SCHEMA
+from bench_records.run_folder import MANIFEST_SCHEMA
 from tests.reports.watched import statistics
 
 

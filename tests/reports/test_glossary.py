@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.cli import run as bench
-from harness.records.record import Record
+from bench_cli import run as bench
+from bench_records.record import Record
 from reports.findings.checks import KINDS
 from reports.glossary import of_findings, of_metrics, terms
 from reports.metrics.catalogue import METRICS

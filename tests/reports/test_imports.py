@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from harness.records.client_sample import ClientSample
-from harness.records.record import Outcome, Record
-from harness.records.server_table import MetricSample
+from bench_records.client_sample import ClientSample
+from bench_records.record import Outcome, Record
+from bench_records.server_table import MetricSample
 from reports.run_report import RunReport
 
 _HEAVY = ("scipy.stats", "pandas", "pyarrow.dataset", "matplotlib", "bokeh")
@@ -22,7 +22,7 @@ def test_making_a_report_imports_nothing_that_it_can_do_without(
     assert report.client is not None
     assert report.telemetry is not None
     code = (
-        "import sys\nfrom harness.cli import run\n"
+        "import sys\nfrom bench_cli import run\n"
         f"for form in ('console', 'markdown', 'html'):\n    run(['report', {str(report.folder.path)!r}, '--format', form])\n"
         f"print('\\n', [name for name in ('scipy.special', *{_HEAVY}) if name in sys.modules])"
     )

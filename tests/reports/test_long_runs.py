@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from numpy.random import default_rng
 
-from harness.cli import run
-from harness.records.record import Outcome, Record
+from bench_cli import run
+from bench_records.record import Outcome, Record
 from reports.run.page import run_pictures
 from reports.run.perfetto import write_perfetto
 from reports.run.writing import write_reports

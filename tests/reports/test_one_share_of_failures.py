@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.compare.comparison import Arm, differences_between
 from reports.criteria import parse_fail_if
 from reports.findings.outcomes import Errors

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
+from bench_records.record import Outcome, Record
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import Connection
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
 from reports.run_report import RunReport
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, serving
 from tests.reports.findings.lookup import finding_of
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 MakeReport = Callable[..., RunReport]
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.records.record import Record
-from harness.records.run_folder import RunFolder, RunFolderError
-from harness.records.server_table import MetricSample, write_server_table
+from bench_records.record import Record
+from bench_records.run_folder import RunFolder, RunFolderError
+from bench_records.server_table import MetricSample, write_server_table
 from reports.run.writing import write_reports
 from reports.run_report import RunReport, read_run
 

@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace as with_fields
 
-from harness.cli import run as bench
-from harness.records.record import Outcome, Record
+from bench_cli import run as bench
+from bench_records.record import Outcome, Record
 from reports.criteria import parse_slo
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from harness.cli import run as bench
-from harness.records.record import Record
+from bench_cli import run as bench
+from bench_records.record import Record
 from reports.page.page import render_page
 from reports.render.picture import Axis, Colour, Line, Picture
 from reports.render.plain_text import json_text, spreadsheet_text

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run_report import RunReport
 from tests.reports.watched import metric, statistics
 

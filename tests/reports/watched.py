@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.records.client_sample import ClientSample
-from harness.records.server_table import MetricSample
+from bench_records.client_sample import ClientSample
+from bench_records.server_table import MetricSample
 
 _SECOND_NS = 1_000_000_000
 _MS = 1_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from workloads.exact_text import TextCodec
+from workloads.prompts.exact_text import TextCodec
 
 _ROOT = Path(__file__).parents[2]
 _CORPUS = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "docs").rglob("*.md"))]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from workloads.dataset import OutputLengths, dataset_requests
+from workloads.elements.request import LengthLimits
+from workloads.prompts.dataset import OutputLengths, dataset_requests
 from workloads.readers.detect import read_workload_file
-from workloads.request import LengthLimits
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 _ROOT = Path(__file__).parents[2]
 _PROMPTS = _ROOT / "datasets" / "prompts.json"

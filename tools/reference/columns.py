@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from harness.records.client_table import CLIENT_COLUMNS
-from harness.records.column import Column
-from harness.records.server_table import SERVER_COLUMNS
-from harness.records.table import REQUEST_COLUMNS
+from bench_records.client_table import CLIENT_COLUMNS
+from bench_records.column import Column
+from bench_records.server_table import SERVER_COLUMNS
+from bench_records.table import REQUEST_COLUMNS
 from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED, pandas_type
 from tools.reference.markdown import table
 

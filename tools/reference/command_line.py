@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import cloup
 
-from harness.cli.bench import bench
+from bench_cli.bench import bench
 from tools.reference.markdown import plain
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tools.reference.markdown import table
 
 _READ = (
-    "harness/cli/report.py",
-    "harness/cli/measurement/run_folder.py",
+    "bench_cli/report.py",
+    "bench_cli/measurement/run_folder.py",
     "reports/run_report.py",
     "reports/metrics/run_metrics.py",
 )

@@ -12,6 +12,9 @@ from math import ceil, exp, floor, log, log1p, sqrt
 
 import numpy as np
 
+from workloads.elements.random_streams import Stream, generator
+from workloads.elements.request import LONGEST_TOKENS
+from workloads.elements.spelling import number_text
 from workloads.lengths.law import (
     ANY_LENGTH,
     Fault,
@@ -24,9 +27,6 @@ from workloads.lengths.law import (
     outside,
     reversed_bounds,
 )
-from workloads.random_streams import Stream, generator
-from workloads.request import LONGEST_TOKENS
-from workloads.spelling import number_text
 
 _SPAN = 9.0  # standard deviations beyond which a normal has no mass that a double could show
 _SMOOTH_STDEV = 2.0  # from here on rounding up adds half a token to the mean, to 1e-33

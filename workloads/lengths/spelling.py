@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from workloads.elements.spelling import MisspeltError, spelt_parts
 from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side
 from workloads.lengths.samples import SHIPPED_HISTOGRAMS, Histogram, read_histogram, shipped_histogram
-from workloads.spelling import MisspeltError, spelt_parts
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _SHORT = re.compile(rf"\s*({_NUMBER})\s*(?:(?:±|:|\+-|\+/-)\s*({_NUMBER})\s*)?", re.ASCII)

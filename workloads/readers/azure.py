@@ -11,7 +11,7 @@ from workloads.readers.csv_columns import csv_blocks, timestamps_ns, tokens
 from workloads.readers.length_trace import joined, length_block, length_workload
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "azure"
 SHAPE = "CSV with TIMESTAMP, ContextTokens, GeneratedTokens (Azure)"

@@ -14,7 +14,7 @@ from workloads.readers.arrivals_of_origin import find_tick_ns, order_of_arrival
 from workloads.readers.fields import Row, list_of, shown, tokens_of
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import nothing_read
-from workloads.workload import Workload, WorkloadFacts
+from workloads.table.workload import Workload, WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)

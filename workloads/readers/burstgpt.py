@@ -17,7 +17,7 @@ from workloads.readers.csv_columns import Block, csv_blocks, header_of, seconds_
 from workloads.readers.length_trace import LengthBlock, joined, length_block, length_workload
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "burstgpt"
 SHAPE = "CSV with Timestamp, Model, Request tokens, Response tokens, Log Type (BurstGPT)"

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from workloads.elements.request import LONGEST_TOKENS
 from workloads.errors import DatasetError
 from workloads.readers.arrivals_of_origin import Times
 from workloads.readers.fields import LATEST_S, shown
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
-from workloads.request import LONGEST_TOKENS
 
 _BLOCK_BYTES = 4 << 20
 _MOST_SKIPPED = 100_000  # lines of another number of columns: then the file is not what its header announces

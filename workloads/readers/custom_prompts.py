@@ -13,7 +13,7 @@ from workloads.readers.fields import Row, first_tokens_of, optional_ms_of, promp
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import TextRow, text_workload, timed_rows
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "custom"
 SHAPE = "JSON with prompt and, where known, output_tokens and timestamp (vLLM custom)"

@@ -29,7 +29,7 @@ from workloads.readers.json_rows import BYTE_ORDER_MARK, LocatedRow, first_objec
 from workloads.readers.rejects import RejectCounter, Rejects
 from workloads.readers.servegen import is_client_profile
 from workloads.readers.source import Source, name_of, open_source
-from workloads.workload import Workload, parse_workload
+from workloads.table.workload import Workload, parse_workload
 
 _PARQUET = "parquet"
 _PARQUET_MAGIC = b"PAR1"

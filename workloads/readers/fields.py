@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from workloads.elements.request import LONGEST_TOKENS
 from workloads.readers.rejects import RowError
-from workloads.request import LONGEST_TOKENS
 
 LATEST_S = 9 * 10**9  # times since 1970, too; more does not fit 64 bits of ns
 _SHOWN = 40

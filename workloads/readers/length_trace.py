@@ -13,7 +13,7 @@ from workloads.readers.arrivals_of_origin import Times, find_tick_ns, order_of_a
 from workloads.readers.csv_columns import Block, Column, accepted_rows
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.text_rows import nothing_read
-from workloads.workload import Workload, WorkloadFacts
+from workloads.table.workload import Workload, WorkloadFacts
 
 
 @dataclass(frozen=True)

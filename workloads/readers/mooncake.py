@@ -11,7 +11,7 @@ from workloads.readers.block_trace import BlockRow, block_workload, holds_reques
 from workloads.readers.fields import Row, time_ns_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "mooncake"
 SHAPE = "JSON with timestamp, input_length, output_length and hash_ids (Mooncake)"

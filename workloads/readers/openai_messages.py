@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workloads.elements.request import Message
 from workloads.readers.fields import Row, checked_prompt, first_tokens_of, list_of, object_of, optional_ms_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import TextRow, text_workload, timed_rows
-from workloads.request import Message
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "openai"
 SHAPE = "JSON with messages (OpenAI)"

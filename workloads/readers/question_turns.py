@@ -8,7 +8,7 @@ from workloads.readers.fields import Row, checked_prompt, list_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import TextRow, text_workload
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "turns"
 SHAPE = "JSON with turns (MT-Bench, Spec-Bench)"

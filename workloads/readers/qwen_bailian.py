@@ -12,7 +12,7 @@ from workloads.readers.block_trace import BlockRow, block_workload, holds_reques
 from workloads.readers.fields import Row, shown, text_of, time_ns_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "qwen"
 SHAPE = "JSON with chat_id, parent_chat_id, timestamp, lengths and hash_ids (Qwen-Bailian)"

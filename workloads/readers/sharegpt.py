@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workloads.elements.request import Message
 from workloads.readers.fields import Row, list_of, object_of, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.text_rows import TextRow, text_workload
-from workloads.request import Message
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "sharegpt"
 SHAPE = "JSON with conversations (ShareGPT)"

@@ -8,7 +8,7 @@ from workloads.errors import DatasetError
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
 from workloads.readers.text_rows import TextRow, text_workload
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "text"
 SHAPE = "plain text, in a file named *.txt"

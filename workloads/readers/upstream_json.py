@@ -11,7 +11,7 @@ from workloads.readers.fields import Row, checked_prompt, text_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.text_rows import TextRow, text_workload
-from workloads.workload import Workload
+from workloads.table.workload import Workload
 
 NAME = "upstream"
 SHAPE = "JSON with input, instruction and output"

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from bench_records.record import Outcome
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits, message_too_long, too_many_responses
 from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, is_full_message
 from harness.clients.transport import tcp
@@ -19,7 +20,6 @@ from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsC
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.tcp import Arrival
 from harness.clients.transport.url import Origin
-from harness.records.record import Outcome
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128

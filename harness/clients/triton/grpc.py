@@ -15,6 +15,7 @@ import grpc
 import msgspec
 from tritonclient.grpc import service_pb2
 
+from bench_records.record import Outcome
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
     Connection,
@@ -30,8 +31,7 @@ from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimit
 from harness.clients.triton.messages import read_response
 from harness.clients.triton.model import LORA_INPUT, TritonModel
 from harness.errors import TargetError
-from harness.records.record import Outcome
-from workloads.request import Request
+from workloads.elements.request import Request
 
 _SERVICE = "/inference.GRPCInferenceService"
 _OPTIONS = (

@@ -33,7 +33,7 @@ from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import LORA_INPUT, TritonModel
 from harness.errors import TargetError
-from workloads.request import Request
+from workloads.elements.request import Request
 
 
 def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> TritonModel:

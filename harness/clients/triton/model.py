@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.errors import TargetError
-from workloads.request import Request
+from workloads.elements.request import Request
 
 LORA_INPUT = "lora_task_id"
 NO_END_ID = -1  # an end token that no vocabulary has

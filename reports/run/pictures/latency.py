@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import FROM_SCHEDULE, FROM_SEND

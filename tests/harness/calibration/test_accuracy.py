@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome, Record
 from harness.calibration.accuracy import Truth, errors_of, nearest_rank, spread, stamped_truths
 from harness.calibration.null_server.stamps import Stamps, stamps_of_event
 from harness.journal.worker_journal import Exchange
-from harness.records.record import Outcome, Record
 
 
 def _record(index: int, sent_ms: float, read_ms: list[float], outcome: Outcome = Outcome.DONE) -> Record:

@@ -15,9 +15,9 @@ from harness.calibration.calibrate import reason_not_held, subjects_of
 from harness.calibration.null_server.pacing import UNPACED
 from harness.calibration.null_server.server import NullServerAddresses
 from harness.calibration.trial import OverrunError, Subject, run_trial
-from workloads.arrivals import AllAtOnce, Constant
-from workloads.request import Request
-from workloads.schedule import make_schedule
+from workloads.arrivals.processes import AllAtOnce, Constant
+from workloads.elements.request import Request
+from workloads.schedule.schedule import make_schedule
 
 _REQUEST = Request(30, prompt="some words", input_ids=(1, 2, 3))
 TRANSPORTS = ("grpc", "sse")

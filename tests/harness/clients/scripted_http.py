@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from bench_records.record import Outcome
 from harness.clients.protocol import Connection, ExchangeFailedError
 from harness.clients.transport.url import Origin
-from harness.records.record import Outcome
 
 Answered = tuple[list[bytes], Outcome | None, str]
 

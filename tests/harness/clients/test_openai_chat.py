@@ -14,6 +14,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.transport.url import Origin
@@ -21,10 +22,9 @@ from harness.errors import TargetError
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record, TokenSource
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, exchange, plain, serving
-from workloads.request import Message, Request, Variant
-from workloads.schedule import Schedule
+from workloads.elements.request import Message, Request, Variant
+from workloads.schedule.schedule import Schedule
 
 _ORIGIN = Origin("http", "127.0.0.1", 8000)
 

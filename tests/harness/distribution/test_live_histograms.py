@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome, Record
 from harness.distribution.live_histograms import E2E, SLIP, TPOT, TTFT, LiveHistograms, bucket_ms
-from harness.records.record import Outcome, Record
 
 _MS = 1_000_000
 

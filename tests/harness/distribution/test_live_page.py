@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import psutil
 import pytest
 
-from harness.cli.worker import worker_command
+from bench_cli.worker import worker_command
 from harness.distribution.page_guard import LiveAddress, PageGuard
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.run.shared_state import Command

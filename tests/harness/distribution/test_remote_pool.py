@@ -22,8 +22,8 @@ from harness.errors import RunError
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
 from tests.harness.distribution.fake_link import FakeLink
-from workloads.request import Request
-from workloads.schedule import OpenPart
+from workloads.elements.request import Request
+from workloads.schedule.schedule import OpenPart
 
 _CLIENT = TritonGrpcClient("h:1", TritonModel("m", True, frozenset({"input_ids"}), frozenset(), ()), True)
 _RUN_ID = "ab" * 16

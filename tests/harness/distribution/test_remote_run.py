@@ -17,11 +17,11 @@ import msgspec
 import psutil
 import pytest
 
-from harness.cli.worker import worker_command
+from bench_cli.worker import worker_command
+from bench_records.record import Outcome
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.errors import RunError
 from harness.recording.run_result import RunResult
-from harness.records.record import Outcome
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import quiet

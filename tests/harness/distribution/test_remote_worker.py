@@ -27,8 +27,8 @@ from harness.distribution.messages import (
 )
 from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.run.worker import WorkerPlan
-from workloads.request import Request
-from workloads.schedule import OpenPart
+from workloads.elements.request import Request
+from workloads.schedule.schedule import OpenPart
 
 _CLIENT = TritonGrpcClient("h:1", TritonModel("m", True, frozenset({"input_ids"}), frozenset(), ()), True)
 _HELLO = Hello(2, "0.1.0", "host", 2.0)

@@ -21,12 +21,12 @@ from typing import Any
 import psutil
 import pytest
 
+from bench_cli import run
+from bench_cli.worker import worker_command
 from bench_errors import ExitStatus
-from harness.cli import run
-from harness.cli.worker import worker_command
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
 from tests.harness.scripted_server import scripted_server
 from tests.interruptible import default_sigint
 
@@ -74,7 +74,7 @@ class _Place:
     def master(self, name: str, url: str, model: str, requests: int) -> list[str]:
         load = ["--url", url, "--model", model, "--num_requests", str(requests), "--request_rate", "20"]
         distributed = ["--distributed", "--expect_workers", "2", "--master_bind_port", str(self.port)]
-        return [sys.executable, "-m", "harness.cli", *_VERB, *load, *distributed, "--run_dir", str(self.run(name).path)]
+        return [sys.executable, "-m", "bench_cli", *_VERB, *load, *distributed, "--run_dir", str(self.run(name).path)]
 
     def worker(self, host: str) -> list[str]:
         return worker_command("127.0.0.1", self.port, self.kept(host))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_records.folder_lock import exclusive_lock
+from bench_records.record import Outcome
 from harness.errors import JournalError
 from harness.journal.frames import framed
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalReader, JournalWriter, read_began
-from harness.records.folder_lock import exclusive_lock
-from harness.records.record import Outcome
 
 _TIMES = st.integers(-(2**53), 2**53)
 _EXCHANGES = st.builds(

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from bench_records.record import Outcome
 from harness.clients.transport.http1_pool import post_request
 from harness.clients.transport.url import Origin
 from harness.journal.worker_journal import Exchange
-from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, chunked, plain
 
 pytest.importorskip("gevent", reason="the extra [distributed] is not installed")

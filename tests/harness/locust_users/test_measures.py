@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bench_records.record import Outcome, Record
 from harness.locust_users.measures import Measure, Value, e2e_ms, parts_of
-from harness.records.record import Outcome, Record
 
 _MS = 1_000_000
 

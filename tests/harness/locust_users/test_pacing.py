@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.locust_users.pacing import planned_starts_s, users_at
-from workloads.arrival_law import CONSTANT, EXPONENTIAL, ArrivalLaw, parse_law
-from workloads.rate_profile import parse_profile
+from workloads.arrivals.law import CONSTANT, EXPONENTIAL, ArrivalLaw, parse_law
+from workloads.arrivals.rate_profile import parse_profile
 
 
 def _gaps_s(law: ArrivalLaw, gap_s: float, user: int = 0) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 
 pytest.importorskip("gevent", reason="the extra [distributed] is not installed")
 from harness.locust_users.reporting import bucket, leave_parts_out_of_total, report

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.record import Outcome, TokenSource
 from harness.calibration.null_server.server import NullServerAddresses, null_server
 from harness.errors import TargetError
 from harness.locust_users.settings import Settings
-from harness.records.record import Outcome, TokenSource
 from tests.harness.chat_server import CUT, WHOLE, chat_server
 from workloads.errors import DatasetError
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.client_sample import ClientSample
 from harness.host.clock import now_ns
 from harness.observation.event_loop_probe import PERIOD_NS, LoopProbe, wake_ups
 from harness.observation.sample_file import read_samples
-from harness.records.client_sample import ClientSample
 
 _STALL_S = 0.4
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.server_table import MetricSample
 from harness.clients.transport.http_get import GetError
 from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.observation.metrics_file import read_metrics, read_scrapes
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
-from harness.records.server_table import MetricSample
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 

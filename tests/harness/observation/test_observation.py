@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bench_records.run_folder import RunFolder
 from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.observation.model_statistics import StatisticsError
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations
-from harness.records.run_folder import RunFolder
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 

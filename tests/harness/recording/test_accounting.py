@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome, Record
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out, unanswered_due_ns
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule, user_free_ns
-from harness.records.record import Outcome, Record
-from workloads.request import Request
-from workloads.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule, SessionSchedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnySchedule, ClosedPart, ClosedSchedule, Schedule, SessionSchedule
 
 _REQUEST = Request(output_tokens=4, session="s")
 

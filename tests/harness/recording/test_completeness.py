@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome, Record
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.transport.url import Origin
 from harness.recording.accounting import WorkerEnd, account_for_all
 from harness.recording.completeness import FinishReasonWatch, judge_completeness
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 
 def _record(index: int, finish_reason: str | None, outcome: Outcome = Outcome.DONE) -> Record:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import pytest
 from tritonclient.grpc import service_pb2
 
+from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record, TokenSource
-from workloads.request import CancelPoint, Request
-from workloads.schedule import Schedule, SessionSchedule
+from workloads.elements.request import CancelPoint, Request
+from workloads.schedule.schedule import Schedule, SessionSchedule
 
 _CORE = frozenset({"input_ids", "input_lengths", "request_output_len", "streaming"})
 _TEXT = frozenset({"text_input", "max_tokens", "stream"})

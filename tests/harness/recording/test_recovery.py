@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tritonclient.grpc import service_pb2
 
+from bench_records.record import Outcome
+from bench_records.run_folder import RunFolder
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import JournalError
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalWriter
@@ -22,10 +24,8 @@ from harness.recording.recorder import Recorder
 from harness.recording.recovery import Recovered, recover
 from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import ClosedTimes, summarise_schedule
-from harness.records.record import Outcome
-from harness.records.run_folder import RunFolder
-from workloads.request import Request
-from workloads.schedule import ClosedPart, ClosedSchedule, Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import ClosedPart, ClosedSchedule, Schedule
 
 _REQUESTS = 12
 _RUN_ID = "0123456789abcdef" * 2

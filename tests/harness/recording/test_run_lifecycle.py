@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import MANIFEST_SCHEMA, RunFolder, RunState
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import RunError
 from harness.recording import run_lifecycle
@@ -17,10 +19,8 @@ from harness.recording.run_lifecycle import delete_journals, finish_run, open_ru
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_file import RecordingBasis, read_basis
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import MANIFEST_SCHEMA, RunFolder, RunState
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 _MANIFEST: dict[str, Any] = {
     "schema": MANIFEST_SCHEMA,

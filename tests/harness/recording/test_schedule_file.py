@@ -15,8 +15,8 @@ from harness.errors import JournalError
 from harness.journal.frames import framed
 from harness.recording.schedule_file import RecordingBasis, read_basis, write_basis
 from harness.recording.schedule_summary import summarise_schedule
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 _MODEL = TritonModel("ensemble", True, frozenset({"text_input", "stream"}), frozenset({"text_output"}), (("a", "b"),))
 

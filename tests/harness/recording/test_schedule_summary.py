@@ -4,6 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.record import Outcome
 from harness.recording.schedule_summary import (
     ClosedTimes,
     OpenTimes,
@@ -12,9 +13,8 @@ from harness.recording.schedule_summary import (
     summarise_schedule,
     user_free_ns,
 )
-from harness.records.record import Outcome
-from workloads.request import CancelPoint, Request
-from workloads.schedule import ClosedSchedule, Schedule, SessionSchedule
+from workloads.elements.request import CancelPoint, Request
+from workloads.schedule.schedule import ClosedSchedule, Schedule, SessionSchedule
 
 _IDS = st.lists(st.integers(-3, 3), min_size=1, max_size=5)
 _TEXTS = st.text("ab\ud800é", min_size=1, max_size=5)  # a lone surrogate, too: JSON files can hold one

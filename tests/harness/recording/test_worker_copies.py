@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.run_folder import RunFolder
 from harness.errors import JournalError
 from harness.journal.worker_journal import Began, JournalWriter
 from harness.recording import worker_copies
 from harness.recording.worker_copies import Joined, join_worker_copies
-from harness.records.run_folder import RunFolder
 
 _RUN_ID, _OTHER = "1" * 32, "2" * 32
 

@@ -16,16 +16,16 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
+from bench_records.run_folder import RunFolder
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.run_folder import RunFolder
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.scripted_server import Act, scripted
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 SEND_TOKENS = 6
 TOKEN_GAP_MS = 20

@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench_records.run_folder import RunFolder
+from bench_records.table import write_table
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.run_folder import RunFolder
-from harness.records.table import write_table
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from reports.metrics.arrival_law import check_arrivals, index_of_dispersion
 from reports.metrics.configuration import Law
 from reports.metrics.requests import Requests, from_columns
-from workloads.arrivals import Exponential
-from workloads.load import OpenLoop
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.arrivals.processes import Exponential
+from workloads.elements.request import Request
+from workloads.schedule.load import OpenLoop
+from workloads.schedule.schedule import Schedule
 
 _RATE = 40.0
 _COUNT = 240

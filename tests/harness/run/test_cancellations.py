@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import uvloop
 
+from bench_records.record import Outcome
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ExchangeFailedError, MalformedResponseError, OnResponses, Response
 from harness.clients.transport.url import Origin
 from harness.journal.worker_journal import Exchange, JournalReader, JournalWriter
-from harness.records.record import Outcome
 from harness.run.cancellations import PlannedCancellation, TokensSoFar, planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.shared_state import Control
-from workloads.request import CancelPoint, Request
+from workloads.elements.request import CancelPoint, Request
 
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 

@@ -20,13 +20,13 @@ from typing import Any
 import psutil
 import pytest
 
+from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.host.signals import signals_blocked
 from harness.journal.worker_journal import JournalReader
 from harness.observation.sample_file import read_samples
 from harness.recording.run_result import RunResult
-from harness.records.record import Outcome, Record, TokenSource
 from harness.run.coordinator import Phase, Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from harness.run.worker_pool import RunWorker

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from bench_records.record import Outcome
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, too_many_responses
 from harness.clients.protocol import OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
-from harness.records.record import Outcome
 from harness.run.exchanges import ExchangeLimits, Exchanges, LoopSlots
 from harness.run.shared_state import Control
 

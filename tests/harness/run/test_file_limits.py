@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_errors import ExitStatus
+from bench_records.run_folder import RunFolder
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.clients.transport.http2_pool import ConnectionLimits
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
-from harness.records.run_folder import RunFolder
 from harness.run.file_limits import InFlight, files_needed, in_flight, most_due_within
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from tests.harness.scripted_server import scripted_server
-from workloads.request import Request
-from workloads.schedule import AnyPart, AnySchedule, ClosedPart, ClosedSchedule, OpenPart, Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnyPart, AnySchedule, ClosedPart, ClosedSchedule, OpenPart, Schedule
 
 _S = 1_000_000_000
 _MODEL = TritonModel("m", True, frozenset(), frozenset(), ())

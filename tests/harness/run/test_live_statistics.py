@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import FAILURES, Outcome, Record
+from bench_records.record import FAILURES, Outcome, Record
 from harness.run.live_statistics import LiveStatistics, Snapshot
 
 

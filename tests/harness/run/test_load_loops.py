@@ -14,17 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench_records.record import Outcome, Record
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import once, quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
-from workloads.request import Request
-from workloads.schedule import AnySchedule, ClosedSchedule, Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
 _MS = 1_000_000

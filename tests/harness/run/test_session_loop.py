@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.record import Outcome, Record
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_summary import summarise_schedule
-from harness.records.record import Outcome, Record
 from harness.run.coordinator import Run, RunPlan
 from tests.harness.journal.following import once, quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted
-from workloads.request import Request
-from workloads.schedule import SessionSchedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import SessionSchedule
 
 _MS = 1_000_000
 WORKERS = pytest.mark.parametrize("workers", [1, 4])

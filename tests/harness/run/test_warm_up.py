@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.run.warm_up import warm_up_requests
-from workloads.request import Request
-from workloads.schedule import Schedule
+from workloads.elements.request import Request
+from workloads.schedule.schedule import Schedule
 
 _IDS = st.lists(st.integers(0, 3071), min_size=1, max_size=12).map(tuple)
 _REQUESTS = st.builds(Request, output_tokens=st.integers(1, 100), input_ids=_IDS, ignore_eos=st.booleans())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli import run as bench
-from harness.records.record import Record
+from bench_cli import run as bench
+from bench_records.record import Record
 from reports.run_report import RunReport
 
 DESKTOP, PHONE = (1280, 900), (390, 844)

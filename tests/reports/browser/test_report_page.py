@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run_report import RunReport
 
 DESKTOP, PHONE = (1280, 900), (390, 844)

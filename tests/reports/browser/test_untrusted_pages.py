@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli import run as bench
-from harness.records.record import Record
+from bench_cli import run as bench
+from bench_records.record import Record
 from reports.run_report import RunReport
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.compare.comparable import Weight, disagreements, refused, same_requests
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams

@@ -17,11 +17,11 @@ import pytest
 from msgspec.structs import replace as replace_record
 from scipy import stats as scipy_stats
 
-from harness.cli import run as bench
-from harness.cli.experiments.plan import plan_runs
-from harness.records.experiment import ExperimentFolder, PlannedArm
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolderError
+from bench_cli import run as bench
+from bench_cli.experiments.plan import plan_runs
+from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolderError
 from reports.compare.comparable import Weight, schedules_apart
 from reports.compare.comparison import (
     MIXED,

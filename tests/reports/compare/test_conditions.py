@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.compare.conditions import AbsoluteCondition, Status, check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.measures import MEASURES, Measure, Measured

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.compare.comparison import Arm, ArmComparison, RequestPairs
 from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
 from reports.compare.difference import Difference, Verdict

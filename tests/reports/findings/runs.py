@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record
-from workloads.arrivals import Arrivals
+from bench_records.record import Outcome, Record
+from workloads.arrivals.processes import Arrivals
 
 Make = Callable[..., Record]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.findings.calibration import BeyondCalibration, workers_text
 from reports.findings.finding import Severity
 from reports.run_report import RunReport

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record, TokenSource
+from bench_records.record import Outcome, Record, TokenSource
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import withdrawn

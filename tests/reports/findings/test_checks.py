@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import reports.findings
-from harness.records.client_sample import ClientSample
-from harness.records.record import Outcome, Record
+from bench_records.client_sample import ClientSample
+from bench_records.record import Outcome, Record
 from reports.findings.checks import KINDS, Validity, validity
 from reports.findings.distribution import WorkersLost
 from reports.findings.finding import Finding, Severity
@@ -42,7 +42,7 @@ from tests.reports.findings.runs import (
 from tests.reports.manifests import calibration, clock_readings, counted_by_server, machine_use, rate_limit
 from tests.reports.watched import WorkerUsage, engine_times, machine_samples, metric, worker_samples
 from tests.reports.worker_hosts import worker_host, worker_hosts
-from workloads.arrivals import Exponential, Gamma
+from workloads.arrivals.processes import Exponential, Gamma
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.records.client_sample import ClientSample
-from harness.records.record import Outcome, Record
+from bench_records.client_sample import ClientSample
+from bench_records.record import Outcome, Record
 from reports.findings.client import ClientSaturated
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of

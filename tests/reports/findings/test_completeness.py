@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
 from reports.findings.finding import RunFacts, Severity
 from reports.run_report import RunReport

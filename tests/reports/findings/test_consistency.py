@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records.record import Outcome, Record, TokenSource
+from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.consistency import (
     AnswersLeftOut,
     InputTokensDisagree,

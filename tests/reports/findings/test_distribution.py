@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.findings.finding import Severity
 from reports.metrics.distribution import distribution_of
 from reports.run.watched_tables import worker_tables

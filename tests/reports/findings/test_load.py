@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, QueueGrowing, RateWanders, WaitedAtCeiling
 from reports.metrics.arrival_law import wandering_rate
@@ -27,7 +27,7 @@ from tests.reports.findings.runs import (
     queue_of_one_server,
     sends_of,
 )
-from workloads.arrivals import Arrivals, Constant, Exponential, Gamma
+from workloads.arrivals.processes import Arrivals, Constant, Exponential, Gamma
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import FAILURES, Outcome, Record, TokenSource
+from bench_records.record import FAILURES, Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts, Severity
 from reports.findings.outcomes import (
     EndMarkerMissing,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record, TokenSource
+from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts
 from reports.findings.server import (
     CountersDisagree,

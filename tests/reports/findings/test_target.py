@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.client_sample import ClientSample
-from harness.records.record import Record
+from bench_records.client_sample import ClientSample
+from bench_records.record import Record
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import paused_streams

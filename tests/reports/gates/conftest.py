@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.criteria import parse_slo
 from reports.gates.gate import JudgedRun
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad

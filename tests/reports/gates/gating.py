@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import Validity
 from reports.gates.gate import Gate, JudgedRun

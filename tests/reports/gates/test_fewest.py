@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.criteria import Requirement, parse_fail_if
 from reports.findings.checks import Validity
 from reports.gates.fewest import fewest_requests

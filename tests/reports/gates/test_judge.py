@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.criteria import parse_fail_if, parse_slo
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Status

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records.record import Outcome
+from bench_records.record import Outcome
 from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
 from reports.metrics.configuration import ConfiguredLoad

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.gates.gate import Beyond, Gate, Status
 from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, judge_share
 from reports.metrics.configuration import ConfiguredLoad

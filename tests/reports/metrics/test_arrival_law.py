@@ -12,7 +12,7 @@ from scipy.stats import chi2, kstest
 
 from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
 from reports.metrics.configuration import Law, configured_law
-from workloads.arrivals import Arrivals, Constant, Exponential, Gamma, RampedUp, Weibull
+from workloads.arrivals.processes import Arrivals, Constant, Exponential, Gamma, RampedUp, Weibull
 
 _LAWS: list[tuple[Arrivals, Law]] = [
     (Exponential(50.0), Law("exponential", 50.0)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.asked_arrivals import ArrivalSample, AskedArrivals
 from reports.run.console import render
 from reports.run.markdown import render_markdown

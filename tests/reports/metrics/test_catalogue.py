@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.compare.measures import MEASURES
 from reports.metrics import catalogue
 from reports.metrics.catalogue import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.censoring import CensoredLatencies, e2e, latencies_by_request, ttft
 from reports.metrics.requests import Requests
 

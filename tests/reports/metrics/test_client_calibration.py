@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.metrics import client_calibration as module
 from reports.metrics.client_calibration import Added, client_calibration, peak_rates, run_workers
 from reports.metrics.requests import Requests
@@ -124,7 +124,7 @@ def test_a_time_before_the_start_is_in_no_second(make_requests: MakeRequests, an
 
 
 def test_nothing_sent_has_no_peak(make_requests: MakeRequests, failed: Make) -> None:
-    from harness.records.record import Outcome
+    from bench_records.record import Outcome
 
     peak = peak_rates(make_requests([failed(0, 0, Outcome.NOT_SENT)]))
     assert (peak.requests_per_s, peak.responses_per_s) == (0, 0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.client_sample import ClientSample
-from harness.records.client_table import read_client_table, write_client_table
-from harness.records.record import Outcome, Record
+from bench_records.client_sample import ClientSample
+from bench_records.client_table import read_client_table, write_client_table
+from bench_records.record import Outcome, Record
 from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad, client_health
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport

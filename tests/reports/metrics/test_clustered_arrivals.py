@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.metrics.catalogue import TTFT
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad

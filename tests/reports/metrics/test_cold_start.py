@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.cold_start import find_cold_start
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import ends_at_even_server

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.full_load import FullLoad, full_load, rate_of_run
 from reports.metrics.output_events import Events, completions, output_tokens, rate, rate_with_error_of
 from reports.metrics.requests import Requests

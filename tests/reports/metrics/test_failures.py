@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.compare.measures import measure_run
 from reports.metrics.failures import SLOWEST_MS, FailedShare, failed_share_of
 from reports.metrics.requests import Requests

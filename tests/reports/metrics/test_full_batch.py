@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.findings.in_flight import RareQueues
 from reports.metrics.full_batch import FullBatch, full_batch
 from reports.metrics.in_flight import number_over_time

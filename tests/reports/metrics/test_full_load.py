@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolderError
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolderError
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
 from reports.metrics.full_load import full_load, rate_of_run

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.last_answer import LastAnswer, last_answer
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport

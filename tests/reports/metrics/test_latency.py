@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.latency import (
     BY_REQUEST,

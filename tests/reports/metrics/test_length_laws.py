@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.length_laws import LengthLaw, LengthSample
 from reports.run.console import render
 from reports.run.markdown import render_markdown

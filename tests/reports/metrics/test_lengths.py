@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.requests import Requests
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.model_statistics import ModelWork
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT, Phase, phases

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.prefix_cache import CachedTokens, PrefixCache, prefix_cache
 from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad
 from reports.run_report import RunReport

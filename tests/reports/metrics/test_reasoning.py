@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.run_metrics import Anchored
 from reports.run.console import render
 from reports.run.summary_json import summary

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from harness.records.record import Outcome, Record, TokenSource
+from bench_records.record import Outcome, Record, TokenSource
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]

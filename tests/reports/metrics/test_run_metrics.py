@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.record import FAILURES, Outcome, Record
+from bench_records.record import FAILURES, Outcome, Record
 from reports.criteria import parse_slo
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latencies_ms

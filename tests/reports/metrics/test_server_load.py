@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
-from harness.records.server_table import MetricSample, read_server_table, write_server_table
+from bench_records.record import Outcome, Record
+from bench_records.server_table import MetricSample, read_server_table, write_server_table
 from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.model_statistics import ModelWork, counted_requests, model_work
 from reports.metrics.phases import Phase

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.server_table import MetricSample, read_server_table, write_server_table
+from bench_records.server_table import MetricSample, read_server_table, write_server_table
 from reports.metrics.server_series import Level, Telemetry, telemetry_of
 from tests.reports.watched import metric
 

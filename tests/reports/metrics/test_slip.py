@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PARTS, Slip, slip_by_worker, slip_over_time
 

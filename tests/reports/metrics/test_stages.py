@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run.console import render
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary

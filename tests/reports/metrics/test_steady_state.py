@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.mser import mser5

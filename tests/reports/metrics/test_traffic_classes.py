@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from harness.records.record import Outcome, Record, TokenSource
+from bench_records.record import Outcome, Record, TokenSource
 from reports.criteria import parse_slo
 from reports.metrics.output_events import output_tokens
 from reports.run.answer import render_answer

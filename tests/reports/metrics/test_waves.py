@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.findings.in_flight import UsersInStep
 from reports.metrics.requests import Requests
 from reports.metrics.waves import waves_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.output_events import completions, rate

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 from matplotlib.image import imread
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plots import figure_of, write_plots
 from reports.run.page import run_pictures

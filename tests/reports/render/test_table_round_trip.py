@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.record import Outcome, Record, TokenSource
-from harness.records.table import read_table, write_table
+from bench_records.record import Outcome, Record, TokenSource
+from bench_records.table import read_table, write_table
 
 _NS = st.integers(min_value=0, max_value=2**53)
 _TOKENS = st.lists(st.tuples(_NS, st.integers(1, 100)), max_size=4)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding, RunFacts, Severity

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.records.record import FAILURES, Outcome, Record
+from bench_records.record import FAILURES, Outcome, Record
 from reports.run.console import render
 from reports.run_report import RunReport
 

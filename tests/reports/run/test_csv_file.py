@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run.csv_file import COLUMNS, write_csv
 from reports.run_report import RunReport
 

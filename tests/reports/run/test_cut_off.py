@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.compare.measures import REACHES_CUT, measure_run
 from reports.criteria import parse_slo
 from reports.gates.gate import Status

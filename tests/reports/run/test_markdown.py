@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.render.plain_text import escaped
 from reports.run.markdown import render_markdown, write_markdown
 from reports.run_report import RunReport

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.records.record import FAILURES, Outcome, Record
-from harness.records.server_table import MetricSample
+from bench_records.record import FAILURES, Outcome, Record
+from bench_records.server_table import MetricSample
 from reports.run.page import run_pictures, write_html
 from reports.run_report import RunReport
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run.perfetto import write_perfetto
 from reports.run_report import RunReport
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run.summary_json import write_summary
 from reports.run_report import RunReport
 

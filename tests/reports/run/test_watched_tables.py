@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.records.record import Record
+from bench_records.record import Record
 from reports.render.plain_text import escaped
 from reports.render.tables import Table
 from reports.run.console import render

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.run_report import RunReport
 
 _ROOT = Path(__file__).parents[3]

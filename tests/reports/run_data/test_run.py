@@ -14,10 +14,10 @@ import pytest
 
 import reports.run_data
 from bench_errors import BenchError
-from harness.records.client_sample import ClientSample
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolderError
-from harness.records.server_table import MetricSample
+from bench_records.client_sample import ClientSample
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolderError
+from bench_records.server_table import MetricSample
 from reports import open_run
 from reports.compare import compare
 from reports.errors import MissingLibraryError, NotComparableError

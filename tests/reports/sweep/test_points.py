@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli import run as bench
-from harness.cli.experiments.plan import plan_runs
-from harness.records.experiment import ExperimentFolder, PlannedArm
-from harness.records.record import Record
-from harness.records.run_folder import RunFolderError
+from bench_cli import run as bench
+from bench_cli.experiments.plan import plan_runs
+from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.record import Record
+from bench_records.run_folder import RunFolderError
 from reports.metrics.estimates import Estimate
 from reports.run_report import RunReport
 from reports.sweep.console import render

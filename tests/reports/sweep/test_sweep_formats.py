@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from harness.cli import run as bench
-from harness.records.experiment import ExperimentFolder, PlannedArm
-from harness.records.table import read_table
+from bench_cli import run as bench
+from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.table import read_table
 from reports.page.page import render_page
 from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
 from reports.render.plain_text import escaped, spreadsheet_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.run_folder import RunFolder, RunFolderError
+from bench_records.run_folder import RunFolder, RunFolderError
 from reports.trend.folders import find_runs
 from tests.reports.manifests import run_manifest
 

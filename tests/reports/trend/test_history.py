@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.cli import run as bench
-from harness.records.record import Outcome, Record
-from harness.records.run_folder import RunFolder
+from bench_cli import run as bench
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
 from reports.compare.comparison import compare, read_arm
 from reports.errors import NotComparableError
 from reports.page.page import render_page

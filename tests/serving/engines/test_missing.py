@@ -8,8 +8,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
+from bench_cli import run
 from bench_errors import ExitStatus
-from harness.cli import run
 
 _INSTALL = "pip install 'inflight-bench[embedded]'"
 

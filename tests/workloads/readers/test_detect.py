@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.errors import DatasetError, WorkloadError
 from workloads.readers.detect import FORMATS
-from workloads.workload import Workload, WorkloadFacts
+from workloads.table.workload import Workload, WorkloadFacts
 
 Read = Callable[..., Any]
 

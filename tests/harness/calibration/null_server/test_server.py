@@ -33,7 +33,7 @@ from harness.errors import RunError
 from harness.host.clock import now_ns
 from tests.harness.calibration.conftest import FIRST_TOKEN_NS, GAP_NS
 from tests.interruptible import default_sigint
-from workloads.request import Request
+from workloads.elements.request import Request
 
 _REQUEST = Request(output_tokens=7, input_ids=(5, 6, 7), prompt="two words")
 

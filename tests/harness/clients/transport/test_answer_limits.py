@@ -12,12 +12,12 @@ from contextlib import suppress
 import pytest
 import uvloop
 
+from bench_records.record import Outcome
 from harness.clients.answer_limits import AnswerLimits, AnswerTooLongError
 from harness.clients.transport import event_streams, http1_pool
 from harness.clients.transport.grpc import BadAnswerError, GrpcCaller
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http2_frames import Flag, FrameType, literal_headers
-from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, chunked, exchange, plain, serving
 from tests.harness.clients.transport import http2_peer
 

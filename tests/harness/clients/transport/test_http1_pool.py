@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from bench_records.record import Outcome
 from harness.clients.protocol import ExchangeFailedError
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
-from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 
 _MARK = b"[DONE]"

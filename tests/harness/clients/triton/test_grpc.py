@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from tritonclient.grpc import InferResult, service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
+from bench_records.record import Outcome
 from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, Response
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
-from harness.records.record import Outcome
 from tests.faults.peer_server import peer_server
 from tests.harness.clients.transport import http2_peer
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
-from workloads.request import Request, Variant
+from workloads.elements.request import Request, Variant
 
 _CORE = TritonModel(
     name="tensorrt_llm",

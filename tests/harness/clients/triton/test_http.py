@@ -13,16 +13,16 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_cli.measurement.target_options import http_origin
+from bench_records.record import Outcome
 from harness.calibration.null_server.server import NullServerOptions, null_server
-from harness.cli.measurement.target_options import http_origin
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel, check_inputs
 from harness.errors import TargetError
-from harness.records.record import Outcome
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, Script, chunked, exchange, plain, serving
-from workloads.request import Request, Variant
+from workloads.elements.request import Request, Variant
 
 _ORIGIN = Origin("http", "127.0.0.1", 8000)
 _CORE = TritonModel(

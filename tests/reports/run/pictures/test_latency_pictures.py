@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
 from reports.run.page import run_pictures
 from reports.run.pictures.latency import latency_pictures, nines

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.records.client_sample import ClientSample
-from harness.records.client_table import read_client_table, write_client_table
-from harness.records.record import Record
-from harness.records.server_table import MetricSample
+from bench_records.client_sample import ClientSample
+from bench_records.client_table import read_client_table, write_client_table
+from bench_records.record import Record
+from bench_records.server_table import MetricSample
 from reports.render.picture import Line, Picture
 from reports.run.page import run_pictures
 from reports.run.pictures.client import client_pictures

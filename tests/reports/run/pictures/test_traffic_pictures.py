@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from bench_records.record import Outcome, Record
 from reports.render.picture import Dots, Line, Picture
 from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run_report import RunReport

@@ -1,0 +1,89 @@
+"""``bench compare``: compare runs, with a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
+from bench_cli.outputs import check_outputs, output_option, write_outputs
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from reports.compare.comparison import Arm
+
+
+@cloup.command(
+    name="compare",
+    short_help="Compare runs, with a verdict.",
+    epilog="""\b
+Examples:
+  bench compare runs/before runs/after --output compare.html
+  bench compare runs/before runs/after --fail_if 'p99_ttft>+5%' --fail_if 'p99_ttft>300ms'
+  bench compare runs/now --baseline runs/release-1.0""",
+)
+@cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
+@cloup.option(
+    "--baseline",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A run, or a folder of repeated runs, to compare every RUN with. Default: the first RUN.",
+)
+@output_option
+@condition_options
+@allow_single_option
+@cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
+@one_blas_thread()
+def command(
+    runs: tuple[Path, ...],
+    baseline: Path | None,
+    outputs: tuple[Path, ...],
+    allow_single: bool,
+    allow_different: bool,
+    **criteria: Any,
+) -> int:
+    """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
+    evidence shows better, worse, or neither, with the smallest difference that these runs could have shown.
+
+    Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
+    Runs of different work are refused.
+    """
+    from reports.compare.comparison import compare
+    from reports.compare.console import render
+    from reports.compare.writing import WRITERS
+
+    options = ConditionOptions(**criteria)
+    check_outputs(outputs)
+    arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs), options)
+    if options.judges_changes and not allow_single:
+        single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
+        if single:
+            raise single_runs_refused([arms[0].name, *single])
+    comparison = compare(arms, options.conditions, allow_different=allow_different, runs_paired=runs_paired)
+    click.echo(render(comparison))
+    write_outputs(comparison, outputs, WRITERS)
+    return ExitStatus.VALID if options.passed(comparison.conditions) else ExitStatus.FAILED
+
+
+def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm], bool]:
+    """The arms, one per path or those of one experiment, and whether their runs are paired: made in turn, in blocks."""
+    from bench_records.experiment import ExperimentFolder
+    from reports.compare.comparison import read_arm, read_experiment
+
+    if len(paths) > 1:
+        _check_distinct(paths)
+        return [read_arm(path, options.objectives) for path in paths], False
+    if ExperimentFolder(paths[0]).plan.exists():
+        return read_experiment(ExperimentFolder(paths[0]), options.objectives), True
+    raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
+
+
+def _check_distinct(paths: tuple[Path, ...]) -> None:
+    """Raises UsageError for a run that would be compared with itself, which shows nothing."""
+    resolved = [path.resolve() for path in paths]
+    twice = next((path for number, path in enumerate(paths) if resolved[number] in resolved[:number]), None)
+    if twice is not None:
+        raise click.UsageError(f"{twice} stands twice, and a run does not differ from itself; give two runs")

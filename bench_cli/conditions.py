@@ -1,0 +1,98 @@
+"""Options of the verbs that compare runs: what has to hold of a change, and of the runs that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.measurement.output_options import build_passes, slo_option, undecided_option
+
+if TYPE_CHECKING:
+    from reports.compare.conditions import AnyCondition, ConditionResult
+    from reports.criteria import Criterion
+
+
+@dataclass(frozen=True)
+class ConditionOptions:
+    """``slo`` are criteria, ``fail_if`` conditions; ``undecided`` is "pass" or "fail", what an open condition counts as."""
+
+    slo: tuple[Criterion, ...]
+    fail_if: tuple[AnyCondition, ...]
+    undecided: str
+
+    @property
+    def objectives(self) -> tuple[Criterion, ...] | None:
+        """The objectives of each request that runs are read by; None: each run's own."""
+        from reports.metrics.goodput import Objective
+
+        return tuple(one for one in self.slo if isinstance(one, Objective)) or None
+
+    @property
+    def conditions(self) -> tuple[AnyCondition, ...]:
+        """All that is judged: ``fail_if``, and the requirements of ``slo``."""
+        from reports.compare.conditions import AbsoluteCondition
+        from reports.criteria import Requirement
+
+        return (*self.fail_if, *(AbsoluteCondition(one, str(one)) for one in self.slo if isinstance(one, Requirement)))
+
+    @property
+    def judges_changes(self) -> bool:
+        """Whether a condition is of a change, which needs repeated runs."""
+        from reports.compare.conditions import Condition
+
+        return any(isinstance(one, Condition) for one in self.fail_if)
+
+    def passed(self, results: Iterable[ConditionResult]) -> bool:
+        """Whether the results of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""
+        of_build = (result for result in results if result.condition in self.fail_if)
+        return build_passes(((result.condition.text, result.status, result.why) for result in of_build), self.undecided)
+
+
+def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a verb with --slo, --fail_if and --undecided."""
+    for option in (undecided_option, _fail_if_option, slo_option):
+        function = option(function)
+    return function
+
+
+def single_runs_refused(names: Sequence[str]) -> click.UsageError:
+    """The error of sides with one run each, ``names``, that a condition of a change would judge."""
+    return click.UsageError(
+        f"--fail_if needs repeated runs: of one run each ({', '.join(names)}) no evidence separates a change from the "
+        "variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; "
+        "or add --allow_single to judge these starts alone."
+    )
+
+
+allow_single_option = cloup.option(
+    "--allow_single",
+    is_flag=True,
+    help="Let --fail_if judge one run each, where a change and the variation between starts look alike.",
+)
+
+
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[AnyCondition, ...]:
+    """Callback of --fail_if; the import is late, for it needs numpy. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.compare.conditions import parse_condition
+    from reports.errors import ConditionError
+
+    try:
+        return tuple(map(parse_condition, texts))
+    except ConditionError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+_fail_if_option = cloup.option(
+    "--fail_if",
+    multiple=True,
+    metavar="CONDITION",
+    callback=_read_fail_if,
+    help="Exit with status 1 if the evidence shows it: of a change, as 'p99_ttft>+5%' or 'request_throughput<-2%', or of the "
+    "runs that are compared with the baseline, as 'p99_ttft>300ms'. Repeatable.",
+)

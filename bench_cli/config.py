@@ -1,0 +1,109 @@
+"""``bench config``: the options of a recorded run as the TOML file that ``--config`` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+from bench_errors import ExitStatus
+from harness.clients.secret_values import HIDDEN
+
+_OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
+
+
+@cloup.command(
+    name="config",
+    short_help="Print a run's options as a file for --config.",
+    epilog="""\b
+Examples:
+  bench config runs/<run> > bench.toml
+  bench token_norm_dist --config bench.toml --request_rate 20""",
+)
+@cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
+def command(run: Path) -> int:
+    """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times.
+
+    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir
+    is left out, since another run needs a folder of its own.
+    """
+    from bench_records.run_folder import RunFolder, RunFolderError
+
+    folder = RunFolder(run)
+    manifest = folder.read_manifest()
+    context = click.get_current_context()
+    group = context.find_root().command
+    verb = str(manifest.get("verb"))
+    measuring = group.get_command(context, verb) if isinstance(group, click.Group) else None
+    if measuring is None or not isinstance(manifest.get("options"), dict):
+        raise RunFolderError(f"{folder.manifest}: 'verb' or 'options' is not that of a run that this version can repeat")
+    click.echo(configuration(manifest, measuring), nl=False)
+    return ExitStatus.VALID
+
+
+def configuration(manifest: dict[str, Any], measuring: click.Command) -> str:
+    """The TOML of a manifest's options, by the parameters of its verb ``measuring``; ends with a newline."""
+    recorded = _recorded(manifest)
+    context = click.Context(measuring, info_name=measuring.name)
+    chosen, defaults = list[str](), list[str]()
+    for name, spelled, parameter in _options(measuring):
+        value = recorded.get(name, recorded.get(spelled))
+        if value is None or value in ([], {}):
+            continue
+        line = f"{spelled} = {_toml(value)}"
+        if HIDDEN in str(value):
+            chosen.append(f"{line}  # --config refuses this line: give the value that was not recorded")
+        elif value == _plain(parameter.get_default(context)):
+            defaults.append(f"# {line}")
+        else:
+            chosen.append(line)
+    head = f"# bench {measuring.name} --config FILE"
+    return "\n".join([head, *chosen, *(["", "# At their defaults:", *defaults] if defaults else [])]) + "\n"
+
+
+def _recorded(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The recorded values by option: the shared ones, those of the engine, and those of the workload."""
+    from bench_cli.measurement.dataset import shipped_dataset
+
+    options = dict(manifest["options"])
+    settings = options.pop("engine_settings", None) or {}
+    workload = dict(manifest.get("workload") or {})
+    if workload.get("dataset") == str(shipped_dataset()):
+        del workload["dataset"]  # the default, at a place of this installation
+    if isinstance(options.get("extra_body"), dict) and options["extra_body"]:
+        options["extra_body"] = json.dumps(options["extra_body"])
+    return {**workload, **settings, **options}
+
+
+def _options(measuring: click.Command) -> Iterator[tuple[str, str, click.Option]]:
+    """The name, the spelling and the parameter of each option that another run can take."""
+    for parameter in measuring.params:
+        if isinstance(parameter, click.Option) and parameter.name:
+            long_options = [option for option in parameter.opts if option.startswith("--")]
+            spelled = long_options[0].removeprefix("--").replace("-", "_") if long_options else parameter.name
+            if spelled not in _OF_ONE_RUN:
+                yield parameter.name, spelled, parameter
+
+
+def _plain(default: Any) -> Any:
+    """A parameter's default as JSON has it."""
+    return default if default is None or isinstance(default, bool | int | float) else str(default)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value) if isinstance(value, int | float) else f'"{"".join(map(_toml_character, str(value)))}"'
+
+
+def _toml_character(character: str) -> str:
+    """A character of a basic string (TOML 1.0): quotes, backslashes and what does not print are escaped."""
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

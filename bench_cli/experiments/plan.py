@@ -1,0 +1,52 @@
+"""The plan of a series: a randomised block design, so that drift of the machine does not decide the comparison."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bench_records.experiment import Experiment, PlannedArm, PlannedRun
+
+
+def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
+    """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
+
+    Of two arms, either is first in half the blocks (one more, where ``repeats`` is odd), so that neither gains from its place.
+    ``kind`` is "experiment" or "sweep".
+    """
+    runs: list[PlannedRun] = []
+    for block, order in enumerate(_orders(len(arms), repeats, seed)):
+        for arm in order:
+            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
+    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
+
+
+def continued(recorded: Experiment, asked: Experiment) -> Experiment | None:
+    """The plan ``recorded`` with the blocks that ``asked`` has beyond it; None where they differ in more than their number of
+    blocks, or ``asked`` has fewer.
+
+    The order within the blocks that are added is that of ``asked``, so of two arms one may go first more often than the other.
+    """
+    if replace(recorded, runs=()) != replace(asked, runs=()) or len(asked.runs) < len(recorded.runs):
+        return None
+    return replace(recorded, runs=recorded.runs + asked.runs[len(recorded.runs) :])
+
+
+def block_seed(experiment: Experiment, run: PlannedRun) -> int:
+    """The seed of a run's traffic: one for all arms of a block, another for each block."""
+    return experiment.seed + run.block
+
+
+def _orders(arms: int, blocks: int, seed: int) -> list[list[int]]:
+    rng = np.random.default_rng([seed, arms, blocks])
+    if arms != 2:
+        return [rng.permutation(arms).tolist() for _ in range(blocks)]
+    first = rng.permutation([block % 2 for block in range(blocks)])
+    return [[int(one), 1 - int(one)] for one in first]
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", name)[:80] or "arm"

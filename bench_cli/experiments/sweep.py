@@ -1,0 +1,143 @@
+"""``bench sweep``: one measurement over a grid of settings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, series_options
+from bench_cli.measurement.output_options import build_passes, undecided_option
+from bench_errors import ExitStatus
+
+if TYPE_CHECKING:
+    from bench_records.experiment import PlannedArm
+    from reports.criteria import HeldRequirement
+
+_MAX_POINTS = 500
+_PARTED_BY = ";"
+_PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what stands behind the comma
+
+
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[HeldRequirement, ...]:
+    """Callback of --fail_if. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.criteria import parse_held
+
+    try:
+        return tuple(map(parse_held, texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+@cloup.command(
+    name="sweep",
+    short_help="Measure over rates, lengths or engines.",
+    context_settings=FORWARDS_OPTIONS,
+    epilog="""\b
+Examples:
+  bench sweep --over request_rate=2,4,8,16 dataset --num_requests 700 --repeat_dataset
+  bench sweep --over request_rate=10,20,40 --fail_if 'held<20' token_norm_dist --slo 'p99_ttft<=300ms'
+  bench sweep --over 'isl=constant:tokens=512;uniform:min=128,max=896' token_norm_dist --request_rate 10
+  bench sweep --over request_rate=4,8 --over batch_scheduler_policy=max_utilization,guaranteed_no_evict dataset""",
+)
+@cloup.option(
+    "--over",
+    "axes",
+    multiple=True,
+    required=True,
+    metavar="OPTION=V1,V2,…",
+    help="An option of the measuring verb and its values; with a ';' among them they are parted by it, so that values may "
+    "have commas. With several --over, every combination is an arm.",
+)
+@cloup.option(
+    "--fail_if",
+    multiple=True,
+    metavar="CRITERION",
+    callback=_read_fail_if,
+    help="Exit with status 1 if the sweep shows this of the highest load that held, as 'held<20'. What a point has to hold is "
+    "--slo and --fail_if of the measuring verb, behind it. Repeatable.",
+)
+@undecided_option
+@series_options("sweep", default_repeats=1)
+def command(axes: tuple[str, ...], fail_if: tuple[HeldRequirement, ...], undecided: str, **shared: Any) -> int:
+    """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
+    The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
+
+    A point held if its queue did not grow, and the --slo and --fail_if of the measuring verb held. A sweep goes past the
+    limit on purpose, so a point that did not hold fails nothing; the sweep's own --fail_if goes by the highest load that held.
+
+    Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
+    """
+    from bench_cli.experiments.series import run_series
+    from reports.sweep.console import render
+    from reports.sweep.held import gates_of
+    from reports.sweep.points import read_sweep
+    from reports.sweep.writing import write_sweep
+
+    points = _points(axes)
+    if fail_if:
+        _check_load(axes)
+    folder = run_series("sweep", points, "--over", SeriesOptions(**shared))
+    sweep = read_sweep(folder, fail_if)
+    click.echo(render(sweep))
+    click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
+    results = ((str(gate.requirement), gate.status, gate.why) for gate in gates_of(sweep))
+    return ExitStatus.VALID if build_passes(results, undecided) else ExitStatus.FAILED
+
+
+def _check_load(axes: tuple[str, ...]) -> None:
+    """Raises UsageError for a sweep without a highest load."""
+    from reports.sweep.held import LOADS
+
+    varied = [(name.replace("-", "_"), value) for axis in axes for name, value in _axis(axis)]
+    if len(axes) != 1 or any(name not in LOADS or not _is_positive(value) for name, value in varied):
+        raise click.UsageError(
+            f"--fail_if goes by the highest load that held: give one --over, of {', '.join(LOADS)}, with numbers"
+        )
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return 0.0 < float(text) < math.inf
+    except ValueError:
+        return False
+
+
+def _points(axes: tuple[str, ...]) -> list[PlannedArm]:
+    from bench_records.experiment import PlannedArm
+
+    points = [
+        PlannedArm(" ".join(f"{name}={value}" for name, value in point), _options(point))
+        for point in itertools.product(*map(_axis, axes))
+    ]
+    if len(points) > _MAX_POINTS:
+        raise click.UsageError(f"--over: {len(points)} combinations are too many; at most {_MAX_POINTS}")
+    return points
+
+
+def _axis(text: str) -> list[tuple[str, str]]:
+    name, _, listed = text.partition("=")
+    name = name.strip().lstrip("-")
+    values = [value.strip() for value in listed.split(_PARTED_BY if _PARTED_BY in listed else ",")]
+    if not name or not all(values):
+        raise click.BadParameter(f"{text!r}: write OPTION=V1,V2, such as request_rate=2,4,8", param_hint="--over")
+    if len(set(values)) < len(values):
+        raise click.BadParameter(f"{text!r}: a value stands twice; --repeats measures each more than once", param_hint="--over")
+    torn = next((value for value in values if _PART_OF_A_LAW.match(value)), None)
+    if torn is not None:
+        raise click.BadParameter(
+            f"{text!r}: {torn!r} is a part of a value; part values that have commas by ';', as in "
+            f"'{name}={values[0]},{torn};…'",
+            param_hint="--over",
+        )
+    return [(name, value) for value in values]
+
+
+def _options(point: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    return tuple(itertools.chain.from_iterable((f"--{name}", value) for name, value in point))

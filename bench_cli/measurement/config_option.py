@@ -1,0 +1,58 @@
+"""``--config``: options of a measuring verb from a TOML file; what the command line gives wins."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+from bench_cli.suggestions import near_names
+from bench_records.regular_file import read_bounded
+
+_MOST_BYTES = 1 << 20
+
+
+def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Callback of --config: the file's options become defaults of the command. Raises BadParameter."""
+    if path is None:
+        return
+    try:
+        options = tomllib.loads(read_bounded(path, _MOST_BYTES).decode())
+    except (OSError, ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise click.BadParameter(f"{path}: {reason}", ctx, parameter) from error
+    parameters = _parameters(ctx.command)
+    defaults: dict[str, Any] = {}
+    for written, value in options.items():
+        name = written.replace("-", "_")
+        if name not in parameters or isinstance(value, dict):
+            near = near_names(name, parameters)
+            hint = f"; did you mean {near[0]!r}?" if near and name not in parameters else ""
+            raise click.BadParameter(f"{path}: {written!r} is no option of {ctx.info_name}{hint}", ctx, parameter)
+        option = parameters[name]
+        defaults[option.name or name] = [value] if option.multiple and not isinstance(value, list) else value
+    ctx.default_map = defaults
+
+
+def _parameters(command: click.Command) -> dict[str, click.Option]:
+    """The command's options by their spelling, with underscores."""
+    return {
+        option.lstrip("-").replace("-", "_"): parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.expose_value
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+
+config_option = cloup.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_config,
+    help='TOML file with options, as request_rate = 10 and slo = ["p99_ttft<=300ms"]; the command line wins.',
+)

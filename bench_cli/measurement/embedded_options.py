@@ -1,0 +1,63 @@
+"""Options of the embedded pipeline, which is deployed where there is no ``--url``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from bench_cli.engine_options import ENGINE_OPTION_NAMES, EngineSettings, engine_options, given
+
+if TYPE_CHECKING:
+    from serving.repository.pipeline import RepositorySpec
+
+
+@dataclass(frozen=True)
+class EmbeddedOptions:
+    """The deployment of the embedded pipeline. ``engine_dir`` None: the demo engine."""
+
+    engine_dir: Path | None
+    decoupled_mode: bool
+    engine_settings: EngineSettings
+
+    def repository(self, tokenizer_dir: Path | None) -> RepositorySpec:
+        """The model repository to deploy; ``tokenizer_dir`` None means the engine's tokenizer."""
+        from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+        from serving.repository.pipeline import RepositorySpec
+
+        engine_dir, settings = self.engine_dir or DEMO_ENGINE_DIR, self.engine_settings
+        return RepositorySpec(
+            engine_dir=engine_dir.resolve(),
+            tokenizer_dir=(tokenizer_dir or engine_dir).resolve(),
+            decoupled_mode=self.decoupled_mode,
+            max_stream_interval=settings.max_stream_interval,
+            draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
+            engine_options=engine_options(vars(settings)),
+        )
+
+
+def check_embedded_options(options: EmbeddedOptions, url: str | None) -> None:
+    """Raises UsageError for an option of the embedded pipeline beside --url."""
+    if url is None:
+        return
+    names = [name for name in ENGINE_OPTION_NAMES if given(name)]
+    if options.engine_dir is not None:
+        names.insert(0, "engine_dir")
+    if not options.decoupled_mode:
+        names.append("no_decoupled_mode")
+    if names:
+        raise click.UsageError(f"--{names[0]} is of the embedded pipeline; it goes without --url")
+
+
+embedded_group = cloup.option_group(
+    "The embedded pipeline (without --url)",
+    cloup.option(
+        "--engine_dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Engine folder made by 'bench engine build'. Default: the demo engine.",
+    ),
+    cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."),
+)

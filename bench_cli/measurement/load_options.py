@@ -1,0 +1,170 @@
+"""Options of load and traffic: when requests are sent and for how long, and which requests they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from bench_cli.engine_options import given
+
+if TYPE_CHECKING:
+    from workloads.arrivals.law import ArrivalLaw
+    from workloads.schedule.load import Load, OpenLoop
+
+_OPEN_LOOP_OPTIONS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "max_concurrency")
+_SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
+
+    request_rate: float
+    arrival: str | None
+    rate_profile: str | None
+    time_delay_dist: str
+    burstiness: float | None
+    max_concurrency: int | None
+    concurrency: int | None
+    duration: float | None
+    ramp_up: float | None
+
+
+@dataclass(frozen=True)
+class TrafficOptions:
+    """Which requests are sent. ``ignore_eos`` None: the workload's default."""
+
+    num_requests: int | None
+    max_input_len: int | None
+    ignore_eos: bool | None
+    seed: int
+
+
+def make_load(options: LoadOptions) -> Load:
+    """The load that the options describe. Raises UsageError for options that contradict each other."""
+    from workloads.arrivals.law import arrivals_at
+    from workloads.arrivals.processes import AllAtOnce, RampedUp
+    from workloads.schedule.load import ClosedLoop, OpenLoop
+
+    if options.duration is not None and options.ramp_up is not None and options.ramp_up >= options.duration:
+        raise click.UsageError(
+            f"--ramp_up {options.ramp_up:g} leaves nothing of --duration {options.duration:g}; make it shorter"
+        )
+    if options.concurrency is not None:
+        _check_closed_loop()
+        return ClosedLoop(options.concurrency, options.duration, options.ramp_up or 0.0)
+    if options.rate_profile is not None:
+        return _profiled(options, options.rate_profile)
+    arrivals = arrivals_at(options.request_rate, arrival_law(options))
+    if isinstance(arrivals, AllAtOnce):
+        for name, value in (("--duration", options.duration), ("--ramp_up", options.ramp_up)):
+            if value is not None:
+                raise click.UsageError(
+                    f"{name} does nothing where everything is sent at once; give --request_rate or --concurrency"
+                )
+    if options.ramp_up is not None:
+        arrivals = RampedUp(arrivals, options.ramp_up)
+    return OpenLoop(arrivals, options.duration, options.max_concurrency)
+
+
+def arrival_law(options: LoadOptions) -> ArrivalLaw:
+    """The law of the gaps that --arrival, or upstream's options, describe. Raises UsageError and WorkloadError."""
+    from workloads.arrivals.law import law_of_upstream, parse_law
+
+    if options.arrival is None:
+        if options.burstiness is not None and options.request_rate == -1 and options.rate_profile is None:
+            raise click.UsageError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
+        return law_of_upstream(options.time_delay_dist, options.burstiness)
+    for name in ("time_delay_dist", "burstiness"):
+        if given(name):
+            raise click.UsageError(f"--{name} and --arrival both set the gaps; --arrival has all of the laws")
+    if options.request_rate == -1 and options.rate_profile is None:
+        raise click.UsageError(f"--arrival {options.arrival}: gaps need a --request_rate, or a --rate_profile")
+    return parse_law(options.arrival)
+
+
+def _profiled(options: LoadOptions, text: str) -> OpenLoop:
+    """The open loop with a rate that changes; a profile with rates of its own has an end, too."""
+    from workloads.arrivals.law import arrivals_at
+    from workloads.arrivals.rate_profile import Profiled, parse_profile
+    from workloads.schedule.load import OpenLoop
+
+    profile = parse_profile(text)
+    if options.ramp_up is not None:
+        raise click.UsageError(
+            "--ramp_up and --rate_profile both change the rate; piecewise:0s=0/s,60s=10/s,600s=10/s is a ramp"
+        )
+    if profile.is_absolute and options.request_rate != -1:
+        raise click.UsageError(f"--request_rate {options.request_rate:g} goes without {text}, which has rates of its own")
+    if not profile.is_absolute and options.request_rate == -1:
+        raise click.UsageError(f"--rate_profile {text} needs its mean rate: give --request_rate")
+    rate_per_s = 1.0 if profile.is_absolute else options.request_rate
+    arrivals = Profiled(arrivals_at(rate_per_s, arrival_law(options)), profile, rate_per_s)
+    ends_s = [end_s for end_s in (profile.end_s, options.duration) if end_s is not None]
+    return OpenLoop(arrivals, min(ends_s, default=None), options.max_concurrency)
+
+
+def _check_closed_loop() -> None:
+    for name in _OPEN_LOOP_OPTIONS:
+        if given(name):
+            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the rate")
+
+
+load_group = cloup.option_group(
+    "Load (docs/explanation/load.md)",
+    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
+    cloup.option(
+        "--arrival",
+        metavar="LAW",
+        show_default="exponential",
+        help="Law of the gaps: exponential, constant, gamma:cv=2, weibull:cv=2 (standard deviation / mean) or bursts:size=20.",
+    ),
+    cloup.option(
+        "--rate_profile",
+        metavar="PROFILE",
+        help="A rate that changes: sine:amplitude=0.5,period=600s or on_off:on=10s,off=20s around --request_rate, or with "
+        "rates of its own stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s.",
+    ),
+    cloup.option(
+        "--time_delay_dist",
+        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
+        default="exponential_dist",
+        help="Upstream's name of the law of the gaps.",
+    ),
+    cloup.option(
+        "--burstiness",
+        type=float,
+        show_default="1",
+        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
+    ),
+    cloup.option(
+        "--max_concurrency",
+        type=click.IntRange(min=1),
+        help="Limit of requests in flight: later arrivals wait their turn, and latency counts from the arrival.",
+    ),
+    cloup.option(
+        "--concurrency",
+        type=click.IntRange(min=1),
+        help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
+    ),
+    cloup.option("--duration", type=_SECONDS, help="Seconds after which no request is sent; those in flight may end."),
+    cloup.option(
+        "--ramp_up", type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
+    ),
+)
+
+traffic_group = cloup.option_group(
+    "Traffic",
+    cloup.option("--num_requests", type=click.IntRange(min=1), help="Number of requests; --repeat_dataset repeats a dataset."),
+    cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."),
+    cloup.option(
+        "--ignore_eos/--no_ignore_eos",
+        default=None,
+        show_default="on for random tokens, but not by -i openai; off for dataset",
+        help="Generate exactly the requested number of tokens.",
+    ),
+    cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
+)

@@ -1,0 +1,261 @@
+"""The manifest of a run (run.json): everything needed to repeat it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from bench_cli.measurement.load_options import LoadOptions, arrival_law
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.prepare import PreparedRun
+from bench_cli.measurement.target import Target
+from bench_cli.tokenizers import ordinary_token_ids, text_codec
+from bench_records.run_folder import MANIFEST_SCHEMA
+from harness.calibration.result import this_machine
+from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.protocol import ConnectionUsage
+from harness.journal.run_identity import new_run_id
+from harness.recording.run_result import RunResult
+from harness.run.environment import describe_environment
+from workloads.arrivals.processes import AllAtOnce, Recorded, offsets_within
+from workloads.arrivals.rate_profile import Piecewise, Profiled
+from workloads.lengths.samples import PairedLengths
+from workloads.prompts.exact_text import retokenised_ratio
+from workloads.schedule.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule, HistorySource, SessionSchedule
+from workloads.table.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
+
+_MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run
+
+
+def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
+    """The manifest before the first request. It records every option, and therefore takes all of them."""
+    environment = describe_environment()
+    recorded = options.manifest_entry()
+    target, workload, schedule, workers = prepared.target, prepared.workload, prepared.schedule, prepared.workers
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "bench_version": version("inflight-bench"),
+        "run_id": new_run_id(),
+        "verb": verb,
+        "workload": {
+            "description": workload.description,
+            **workload.parameters,
+            "requests": prepared.load_requests,
+            "dropped_too_long": workload.dropped_too_long,
+        },
+        "mixture": prepared.mixed.entry,
+        "lengths": _length_entries(workload.lengths, workload.shared_tokens),
+        "arrivals": str(prepared.load),
+        "schedule": {"digest": schedule.digest, "seed": schedule.seed},
+        "target": _target_entry(target),
+        "server": None if target.server is None else {"engine": recorded["engine_settings"]},
+        "options": recorded,
+        "warm_up": {"requests": options.client.warmup_requests},
+        "prefix_cache_reset": None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
+        "environment": environment,
+        "calibration": calibration_for_run(target.protocol, environment),
+        "load": _load_entry(options, prepared),
+        "workers": {"count": workers.count, "why": workers.reason, "pinned_cores": list(workers.pinned_cores)},
+    }
+
+
+def _target_entry(target: Target) -> dict[str, Any]:
+    return {
+        "address": target.address,
+        "protocol": target.protocol,
+        "model": target.model.name,
+        "decoupled": target.model.decoupled,
+        "streaming": target.streaming,
+        "embedded": target.server is not None,
+        "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
+        "model_parameters": dict(target.model.parameters),
+        "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
+        "sends_finish_reason": target.client.sends_finish_reason if isinstance(target.client, OpenAIChatClient) else None,
+        "template_tokens": target.template_tokens,
+        "retokenised_ratio": None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
+    }
+
+
+def _retokenised_ratio(tokenizer: Any | None) -> float | None:
+    """Measured for the check of the server's token counts by the returned texts."""
+    return None if tokenizer is None else retokenised_ratio(text_codec(tokenizer), ordinary_token_ids(tokenizer))
+
+
+def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
+    """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
+    of a trace or a rate profile, without a rate that all of them have.
+    """
+    load, requested = prepared.load, options.load
+    end_s = _profile_end_s(options, prepared)
+    return {
+        "mode": _mode(load),
+        "max_concurrency": requested.max_concurrency,
+        "concurrency": requested.concurrency,
+        "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
+        "ramp_up_s": requested.ramp_up,
+        "prepared": prepared.load_requests,
+        "ran_out": _ran_out(options, prepared),
+        **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
+        **_stages(load, end_s),
+        "asked_arrivals": _asked_arrivals(load, end_s),
+        "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
+    }
+
+
+def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
+    """Whether more requests would arrive within the duration, of sessions more first turns, than there are."""
+    load, traffic, duration_s = prepared.load, options.traffic, options.load.duration
+    if isinstance(load, OpenLoop):
+        arriving = None if load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
+        return arriving is not None and prepared.load_requests < arriving
+    if isinstance(load, ClosedLoop) or duration_s is None or prepared.load_requests == traffic.num_requests:
+        return False
+    return offsets_within(load.arrivals, duration_s, traffic.seed, load.count + 1).size > load.count
+
+
+def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
+    """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap behind the last of them
+    where --num_requests or the prompts end them before. None where the rate stays.
+    """
+    load, schedule = prepared.load, prepared.schedule
+    if isinstance(load, ClosedLoop) or isinstance(schedule, ClosedSchedule) or not isinstance(load.arrivals, Profiled):
+        return None
+    parents = schedule.parents if isinstance(schedule, SessionSchedule) else (None,) * len(schedule)
+    of_load = list(zip(schedule.offsets_ns, parents, strict=True))[: prepared.load_requests]
+    due_ns = [offset_ns or 0 for offset_ns, parent in of_load if parent is None]
+    end_s = min((one for one in (load.arrivals.profile.end_s, options.load.duration) if one is not None), default=None)
+    if end_s is not None and offsets_within(load.arrivals, end_s, schedule.seed, len(due_ns) + 1).size <= len(due_ns):
+        return end_s
+    last_s = max(due_ns) / 1e9
+    rate_per_s = load.arrivals.rate_per_s * load.arrivals.profile.rate_at(last_s)
+    behind_s = last_s + (1.0 / rate_per_s if rate_per_s else 1e-9)
+    return behind_s if end_s is None else min(behind_s, end_s)
+
+
+def _stages(load: AnyLoad, end_s: float | None) -> dict[str, list[dict[str, float]]]:
+    """The key ``stages`` of a rate that changes by steps, up to the end of its arrivals; nothing for any other."""
+    if not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled) or end_s is None:
+        return {}
+    profile = load.arrivals.profile
+    stages = profile.stages if isinstance(profile, Piecewise) else ()
+    until = [replace(stage, end_s=min(stage.end_s, end_s)) for stage in stages if stage.begin_s < end_s]
+    return {"stages": [asdict(stage) for stage in until]} if until else {}
+
+
+def _asked_arrivals(load: AnyLoad, end_s: float | None) -> dict[str, Any] | None:
+    """Rate and variation of gaps of the arrivals' law, before chance; of sessions those of first turns. None without a rate.
+    A rate that changes has its mean until ``end_s``.
+
+    ``law_gap_cv`` is that of the gaps at a rate that stays, as within a stage.
+    """
+    if isinstance(load, ClosedLoop) or load.arrivals.asked_rate_per_s is None:
+        return None
+    arrivals = load.arrivals
+    return {
+        "law": str(arrivals),
+        "unit": "sessions" if isinstance(load, Sessions) else "requests",
+        "rate_per_s": arrivals.asked_rate_until(end_s)
+        if isinstance(arrivals, Profiled) and end_s is not None
+        else arrivals.asked_rate_per_s,
+        "gap_cv": arrivals.asked_gap_cv,
+        "law_gap_cv": arrivals.arrivals.asked_gap_cv if isinstance(arrivals, Profiled) else arrivals.asked_gap_cv,
+    }
+
+
+def _law(requested: LoadOptions) -> dict[str, str | float | None]:
+    law = arrival_law(requested)
+    return {"name": law.name.value, "parameter": law.parameter, "text": str(law)}
+
+
+def _mode(load: AnyLoad) -> str:
+    match load:
+        case OpenLoop():
+            return "open"
+        case ClosedLoop():
+            return "closed"
+        case Sessions():
+            return "sessions"
+
+
+def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[str, Any] | None:
+    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws.
+
+    Those of prompts include the tokens that they share.
+    """
+    if lengths is None:
+        return None
+    sides = zip(("input", "output"), (shared_tokens, 0), lengths.laws, lengths.moments(), strict=True)
+    return {
+        side: {"law": f"{shared} + {law}" if shared else law, "mean": shared + moments.mean, "stdev": moments.stdev}
+        for side, shared, law, moments in sides
+    }
+
+
+def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result of `bench calibrate` for ``protocol`` on this machine, for the manifest; None where there is none.
+
+    ``environment`` is ``describe_environment``'s. An unreadable file is a warning, for the run does not depend on it.
+    """
+    try:
+        return for_manifest(find_calibration(default_path(), this_machine(environment)), protocol)
+    except CalibrationFileError as error:
+        click.echo(f"Warning: {error}", err=True)
+        return None
+
+
+def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunResult) -> dict[str, Any]:
+    """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
+    sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
+    limit_of = prepared.workload.limit_of
+    of_load = [index for index in sent if index < prepared.load_requests]  # probes stand behind
+    prefixes = {
+        **({} if limit_of is None else limit_of(of_load)),
+        "repeated_prefix": _repeated_prefix(prepared.schedule, sent),
+    }
+    return {**manifest, "workload": manifest["workload"] | prefixes, "connections": connections_entry(result.connections)}
+
+
+def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
+    """The sums over the connections of all workers; None where no worker reported any.
+
+    ``limit_reached`` counts the requests that waited because the server's limit of concurrent streams was reached. The counts
+    of a worker that died are missing; ``workers_told`` is the number of workers that reported.
+    """
+    reported = [usage for usage in usages if usage is not None]
+    if not reported:
+        return None
+    longest_ns = max((usage.longest_wait_ns for usage in reported if usage.longest_wait_ns is not None), default=None)
+    return {
+        "per_worker": reported[0].per_worker,
+        "opened": sum(usage.opened for usage in reported),
+        "limit_reached": sum(usage.limit_reached for usage in reported),
+        "longest_wait_ms": None if longest_ns is None else longest_ns / 1e6,
+        "total_wait_ms": sum(usage.total_wait_ns for usage in reported) / 1e6,
+        "unstamped_reads": sum(usage.unstamped_reads for usage in reported),
+        "workers_told": len(reported),
+    }
+
+
+def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any] | None:
+    """None where the server's answers were in the prompts, which are not known then."""
+    if isinstance(schedule, SessionSchedule) and schedule.history is HistorySource.SERVER:
+        return None
+    requests = [schedule.requests[index] for index in sent]
+    repetition = prefix_repetition(requests)
+    blocks = sum(math.ceil(len(request.input_ids or ()) / BLOCK_TOKENS) for request in requests)
+    in_blocks = repetition.unit == "tokens" and blocks > 0
+    return {
+        "share": repetition.share,
+        "unit": repetition.unit,
+        "block_tokens": BLOCK_TOKENS,
+        "block_share": repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
+        "most_share": most_repeated_share(requests) if len(requests) <= _MOST_COMPARED_PROMPTS else None,
+        "whole_prompts": repetition.repeated_prompts,
+    }

@@ -1,0 +1,224 @@
+"""One measurement, the same for every measuring verb: find the target, draw the schedule, run, record, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bench_cli.measurement.client_options import ClientOptions, check_client_options
+from bench_cli.measurement.client_size import load_demand, size_client
+from bench_cli.measurement.distribution import distributed_workers, live_page, open_pool
+from bench_cli.measurement.distribution_options import check_distribution_options
+from bench_cli.measurement.embedded_options import check_embedded_options
+from bench_cli.measurement.manifest import after_run, make_manifest
+from bench_cli.measurement.mixture import mix
+from bench_cli.measurement.mixture_options import check_mixture_options
+from bench_cli.measurement.observe import observe, tabulate
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.output_options import (
+    CriteriaOptions,
+    OutputOptions,
+    announce_too_few,
+    check_criteria,
+    check_objectives,
+    gates_passed,
+)
+from bench_cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
+from bench_cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
+from bench_cli.measurement.secrets import hidden_in_errors
+from bench_cli.measurement.target import Target, open_target, probe_target
+from bench_cli.measurement.target_options import check_target_options
+from bench_cli.measurement.times import Milestones, command_start, record_whole_times, times_until_recorded
+from bench_cli.signals import signals_as_interrupt
+from bench_cli.tokenizers import token_counter
+from bench_errors import ExitStatus
+from bench_records.folder_lock import shared_lock
+from bench_records.record import FAILURES, Outcome
+from bench_records.run_folder import RunFolder
+from harness.clients.secret_values import hide_in_json
+from harness.host.moment import Moment
+from harness.host.signals import signals_blocked
+from harness.observation.observation import Observation
+from harness.recording.recorder import Recorder
+from harness.recording.run_lifecycle import finish_run, open_run
+from harness.recording.run_result import RunResult
+from harness.recording.schedule_file import RecordingBasis
+from harness.recording.schedule_summary import summarise_schedule
+from harness.run.coordinator import Run, RunPlan
+from harness.run.progress_line import ProgressLine
+from harness.run.warm_up import warm_up_requests
+from reports.run.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
+from reports.run.perfetto import write_perfetto
+from reports.run_report import RunReport
+from workloads.schedule.load import Load
+
+if TYPE_CHECKING:
+    from harness.distribution.remote_pool import RemotePool
+
+
+def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> int:
+    """Carry out one measurement under ``load``, or that of the prepared requests, and return the exit status."""
+    _check(options)
+    reference = _read_reference(options.criteria)
+    if options.output.op_stats_csv is not None:
+        check_op_stats_file(options.output.op_stats_csv)
+    with open_run_folder(verb, options.output.run_dir, options.output.shared_results) as folder, signals_as_interrupt():
+        try:
+            with (
+                hidden_in_errors(options.target.hidden),
+                open_pool(options.distribution) as pool,
+                open_target(options.target, options.client, options.embedded, folder.server_log) as opened,
+            ):
+                check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
+                target = probe_target(opened, options.client)
+                prepared = _prepare(options, load, target, prepare_requests)
+                manifest = make_manifest(verb, options, prepared)
+                remedy = "--num_requests {}" if options.load.duration is None else "a longer --duration"
+                announce_too_few(options.criteria.slo, options.criteria.fail_if, prepared.load_requests, remedy)
+                observation = observe(options.telemetry, target, folder, distributed=pool is not None)
+                result = _run(prepared, options.client, observation, folder, manifest, pool)
+                recorded = Moment.now()
+            closed = Moment.now()
+            report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
+            _write_extras(report, options.output)
+            is_fast_enough = _check_performance(report, options.criteria, reference)
+            passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
+            click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
+        except KeyboardInterrupt:
+            if folder.requests.exists():
+                click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
+            raise
+        click.echo(f"Report: {folder.html}")
+        return _status(report, result, is_fast_enough and passed)
+
+
+def _check(options: MeasureOptions) -> None:
+    """Raises UsageError for options that contradict each other, or have no effect; before anything is deployed."""
+    check_client_options(options.client, options.load, options.target.protocol)
+    check_distribution_options(options.distribution, options.client, options.load, options.target.url)
+    check_target_options(options.target)
+    check_embedded_options(options.embedded, options.target.url)
+    check_mixture_options(options.mixture, options.load, options.client, options.target)
+    check_objectives(options.criteria.slo, options.criteria.fail_if)
+    if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
+        raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
+    options.telemetry.url()
+
+
+def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:
+    workload = prepare_requests(options.traffic, load, target)
+    own_load = workload.load or load
+    schedule = make_schedule(workload, own_load, options.traffic, target)
+    demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
+    workers = distributed_workers(options.distribution) or size_client(options.client, demand, target.origin.host)
+    return PreparedRun(target, workload, own_load, mix(schedule, options.mixture, options.traffic, target), workers)
+
+
+def _run(
+    prepared: PreparedRun,
+    options: ClientOptions,
+    observation: Observation,
+    folder: RunFolder,
+    manifest: Mapping[str, Any],
+    pool: RemotePool | None,
+) -> RunResult:
+    """Carry out the run and record it while the target is still up: nothing may come between a run and its records."""
+    schedule, target = prepared.schedule, prepared.target
+    basis = RecordingBasis(
+        run_id=manifest["run_id"],
+        schedule=summarise_schedule(schedule),
+        client=target.client,
+        workers=prepared.workers.count,
+        tokenizer_dir=_resolved(target.tokenizer_dir),
+    )
+    page = live_page(pool, target.streaming)
+    plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
+    with shared_lock(folder.path), open_run(folder, manifest, basis):
+        click.echo(prepared.announcement(), err=True)
+        if manifest["load"]["ran_out"]:
+            duration_s = manifest["load"]["duration_s"]
+            click.echo(
+                f"There are {prepared.load_requests} requests, too few for --duration {duration_s:g}: the run will end early.",
+                err=True,
+            )
+        with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
+            result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
+            observed = hide_in_json(observation.facts, target.client.hidden)
+            times = {"times": times_until_recorded(command_start(), result)}
+            distribution = {} if pool is None else {"distribution": pool.facts()}
+            finish_run(folder, after_run(manifest, prepared, result) | observed | times | distribution, result)
+            tabulate(folder)
+    if result.interrupted:
+        click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)
+    if result.problem is not None:
+        click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
+    return result
+
+
+def _stopped(result: RunResult, planned: int | None) -> str:
+    """What was sent of the ``planned`` requests, None where the clock decides how many there are."""
+    sent = sum(record.sent_ns is not None for record in result.records)
+    failed = sum(record.sent_ns is not None and record.outcome in FAILURES for record in result.records)
+    not_sent = "" if planned is None else f", {planned - sent:,} not sent"
+    return f"Stopped: {sent:,} sent, {failed:,} failed{not_sent}."
+
+
+def _plan(
+    prepared: PreparedRun, options: ClientOptions, basis: RecordingBasis, observation: Observation, folder: RunFolder
+) -> RunPlan:
+    target, schedule = prepared.target, prepared.schedule
+    count_tokens = None if target.tokenizer is None else token_counter(target.tokenizer)
+    return RunPlan(
+        schedule=schedule,
+        client=target.client,
+        recorder=Recorder(basis.schedule, target.client, count_tokens),
+        folder=folder,
+        workers=basis.workers,
+        warm_up=warm_up_requests(schedule, options.warmup_requests),
+        timeout_s=options.request_timeout,
+        worker_cores=prepared.workers.pinned_cores,
+        watch=observation,
+        after_warm_up=target.prefix_cache_reset,
+        run_id=basis.run_id,
+    )
+
+
+def _resolved(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _write_extras(report: RunReport, options: OutputOptions) -> None:
+    """The files beside the reports."""
+    if options.op_stats_csv is not None:
+        append_op_stats(report.metrics, options.op_stats_csv)
+    if options.dump_perfetto_trace:
+        write_perfetto(report, report.folder.perfetto)
+        click.echo(f"\nTrace: {report.folder.perfetto} (open it at ui.perfetto.dev)")
+
+
+def _read_reference(options: CriteriaOptions) -> dict[str, float] | None:
+    if options.check_perf_json is None:
+        return None
+    return read_reference(options.check_perf_json, options.check_perf_key)
+
+
+def _check_performance(report: RunReport, options: CriteriaOptions, reference: dict[str, float] | None) -> bool:
+    """Print the run's metrics against ``reference``, and return whether all of them pass."""
+    if reference is None:
+        return True
+    checks = check_perf(report.metrics, reference, options.check_perf_rtol, options.check_perf_atol)
+    click.echo("\n" + "\n".join(map(str, checks)))
+    return all(check.passed for check in checks)
+
+
+def _status(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
+    if result.interrupted:
+        return ExitStatus.INTERRUPTED
+    all_done = all(record.outcome in (Outcome.DONE, Outcome.WITHDRAWN) for record in result.records)
+    if not all_done or result.problem is not None or not meets_criteria:
+        return ExitStatus.FAILED
+    return ExitStatus.VALID if report.valid else ExitStatus.INVALID

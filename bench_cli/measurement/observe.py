@@ -1,0 +1,73 @@
+"""Observation of the target beside the exchanges: the sources of its metrics and of its models' statistics."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from bench_cli.measurement.target import Target
+from bench_cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
+from bench_records.run_folder import RunFolder
+from harness.clients.secret_values import hide_in_text
+from harness.clients.transport.http_get import Headers
+from harness.clients.transport.url import HttpUrl, parse_url
+from harness.errors import JournalError
+from harness.observation.machine_use import target_at
+from harness.observation.model_statistics import ReadStatistics, grpc_statistics, http_statistics
+from harness.observation.observation import MetricsSource, Observation, tabulate_observations
+
+_METRICS_PORT = 8002  # Triton's
+_STATISTICS_PATH = "/v2/models/stats"
+
+
+def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, distributed: bool) -> Observation:
+    """The context to enter around the run. The CPU of a ``distributed`` client is not all of this machine's processes."""
+    return Observation(
+        folder,
+        _statistics(target),
+        metrics_source(options, target),
+        note=lambda text: click.echo(hide_in_text(text, target.client.hidden), err=True),
+        find_target=None if distributed else target_at(target.origin.host, target.origin.port),
+    )
+
+
+def tabulate(folder: RunFolder) -> None:
+    """Write client.parquet and server.parquet; a full disk, or a damaged file, costs these two, and not the run."""
+    try:
+        tabulate_observations(folder)
+    except (OSError, JournalError) as error:
+        click.echo(f"The observations of client and server cannot be written, and are lost: {error}", err=True)
+
+
+def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource | None:
+    """The metrics at --metrics_url, else at the usual place of such a target; None for --telemetry_period 0."""
+    period_s = options.telemetry_period
+    if not period_s:
+        return None
+    url = options.url()
+    if url is not None:
+        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
+    if target.server is not None:
+        return MetricsSource(parse_url(target.server.addresses.metrics, METRICS_PATH), period_s)
+    if target.protocol == "openai":
+        url = target.origin.url(METRICS_PATH)
+        return MetricsSource(url, period_s, headers=_headers(target, url))
+    return MetricsSource(HttpUrl("http", target.origin.host, _METRICS_PORT, METRICS_PATH), period_s, model=target.model.name)
+
+
+def _statistics(target: Target) -> ReadStatistics | None:
+    if target.server is not None:
+        return partial(grpc_statistics, target.server.addresses.grpc)
+    match target.protocol:
+        case "grpc":
+            return partial(grpc_statistics, target.address)
+        case "http":
+            return partial(http_statistics, target.origin.url(_STATISTICS_PATH), target.headers)
+        case _:
+            return None
+
+
+def _headers(target: Target, url: HttpUrl) -> Headers:
+    """The headers of every request, which may hold a secret, and are therefore sent to the measured server alone."""
+    return target.headers if url.origin == target.origin else ()

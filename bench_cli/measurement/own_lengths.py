@@ -1,0 +1,74 @@
+"""What a file has of its own: output lengths where it has some, and rows without a prompt where others have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from reports.render.plain_text import printable
+
+if TYPE_CHECKING:
+    from workloads.prompts.dataset import OutputLengths
+    from workloads.table.workload import Workload
+
+_NAMED_ROWS = 3
+
+
+def own_length_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a verb with ``--op_tokens_per_word`` and ``--output_tokens``."""
+    group = cloup.option_group(
+        "Output lengths of prompts without one",
+        cloup.option(
+            "--op_tokens_per_word",
+            type=click.FloatRange(min=0, min_open=True),
+            default=1.3,
+            help="Tokens to request per word of the file's answer, where it has no output length.",
+        ),
+        cloup.option(
+            "--output_tokens",
+            type=click.IntRange(1, 10_000_000),
+            default=256,
+            help="Tokens to request where the file has neither an output length nor an answer.",
+        ),
+    )
+    return group(function)
+
+
+def without_length_text(prompts: int, lengths: OutputLengths) -> str:
+    """What is requested of prompts without an output length, for stderr."""
+    return (
+        f"{prompts:,} prompts have no output length in the dataset: {lengths.without_answer} tokens are requested for each; "
+        "--output_tokens sets this."
+    )
+
+
+def rows_without_text(workload: Workload) -> tuple[int, ...]:
+    """The numbers, from 1 on, of the rows without a prompt where others have one."""
+    import pyarrow.compute as pc
+
+    prompts = workload.table["prompt"]
+    if prompts.null_count in (0, len(workload)):
+        return ()
+    return tuple(number + 1 for number in pc.indices_nonzero(prompts.is_null()).to_pylist())
+
+
+def report_rows_without_text(workload: Workload, path: Path) -> None:
+    """Count and name on stderr the rows that are not sent, since they have no prompt where others have one."""
+    rows = rows_without_text(workload)
+    if not rows:
+        return
+    named = ", ".join(f"{number:,}" for number in rows[:_NAMED_ROWS])
+    more = f" and {len(rows) - _NAMED_ROWS:,} more" if len(rows) > _NAMED_ROWS else ""
+    which = f"{len(rows):,} rows of {path} have" if len(rows) > 1 else f"1 row of {path} has"
+    are = "are" if len(rows) > 1 else "is"
+    click.echo(printable(f"{which} no text, and {are} not sent: {'rows' if len(rows) > 1 else 'row'} {named}{more}."), err=True)
+
+
+def without_text_entry(workload: Workload) -> dict[str, float]:
+    """The number of such rows for the manifest; nothing where there is none."""
+    rows = rows_without_text(workload)
+    return {"without_text": len(rows)} if rows else {}

@@ -1,0 +1,307 @@
+"""Options of the target: ``--url``, the protocol, the model, and what only one protocol takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.measurement.secrets import (
+    SecretText,
+    hide_in_refused_url,
+    is_reference,
+    is_secret_name,
+    literal,
+    reveal_fields,
+    reveal_query,
+    revealed,
+    secret_fields,
+)
+from harness.clients.secret_values import HIDDEN, Spellings, spellings
+
+if TYPE_CHECKING:
+    from harness.clients.transport.url import HttpUrl, Origin
+
+_GRPC_PORTS = {"grpc": 8001}  # Triton's
+_HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
+DEFAULT_TRITON_MODEL = "tensorrt_llm"
+_TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
+_CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
+_ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One header of every request."""
+
+    name: str
+    value: str
+    is_secret: bool = False  # it was read from a file or the environment
+
+    def __str__(self) -> str:
+        """Text for the manifest, as --header takes it: the value of a header that may hold a secret is hidden."""
+        return f"{self.name}: {HIDDEN if self.may_be_secret else literal(self.value)}"
+
+    @property
+    def may_be_secret(self) -> bool:
+        return self.is_secret or is_secret_name(self.name)
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The model to measure. ``streaming`` None: streaming where the model can; ``endpoint`` None: the protocol's default."""
+
+    url: str | None
+    protocol: str
+    model: str | None
+    streaming: bool | None
+    tokenizer_dir: Path | None
+    endpoint: str | None
+    header: tuple[Header, ...]
+    extra_body: dict[str, Any]
+    reset_prefix_cache: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """``header`` by name."""
+        return {header.name: header.value for header in self.header}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values that the requests send and no file or message may repeat."""
+        of_headers = [header.value for header in self.header if header.may_be_secret]
+        of_query = self.endpoint.secrets if isinstance(self.endpoint, SecretText) else ()
+        return (*of_headers, *of_query, *secret_fields(self.extra_body))
+
+    @property
+    def hidden(self) -> Spellings:
+        """What is replaced in messages: the ``secrets``, and the key in the environment."""
+        from harness.clients.openai_chat import API_KEY_VARIABLE
+
+        return spellings((*self.secrets, os.environ.get(API_KEY_VARIABLE, "").strip()))
+
+
+def check_target_options(options: TargetOptions) -> None:
+    """Raises UsageError for an option that the protocol does not have, a malformed --url and an unknown model."""
+    if options.protocol == "openai" and options.url is None:
+        raise click.UsageError("-i openai needs --url: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
+    if options.protocol != "openai":
+        for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
+            if value:
+                raise click.UsageError(f"{name} goes with -i openai")
+    if options.reset_prefix_cache and options.url is None:
+        raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
+    if options.protocol == "grpc" and options.header:
+        raise click.UsageError("--header goes with -i http and -i openai")
+    if options.url is not None:
+        _ADDRESSES[options.protocol](options)
+    elif options.model not in (None, DEFAULT_TRITON_MODEL, *_TEXT_MODELS):
+        raise click.UsageError(
+            f"--model {options.model}: the embedded pipeline has {DEFAULT_TRITON_MODEL}, which takes token ids, and "
+            f"{' and '.join(_TEXT_MODELS)}, which take text; --url measures another server"
+        )
+
+
+def grpc_origin(url: str) -> Origin:
+    """Host and port of a gRPC --url; the port defaults to Triton's. Raises BadParameter."""
+    return _origin(
+        url,
+        _GRPC_PORTS,
+        f"{hide_in_refused_url(url)!r} is no gRPC address; give host:port, or -i openai or -i http for a server over HTTP",
+    )
+
+
+def http_origin(url: str) -> Origin:
+    """Scheme, host and port of an HTTP --url; the port defaults to 8000, for https to 443. Raises BadParameter."""
+    return _origin(url, _HTTP_PORTS, f"{hide_in_refused_url(url)!r} is no HTTP address; give http://host:port, without a path")
+
+
+def openai_url(options: TargetOptions) -> HttpUrl:
+    """The URL of the chat completions: --url may be a server, or its base path as OpenAI's clients take it (``…/v1``).
+
+    Raises BadParameter, and UsageError for a path in both --url and --endpoint.
+    """
+    from harness.clients.openai_chat import COMPLETIONS, DEFAULT_PATH
+    from harness.clients.transport.url import parse_base
+
+    try:
+        base = parse_base(options.url or "", _HTTP_PORTS)
+    except ValueError as error:
+        shown = hide_in_refused_url(options.url or "").partition("?")[0]
+        remedy = f"{shown!r} is no HTTP address; give http://host:port, or http://host:port/v1"
+        if "?" in (options.url or ""):
+            remedy = f"{shown!r} has a query; give that with the path, as --endpoint '/v1/chat/completions?NAME=VALUE'"
+        raise click.BadParameter(remedy, param_hint="--url") from error
+    if not base.path:
+        return base.origin.url(DEFAULT_PATH if options.endpoint is None else str(options.endpoint))
+    if options.endpoint is not None:
+        raise click.UsageError(f"--url has the path {base.path} and --endpoint another; give the path once")
+    return base if base.path.endswith(COMPLETIONS) else base.origin.url(base.path + COMPLETIONS)
+
+
+_ADDRESSES: dict[str, Callable[[TargetOptions], object]] = {
+    "grpc": lambda options: grpc_origin(options.url or ""),
+    "http": lambda options: http_origin(options.url or ""),
+    "openai": openai_url,
+}
+
+
+def _origin(url: str, default_ports: Mapping[str, int], problem: str) -> Origin:
+    from harness.clients.transport.url import parse_origin
+
+    try:
+        return parse_origin(url, default_ports)
+    except ValueError as error:
+        raise click.BadParameter(problem, param_hint="--url") from error
+
+
+def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    """Callback of --tokenizer: the folder of the tokenizer. Raises BadParameter."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        if path.name.startswith("tokenizer"):
+            return path.parent
+        raise click.BadParameter(f"{text} is no tokenizer file; give its tokenizer.json, or the folder", ctx, parameter)
+    if not _HUB_NAME.fullmatch(text):
+        raise click.BadParameter(f"{text}: no such folder or file", ctx, parameter)
+    from bench_cli.tokenizers import hub_tokenizer_dir
+
+    folder = hub_tokenizer_dir(text)
+    if folder is None:
+        raise click.BadParameter(
+            f"{text}: no such folder, and neither the local Hugging Face cache nor the hub has a tokenizer of that name",
+            ctx,
+            parameter,
+        )
+    return folder
+
+
+def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
+    """Callback of --header. Raises BadParameter."""
+    headers = []
+    for number, line in enumerate(lines, start=1):
+        match = _HEADER.fullmatch(line)
+        if match is None or not line.isascii():  # it is not shown, for it may be a secret alone
+            raise click.BadParameter(f"number {number} is no header; give 'Name: value'", ctx, parameter)
+        if match[1].lower() in _CONNECTION_HEADERS:
+            raise click.BadParameter(f"{match[1]} is between bench and the server; it cannot be set", ctx, parameter)
+        written = match[2].rstrip(" \t")
+        value = revealed("--header", match[1], written)
+        if not value.isascii() or not _HEADER.fullmatch(f"{match[1]}: {value}"):
+            raise click.BadParameter(f"{match[1]}: what was read is no value of a header", ctx, parameter)
+        headers.append(Header(match[1], value, is_reference(written)))
+    return tuple(headers)
+
+
+def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
+    """Callback of --extra_body. Raises BadParameter."""
+    if text is None:
+        return {}
+    from harness.clients.openai_chat import OUR_FIELDS
+
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"it is not JSON: {error}", ctx, parameter) from error
+    if not isinstance(fields, dict):
+        raise click.BadParameter('give a JSON object, as {"temperature": 0}', ctx, parameter)
+    reserved = sorted(OUR_FIELDS & fields.keys())
+    if reserved:
+        raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
+    for name in _ANSWERS:
+        if isinstance(fields.get(name), int | float) and fields[name] > 1:
+            raise click.BadParameter(f"{name} is {fields[name]}: bench measures one answer to a request", ctx, parameter)
+    return dict(reveal_fields("--extra_body", fields))
+
+
+def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Callback of --endpoint. Raises BadParameter."""
+    if path is None:
+        return None
+    revealed_path = reveal_query("--endpoint", path)
+    if not re.fullmatch(r"/[!-~]*", revealed_path):
+        raise click.BadParameter(
+            f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter
+        )
+    return revealed_path
+
+
+target_group = cloup.option_group(
+    "What to measure",
+    cloup.option(
+        "-u",
+        "--url",
+        help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
+        "Without it the embedded pipeline is deployed.",
+    ),
+    cloup.option(
+        "-i",
+        "--protocol",
+        type=click.Choice(["grpc", "http", "openai"]),
+        default="grpc",
+        help="Protocol: Triton's gRPC, its generate extension over HTTP, or OpenAI's chat completions.",
+    ),
+    cloup.option(
+        "-m",
+        "--model",
+        show_default="tensorrt_llm; for openai the server's only model",
+        help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
+    ),
+    cloup.option(
+        "--streaming/--no_streaming",
+        default=None,
+        show_default="streaming where the model is decoupled",
+        help="Request answers token by token.",
+    ),
+    cloup.option(
+        "--tokenizer",
+        "--tokenizer_dir",
+        "tokenizer_dir",
+        metavar="FOLDER|FILE|NAME",
+        callback=_read_tokenizer,
+        help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
+        "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
+    ),
+)
+
+http_group = cloup.option_group(
+    "Over HTTP (-i http, -i openai)",
+    cloup.option(
+        "--endpoint",
+        callback=_read_endpoint,
+        show_default="/v1/chat/completions",
+        help="Path of OpenAI's chat completions; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
+        "variable OPENAI_API_KEY may hold a key.",
+    ),
+    cloup.option(
+        "--header",
+        multiple=True,
+        callback=_read_headers,
+        help="'Name: value', sent with every request; 'Name: @FILE' and 'Name: $VARIABLE' read the value, and @@x and $$x are "
+        "@x and $x themselves. Repeatable.",
+    ),
+    cloup.option(
+        "--extra_body",
+        callback=_read_extra_body,
+        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+    ),
+    cloup.option(
+        "--reset_prefix_cache",
+        is_flag=True,
+        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
+        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
+    ),
+)

@@ -1,0 +1,75 @@
+"""A benchmark's own times, from the start of the command on: set-up, run, records and report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from bench_records.run_folder import RunFolder
+from harness.host.moment import Moment
+from harness.recording.run_result import RunResult
+
+
+def command_start() -> Moment:
+    """The start of the command that is running."""
+    context = click.get_current_context(silent=True)
+    start = None if context is None else context.find_object(Moment)
+    return Moment.now() if start is None else start
+
+
+def times_until_recorded(start: Moment, result: RunResult) -> dict[str, Any]:
+    """What is known when the run has ended, for ``times`` in the manifest: seconds, and dates in UTC.
+
+    Set-up lasts until the run's clock starts, with the first arrival of most runs. CPU is that of bench and its workers.
+    """
+    assert result.started_at is not None
+    return {
+        "command_started_at": start.at.isoformat(),
+        "set_up_s": (result.started_at - start.at).total_seconds(),
+        "run_s": result.duration_s,
+        "set_up_and_run_cpu_s": Moment.now().cpu_s - start.cpu_s,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Milestones:
+    """The start of the command, when the run was recorded, and when the target was closed after it.
+
+    Between the last two an embedded server is stopped, whose CPU is then counted as that of an ended child.
+    """
+
+    start: Moment
+    recorded: Moment
+    closed: Moment
+
+
+def record_whole_times(folder: RunFolder, at: Milestones) -> str:
+    """Complete ``times`` in the manifest at the end of the command, and return them as a line. Raises OSError.
+
+    CPU is without an embedded server's.
+    """
+    manifest, end = folder.read_manifest(), Moment.now()
+    known, total_s = manifest["times"], end.monotonic_s - at.start.monotonic_s
+    close_s = at.closed.monotonic_s - at.recorded.monotonic_s
+    cpu_s = at.recorded.cpu_s - at.start.cpu_s + end.cpu_s - at.closed.cpu_s
+    times = {
+        **known,
+        "close_target_s": close_s,
+        "report_s": total_s - known["set_up_s"] - known["run_s"] - close_s,
+        "report_cpu_s": cpu_s - known["set_up_and_run_cpu_s"],
+        "total_s": total_s,
+        "cpu_s": cpu_s,
+        "command_ended_at": end.at.isoformat(),
+    }
+    folder.write_manifest({**manifest, "times": times})
+    return _line(times)
+
+
+def _line(times: Mapping[str, Any]) -> str:
+    return (
+        f"Set-up {times['set_up_s']:.1f} s, run {times['run_s']:.1f} s, report {times['report_s']:.1f} s; "
+        f"in all {times['total_s']:.1f} s, and {times['cpu_s']:.1f} s of CPU."
+    )

@@ -1,0 +1,135 @@
+"""``bench token_norm_dist``: measure with random tokens, lengths from laws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.measurement.length_options import length_option, length_pairs_option
+from bench_cli.measurement.measure_random_prompts import measure_random_prompts
+from bench_cli.measurement.options import measure_options
+from bench_cli.measurement.prefix_options import prefix_group, read_with_prefixes
+from bench_cli.measurement.random_prompts import RandomPrompts, vocab_size_option
+
+if TYPE_CHECKING:
+    from workloads.lengths.law import Lengths
+    from workloads.lengths.samples import EmpiricalPairs
+
+_UPSTREAM_INPUTS, _UPSTREAM_OUTPUTS = (128.0, 5.0), (20.0, 2.0)  # mean and stdev of the examples in upstream's README
+
+
+@cloup.command(
+    name="token_norm_dist",
+    short_help="Measure with random tokens of given lengths.",
+    epilog="""\b
+Examples:
+  bench token_norm_dist --request_rate 9 --isl 512±50 --osl 64
+  bench token_norm_dist -i openai --url http://localhost:8000 --isl 128 --osl 100 --concurrency 50
+  bench token_norm_dist --isl lognormal:mean=512,stdev=300,max=4096 --osl uniform:min=10,max=200
+  bench token_norm_dist --length_pairs AzureLLMInferenceTrace_conv.csv --request_rate 9
+  bench token_norm_dist --request_rate 9 --input_mean 512 --input_stdev 50 --output_mean 64 --output_stdev 0""",
+)
+@cloup.option_group(
+    "Lengths in tokens",
+    length_option(
+        "--isl",
+        "Length of prompts (input sequence length) in tokens: 128, 128±5 (also 128:5), or a law: "
+        "normal:mean=128,stdev=40,min=10,max=400; lognormal:mean=512,stdev=300; uniform:min=10,max=200; "
+        "zipf:exponent=1.2,min=1,max=4096; constant:tokens=9; histogram:FILE; empirical:FILE (docs/reference/lengths.md).",
+    ),
+    length_option("--osl", "Length of answers (output sequence length) in tokens, as --isl."),
+    length_pairs_option,
+    cloup.option("--input_mean", type=float, show_default="128", help="Mean length of prompts."),
+    cloup.option(
+        "--input_stdev",
+        type=float,
+        show_default="5; 0 with --input_mean",
+        help="Standard deviation of it; 0 makes it constant.",
+    ),
+    cloup.option("--output_mean", type=float, show_default="20", help="Mean length of answers."),
+    cloup.option(
+        "--output_stdev",
+        type=float,
+        show_default="2; 0 with --output_mean",
+        help="Standard deviation of it; 0 makes it constant.",
+    ),
+    vocab_size_option,
+)
+@prefix_group
+@measure_options
+def command(
+    isl: Lengths | None,
+    osl: Lengths | None,
+    pairs: EmpiricalPairs | None,
+    input_mean: float | None,
+    input_stdev: float | None,
+    output_mean: float | None,
+    output_stdev: float | None,
+    vocab_size: int | None,
+    **shared: Any,
+) -> int:
+    """Measure with random token ids, uniform over the vocabulary, and lengths from the laws of --isl and --osl.
+
+    128±5 is max(1, ceil(N(128, 5))), as upstream draws it: rounding up adds half a token to the mean. With min or max a law is
+    truncated: what lies outside is drawn again. The report has the means asked for beside those that were sent.
+
+    Without lengths, prompts have 128±5 tokens and answers 20±2, as in upstream's README. A mean alone is a constant length.
+    Without --num_requests and --duration, 1000 requests are sent.
+
+    With --prefix_groups or --system_prompt_len, prompts begin with shared prefixes, and --isl is the length of what follows.
+
+    For a model that takes text and has no known tokenizer, prompts are drawn with the shipped one, and the server counts them.
+    """
+    from workloads.lengths.samples import Independent
+
+    options, prefixes = read_with_prefixes(shared)
+    means = {"input_mean": input_mean, "input_stdev": input_stdev, "output_mean": output_mean, "output_stdev": output_stdev}
+    if pairs is not None:
+        _check_pairs_alone(means | {"isl": isl, "osl": osl})
+        prompts = RandomPrompts(pairs, {"length_pairs": pairs.source}, vocab_size, prefixes)
+        return measure_random_prompts("token_norm_dist", options, prompts)
+    inputs = _lengths("isl", isl, "input", (input_mean, input_stdev))
+    outputs = _lengths("osl", osl, "output", (output_mean, output_stdev))
+    lengths = Independent(inputs, outputs)
+    if (isl is None and None in (input_mean, input_stdev)) or (osl is None and None in (output_mean, output_stdev)):
+        click.echo(f"Lengths: {lengths}; --isl and --osl set them.", err=True)
+    recorded = {**_recorded("isl", "input", inputs), **_recorded("osl", "output", outputs)}
+    return measure_random_prompts("token_norm_dist", options, RandomPrompts(lengths, recorded, vocab_size, prefixes))
+
+
+def _check_pairs_alone(others: dict[str, object]) -> None:
+    """Raises UsageError for options that set lengths beside --length_pairs."""
+    for name, value in others.items():
+        if value is not None:
+            raise click.UsageError(f"--length_pairs sets both lengths: leave --{name} out")
+
+
+def _lengths(name: str, law: Lengths | None, side: str, mean_and_stdev: tuple[float | None, float | None]) -> Lengths:
+    """The law of one side, from the one option or from the two: upstream's values where nothing is given, and a mean alone is
+    constant. Raises UsageError for both, and WorkloadError for a value that is out of range.
+    """
+    from workloads.lengths.families import Normal
+    from workloads.lengths.law import check
+
+    mean, stdev = mean_and_stdev
+    if law is not None:
+        if mean is not None or stdev is not None:
+            raise click.UsageError(f"--{name} sets the lengths: leave --{side}_mean and --{side}_stdev out")
+        return law
+    upstream = _UPSTREAM_INPUTS if side == "input" else _UPSTREAM_OUTPUTS
+    if stdev is None:
+        stdev = upstream[1] if mean is None else 0.0
+    normal = Normal(upstream[0] if mean is None else mean, stdev)
+    check(normal, f"--{name}", {"mean": f"--{side}_mean", "stdev": f"--{side}_stdev"})
+    return normal
+
+
+def _recorded(name: str, side: str, law: Lengths) -> dict[str, str | float | None]:
+    """The options of one side for the manifest: upstream's two where they suffice, else the law."""
+    from workloads.lengths.families import Normal
+
+    if isinstance(law, Normal) and law.is_plain:
+        return {f"{side}_mean": law.mean, f"{side}_stdev": law.stdev}
+    return {name: law.spelling}

@@ -1,0 +1,193 @@
+"""``bench trace``: measure with the arrivals, lengths, prompts and conversations of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.engine_options import given
+from bench_cli.measurement.load_options import make_load
+from bench_cli.measurement.options import measure_options, read_concern, read_options
+from bench_cli.measurement.own_lengths import own_length_options, report_rows_without_text
+from bench_cli.measurement.scaling_options import ScalingOptions, scaling_group
+from bench_cli.measurement.sessions import TraceSessionOptions, trace_session_group
+from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from harness.host.blas_threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from bench_cli.measurement.options import MeasureOptions
+    from workloads.arrivals.replay import Replay
+    from workloads.table.workload import Workload
+
+_OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
+_OF_ARRIVALS = ("speed", "spread_ticks")
+
+
+@cloup.command(
+    name="trace",
+    short_help="Replay a trace: times, lengths, prefixes.",
+    epilog="""\b
+Examples:
+  bench trace AzureLLMInferenceTrace_conv.csv --duration 60
+  bench trace mooncake.jsonl --spread_ticks --request_rate 4 --num_requests 700 --max_input_len 3000
+  bench trace mooncake.jsonl --num_requests 700 --prefix_factor 2
+  bench trace BurstGPT_1.csv --duration 600 --sessions recorded""",
+)
+@cloup.argument(
+    "path",
+    metavar="FILE",
+    type=WorkloadPath(),
+    help="A trace of Azure, BurstGPT, Mooncake or Qwen-Bailian, prompts with a timestamp, or a workload.parquet; '-' is "
+    "standard input.",
+)
+@cloup.option_group(
+    "Trace",
+    cloup.option(
+        "--start",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
+    ),
+    cloup.option(
+        "--speed",
+        type=click.FloatRange(min=0, min_open=True, max=1e6),
+        default=1.0,
+        help="Replay so many times as fast; --request_rate stretches the trace to this mean rate instead.",
+    ),
+    cloup.option(
+        "--spread_ticks",
+        is_flag=True,
+        help="Spread arrivals that the trace has rounded to a tick at random within it, in their order.",
+    ),
+)
+@scaling_group
+@own_length_options
+@trace_session_group
+@reader_options
+@measure_options
+def command(
+    path: Path,
+    start: float,
+    speed: float,
+    spread_ticks: bool,
+    op_tokens_per_word: float,
+    output_tokens: int,
+    format_name: str | None,
+    strict: bool,
+    **shared: Any,
+) -> int:
+    """Send requests at the arrival times of a trace, with its own prompts, or with random ones of exactly its lengths.
+
+    Equal block hashes of a trace give equal tokens, so that a prefix cache meets the prefixes that it met in production.
+    With --sessions a turn of a conversation waits for the answer before it. --start and --duration are seconds of the trace,
+    before --speed; at a --request_rate, and with --concurrency, where users send the requests in a closed loop, --duration is
+    of the run.
+    """
+    with one_blas_thread():
+        from bench_cli.measurement.measure import measure
+    from bench_cli.measurement.replayed_trace import Trace, prepare_trace
+    from workloads.arrivals.replay import Replay, rows_of
+    from workloads.prompts.dataset import OutputLengths
+
+    options = read_options(shared)
+    _check_arrivals(options)
+    sessions = read_concern(TraceSessionOptions, shared).checked(options)
+    replay = Replay(start, speed, spread_ticks, _window_s(options))
+    scaling = read_concern(ScalingOptions, shared).scaling()
+    workload = read_file(path, format_name, strict)
+    report_rows_without_text(workload, path)
+    _check_lengths(workload)
+    timed = replay.timed(workload, options.traffic.seed)
+    rows = _whole_conversations(timed, replay)
+    trace = Trace(
+        path,
+        replay.on_clock(rows_of(scaling.scaled(timed), rows)),
+        replay.on_clock(rows_of(timed, rows)) if scaling.changes else None,
+        replay,
+        scaling,
+        options.load.request_rate if given("request_rate") else None,
+        sessions,
+        OutputLengths(op_tokens_per_word, output_tokens),
+    )
+    _report_silence(trace.workload, options)
+    load = make_load(_with_own_rate(_on_the_clock(options, replay), timed).load)
+    return measure("trace", options, load, partial(prepare_trace, trace))
+
+
+def _check_lengths(workload: Workload) -> None:
+    """Raise UsageError for output lengths of prompts without one, where the trace has lengths and no prompts."""
+    from workloads.prompts.synthesis import has_prompts
+
+    for name in ("op_tokens_per_word", "output_tokens"):
+        if given(name) and not has_prompts(workload):
+            raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
+
+
+def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
+    """The rows of the window; of a workload with prompts without the turns behind one that comes before --start: their prompts
+    would lack its text. Raises WorkloadError where there is none.
+    """
+    from workloads.errors import WorkloadError
+    from workloads.prompts.synthesis import has_prompts
+    from workloads.schedule.session_replay import behind_their_parents
+
+    window = replay.window(timed)
+    if not has_prompts(timed):
+        return window
+    kept = behind_their_parents(timed, window)
+    if not kept:
+        raise WorkloadError(f"--start {replay.start_s:g}: every turn in the window is of a conversation that began before it")
+    if len(kept) < len(window):
+        left_out = len(window) - len(kept)
+        click.echo(f"{left_out:,} turns are left out, since their conversation began before --start.", err=True)
+    return kept
+
+
+def _window_s(options: MeasureOptions) -> float | None:
+    """The seconds of the trace that --duration selects; None where it is of the run, or not given."""
+    is_of_run = given("request_rate") or options.load.concurrency is not None
+    return None if is_of_run else options.load.duration
+
+
+def _on_the_clock(options: MeasureOptions, replay: Replay) -> MeasureOptions:
+    """The options with the seconds that the window lasts in the run, if it has an end."""
+    if replay.duration_s is None:
+        return options
+    return replace(options, load=replace(options.load, duration=replay.duration_s / replay.speed))
+
+
+def _report_silence(replayed: Workload, options: MeasureOptions) -> None:
+    """Print how long the run waits for its first request, from a second on."""
+    first_s = replayed.table["arrival_ns"][0].as_py() / 1e9
+    if first_s >= 1 and not given("request_rate") and options.load.concurrency is None:
+        click.echo(f"The window begins with {first_s:,.1f} s without a request.", err=True)
+
+
+def _check_arrivals(options: MeasureOptions) -> None:
+    """Raise UsageError for options of arrivals that contradict those of the trace."""
+    for name in _OF_A_LAW:
+        if given(name) and options.load.concurrency is None:
+            raise click.UsageError(f"--{name} is of a law of arrivals; a trace has its own (--speed, --request_rate)")
+    for name in _OF_ARRIVALS:
+        if given(name) and options.load.concurrency is not None:
+            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the times")
+    if given("speed") and given("request_rate"):
+        raise click.UsageError("--speed and --request_rate both scale the trace's arrivals; give one of them")
+    if given("request_rate") and not options.load.request_rate > 0:
+        raise click.UsageError(f"--request_rate {options.load.request_rate:g}: a trace is stretched to a rate above 0")
+
+
+def _with_own_rate(options: MeasureOptions, timed: Workload) -> MeasureOptions:
+    """The options with the trace's own mean rate where none is given, so that --duration has one."""
+    from workloads.table.statistics import arrivals_of
+
+    arrivals = arrivals_of(timed)
+    if options.load.concurrency is not None or given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
+        return options
+    return replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))

@@ -1,0 +1,96 @@
+"""Tokenizers as the verbs that measure, recover and generate use them: the deployment's own folder, and token counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.clients.triton.model import TritonModel
+    from workloads.prompts.exact_text import TextCodec
+
+
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "config.json")
+
+
+def local_tokenizer_dir(parameter_sets: Iterable[Mapping[str, str]]) -> Path | None:
+    """The first ``tokenizer_dir`` of a deployment's model parameters that is a folder on this machine.
+
+    Each set is one model's, in the order of preference; a lazy iterable inspects no more models than necessary.
+    """
+    for parameters in parameter_sets:
+        path = parameters.get("tokenizer_dir")
+        if path and Path(path).is_dir():
+            return Path(path)
+    return None
+
+
+def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
+    """The tokenizer folder that the deployment of ``model`` itself uses, None where it is not on this machine.
+
+    The parameter ``tokenizer_dir`` is searched in ``model`` and then in ``preprocessing``, which ``inspect`` fetches.
+    """
+    from harness.errors import TargetError
+
+    def parameter_sets() -> Iterator[Mapping[str, str]]:
+        yield dict(model.parameters)
+        with suppress(TargetError):  # a server without the ensemble's models
+            yield dict(inspect("preprocessing").parameters)
+
+    return local_tokenizer_dir(parameter_sets())
+
+
+def open_tokenizer(tokenizer_dir: Path) -> Any:
+    """The tokenizer of --tokenizer_dir. Raises TargetError when the folder has none."""
+    from harness.errors import TargetError
+    from serving.text.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(tokenizer_dir)
+    except ValueError as error:
+        raise TargetError(f"--tokenizer_dir: {error}") from error
+
+
+def hub_tokenizer_dir(name: str) -> Path | None:
+    """The folder of the tokenizer ``name`` in the local Hugging Face cache, or fetched from the hub; None where neither has
+    one. Only the tokenizer's files are fetched, which are read as data.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    for local in (True, False):
+        with suppress(OSError, ValueError, HFValidationError, LocalEntryNotFoundError):
+            folder = Path(snapshot_download(name, allow_patterns=list(_TOKENIZER_FILES), local_files_only=local))
+            if any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+                return folder
+    return None
+
+
+def shipped_tokenizer() -> Any:
+    """The demo engine's tokenizer: it makes text for a model whose own is unknown, and its counts hold for no other model."""
+    from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+
+    return open_tokenizer(DEMO_ENGINE_DIR)
+
+
+def text_codec(tokenizer: Any) -> TextCodec:
+    """The tokenizer's two directions, without special tokens."""
+    from workloads.prompts.exact_text import TextCodec
+
+    return TextCodec(
+        lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+    )
+
+
+def ordinary_token_ids(tokenizer: Any) -> list[int]:
+    """The vocabulary without its special tokens."""
+    special = set(tokenizer.all_special_ids)
+    return [token for token in range(len(tokenizer)) if token not in special]
+
+
+def token_counter(tokenizer: Any) -> Callable[[str], int]:
+    """A function that counts the tokens of a generated text."""
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

@@ -1,0 +1,73 @@
+"""``bench trend``: runs over time, each compared with a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+from bench_cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
+from bench_cli.outputs import check_outputs, output_option, write_outputs
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+
+
+@cloup.command(
+    name="trend",
+    short_help="Show runs over time, against a baseline.",
+    epilog="""\b
+Examples:
+  bench trend runs --output trend.html
+  bench trend nightly --baseline runs/release-1.0 --output trend.html --output trend.json
+  bench trend nightly --baseline runs/release-1.0 --fail_if 'p99_ttft>300ms' --fail_if 'p99_ttft>+5%'""",
+)
+@cloup.argument(
+    "folders",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Runs, or folders that contain runs at any depth.",
+)
+@cloup.option(
+    "--baseline",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
+)
+@output_option
+@condition_options
+@allow_single_option
+@one_blas_thread()
+def command(
+    folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...], allow_single: bool, **criteria: Any
+) -> int:
+    """Show every finished run in order of time: its metrics with their intervals, whether it is valid and comparable to the
+    baseline, and the verdict on each metric, as in 'bench compare'.
+
+    --slo and --fail_if are judged of the newest run that is comparable.
+
+    Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
+    """
+    from reports.errors import NotComparableError
+    from reports.trend.console import render
+    from reports.trend.csv_file import write_csv
+    from reports.trend.history import read_trend
+    from reports.trend.json_file import write_json
+    from reports.trend.markdown import write_markdown
+    from reports.trend.page import write_html
+
+    options = ConditionOptions(**criteria)
+    check_outputs(outputs)
+    try:
+        trend = read_trend(folders, baseline, options.conditions, options.objectives)
+    except NotComparableError as error:
+        raise NotComparableError(f"--baseline: {error}") from error
+    if options.judges_changes and not allow_single and len(trend.baseline_runs) == 1:
+        raise single_runs_refused(["the baseline", "the newest run"])
+    click.echo(render(trend))
+    write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
+    newest = trend.newest_compared
+    if options.fail_if and newest is None:
+        raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
+    return ExitStatus.VALID if newest is None or options.passed(newest.conditions) else ExitStatus.FAILED

@@ -1,0 +1,146 @@
+"""``bench worker``: send a part of a distributed run from this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import cloup
+
+from bench_errors import ExitStatus
+
+if TYPE_CHECKING:
+    from harness.distribution.admission import Token
+    from harness.distribution.agent import WorkerResult
+
+DEFAULT_PORT = 5557  # Locust's
+
+worker_token_option = cloup.option(
+    "--worker_token_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    show_default="the environment's BENCH_WORKER_TOKEN",
+    help="File with the token by which master and workers know each other: the same for both, at least 16 characters.",
+)
+
+
+@cloup.command(
+    name="worker",
+    short_help="Send a part of a distributed run from this host.",
+    epilog="""\b
+Examples:
+  export BENCH_WORKER_TOKEN=$(cat worker-token)   # the same on the master: openssl rand -hex 16 > worker-token
+  bench worker --master_host 10.0.0.1
+  bench worker --master_host 10.0.0.1 --locust_processes 8
+On the master: bench dataset --distributed --expect_workers 9 --master_bind_host 10.0.0.1 --url ...""",
+)
+@cloup.option("--master_host", default="127.0.0.1", metavar="HOST", help="Host of the measuring command.")
+@cloup.option(
+    "--master_port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, metavar="PORT", help="Its --master_bind_port."
+)
+@cloup.option(
+    "--locust_processes", type=click.IntRange(1, 256), default=1, metavar="N", help="Workers to run here, each a process."
+)
+@cloup.option(
+    "--work_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    show_default="runs/<time>-worker",
+    help="Folder for each run's journals, until its master has them. They stay where it was lost, for 'bench recover'.",
+)
+@worker_token_option
+@cloup.option("--keep_running", is_flag=True, help="Wait for the next run when one has ended, until Ctrl-C.")
+def command(
+    master_host: str,
+    master_port: int,
+    locust_processes: int,
+    work_dir: Path | None,
+    worker_token_file: Path | None,
+    keep_running: bool,
+) -> int:
+    """Send a part of a distributed run from this host.
+
+    It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it on time, and
+    copies what it recorded to the master while it goes. The first Ctrl-C stops sending and waits for what is
+    in flight, the second cancels that, the third leaves at once.
+    """
+    import_locust()
+    from bench_cli.private_files import private_files
+    from harness.distribution.admission import configured_token
+
+    token = configured_token(worker_token_file)
+
+    click.get_current_context().with_resource(private_files())  # a journal contains answers
+    folder = work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
+    if locust_processes > 1:
+        commands = [worker_command(master_host, master_port, folder / str(k), keep_running) for k in range(locust_processes)]
+        return _run_several(commands, token)
+    while True:
+        result = _take_part(master_host, master_port, token, folder)
+        if result.refusal is not None:
+            click.echo(f"This worker takes no part: {result.refusal}.", err=True)
+        if result.kept is not None:
+            click.echo(
+                f"The master does not have all that this worker recorded. Its journal is kept in {result.kept}; on the master, "
+                f"'bench recover RUN --worker_journals DIR' joins it.",
+                err=True,
+            )
+        elif result.refusal is None and not result.is_whole:
+            click.echo("The master was lost before this worker recorded anything.", err=True)
+        if not result.is_whole or result.refusal is not None:
+            return ExitStatus.FAILED
+        click.echo(f"Done: {result.requests:,} requests sent.", err=True)
+        if not keep_running:
+            return ExitStatus.VALID
+
+
+def import_locust() -> None:
+    """Check that Locust is installed. Raises UsageError."""
+    from importlib.util import find_spec
+
+    if find_spec("locust") is None:
+        raise click.UsageError("distributed runs need Locust: pip install 'inflight-bench[distributed]'")
+
+
+def _take_part(host: str, port: int, token: Token, folder: Path) -> WorkerResult:
+    from harness.distribution.agent import Agent
+    from harness.host.blas_threads import one_blas_thread
+
+    with one_blas_thread():
+        agent = Agent(host, port, token, folder, lambda text: click.echo(text, err=True))
+        before = {number: signal.signal(number, lambda *_: agent.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            click.echo(f"Waiting for a run at {host}:{port} …", err=True)
+            return agent.take_part()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _run_several(commands: Sequence[list[str]], token: Token) -> int:
+    """Run workers as processes, which get the token by their environment; returns the worst of their exit statuses.
+
+    A terminal sends its Ctrl-C to all of them; a SIGTERM is passed on.
+    """
+    processes = [subprocess.Popen(command, env={**os.environ, **token.environment}) for command in commands]
+
+    def terminate(*signalled: object) -> None:
+        for process in processes:
+            process.terminate()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, terminate)
+    return max(process.wait() for process in processes)
+
+
+def worker_command(host: str, port: int, folder: Path, keep_running: bool = False) -> list[str]:
+    """The command that starts one worker with its files in ``folder``."""
+    connection = ["--master_host", host, "--master_port", str(port)]
+    keep = ["--keep_running"] if keep_running else []
+    return [sys.executable, "-m", "bench_cli", "worker", *connection, "--work_dir", str(folder), *keep]

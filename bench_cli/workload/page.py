@@ -1,0 +1,71 @@
+"""A workload as one self-contained page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench_cli.workload.pictures import arrival_pictures, length_pictures, prefix_pictures, session_pictures
+from bench_cli.workload.tables import workload_tables
+from reports.page.page import Card, Page, Section, Tone
+from reports.render.plain_text import printable
+from workloads.table.statistics import WorkloadStatistics
+from workloads.table.workload import Workload, WorkloadFacts
+
+
+def workload_page(workload: Workload, statistics: WorkloadStatistics) -> Page:
+    """The content of the page, in its order."""
+    reservation = " ".join(_reservations(workload.facts))
+    sections = (
+        Section("arrivals", "Arrivals", tuple(arrival_pictures(workload)), pairs=True),
+        Section("lengths", "Lengths", length_pictures(workload), pairs=True),
+        Section(
+            "sharing",
+            "Conversations and prefixes",
+            (*session_pictures(workload), *prefix_pictures(statistics.prefixes)),
+            pairs=True,
+        ),
+        Section("numbers", "Numbers", workload_tables(workload, statistics)),
+    )
+    return Page(
+        title=printable(f"Workload {workload.facts.source}"),
+        lead="What the file asks of a server, before anything is sent.",
+        facts=(("Format", workload.facts.format), ("Rows not read", f"{workload.facts.rejected_rows:,}")),
+        verdict=_verdict(statistics),
+        tone=Tone.CAUTION if reservation else Tone.GOOD,
+        aside=reservation,
+        cards=tuple(_cards(statistics)),
+        sections=tuple(section for section in sections if section.blocks),
+        footer="Drag in a picture to zoom, double-click to reset. Click a series to hide it, a column's head to sort.",
+    )
+
+
+def _verdict(statistics: WorkloadStatistics) -> str:
+    arrivals, sessions = statistics.arrivals, statistics.sessions
+    text = f"{statistics.rows:,} requests"
+    if sessions is not None:
+        text += f" of {sessions.sessions:,} conversations"
+    if arrivals is not None and arrivals.rate_per_s is not None:
+        text += f" in {arrivals.duration_s:,.0f} s: {arrivals.rate_per_s:,.2f} a second"
+    return f"{text}."
+
+
+def _reservations(facts: WorkloadFacts) -> Iterator[str]:
+    if facts.tick_ns is not None:
+        yield f"Arrivals stand on a grid of {facts.tick_ns / 1e9:g} s: replayed as they are, they come in bursts."
+    if facts.rejected_rows:
+        yield f"{facts.rejected_rows:,} rows of the file are not in it."
+
+
+def _cards(statistics: WorkloadStatistics) -> Iterator[Card]:
+    arrivals = statistics.arrivals
+    if arrivals is not None and arrivals.rate_per_s is not None:
+        yield Card("Rate", f"{arrivals.rate_per_s:,.2f}", "requests/s", f"over {arrivals.duration_s:,.0f} s")
+        yield Card("CV of gaps", f"{arrivals.gap_cv:.2f}", "", "a Poisson process has 1")
+    for one in statistics.lengths:
+        yield Card(f"{one.name} length".capitalize(), f"{one.mean:,.0f}", one.unit, f"p50 {one.p50:,}, p99 {one.p99:,}")
+    if statistics.sessions is not None:
+        yield Card(
+            "Turns", f"{statistics.sessions.mean_turns:.2f}", "a conversation", f"at most {statistics.sessions.most_turns:,}"
+        )
+    if statistics.prefixes is not None:
+        yield Card("Prefix sharing", f"{100 * statistics.prefixes.share:.1f}", "%", f"of {statistics.prefixes.unit} of prompts")

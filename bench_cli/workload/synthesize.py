@@ -1,0 +1,106 @@
+"""``bench workload synthesize``: traffic made from descriptions of clients, or from a trace of which the lengths are scaled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from bench_cli.engine_options import given
+from bench_cli.measurement.options import read_concern
+from bench_cli.measurement.scaling_options import ScalingOptions, reuse_entries, scaling_group
+from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+from reports.render.plain_text import printable
+
+if TYPE_CHECKING:
+    from workloads.table.workload import Workload
+
+_SECONDS = click.FloatRange(min=0, min_open=True, max=1e9)
+
+
+@cloup.command(
+    name="synthesize",
+    short_help="Make traffic from clients, or scale a trace.",
+    epilog="""\b
+Examples:
+  bench workload synthesize ./servegen/m-small --duration 600 --start 36000 -o workload.parquet
+  bench workload synthesize mooncake.jsonl --prefix_factor 2 --start 600 --duration 600 -o longer.parquet""",
+)
+@cloup.argument(
+    "path",
+    metavar="PATH",
+    type=WorkloadPath(),
+    help="Folder of clients of ServeGen (chunk-<i>-trace.csv, chunk-<i>-dataset.json), or one of its traces; or a trace of "
+    "lengths or block hashes.",
+)
+@cloup.option("--duration", type=_SECONDS, show_default="of a trace, all of it", help="Seconds of traffic; clients need it.")
+@cloup.option("--start", type=click.FloatRange(min=0, max=1e9), default=0.0, help="Second of the profile or trace to begin at.")
+@cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the arrivals and lengths of clients.")
+@cloup.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("workload.parquet"), help="File to write."
+)
+@scaling_group
+@reader_options
+@one_blas_thread()
+def synthesize(
+    path: Path,
+    duration: float | None,
+    start: float,
+    seed: int,
+    output: Path,
+    format_name: str | None,
+    strict: bool,
+    **scaling: Any,
+) -> int:
+    """Write a workload that no file holds: requests drawn from ServeGen's clients, at the rate of each at each time and with
+    lengths of its own, or a trace with other lengths and longer or shorter shared prefixes.
+    """
+    from bench_records.whole_file import written_whole
+    from workloads.readers.servegen import is_client_profile
+
+    factors = read_concern(ScalingOptions, scaling).scaling()
+    if is_client_profile(path):
+        source, origin = _drawn_from_clients(path, duration, start, seed)
+    else:
+        source, origin = _read(path, format_name, strict), path.name
+    scaled = factors.scaled(source)
+    if not is_client_profile(path):
+        source, scaled = (_cut(one, start, duration) for one in (source, scaled))
+    if factors.changes:
+        reuse_entries(scaled, source)
+        names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())
+        scaled = replace(scaled, facts=replace(scaled.facts, source=f"{scaled.facts.source}, {names}"))
+    with written_whole(output) as temporary:
+        scaled.write(temporary)
+    click.echo(f"{len(scaled):,} requests of {printable(origin)}. Written: {printable(str(output))}")
+    return ExitStatus.VALID
+
+
+def _drawn_from_clients(path: Path, duration: float | None, start: float, seed: int) -> tuple[Workload, str]:
+    from workloads.arrivals.client_profiles import profile_workload
+    from workloads.readers.servegen import read_client_profiles
+
+    if duration is None:
+        raise click.UsageError(f"{path} has clients, whose traffic has no end: give --duration")
+    profiles = read_client_profiles(path)
+    return profile_workload(profiles, path.name, seed, duration, start), f"{len(profiles):,} clients"
+
+
+def _read(path: Path, format_name: str | None, strict: bool) -> Workload:
+    if given("seed"):
+        raise click.UsageError(f"--seed draws requests of clients, and {path} has requests of its own; leave it out")
+    return read_file(path, format_name, strict)
+
+
+def _cut(workload: Workload, start_s: float, duration_s: float | None) -> Workload:
+    """The rows that arrive within the time, with their arrivals from its start on."""
+    from workloads.arrivals.replay import Replay
+
+    if not start_s and duration_s is None:
+        return workload
+    return Replay(start_s, duration_s=duration_s).replayed(workload, 0)

@@ -1,0 +1,128 @@
+"""``bench workload``: import, synthesize, show and write traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import cloup
+
+from bench_cli.workload.synthesize import synthesize
+from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+from reports.render.plain_text import printable
+
+_FILE = cloup.argument(
+    "path", metavar="FILE", type=WorkloadPath(), help="Dataset, trace or workload.parquet; - is standard input."
+)
+
+
+@cloup.group(name="workload", short_help="Import, synthesize, show and write traffic.")
+def command() -> None:
+    """Import, synthesize, show and write the traffic of datasets and traces.
+
+    Every format is recognised by the shape of the file, which may be compressed (.gz, .zst): datasets of upstream, ShareGPT,
+    OpenAI's messages, vLLM's custom JSONL, MT-Bench and plain text, and traces of Azure, BurstGPT, Mooncake and Qwen-Bailian.
+    """
+
+
+command.add_command(synthesize)
+
+
+@command.command(
+    name="import",
+    epilog="Example: bench workload import AzureLLMInferenceTrace_conv.csv -o workload.parquet",
+)
+@_FILE
+@cloup.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("workload.parquet"), help="File to write."
+)
+@reader_options
+@one_blas_thread()
+def import_(path: Path, output: Path, format_name: str | None, strict: bool) -> int:
+    """Read a dataset or trace, and write it as a workload: Parquet, which every verb that takes a dataset reads fast."""
+    from bench_records.whole_file import written_whole
+
+    workload = read_file(path, format_name, strict)
+    with written_whole(output) as temporary:
+        workload.write(temporary)
+    click.echo(f"{len(workload):,} rows of {workload.facts.format}. Written: {printable(str(output))}")
+    return ExitStatus.VALID
+
+
+@command.command(
+    name="show",
+    epilog="""\b
+Examples:
+  bench workload show mooncake_conversation_trace.jsonl
+  bench workload show sharegpt.json --html workload.html""",
+)
+@_FILE
+@cloup.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file.")
+@reader_options
+@one_blas_thread()
+def show(path: Path, html: Path | None, format_name: str | None, strict: bool) -> int:
+    """Show what a dataset or trace consists of: rows, lengths, arrivals, conversations, and the prefixes that prompts share.
+
+    Prefix sharing is what an infinite prefix cache would reuse: by the trace's hashes of blocks, or by the text of prompts.
+    """
+    from bench_cli.workload.tables import workload_tables
+    from bench_records.whole_file import written_whole
+    from reports.page.page import write_page
+    from reports.render.tables import console_table
+    from workloads.table.statistics import workload_statistics
+
+    workload = read_file(path, format_name, strict)
+    statistics = workload_statistics(workload)
+    tables = workload_tables(workload, statistics)
+    click.echo("\n\n".join(console_table(table, heading=table.title) for table in tables))
+    if html is not None:
+        from bench_cli.workload.page import workload_page
+
+        with written_whole(html) as temporary:
+            write_page(workload_page(workload, statistics), temporary)
+        click.echo(f"\nWritten: {printable(str(html))}")
+    return ExitStatus.VALID
+
+
+def _known_written_format(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
+    """Callback of --format of ``write``. Raises BadParameter."""
+    from workloads.table.writers import WRITTEN_FORMATS
+
+    if name not in WRITTEN_FORMATS:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(WRITTEN_FORMATS)}", ctx, parameter)
+    return name
+
+
+@command.command(
+    name="write",
+    epilog="""\b
+Examples:
+  bench workload write sharegpt.json --format upstream -o prompts.json
+  bench workload write workload.parquet --format azure -o trace.csv""",
+)
+@_FILE
+@cloup.option(
+    "--format",
+    "format_name",
+    required=True,
+    metavar="FORMAT",
+    callback=_known_written_format,
+    help="upstream (JSON), openai and custom (JSON lines) for prompts; azure (CSV) and mooncake (JSON lines) for lengths.",
+)
+@cloup.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
+@cloup.option("--strict", is_flag=True, help="Stop at the first row that cannot be read, instead of counting such.")
+@one_blas_thread()
+def write(path: Path, format_name: str, output: Path, strict: bool) -> int:
+    """Write a workload in a format that other programs read. Rows that the format cannot express are left out and counted."""
+    from bench_records.whole_file import written_whole
+    from workloads.table.writers import write_workload
+
+    workload = read_file(path, None, strict)
+    with written_whole(output) as temporary:
+        left_out = write_workload(workload, format_name, temporary)
+    if left_out:
+        click.echo(f"{left_out:,} of {len(workload):,} rows are left out: {format_name} cannot express them.", err=True)
+    click.echo(f"{len(workload) - left_out:,} rows. Written: {printable(str(output))}")
+    return ExitStatus.VALID

@@ -1,0 +1,62 @@
+"""Files of datasets and traces on the command line: the options that choose a reader, and what is reported of rejected rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import cloup
+
+from reports.render.plain_text import printable
+
+if TYPE_CHECKING:
+    from workloads.table.workload import Workload
+
+HUB_PREFIX = "hf:"  # hugging_face.PREFIX, whose module is not imported for --help
+
+
+class WorkloadPath(click.Path):
+    """A file or folder that exists, ``-`` for standard input, or ``hf:NAME`` for a dataset of Hugging Face."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, exists=True, allow_dash=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return Path(value) if str(value).startswith(HUB_PREFIX) else super().convert(value, param, ctx)
+
+
+def _known_format(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Callback of --format; the readers are imported where it is given. Raises BadParameter."""
+    if name is None:
+        return None
+    from workloads.readers.detect import FORMATS
+
+    if name not in FORMATS:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(FORMATS)}", ctx, parameter)
+    return name
+
+
+def reader_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a verb with ``--format`` and ``--strict``."""
+    strict = cloup.option("--strict", is_flag=True, help="Stop at the first row that cannot be read, instead of counting such.")
+    named = cloup.option(
+        "--format",
+        "format_name",
+        callback=_known_format,
+        metavar="FORMAT",
+        show_default="by the shape of the file",
+        help="Format: azure, burstgpt, custom, mooncake, openai, parquet, qwen, sharegpt, text, turns, upstream.",
+    )
+    return named(strict(function))
+
+
+def read_file(path: Path, format_name: str | None, strict: bool) -> Workload:
+    """The workload of a file; rejected rows are reported on stderr in one line. Raises DatasetError."""
+    from workloads.readers.detect import read_workload_file
+
+    reading = read_workload_file(path, format_name, strict)
+    if reading.rejects.count:
+        click.echo(printable(str(reading.rejects)), err=True)
+    return reading.workload

@@ -1,0 +1,99 @@
+"""``experiment.json``: the planned runs of an experiment or a sweep, and their folders. Writer and reader.
+
+It is written before the first run, so that an interrupted experiment can be continued by a second call.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench_records.regular_file import read_bounded, regular
+from bench_records.run_folder import RunFolder, RunFolderError, unreadable
+from bench_records.whole_file import write_json
+
+EXPERIMENT_SCHEMA = 1
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedArm:
+    """One configuration: its name, and its options beside those that all arms share."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run: the index of its arm, its block, and the name of its folder within the experiment's."""
+
+    arm: int
+    block: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """``kind`` is "experiment" or "sweep"; ``arguments`` are the measuring verb and the options of every run.
+
+    ``runs`` are in the order of their execution. A block holds one run of every arm, with one seed.
+    """
+
+    kind: str
+    arguments: tuple[str, ...]
+    arms: tuple[PlannedArm, ...]
+    runs: tuple[PlannedRun, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFolder:
+    """The folder of an experiment."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "experiment.json"
+
+    def run_folder(self, run: PlannedRun) -> RunFolder:
+        return RunFolder(self.path / run.folder)
+
+    def is_recorded(self, run: PlannedRun) -> bool:
+        """Whether the run came to its end, valid or not."""
+        return self.run_folder(run).requests.exists()
+
+    def write(self, experiment: Experiment) -> None:
+        """Write ``experiment.json`` whole or not at all."""
+        write_json({"schema": EXPERIMENT_SCHEMA, **asdict(experiment)}, self.plan)
+
+    def read(self) -> Experiment:
+        """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
+        try:
+            document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
+            if document["schema"] != EXPERIMENT_SCHEMA:
+                raise RunFolderError(f"{self.plan} is of schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
+            return _experiment(document)
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise unreadable(
+                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
+            ) from error
+
+
+def _experiment(document: dict[str, Any]) -> Experiment:
+    experiment = Experiment(
+        kind=str(document["kind"]),
+        arguments=tuple(map(str, document["arguments"])),
+        arms=tuple(PlannedArm(str(arm["name"]), tuple(map(str, arm["options"]))) for arm in document["arms"]),
+        runs=tuple(PlannedRun(int(run["arm"]), int(run["block"]), str(run["folder"])) for run in document["runs"]),
+        seed=int(document["seed"]),
+    )
+    for run in experiment.runs:
+        if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder or run.folder in ("", ".."):
+            raise ValueError(f"run {run.folder!r} belongs to no arm, or lies elsewhere")
+    return experiment

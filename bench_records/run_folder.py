@@ -1,0 +1,184 @@
+"""The folder of one run, and ``run.json``, the manifest: everything that is needed to repeat the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bench_errors import BenchError, ExitStatus
+from bench_records.client_table import read_client_table
+from bench_records.manifest_keys import check_manifest
+from bench_records.regular_file import read_bounded, regular
+from bench_records.server_table import read_server_table
+from bench_records.table import read_table
+from bench_records.whole_file import write_json
+
+MANIFEST_SCHEMA = 1
+_MOST_MANIFEST_BYTES = 16 << 20  # some kB are usual
+_MOST_CHARACTERS = 300  # of a library's message
+
+
+class RunFolderError(BenchError):
+    """A run folder cannot be read or written; the text names the file and the remedy."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class RunState(StrEnum):
+    """The state of a run, by its manifest."""
+
+    NOT_STARTED = "not_started"  # it ended before its first request
+    RUNNING = "running"  # its records are not made yet: it is running, or was cut
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The paths of one run's files."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def requests(self) -> Path:
+        return self.path / "requests.parquet"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def csv(self) -> Path:
+        return self.path / "requests.csv"
+
+    @property
+    def html(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def markdown(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def perfetto(self) -> Path:
+        return self.path / "perfetto.json"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def schedule(self) -> Path:
+        return self.path / "schedule.bin"
+
+    def journal(self, worker: int) -> Path:
+        return self.path / f"journal-{worker}.bin"
+
+    def journals(self) -> list[Path]:
+        return sorted(self.path.glob("journal-*.bin"))
+
+    @property
+    def client(self) -> Path:
+        return self.path / "client.parquet"
+
+    @property
+    def server(self) -> Path:
+        return self.path / "server.parquet"
+
+    @property
+    def machine_probe(self) -> Path:
+        return self.path / "probe-machine.bin"
+
+    @property
+    def scrapes(self) -> Path:
+        return self.path / "scrapes.bin"
+
+    def worker_probe(self, worker: int) -> Path:
+        return self.path / f"probe-{worker}.bin"
+
+    def probes(self) -> list[Path]:
+        return sorted(self.path.glob("probe-*.bin"))
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write ``run.json`` whole or not at all. Raises OSError."""
+        write_json(manifest, self.manifest)
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Read ``run.json``, whose keys are then of the types in ``manifest_keys``.
+
+        Raises RunFolderError where the folder is not a run's, or the file is damaged.
+        """
+        try:
+            manifest = json.loads(read_bounded(regular(self.manifest), _MOST_MANIFEST_BYTES))
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} is not a run folder: it has no run.json") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise unreadable(self.manifest, error) from error
+        if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+            raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
+        try:
+            check_manifest(manifest)
+        except ValueError as error:
+            raise unreadable(self.manifest, error) from error
+        return manifest
+
+    def state(self, manifest: Mapping[str, Any]) -> RunState:
+        """The run's state. Manifests without this key, from older versions, are of runs that ended. Raises RunFolderError."""
+        try:
+            return RunState(manifest.get("state", RunState.DONE))
+        except ValueError as error:
+            raise unreadable(self.manifest, error) from error
+
+    def check_finished(self, manifest: Mapping[str, Any]) -> None:
+        """Raise RunFolderError, with the remedy, where there are no records yet."""
+        match self.state(manifest):
+            case RunState.NOT_STARTED:
+                raise RunFolderError(f"{self.path} holds a run that ended before its first request was sent; measure again")
+            case RunState.RUNNING if self.journals():
+                raise RunFolderError(
+                    f"{self.path} holds a run that has not ended. If nothing runs there any more, it was cut: "
+                    f"'bench recover {self.path}' makes its records from its journals"
+                )
+            case RunState.RUNNING:
+                raise RunFolderError(f"{self.path} holds a run that was cut before its first request, or has just begun")
+
+    def read_requests(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read ``requests.parquet``, or some columns of it. Raises RunFolderError when it is absent or damaged."""
+        try:
+            return read_table(self.requests, columns)
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} holds no requests.parquet: the run did not come to its end") from error
+        except (OSError, pa.ArrowException, UnicodeError) as error:  # Arrow refuses a path that is not UTF-8
+            raise unreadable(self.requests, error) from error
+
+    def read_client(self) -> pa.Table | None:
+        """Read ``client.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
+        return _read_optional(self.client, read_client_table)
+
+    def read_server(self) -> pa.Table | None:
+        """Read ``server.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
+        return _read_optional(self.server, read_server_table)
+
+
+def _read_optional(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table | None:
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> RunFolderError:
+    """The error of a damaged file in one sentence, whatever the library wrote about it."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return RunFolderError(f"{path} cannot be read: {' '.join(reason.split())[:_MOST_CHARACTERS]}")

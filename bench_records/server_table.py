@@ -1,0 +1,85 @@
+"""``server.parquet``: the server's metrics through a run, one row a value. Writer and reader."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench_records.column import RUN_CLOCK, Column, schema_of
+from bench_records.parquet_table import arrow_array, read_columns, write_columns
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+
+SERVER_COLUMNS = (
+    Column(
+        "time_ns", pa.int64(), RUN_CLOCK, "middle of the reading of the server's metrics, between request and end of the answer"
+    ),
+    Column("scrape_ns", pa.int64(), "ns, monotonic", "duration of the reading"),
+    Column("name", _TEXT, "", "name of the series, as served; of a histogram `_sum` and `_count`"),
+    Column("labels", _TEXT, "", "its labels, a JSON object with sorted keys"),
+    Column("value", pa.float64(), "the series' own", "its value, as served; NaN where the server gave NaN"),
+)
+"""The columns of ``server.parquet``: the fields of MetricSample in their order."""
+
+_SCHEMA = schema_of(SERVER_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """One value of one series.
+
+    ``time_ns`` is the middle of the scrape, from the request to the answer's end, since the run's start (before it:
+    negative); ``scrape_ns`` is the scrape's duration. ``labels`` is a JSON object of texts with sorted keys. ``value`` may be
+    NaN, as Prometheus allows.
+    """
+
+    time_ns: int
+    scrape_ns: int
+    name: str
+    labels: str
+    value: float
+
+
+class _Texts:
+    """A dictionary-encoded column of few distinct texts."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._column = array("i")
+
+    def append(self, text: str) -> None:
+        self._column.append(self._codes.setdefault(text, len(self._codes)))
+
+    def arrow(self) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(
+            arrow_array(self._column, pa.int32()), arrow_array(list(self._codes), pa.string())
+        )
+
+
+def write_server_table(samples: Iterable[MetricSample], path: Path) -> None:
+    """Write ``samples`` to ``path`` in their order; the file appears whole or not at all. Raises OSError."""
+    times_ns, scrapes_ns, values = array("q"), array("q"), array("d")
+    names, labels = _Texts(), _Texts()
+    for sample in samples:
+        times_ns.append(sample.time_ns)
+        scrapes_ns.append(sample.scrape_ns)
+        names.append(sample.name)
+        labels.append(sample.labels)
+        values.append(sample.value)
+    arrays = [
+        arrow_array(times_ns, pa.int64()),
+        arrow_array(scrapes_ns, pa.int64()),
+        names.arrow(),
+        labels.arrow(),
+        arrow_array(values, pa.float64()),
+    ]
+    write_columns(path, _SCHEMA, arrays)
+
+
+def read_server_table(path: Path) -> pa.Table:
+    """Read what ``write_server_table`` wrote: the fields of MetricSample. Raises OSError or pyarrow.ArrowInvalid."""
+    return read_columns(path, _SCHEMA)

@@ -1,0 +1,172 @@
+"""``requests.parquet``: one row a record, in the order of the schedule. Writer and reader.
+
+A module of its own beside ``record.py``, which workers import, and which must not load Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench_records.column import RUN_CLOCK, Column, schema_of
+from bench_records.parquet_table import arrow_array, read_columns, write_columns
+from bench_records.record import Record
+
+_NOT_SENT = "not sent, or unknown"
+_NOT_COUNTED = "nothing counted them"
+
+REQUEST_COLUMNS = (
+    Column("index", pa.int64(), "", "number of the request in the schedule"),
+    Column(
+        "outcome", pa.string(), "", "`done`, `withdrawn` (cancelled as planned), or the kind of failure: a value of `Outcome`"
+    ),
+    Column(
+        "scheduled_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "when the request should have been sent: by the schedule, or in a closed loop when its user was free",
+    ),
+    Column("requested_output_tokens", pa.int64(), "tokens", "the most tokens that the request asked for"),
+    Column(
+        "released_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "when the request could be sent: later than `scheduled_ns` where it waited at the ceiling of `--max_concurrency`",
+        _NOT_SENT,
+    ),
+    Column("sent_ns", pa.int64(), RUN_CLOCK, "just before the request was written to the kernel", _NOT_SENT),
+    Column(
+        "done_ns", pa.int64(), RUN_CLOCK, "end of the answer, or of the attempt", "not sent, or the end is unknown (`lost`)"
+    ),
+    Column(
+        "token_times_ns",
+        pa.list_(pa.int64()),
+        RUN_CLOCK,
+        "arrival of each response that carries generated tokens, by the kernel's time stamp where there is one; empty where "
+        "none came",
+    ),
+    Column(
+        "token_counts",
+        pa.list_(pa.int64()),
+        "tokens",
+        "generated tokens of each of these responses",
+        "the tokens of single responses are unknown",
+    ),
+    Column(
+        "input_tokens",
+        pa.int64(),
+        "tokens",
+        "length of the prompt: the server's count, else the client's",
+        _NOT_COUNTED,
+    ),
+    Column("output_tokens", pa.int64(), "tokens", "generated tokens; an echoed prompt is not counted", _NOT_COUNTED),
+    Column(
+        "output_tokens_source",
+        pa.string(),
+        "",
+        "the source of `output_tokens`: `server` (its count), `ids` (the ids returned), `text` (tokenised again)",
+        "`output_tokens` is unknown",
+    ),
+    Column("prompt_echoed", pa.bool_(), "", "whether the answer began with the prompt", "it is unknown"),
+    Column("ignore_eos", pa.bool_(), "", "whether the model was asked to generate on after its end token"),
+    Column("error", pa.string(), "", "the message of a failure", "no failure"),
+    Column(
+        "worker", pa.int64(), "", "number of the worker process that sent the request", "no worker is known to have sent it"
+    ),
+    Column("session", pa.string(), "", "name of the conversation that the request belongs to", "it belongs to none"),
+    Column(
+        "text_tokens",
+        pa.int64(),
+        "tokens",
+        "the returned text, tokenised by the client to check the server's count",
+        "not checked: one answer in 16 is, where a tokenizer is known",
+    ),
+    Column("has_reasoning", pa.bool_(), "", "whether the server marked a part of the answer as reasoning", "no answer came"),
+    Column(
+        "first_output_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "of an answer with reasoning: arrival of the first response that has text besides it",
+        "the answer has no reasoning, or nothing else",
+    ),
+    Column(
+        "requested_input_tokens",
+        pa.int64(),
+        "tokens",
+        "length that a prompt was made for, and the client's count of another; without those of a chat template",
+        "the client has no tokenizer",
+    ),
+    Column(
+        "server_counted_input",
+        pa.bool_(),
+        "",
+        "whether `input_tokens` is the server's count rather than the client's",
+        "no answer",
+    ),
+    Column(
+        "parent",
+        pa.int64(),
+        "",
+        "`index` of the request whose answer this turn of a session waited for",
+        "it waited for none",
+    ),
+    Column(
+        "planned_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "the turn's own time; `scheduled_ns` is later only where the answer that it waited for ended later",
+        "the turn has no time of its own, or waited for none",
+    ),
+    Column(
+        "cached_input_tokens",
+        pa.int64(),
+        "tokens",
+        "those of `input_tokens` that the server found in its prefix cache (`cached_tokens` of OpenAI's usage)",
+        "the server did not report it; some leave it out where it is 0",
+    ),
+    Column("traffic_class", pa.string(), "", "name of the request's class in a mixture (`--class`)", "it has none"),
+    Column(
+        "cancel_after_ns",
+        pa.int64(),
+        "ns",
+        "time from `sent_ns` after which the request was to be cancelled (`--cancel`)",
+        "it was not to be cancelled, or with a token",
+    ),
+    Column(
+        "cancel_after_tokens",
+        pa.int64(),
+        "tokens",
+        "number of tokens with which the request was to be cancelled (`--cancel`)",
+        "it was not to be cancelled, or after a time",
+    ),
+    Column(
+        "finish_reason",
+        pa.string(),
+        "",
+        "why the answer ended, by the server: `finish_reason` of OpenAI's chat completions, of the first choice to end",
+        "the server sent none for one of the choices, or the protocol has none",
+    ),
+    Column(
+        "end_marker_missing",
+        pa.bool_(),
+        "",
+        "whether the answer ended in order but without the end marker of its protocol (`[DONE]`)",
+        "the run is older than this column",
+    ),
+)
+"""The columns of ``requests.parquet``: the fields of Record in their order."""
+
+_SCHEMA = schema_of(REQUEST_COLUMNS)
+
+
+def write_table(records: Sequence[Record], path: Path) -> None:
+    """Write ``records`` to ``path``; the file appears whole or not at all. Raises OSError."""
+    arrays = [arrow_array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
+    write_columns(path, _SCHEMA, arrays)
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read what ``write_table`` wrote; ``columns`` are fields of Record (None: all). Raises OSError or pyarrow.ArrowInvalid."""
+    return read_columns(path, _SCHEMA, columns)

@@ -1,0 +1,111 @@
+"""Experiments and sweeps from the command line: usage errors, continuation, and failing runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from bench_cli import run as bench
+from bench_cli.experiments.plan import plan_runs
+from bench_cli.experiments.series import make_runs, open_folder
+from bench_records.experiment import PlannedArm
+
+_ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--arm", "a=", "dataset"], "at least two"),
+        (["--arm", "a=", "--arm", "a=--workers 2", "dataset"], "different names"),
+        (["--arm", "--workers=2", "--arm", "b=", "dataset"], "NAME=OPTIONS"),
+        (["--arm", "a=--x 'open", "--arm", "b=", "dataset"], "No closing quotation"),
+        (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot stand in --arm a"),
+        (["--arm", "a=", "--arm", "b="], "dataset or token_norm_dist"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["experiment", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
+        (["--over", "request_rate=2,2", "dataset"], "a value stands twice"),
+        (["--over", "isl=uniform:min=1,max=9", "dataset"], "'max=9' is a part of a value; part values that have commas by ';'"),
+        (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over seed=1"),
+        (["--over", "request_rate=2,4", "serve"], "dataset or token_norm_dist"),
+        (["--over", "request_rate=2,4", "dataset", "--run-dir", "r"], "--run_dir cannot stand in the run's options"),
+    ],
+)
+def test_wrong_arguments_of_a_sweep_are_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(["sweep", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_values_with_commas_are_parted_by_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[PlannedArm] = []
+
+    def plan(kind: str, points: list[PlannedArm], *others: object) -> None:
+        planned.extend(points)
+        raise click.UsageError("planned")
+
+    monkeypatch.setattr("bench_cli.experiments.series.run_series", plan)
+    assert bench(["sweep", "--over", "isl=uniform:min=1,max=9; 7±2", "--over", "request_rate=2,4", "token_norm_dist"]) == 2
+    assert [arm.options for arm in planned] == [
+        ("--isl", law, "--request_rate", rate) for law in ("uniform:min=1,max=9", "7±2") for rate in ("2", "4")
+    ]
+
+
+def test_a_folder_with_another_plan_is_refused_and_the_same_plan_is_continued(tmp_path: Path) -> None:
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 2, 0)
+    open_folder(tmp_path / "e", plan)
+    assert open_folder(tmp_path / "e", plan).read() == plan
+    for other in (
+        plan_runs("experiment", ["dataset"], _ARMS, 1, 0),
+        plan_runs("experiment", ["dataset"], _ARMS, 2, 1),
+        plan_runs("experiment", ["dataset", "--workers", "3"], _ARMS, 3, 0),
+        plan_runs("experiment", ["dataset"], (_ARMS[0], PlannedArm("c", ())), 3, 0),
+    ):
+        with pytest.raises(click.BadParameter, match="another plan"):
+            open_folder(tmp_path / "e", other)
+
+
+def test_more_repeats_are_added_to_the_plan_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    three = plan_runs("experiment", ["dataset"], _ARMS, 3, 0)
+    open_folder(tmp_path / "e", three)
+    extended = open_folder(tmp_path / "e", plan_runs("experiment", ["dataset"], _ARMS, 5, 0)).read()
+    assert extended.runs[:6] == three.runs  # what is recorded stays where it is
+    assert [run.block for run in extended.runs[6:]] == [3, 3, 4, 4]
+    assert [run.folder[:3] for run in extended.runs] == [f"{number:03d}" for number in range(1, 11)]
+    assert all({run.arm for run in extended.runs if run.block == block} == {0, 1} for block in range(5))
+    assert "4 runs are added to its plan." in capsys.readouterr().err
+
+
+def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_runs("experiment", ["dataset", "--url", "127.0.0.1:1"], _ARMS, 1, 0)  # no server listens there
+    folder = open_folder(tmp_path / "e", plan)
+    first = folder.run_folder(plan.runs[0])
+    first.path.mkdir()
+    first.requests.write_bytes(b"")
+    with pytest.raises(click.ClickException, match="ended with status 1"):
+        make_runs(plan, folder, None)
+    progress = capsys.readouterr().err
+    assert "Run 1 of 2, block 1" in progress
+    assert "recorded before" in progress
+
+
+def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
+    folder = open_folder(tmp_path / "e", plan)
+    with pytest.raises(click.ClickException, match="ended with status 5"):
+        make_runs(plan, folder, f"{sys.executable} -c 'raise SystemExit(5)'")

@@ -1,0 +1,161 @@
+"""Whole runs against servers of chat completions that cut answers, or end and announce them in their own ways."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_cli import run
+from bench_errors import ExitStatus
+from bench_records.record import FAILURES
+from bench_records.run_folder import RunFolder
+from tests.harness.chat_server import CUT, DONE, TOKENS, USAGE, WHOLE, Chat, Event, chat_server, chunk
+
+_TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
+_LENGTHS = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0"]
+_REQUESTS = 12
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run: its exit status, outcomes, rows, and findings by their codes."""
+
+    status: int
+    outcomes: dict[str, int]
+    rows: list[dict[str, Any]]
+    findings: dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measured]:
+    """Measure a server one request after the other, after a probe and no warm-up but it."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def measure(chat: Chat, *options: str) -> Measured:
+        line = ["token_norm_dist", "-i", "openai", "--url", f"127.0.0.1:{chat.port}", *_LENGTHS, "--tokenizer_dir", _TOKENIZER]
+        line += ["--num_requests", str(_REQUESTS), "--concurrency", "1", "--workers", "1", "--run_dir", str(tmp_path / "r")]
+        status = run([*line, *options])
+        rows = RunFolder(tmp_path / "r").read_requests().to_pylist()
+        summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+        findings = {finding["code"]: finding for finding in summary["findings"]}
+        outcomes = Counter(row["outcome"] for row in rows)
+        assert {kind: n for kind, n in outcomes.items() if kind in FAILURES} == summary["requests"]["by_kind"]
+        return Measured(status, dict(outcomes), rows, findings)
+
+    return measure
+
+
+def test_answers_that_were_cut_fail_though_their_streams_ended_in_order(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: CUT if number % 3 else WHOLE) as chat:
+        found = measured(chat)
+    warmed_up = sum(number % 3 > 0 for number in range(len(chat.bodies) - _REQUESTS, len(chat.bodies)))
+    assert found.outcomes == {"incomplete": warmed_up, "done": _REQUESTS - warmed_up}
+    assert found.status == ExitStatus.FAILED
+    errors = found.findings["errors"]
+    assert (errors["severity"], errors["evidence"]["by_kind"]) == ("invalid", {"incomplete": warmed_up})
+    assert "without a finish_reason" in errors["evidence"]["first_error"]
+    assert {row["finish_reason"] for row in found.rows if row["outcome"] == "done"} == {"length"}
+    assert not found.findings.keys() & {"finish_reason_missing", "end_marker_missing"}
+
+
+def test_a_server_that_never_sends_a_finish_reason_is_told_apart(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: [*TOKENS, USAGE, DONE]) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"done": _REQUESTS}
+    missing = found.findings["finish_reason_missing"]
+    assert (missing["severity"], missing["evidence"]) == ("note", {"requests": _REQUESTS})
+    assert "errors" not in found.findings
+
+
+def test_the_probe_shows_a_server_that_cuts_every_answer_of_the_load(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: CUT if number else WHOLE) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"incomplete": _REQUESTS}
+    assert {"nothing_done", "errors"} <= found.findings.keys()
+
+
+def test_a_stream_without_done_is_complete_by_its_finish_reason(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: WHOLE[:-1]) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"done": _REQUESTS}
+    assert [row["output_tokens"] for row in found.rows] == [5] * _REQUESTS
+    note = found.findings["end_marker_missing"]
+    assert (note["severity"], note["evidence"]) == ("note", {"requests": _REQUESTS, "share": 1.0})
+    assert not found.findings.keys() & {"errors", "warm_up_failed", "finish_reason_missing"}
+
+
+def test_a_stream_without_done_and_without_a_finish_reason_is_cut(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: TOKENS[:3] if number % 2 else WHOLE) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"stream_cut": _REQUESTS // 2, "done": _REQUESTS // 2}
+    assert found.findings["errors"]["evidence"]["first_error"] == "the stream ended without [DONE]"
+
+
+_CALL = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [
+            chunk(role="assistant", content=None),
+            chunk(content="Hm"),
+            chunk(**_CALL),
+            chunk(reason="tool_calls"),
+            USAGE,
+            DONE,
+        ],
+        [*TOKENS, *(chunk(1, content=" v") for _ in range(2)), chunk(1, "stop"), chunk(reason="length"), USAGE, DONE],
+        [{"choices": [], "prompt_filter_results": []}, *TOKENS[:-1], chunk(reason="stop", content=" w"), USAGE, DONE],
+        [*TOKENS, chunk(reason="length") | {"usage": USAGE["usage"]}, DONE],
+        [*TOKENS, chunk(reason="length"), {"choices": [{"index": 0, "delta": {}}]}, USAGE, DONE],
+    ],
+    ids=["tool calls", "two choices", "empty choices", "usage with the reason", "a chunk behind the reason"],
+)
+def test_complete_answers_of_every_shape_are_complete(measured: Callable[..., Measured], answer: list[Event]) -> None:
+    with chat_server(lambda number: answer) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"done": _REQUESTS}
+    assert not found.findings.keys() & {"errors", "finish_reason_missing", "end_marker_missing"}
+
+
+def test_answers_of_which_one_choice_was_cut_fail(measured: Callable[..., Measured]) -> None:
+    whole: list[Event] = [*TOKENS, chunk(1, content=" v"), chunk(1, "stop"), chunk(reason="length"), USAGE, DONE]
+    cut: list[Event] = [*TOKENS, chunk(1, content=" v"), chunk(1, "stop"), USAGE, DONE]
+    with chat_server(lambda number: cut if number % 2 else whole) as chat:
+        found = measured(chat)
+    assert found.outcomes == {"incomplete": _REQUESTS // 2, "done": _REQUESTS // 2}
+
+
+def test_requests_that_are_cancelled_as_planned_are_not_incomplete(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: WHOLE) as chat:
+        found = measured(chat, "--cancel", "90%:after=2tokens")
+    assert set(found.outcomes) <= {"withdrawn", "done"}  # a busy client may read the end of an answer with its second token
+    assert found.outcomes["withdrawn"] > 0
+
+
+@pytest.mark.parametrize(("models", "shown"), [([], "none"), (["unknown"], "unknown")])
+def test_a_model_that_is_not_listed_is_used_with_a_warning(
+    measured: Callable[..., Measured], capsys: pytest.CaptureFixture[str], models: list[str], shown: str
+) -> None:
+    with chat_server(lambda number: WHOLE, models) as chat:
+        found = measured(chat, "--model", "mine")
+    assert found.outcomes == {"done": _REQUESTS}
+    assert {body["model"] for body in chat.bodies} == {"mine"}
+    warning = f"Warning: --model mine: the server does not list it in /v1/models, which has {shown}; mine is used all the same"
+    assert capsys.readouterr().err.count(warning) == 1
+
+
+def test_the_body_of_an_error_is_in_its_message(measured: Callable[..., Measured]) -> None:
+    body = "<html>\n<h1>no route\x1b[0m to m</h1>" + "x" * 400
+    with chat_server(lambda number: body if number % 3 == 1 else WHOLE) as chat:
+        found = measured(chat)
+    assert found.outcomes["server_error"] > 0
+    shown = ("<html> <h1>no route\ufffd[0m to m</h1>" + "x" * 400)[:300]
+    assert {row["error"] for row in found.rows if row["outcome"] == "server_error"} == {f"HTTP status 404: {shown}"}

@@ -1,0 +1,60 @@
+"""A run whose folder is deleted or renamed while it is recorded."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench_cli import run
+from bench_errors import ExitStatus
+from bench_records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer
+
+_TRAFFIC = ["--isl", "4", "--osl", "5", "--vocab_size", "100", "--num_requests", "600", "--request_rate", "20"]
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered(
+    server: ScriptedServer, tmp_path: Path, is_renamed: bool
+) -> None:
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    target = [
+        "--url",
+        server.address,
+        "--model",
+        "scripted",
+        "--warmup_requests",
+        "1",
+        "--workers",
+        "1",
+        "--run_dir",
+        str(folder),
+    ]
+    command = [sys.executable, "-m", "bench_cli", "token_norm_dist", *target, *_TRAFFIC]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline_s = time.monotonic() + 60
+        journal = folder / "journal-0.bin"
+        while not (journal.exists() and journal.stat().st_size > 2000) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        if is_renamed:
+            folder.rename(moved)
+        else:
+            shutil.rmtree(folder)
+        _, errors = process.communicate(timeout=20)  # of 30 s that the arrivals take
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == ExitStatus.FAILED
+    assert f"{folder} was deleted or renamed while the run went on" in errors
+    assert "Traceback" not in errors
+    assert "Errno" not in errors.partition("Error:")[2]
+    assert not folder.exists()
+    if is_renamed:
+        assert run(["recover", str(moved)]) in (ExitStatus.VALID, ExitStatus.INVALID)
+        assert RunFolder(moved).read_requests().num_rows == 600

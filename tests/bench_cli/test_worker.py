@@ -1,0 +1,99 @@
+"""``bench worker`` and the options of distributed runs; ``test_repeated_run.py`` has a master that is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench_cli import run
+from bench_cli.worker import worker_command
+from bench_errors import ExitStatus
+from bench_records.run_folder import RunFolder
+from tests.harness.scripted_server import ScriptedServer
+from tests.interruptible import default_sigint
+
+# Not imported: it would replace the sockets and threads of this process.
+pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
+
+_OPEN = ["--url", "h:1", "--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"]
+_NORMAL = [
+    "token_norm_dist",
+    "--isl",
+    "4",
+    "--osl",
+    "5",
+    "--vocab_size",
+    "100",
+    "--model",
+    "scripted",
+    "--warmup_requests",
+    "1",
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--distributed"], "--distributed needs --expect_workers"),
+        (["--expect_workers", "2"], "--expect_workers goes with --distributed"),
+        (["--web_ui"], "--web_ui goes with --distributed"),
+        (["--master_bind_port", "9"], "--master_bind_port goes with --distributed"),
+        (["--accept_any_worker"], "--accept_any_worker goes with --distributed"),
+        (["--worker_token_file", "t"], "--worker_token_file goes with --distributed"),
+        (["--locust_processes", "2", "--workers", "2"], "--workers is for the processes of one host"),
+        (["--locust_processes", "2", "--pin_workers"], "--pin_workers is for the processes of one host"),
+        (["--distributed", "--expect_workers", "1", "--locust_processes", "2"], "--locust_processes 2 is more than"),
+        (["--distributed", "--expect_workers", "2", "--master_bind_host", "10.0.0.1"], "--distributed needs --url"),
+        (_OPEN, "--master_bind_host 10.0.0.1: any program that reaches this address could join"),
+        ([*_OPEN, "--worker_token_file", os.devnull], "a token has at least 16 printable"),
+        (["--locust_processes", "4", "--concurrency", "2"], "4 workers cannot share --concurrency 2"),
+    ],
+)
+def test_contradictions_are_refused_before_anything_is_deployed(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*_NORMAL, *arguments]) == ExitStatus.USAGE
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behind(tmp_path: Path, count: int) -> None:
+    command = [*worker_command("127.0.0.1", 25558, tmp_path / "kept"), "--locust_processes", str(count)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=default_sigint)
+    deadline_s = time.monotonic() + 60
+    while len(_links(process)) < count:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    links = _links(process)
+    process.terminate()
+    assert process.wait(20) == ExitStatus.INTERRUPTED
+    psutil.wait_procs(links, timeout=5)
+    assert not [link for link in links if link.is_running()]
+
+
+def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes below it that run Locust."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    return [one for one in below if "harness.distribution.locust_worker" in one.cmdline()]
+
+
+def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
+    options = [*_NORMAL, "--url", server.address, "--num_requests", "24", "--request_rate", "20"]
+    run([*options, "--run_dir", str(tmp_path / "local"), "--workers", "1"])
+    run([*options, "--run_dir", str(tmp_path / "distributed"), "--locust_processes", "2"])
+    local, distributed = (RunFolder(tmp_path / name).read_manifest() for name in ("local", "distributed"))
+    assert distributed["schedule"] == local["schedule"]
+    assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
+    assert "distribution" not in local
+    rows = [RunFolder(tmp_path / name).read_requests().to_pylist() for name in ("local", "distributed")]
+    for one, other in zip(*rows, strict=True):
+        same = ("index", "scheduled_ns", "outcome", "output_tokens", "requested_output_tokens")
+        assert [one[key] for key in same] == [other[key] for key in same]
+    assert {row["worker"] for row in rows[1]} == {0, 1}
+    assert RunFolder(tmp_path / "distributed").read_client() is not None

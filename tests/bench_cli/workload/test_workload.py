@@ -1,0 +1,164 @@
+"""``bench workload``: import, show, write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench_cli import run
+from bench_errors import ExitStatus
+from workloads.readers.detect import FORMATS
+from workloads.table.workload import read_workload
+from workloads.table.writers import WRITTEN_FORMATS
+
+_TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:{minute:02}:00.5000000,{100 * minute + 1},{minute + 1}\n" for minute in range(11)
+)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(_TRACE + "bad,1,1\n")
+    return path
+
+
+def test_an_imported_workload_is_shown_as_its_origin(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "workload.parquet"
+    assert run(["workload", "import", str(trace), "-o", str(output)]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    assert "11 rows of azure" in captured.out
+    assert 'trace.csv: 1 row was not read; for example line 13: "TIMESTAMP" must be a time' in captured.err
+    assert read_workload(output).facts.rejected_rows == 1
+    run(["workload", "show", str(trace)])
+    of_origin = capsys.readouterr().out
+    assert run(["workload", "show", str(output)]) == ExitStatus.VALID
+    assert capsys.readouterr().out == of_origin
+    shown = {tuple(part.strip() for part in line.rsplit("  ", 1)) for line in of_origin.splitlines()}
+    assert {("rows", "11"), ("rows not read", "1"), ("duration, s", "600.00"), ("CV of gaps", "0.00")} <= shown
+
+
+def test_the_page_has_the_numbers_and_a_picture_of_each_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, page = tmp_path / "trace.jsonl", tmp_path / "page.html"
+    rows = [
+        {"timestamp": 500.0 * k, "input_length": 40, "output_length": 5, "type": "<script>", "turn": 1}
+        | {"chat_id": k, "parent_chat_id": k - 1 if k % 3 else -1, "hash_ids": [0, k, k + 100]}
+        for k in range(30)
+    ]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    assert run(["workload", "show", str(trace), "--html", str(page)]) == ExitStatus.VALID
+    text = page.read_text()
+    for name in ("arrivals", "tokens", "gaps", "lengths-tokens", "prefixes", "turns"):
+        assert f'data-picture="{name}"' in text
+    assert "30 requests of 10 conversations in 14,500 s" in text
+    assert "prefix sharing" in capsys.readouterr().out
+
+
+def test_text_without_arrivals_has_a_page(tmp_path: Path) -> None:
+    dataset, page = tmp_path / "d.jsonl", tmp_path / "page.html"
+    dataset.write_text('{"prompt": "one two"}\n')
+    assert run(["workload", "show", str(dataset), "--html", str(page)]) == ExitStatus.VALID
+    assert 'data-picture="lengths-words"' in page.read_text()
+
+
+def test_requests_at_one_time_have_a_page(tmp_path: Path) -> None:
+    trace, page = tmp_path / "t.csv", tmp_path / "page.html"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:00:00,1,1\n" * 3)
+    assert run(["workload", "show", str(trace), "--html", str(page)]) == ExitStatus.VALID
+    assert 'data-picture="lengths-tokens"' in page.read_text()
+
+
+def test_a_dataset_is_written_in_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, output = tmp_path / "d.json", tmp_path / "o.jsonl"
+    turns = [{"from": speaker, "value": speaker} for speaker in ("human", "gpt", "human", "gpt")]
+    dataset.write_text(json.dumps([{"conversations": turns}]))
+    assert run(["workload", "write", str(dataset), "--format", "custom", "-o", str(output)]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    assert "1 of 2 rows are left out: custom cannot express them" in captured.err
+    assert output.read_text() == '{"prompt": "human"}\n'
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(trace: Path, tmp_path: Path) -> None:
+    output = tmp_path / "o.json"
+    assert run(["workload", "write", str(trace), "--format", "upstream", "-o", str(output)]) == ExitStatus.USAGE
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["show", "nowhere.csv"], "does not exist"),
+        (["show", "trace.csv", "--format", "csv"], "--format"),
+        (["show", "trace.csv", "--strict"], "trace.csv, line 13"),
+        (["show", "trace.csv", "--format", "mooncake"], "holds no usable row"),
+        (["write", "trace.csv", "--format", "csv", "-o", "x"], "none of azure"),
+    ],
+)
+def test_mistakes_are_usage_errors_that_name_the_option_or_file(
+    trace: Path, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    assert run(["workload", *arguments]) == ExitStatus.USAGE
+    assert problem in capsys.readouterr().err
+
+
+def test_the_help_names_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["workload", "show", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(FORMATS) in shown
+    run(["workload", "write", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in WRITTEN_FORMATS)
+
+
+def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n600,5,1,Gamma,1,0.2\n")
+    lengths = {"0": {"input_tokens": "{64: 1}", "output_tokens": "{8: 1}"}}
+    (tmp_path / "chunk-3-dataset.json").write_text(json.dumps(lengths))
+    output = tmp_path / "w.parquet"
+    arguments = ["workload", "synthesize", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
+    assert run(arguments) == ExitStatus.VALID
+    assert "requests of 1 clients. Written" in capsys.readouterr().out
+    workload = read_workload(output)
+    assert 400 < len(workload) < 600
+    assert set(workload.table["request_class"].to_pylist()) == {"chunk-3"}
+
+
+def test_a_trace_is_scaled_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, output = tmp_path / "m.jsonl", tmp_path / "w.parquet"
+    rows = [{"timestamp": 1000 * k, "input_length": 1100, "output_length": 4, "hash_ids": [0, 1, 9 + k]} for k in range(6)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    arguments = ["workload", "synthesize", str(trace), "--prefix_factor", "2", "--start", "1", "--duration", "3"]
+    assert run([*arguments, "-o", str(output)]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    assert "3 requests of m.jsonl. Written" in captured.out
+    assert "would have 64.3% of the prompt tokens; without --prefix_factor 62.1%." in captured.err
+    workload = read_workload(output)
+    assert workload.table["arrival_ns"].to_pylist() == [0, 10**9, 2 * 10**9]
+    assert workload.table["input_tokens"].to_pylist() == [2124] * 3
+    assert workload.facts.source == "m.jsonl, --prefix_factor 2"
+    assert run(["workload", "write", str(output), "--format", "mooncake", "-o", str(tmp_path / "again.jsonl")]) == 0
+    assert run(["workload", "show", str(tmp_path / "again.jsonl"), "--strict"]) == ExitStatus.VALID
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--seed", "3"], "--seed draws requests of clients"),
+        (["--prefix_factor", "2"], "trace.csv has no block hashes"),
+        (["--start", "9999"], "--start 9999: the last request of trace.csv arrives before it"),
+    ],
+)
+def test_what_cannot_be_synthesized_is_refused(
+    trace: Path, options: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["workload", "synthesize", str(trace), *options]) != ExitStatus.VALID
+    assert problem in capsys.readouterr().err
+
+
+def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
+    assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
+    assert "has clients, whose traffic has no end: give --duration" in capsys.readouterr().err

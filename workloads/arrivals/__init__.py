@@ -1,0 +1,1 @@
+"""When requests arrive: processes, laws of gaps, rate profiles, client profiles and recorded times."""

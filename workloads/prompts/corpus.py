@@ -1,0 +1,138 @@
+"""Prompts cut from a text corpus, of exact lengths in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+
+from workloads.elements.random_streams import Stream, generator
+from workloads.elements.request import LengthLimits, Request
+from workloads.elements.token_ids import TokenIds, packed_ids
+from workloads.errors import WorkloadError
+from workloads.lengths.samples import PairedLengths
+from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.table.workload import Workload
+
+_CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
+
+
+class Pieces(StrEnum):
+    """Where prompts begin: each behind the one before it, so that no two share text, or anywhere, drawn from the seed."""
+
+    CONSECUTIVE = "consecutive"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class CorpusPrompts:
+    """Prompts of ``lengths``, cut from ``corpus``, which is the text of all paragraphs, by the tokens of ``codec``.
+
+    Of a model that takes token ids (``as_ids``) a prompt is a piece of the corpus' tokens, exactly. Of one that takes text it
+    is the text of a piece, as long as the law asks for when it is encoded by itself: where the cut divides a word or a
+    character, other tokens may stand for its ends, a part of a character is left out, and what is then missing is taken from
+    the text behind the piece. Its middle is that of the corpus.
+    """
+
+    corpus: str
+    codec: TextCodec
+    lengths: PairedLengths
+    pieces: Pieces
+    seed: int
+    limits: LengthLimits
+    as_ids: bool
+    ignore_eos: bool
+
+    def draw(self, count: int | None) -> CorpusRequests:
+        """At most ``count`` requests; None: as many consecutive ones as the corpus has. Those beyond the limits are dropped and
+        counted. Raises WorkloadError for a corpus that is shorter than a prompt.
+        """
+        ids = np.asarray(self.codec.encode(self.corpus), np.int64)
+        made: list[Request] = []
+        dropped = inexact = 0
+        for input_tokens, output_tokens, start in self._places(ids.size, count):
+            if not self.limits.allow(input_tokens, output_tokens):
+                dropped += 1
+                continue
+            request = self._request(ids, start, input_tokens, output_tokens)
+            inexact += request.input_tokens != input_tokens
+            if request.input_tokens:  # a part of a character has no text
+                made.append(request)
+        if not made:
+            reason = "it is shorter than one"
+            if dropped or inexact:
+                reason = (
+                    "all are longer than --max_input_len or the model's context" if dropped else "no text has so few tokens"
+                )
+            raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: {reason}")
+        return CorpusRequests(tuple(made), ids.size, dropped, inexact)
+
+    def _places(self, size: int, count: int | None) -> Iterator[tuple[int, int, int]]:
+        """Input and output length, and where in the corpus of ``size`` tokens the prompt begins."""
+        most = size if count is None else min(count, size) if self.pieces is Pieces.CONSECUTIVE else count
+        inputs, outputs = (drawn.tolist() for drawn in self.lengths.draw(most, self.seed))
+        random = generator(self.seed, Stream.PIECES)
+        start = 0
+        for input_tokens, output_tokens in zip(inputs, outputs, strict=True):
+            if self.pieces is Pieces.RANDOM:
+                start = int(random.integers(0, max(1, size - input_tokens + 1)))
+            if start + input_tokens > size:
+                if self.pieces is Pieces.RANDOM:
+                    raise WorkloadError(f"the corpus has {size:,} tokens, and a prompt of {input_tokens:,} is asked for")
+                return
+            yield input_tokens, output_tokens, start
+            start += input_tokens
+
+    def _request(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], start: int, length: int, output_tokens: int) -> Request:
+        piece: Sequence[int] = packed_ids(ids[start : start + length])
+        text = None
+        if not self.as_ids:
+            text, piece = exact_text(self._whole_characters(), piece, _Following(ids, start + length))
+        return Request(
+            output_tokens=output_tokens,
+            prompt=text,
+            input_ids=piece,
+            input_tokens=len(piece),
+            requested_input_tokens=length,
+            ignore_eos=self.ignore_eos,
+        )
+
+    def _whole_characters(self) -> TextCodec:
+        """The codec without the parts of characters that a cut leaves."""
+        if _CUT_CHARACTER in self.corpus:
+            return self.codec
+        return TextCodec(lambda ids: self.codec.decode(ids).replace(_CUT_CHARACTER, ""), self.codec.encode)
+
+
+class _Following:
+    """The tokens of the corpus from ``place`` on, from its start again at its end."""
+
+    def __init__(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], place: int) -> None:
+        self._ids = ids
+        self._place = place
+
+    def __call__(self, count: int) -> TokenIds:
+        places = np.arange(self._place, self._place + count) % self._ids.size
+        self._place += count
+        return packed_ids(self._ids[places])
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusRequests:
+    """Requests cut from a corpus of ``corpus_tokens``. ``dropped_too_long`` are not among them. ``inexact`` have another length
+    than the law drew, since no text of it was found, or are not among them, since there was none at all.
+    """
+
+    requests: tuple[Request, ...]
+    corpus_tokens: int
+    dropped_too_long: int
+    inexact: int
+
+
+def corpus_text(workload: Workload) -> str:
+    """The paragraphs of a text as one, in their order."""
+    prompts: pa.ChunkedArray = workload.table["prompt"]
+    return "\n\n".join(prompts.to_pylist())

@@ -1,0 +1,121 @@
+"""Prompts of a trace's own lengths, for rows that have lengths or block hashes but no text.
+
+A block-hash trace (Mooncake, Qwen-Bailian) names each block of a prompt by a hash of its tokens and of all before them.
+So equal hashes give equal tokens, block for block, and a prefix cache meets the prefixes that it met in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from workloads.elements.random_streams import Stream, generator
+from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_of_file
+from workloads.elements.token_ids import TokenIds, token_ids
+from workloads.errors import WorkloadError
+from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.prompts.vocabulary import Vocabulary
+from workloads.table.workload import Workload
+
+_HASHES = 2**64  # hashes may be negative, seeds may not
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """Random prompts of a workload's lengths, their ids uniform over ``token_ids``.
+
+    With ``codec`` prompts carry text of exactly as many tokens; of block hashes only ids can be made.
+    """
+
+    token_ids: Sequence[int] | range
+    seed: int
+    codec: TextCodec | None = None
+    limits: LengthLimits = NO_LIMITS
+    ignore_eos: bool = True
+
+    def requests(self, workload: Workload, num_requests: int | None) -> SyntheticRequests:
+        """At most ``num_requests`` requests, in the workload's order; those beyond the limits are dropped and counted.
+
+        Raises WorkloadError for a workload without lengths, or with block hashes for a target that takes text.
+        """
+        table, block_tokens = workload.table, workload.facts.block_tokens
+        has_blocks = block_tokens is not None and table["block_hashes"].null_count < len(workload)
+        if has_blocks and self.codec is not None:
+            raise WorkloadError(
+                f"{workload.facts.source}: its shared prefixes are made of token ids; "
+                "--model must name one that takes them, as tensorrt_llm"
+            )
+        classes = table["request_class"].to_pylist()
+        inputs, outputs = table["input_tokens"], table["output_tokens"]
+        if inputs.null_count or outputs.null_count:
+            raise WorkloadError(f"{workload.facts.source}: some rows have neither a prompt nor both lengths")
+        made: list[Request] = []
+        kept: list[int] = []
+        dropped = rows = 0
+        for row, (input_tokens, output_tokens) in enumerate(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True)):
+            if len(made) == num_requests:
+                break
+            rows += 1
+            if not self.limits.allow(input_tokens, output_tokens):
+                dropped += 1
+                continue
+            hashes = table["block_hashes"][row].as_py() if has_blocks else None
+            kept.append(row)
+            request = self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0)
+            name = classes[row]
+            made.append(request if name is None else replace(request, traffic_class=class_of_file(name)))
+        if not made:
+            raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
+        return SyntheticRequests(tuple(made), tuple(kept), rows, dropped)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.token_ids)
+
+    def _request(
+        self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
+    ) -> Request:
+        ids: Sequence[int] = (
+            self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
+        )
+        ids = ids[:input_tokens]  # the last block may be a part of one
+        missing = input_tokens - len(ids)
+        if missing >= max(1, block_tokens):
+            raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
+        if missing:  # a partial last block, of which a trace may leave out the hash, is the row's own
+            ids = token_ids((*ids, *self._drawn(Stream.TOKEN_IDS, row, missing)))
+        text = None
+        if self.codec is not None:
+            redrawn = generator(self.seed, Stream.TEXTS, row)
+            text, ids = exact_text(self.codec, ids, lambda count: self._vocabulary.draw(redrawn, count))
+        return Request(
+            output_tokens=max(1, output_tokens),
+            prompt=text,
+            input_ids=ids,
+            input_tokens=len(ids),
+            requested_input_tokens=input_tokens,
+            ignore_eos=self.ignore_eos,
+        )
+
+    def _blocks(self, hashes: Sequence[int], block_tokens: int) -> TokenIds:
+        blocks = (self._drawn(Stream.BLOCKS, one % _HASHES, block_tokens) for one in hashes)
+        return token_ids(token for block in blocks for token in block)
+
+    def _drawn(self, stream: Stream, number: int, count: int) -> TokenIds:
+        return self._vocabulary.draw(generator(self.seed, stream, number), count)
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRequests:
+    """Requests of the first ``rows`` rows, of which ``dropped_too_long`` are not among them; ``kept`` are the rows that are."""
+
+    requests: tuple[Request, ...]
+    kept: tuple[int, ...]
+    rows: int
+    dropped_too_long: int
+
+
+def has_prompts(workload: Workload) -> bool:
+    """Whether any row has text."""
+    return bool(workload.table["prompt"].null_count < len(workload))

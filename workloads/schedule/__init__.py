@@ -1,0 +1,1 @@
+"""Which request is sent when: open, closed and session schedules, load modes, classes, probes and cancellations."""

@@ -1,0 +1,56 @@
+"""Probes: a low-rate Poisson stream of small requests of fixed lengths beside a load, whose latency shows what the load does to
+a user who asks for little. Everything about them is drawn from a seed of their own, so that the load is the same without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.arrivals.processes import Exponential, offsets_within
+from workloads.elements.random_streams import Stream, generator
+from workloads.elements.request import PROBE, Request
+from workloads.schedule.schedule import Schedule, SessionSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStream:
+    """Requests of ``input_tokens`` and ``output_tokens`` at ``rate_per_s``."""
+
+    rate_per_s: float
+    input_tokens: int
+    output_tokens: int
+
+    def __str__(self) -> str:
+        return f"probes of {self.input_tokens} + {self.output_tokens} tokens at {self.rate_per_s:g}/s"
+
+
+def probe_seed(seed: int) -> int:
+    """The seed of all that is drawn for the probes of a run with ``seed``."""
+    return int(generator(seed, Stream.PROBES).integers(2**63))
+
+
+def probe_offsets_ns(stream: ProbeStream, schedule: Schedule | SessionSchedule, seed: int) -> NDArray[np.int64]:
+    """When probes are due: from a gap after the first send of the load until its last that has a time; shape [probes]."""
+    last_ns = max((offset_ns for offset_ns in schedule.offsets_ns if offset_ns is not None), default=0)
+    from_first: NDArray[np.int64] = offsets_within(Exponential(stream.rate_per_s), last_ns / 1e9, probe_seed(seed))[1:]
+    return from_first
+
+
+def with_probes(
+    schedule: Schedule | SessionSchedule, probes: Sequence[Request], offsets_ns: Sequence[int]
+) -> Schedule | SessionSchedule:
+    """``schedule`` with ``probes`` behind its requests, which keep their numbers; ``offsets_ns`` are theirs, shape [probes]."""
+    requests = (*schedule.requests, *(replace(probe, traffic_class=PROBE) for probe in probes))
+    if isinstance(schedule, Schedule):
+        return replace(schedule, requests=requests, offsets_ns=(*schedule.offsets_ns, *offsets_ns))
+    return replace(
+        schedule,
+        requests=requests,
+        offsets_ns=(*schedule.offsets_ns, *offsets_ns),
+        parents=(*schedule.parents, *[None] * len(probes)),
+        think_times_ns=(*schedule.think_times_ns, *[0] * len(probes)),
+    )

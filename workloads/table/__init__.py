@@ -1,0 +1,1 @@
+"""The workload table: its rows, statistics, repeated prefixes, scaling and writers."""
