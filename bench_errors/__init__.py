@@ -1,7 +1,7 @@
 """The root of the errors whose text is for users, and the exit status of each.
 
 BenchError                          1
-├── workloads.errors
+├── workloads.elements.errors
 │   └── WorkloadError               2   a workload cannot be made from these options or files
 │       └── DatasetError            2   a dataset file cannot be read
 ├── harness.errors

@@ -60,7 +60,7 @@ def _read_law(ctx: click.Context, parameter: click.Parameter, text: str | None) 
     """Callback of --isl and --osl. Raises UsageError, and WorkloadError for a parameter that is out of range."""
     if text is None:
         return None
-    from workloads.errors import WorkloadError
+    from workloads.elements.errors import WorkloadError
     from workloads.lengths.law import Side, check
 
     option, side = f"--{parameter.name}", Side.INPUT if parameter.name == "isl" else Side.OUTPUT
@@ -83,7 +83,7 @@ def read_law(text: str, side: Side) -> Lengths:
 
 def _empirical(source: str, side: Side) -> Empirical:
     """The lengths of a file with one a line, or those that a trace has of this side. Raises WorkloadError."""
-    from workloads.errors import WorkloadError
+    from workloads.elements.errors import WorkloadError
     from workloads.lengths.samples import Empirical, read_lengths
 
     path = Path(source)

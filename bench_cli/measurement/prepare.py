@@ -12,8 +12,8 @@ import click
 from bench_cli.measurement.load_options import TrafficOptions
 from bench_cli.measurement.target import Target
 from harness.run.worker_count import Workers
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import PROBE, Request
-from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
 from workloads.schedule.load import AnyLoad, Load, OpenLoop
 from workloads.schedule.schedule import AnySchedule

@@ -133,7 +133,7 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
     """The rows of the window; of a workload with prompts without the turns behind one that comes before --start: their prompts
     would lack its text. Raises WorkloadError where there is none.
     """
-    from workloads.errors import WorkloadError
+    from workloads.elements.errors import WorkloadError
     from workloads.prompts.synthesis import has_prompts
     from workloads.schedule.session_replay import behind_their_parents
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gamma as gamma_function
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
-from workloads.errors import WorkloadError
 from workloads.table.workload import Workload, WorkloadFacts
 
 MOST_REQUESTS = 20_000_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from workloads.arrivals.processes import AllAtOnce, Arrivals, Bursts, Constant, Exponential, Gamma, Weibull, weibull_cv
+from workloads.elements.errors import WorkloadError
 from workloads.elements.spelling import Spelt, number_text, parse_spelt
-from workloads.errors import WorkloadError
 
 _SHAPES = (0.01, 1e6)  # below, nearly all gaps are 0; above, gaps are constant
 _WEIBULL_SHAPES = (0.1, 1e3)

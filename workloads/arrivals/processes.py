@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
-from workloads.errors import WorkloadError
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
 _MOST_ARRIVALS = 10_000_000  # within --duration; more is a typing error that would exhaust memory

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals.processes import Arrivals
+from workloads.elements.errors import WorkloadError
 from workloads.elements.spelling import Spelt, number_of, number_text, parse_spelt
-from workloads.errors import WorkloadError
 
 FORMS = "sine:amplitude=0.5,period=600s, on_off:on=10s,off=20s, stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s"
 _OPTION = "--rate_profile"

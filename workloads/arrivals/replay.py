@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
-from workloads.errors import WorkloadError
 from workloads.table.workload import SCHEMA, Workload
 
 _SECOND_NS = 1_000_000_000

@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.elements.spelling import number_text
-from workloads.errors import WorkloadError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from workloads.elements.errors import DatasetError, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS
-from workloads.errors import DatasetError, WorkloadError
 from workloads.lengths.law import ANY_LENGTH, Fault, Integers, Lengths, Moments, Side
 
 _MOST_COUNT = 2**53  # counts are exact as doubles

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.spelling import MisspeltError, spelt_parts
-from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side
 from workloads.lengths.samples import SHIPPED_HISTOGRAMS, Histogram, read_histogram, shipped_histogram

@@ -9,10 +9,10 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
-from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.table.workload import Workload

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
-from workloads.errors import WorkloadError
 from workloads.table.workload import Workload
 
 Encode = Callable[[str], list[int]]

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.elements.token_ids import token_ids
-from workloads.errors import WorkloadError
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.prompts.vocabulary import Vocabulary
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_of_file
 from workloads.elements.token_ids import TokenIds, token_ids
-from workloads.errors import WorkloadError
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.prompts.vocabulary import Vocabulary
 from workloads.table.workload import Workload

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request
 from workloads.elements.token_ids import TokenIds
-from workloads.errors import WorkloadError
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.exact_text import TextCodec
 from workloads.prompts.shared_prefixes import NO_GROUP, Draw, GroupPrefix, PrefixTexts, PromptText, SharedPrefixes, prompt_after

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from workloads.elements.errors import DatasetError
 from workloads.elements.request import LONGEST_TOKENS
-from workloads.errors import DatasetError
 from workloads.readers.arrivals_of_origin import Times
 from workloads.readers.fields import LATEST_S, shown
 from workloads.readers.rejects import RejectCounter

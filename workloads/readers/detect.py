@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from workloads.errors import DatasetError, WorkloadError
+from workloads.elements.errors import DatasetError, WorkloadError
 from workloads.readers import (
     azure,
     burstgpt,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import DatasetError, WorkloadError
+from workloads.elements.errors import DatasetError, WorkloadError
 from workloads.readers.json_rows import LocatedRow
 
 PREFIX = "hf:"

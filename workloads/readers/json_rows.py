@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.fields import RepeatedKey, object_of
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.readers.source import Source

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 KEPT = 5
 

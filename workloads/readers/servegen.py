@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from workloads.arrivals.client_profiles import ClientProfile, GapFamily, LengthDistribution, LengthWindow, RateWindow
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.fields import Row, checked_tokens, object_of, shown, text_of
 from workloads.readers.json_rows import json_document
 from workloads.readers.rejects import RowError

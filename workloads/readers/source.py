@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 STANDARD_INPUT = Path("-")
 _STANDARD_INPUT_NAME = Path("standard input")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
 from workloads.readers.text_rows import TextRow, text_workload

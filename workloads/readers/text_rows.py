@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from workloads.elements.errors import DatasetError
 from workloads.elements.request import Message
-from workloads.errors import DatasetError
 from workloads.readers.arrivals_of_origin import find_tick_ns
 from workloads.readers.rejects import RejectCounter
 from workloads.table.workload import Workload, WorkloadFacts

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import NO_LIMITS, LengthLimits, Message, Request
 from workloads.elements.token_ids import TokenIds, token_ids
-from workloads.errors import WorkloadError
 from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
 from workloads.schedule.load import Sessions, Turn
 from workloads.schedule.schedule import HistorySource

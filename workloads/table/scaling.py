@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import LONGEST_TOKENS
-from workloads.errors import WorkloadError
 from workloads.table.workload import SCHEMA, Workload
 
 Integers = NDArray[np.int64]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 _MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 _FACTS_KEY = b"inflight_bench_workload"

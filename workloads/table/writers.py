@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.table.workload import Workload
 
 _MS = 1_000_000

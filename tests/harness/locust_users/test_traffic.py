@@ -14,7 +14,7 @@ from harness.calibration.null_server.server import NullServerAddresses, null_ser
 from harness.errors import TargetError
 from harness.locust_users.settings import Settings
 from tests.harness.chat_server import CUT, WHOLE, chat_server
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 pytest.importorskip("gevent", reason="the extra [distributed] is not installed")
 from harness.locust_users.traffic import Connect, connect_openai, connect_triton, traffic_of

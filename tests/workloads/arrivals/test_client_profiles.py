@@ -16,7 +16,7 @@ from workloads.arrivals.client_profiles import (
     RateWindow,
     profile_workload,
 )
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 
 
 def _lengths(*tokens: int) -> LengthDistribution:

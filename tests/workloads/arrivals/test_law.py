@@ -22,7 +22,7 @@ from workloads.arrivals.law import (
     weibull_cv,
 )
 from workloads.arrivals.processes import AllAtOnce, Bursts, Constant, Exponential, Gamma, Weibull
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 
 _LAWS = st.one_of(
     st.just(EXPONENTIAL),

@@ -19,7 +19,7 @@ from workloads.arrivals.processes import (
     Recorded,
     offsets_within,
 )
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 
 _RATES = st.floats(min_value=1e-3, max_value=1e6)
 _SHAPES = st.floats(min_value=0.05, max_value=1e3)

@@ -15,7 +15,7 @@ from scipy import stats
 from workloads.arrivals.law import ArrivalLaw, parse_law
 from workloads.arrivals.processes import Constant, Exponential, offsets_within
 from workloads.arrivals.rate_profile import OnOff, Piecewise, Profiled, RateProfile, Sine, parse_profile, stages
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 
 _LENGTHS_S = st.floats(0.1, 1e4)
 _RATES = st.floats(0.0, 1e3)

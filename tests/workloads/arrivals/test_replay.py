@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Recorded
 from workloads.arrivals.replay import Replay, at_rate, rows_of
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import Request
-from workloads.errors import WorkloadError
 from workloads.schedule.load import OpenLoop
 from workloads.table.workload import Workload, WorkloadFacts
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import lognorm, norm, truncnorm, zipfian
 
 from tests.workloads.lengths.strategies import laws, spelled
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream
 from workloads.elements.request import LONGEST_TOKENS
-from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side, check
 from workloads.lengths.samples import Bucket, Empirical, Histogram, shipped_histogram

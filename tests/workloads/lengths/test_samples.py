@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.lengths.families import Constant, Normal
 from workloads.lengths.law import Side
 from workloads.lengths.samples import (

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.workloads.lengths.strategies import histograms, spelled
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.lengths.families import Constant, Lognormal, Normal, Uniform, Zipf
 from workloads.lengths.law import Lengths, Side
 from workloads.lengths.samples import Bucket, Histogram

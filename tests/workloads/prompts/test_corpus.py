@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream
 from workloads.elements.request import NO_LIMITS, LengthLimits
-from workloads.errors import WorkloadError
 from workloads.lengths.families import Constant, Uniform
 from workloads.lengths.law import Lengths
 from workloads.lengths.samples import Independent

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import LengthLimits
-from workloads.errors import WorkloadError
 from workloads.prompts.dataset import OutputLengths, dataset_requests
 from workloads.table.workload import Workload, WorkloadFacts
 

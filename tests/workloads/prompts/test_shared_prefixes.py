@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from tokenizers import Tokenizer, models
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS, LengthLimits, Request
-from workloads.errors import WorkloadError
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
 from workloads.prompts.exact_text import TextCodec

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits
-from workloads.errors import WorkloadError
 from workloads.prompts.exact_text import TextCodec
 from workloads.prompts.synthesis import Synthesis, has_prompts
 from workloads.table.workload import Workload, WorkloadFacts

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits
-from workloads.errors import WorkloadError
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
 from workloads.prompts.exact_text import TextCodec

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.detect import read_workload_file
 
 Read = Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workloads.errors import DatasetError, WorkloadError
+from workloads.elements.errors import DatasetError, WorkloadError
 from workloads.readers.detect import FORMATS
 from workloads.table.workload import Workload, WorkloadFacts
 

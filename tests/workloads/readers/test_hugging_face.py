@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import DatasetError, WorkloadError
+from workloads.elements.errors import DatasetError, WorkloadError
 from workloads.readers.detect import Reading, read_workload_file
 
 _TURNS = [{"turns": ["a", "b"], "id": None}, {"turns": ["c"], "id": None}, {"turns": None, "id": None}]

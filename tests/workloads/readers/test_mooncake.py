@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.detect import read_workload_file
 
 Read = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 Rows = Callable[..., list[dict[str, Any]]]
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.arrivals.client_profiles import GapFamily, RateWindow
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.detect import read_workload_file
 from workloads.readers.servegen import read_client_profiles
 

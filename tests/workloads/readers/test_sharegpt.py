@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.readers.sharegpt import session_turns
 from workloads.readers.text_rows import Message
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 
 _ROW = {"input": "Some text.", "instruction": "Sum it up.", "output": "A sum."}
 _FIELDS = tuple(_ROW)

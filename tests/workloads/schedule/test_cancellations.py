@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Exponential
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import CancelPoint, Request
-from workloads.errors import WorkloadError
 from workloads.schedule.cancellations import Cancellation, parse_cancellation, with_cancellations
 from workloads.schedule.schedule import Schedule, make_schedule
 

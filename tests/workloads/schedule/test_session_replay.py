@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import LengthLimits, Request
-from workloads.errors import WorkloadError
 from workloads.prompts.dataset import OutputLengths
 from workloads.schedule.load import Turn
 from workloads.schedule.schedule import HistorySource

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Constant, Exponential
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import LengthLimits, Message, Request
-from workloads.errors import WorkloadError
 from workloads.prompts.dataset import OutputLengths
 from workloads.readers.detect import read_workload_file
 from workloads.schedule.load import Turn

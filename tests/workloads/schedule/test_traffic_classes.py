@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Exponential
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import Request, Variant
-from workloads.errors import WorkloadError
 from workloads.schedule.schedule import ClosedSchedule, Schedule, SessionSchedule, make_schedule
 from workloads.schedule.traffic_classes import TrafficClass, parse_class, with_classes
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.prompts.synthesis import Synthesis
 from workloads.table.scaling import Scaling, shared_blocks
 from workloads.table.statistics import prefixes_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import DatasetError
+from workloads.elements.errors import DatasetError
 from workloads.table.workload import SCHEMA, Workload, WorkloadFacts, read_workload
 
 FACTS = WorkloadFacts("mooncake", "trace.jsonl", rejected_rows=3, block_tokens=512, tick_ns=3_000_000_000)

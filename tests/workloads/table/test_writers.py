@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.errors import WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.readers.detect import read_workload_file
 from workloads.table.workload import Workload, WorkloadFacts
 from workloads.table.writers import WRITTEN_FORMATS, write_workload
