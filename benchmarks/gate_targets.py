@@ -7,10 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numba import njit
 
 from benchmarks.load_findings import TARGETS, Target, queue_target
 from benchmarks.serving_processes import GAP_S, PROCESSES, Process, Times, Work, first_come, plain, poisson, queue
 from reports.statistics.arrays import FloatArray
+
+_RUN = 20_000  # requests for which sessions last
 
 
 def drifting_load(name: str, load: float, swing: float, period: int) -> Process:
@@ -48,6 +51,75 @@ def long_answers(name: str, median_s: float) -> Process:
     return Process(name, lambda n, rng: plain(poisson(n, rng), np.zeros(n)), latencies)
 
 
+def replicas_in_turns(name: str, replicas: int, slow: int | None = None) -> Process:
+    """Replicas that take requests in turns, each, or ``slow`` of them alone, with slow spells of its own: what is slow comes
+    ``replicas`` apart.
+    """
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        levels = np.ones(n)
+        for replica in range(replicas if slow is None else slow):
+            own = levels[replica::replicas]
+            rounds = own.size // 100 + 20
+            lengths = np.stack([rng.geometric(1 / 200, rounds), rng.geometric(1 / 20, rounds)], axis=1).ravel()
+            start = int(rng.integers(0, 2_000))
+            levels[replica::replicas] = np.repeat(np.tile([1.0, 4.0], rounds), lengths)[start : start + own.size]
+        return plain(poisson(n, rng), levels)
+
+    return Process(name, draw, _at_level)
+
+
+def _at_level(work: Work, rng: np.random.Generator) -> Times:
+    ttft_ms: FloatArray = 20.0 * work.demand * rng.lognormal(0.0, 0.4, work.demand.size)
+    return Times(work.arrivals_s, ttft_ms, ttft_ms + 2.0)
+
+
+def sessions_of_own_speed(name: str, sessions: int) -> Process:
+    """Conversations whose requests come in a random order, each as fast as its own replica, as long as the run lasts: a run
+    of more than _RUN requests, which gives the true numbers, has others from each such part on.
+    """
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        return plain(poisson(n, rng), np.zeros(n))
+
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
+        n = work.arrivals_s.size
+        session = rng.integers(0, sessions, n) + np.arange(n) // _RUN * sessions
+        speeds = rng.lognormal(0.0, 0.5, sessions * (n // _RUN + 1))
+        ttft_ms: FloatArray = 20.0 * speeds[session] * rng.lognormal(0.0, 0.3, n)
+        return Times(work.arrivals_s, ttft_ms, ttft_ms + 2.0, session=session)
+
+    return Process(name, draw, latencies)
+
+
+def users_who_think(name: str, users: int, load: float) -> Process:
+    """A closed loop of users at one server, who think for an exponential time before they ask again: ``load`` is the time that
+    the server would be busy, did none wait.
+    """
+
+    def draw(n: int, rng: np.random.Generator) -> Work:
+        return plain(rng.exponential(users * GAP_S, n), load * GAP_S * rng.exponential(1.0, n))
+
+    def latencies(work: Work, rng: np.random.Generator) -> Times:
+        due_s, e2e_s = _after_thinking(work.arrivals_s, work.demand, users)
+        return Times(due_s, e2e_s * 1e3 - 1e-3, e2e_s * 1e3)
+
+    return Process(name, draw, latencies, settle=2_000)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _after_thinking(thinks_s: FloatArray, services_s: FloatArray, users: int) -> tuple[FloatArray, FloatArray]:
+    """When each request is due, and how long it takes at one server, first come first served."""
+    free_s, due_s, times_s, server_s = thinks_s[:users].copy(), np.empty(thinks_s.size), np.empty(thinks_s.size), 0.0
+    for i in range(thinks_s.size):
+        k = np.argmin(free_s)
+        due_s[i] = free_s[k]
+        server_s = max(server_s, due_s[i]) + services_s[i]
+        times_s[i] = server_s - due_s[i]
+        free_s[k] = server_s + thinks_s[(i + users) % thinks_s.size]
+    return due_s, times_s
+
+
 def _modulated(load: float) -> Process:
     """Eight servers whose arrivals alternate between 40 % and 160 % of the mean rate."""
 
@@ -77,6 +149,11 @@ STATIONARY = (
     pauses("pauses of 1 s every 40 s", 40.0, 1.0),
     pauses("pauses of 0.3 s every 8 s", 8.0, 0.3),
     long_answers("answers of 6 s", 6.0),
+    replicas_in_turns("4 replicas in turns, slow spells", 4),
+    replicas_in_turns("20 replicas in turns, slow spells", 20),
+    replicas_in_turns("8 replicas in turns, one with slow spells", 8, slow=1),
+    sessions_of_own_speed("40 sessions, each of its own speed", 40),
+    users_who_think("closed loop of 30 who think, at 80 %", 30, 0.8),
 )
 
 OVERLOADED = (

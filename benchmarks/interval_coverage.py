@@ -188,6 +188,7 @@ def as_requests(run: Run) -> Requests:
         ignore_eos=np.zeros(n, dtype=np.bool_),
         class_of=np.full(n, -1, dtype=np.int64),
         class_names=(),
+        session_of=np.full(n, -1, dtype=np.int64) if run.session is None else run.session,
         parent=np.full(n, np.nan),
         planned_ns=np.full(n, np.nan),
         prompt_echoed=np.zeros(n, dtype=np.bool_),

@@ -37,7 +37,8 @@ class Work:
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a run recorded: shape [requests] each. ``progress``, shape [requests, PARTS], is the share of the time from first to
-    last token after which each of so many equal parts of the answer had come; None: evenly.
+    last token after which each of so many equal parts of the answer had come; None: evenly. ``session`` is the number of the
+    conversation of each request, shape [requests]; None: of none.
     """
 
     arrivals_s: FloatArray
@@ -46,16 +47,18 @@ class Run:
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     progress: FloatArray | None = None
+    session: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """When the requests of a work arrived, and how long they took: shape [n] each; ``progress`` as of ``Run``."""
+    """When the requests of a work arrived, and how long they took: shape [n] each; ``progress`` and ``session`` as of ``Run``."""
 
     arrivals_s: FloatArray
     ttft_ms: FloatArray
     e2e_ms: FloatArray
     progress: FloatArray | None = None
+    session: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Process:
             work.input_tokens[kept],
             work.output_tokens[kept],
             None if times.progress is None else times.progress[kept],
+            None if times.session is None else times.session[kept],
         )
 
 

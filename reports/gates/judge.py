@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.findings.checks import Validity
@@ -28,7 +29,7 @@ from reports.metrics.catalogue import (
     Metric,
 )
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
-from reports.metrics.failures import failed_by_request
+from reports.metrics.failures import SLOWEST_MS, failed_by_request, failures_as_slowest_ms
 from reports.metrics.goodput import severities
 from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.latency import (
@@ -37,7 +38,7 @@ from reports.metrics.latency import (
     time_per_output_token_ms,
 )
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray, known
+from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
@@ -70,7 +71,7 @@ def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity
     if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):
         return gate
     value = gate.evidence.value
-    shown = "unknown" if value is None else amount(requirement, value)
+    shown = gate.why.partition(";")[0] if value is None else amount(requirement, value)  # "unknown", "failed"
     return Gate(requirement, Status.UNDECIDED, gate.evidence, f"{shown}; the run is not valid")
 
 
@@ -116,33 +117,56 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )
-    return judge_share(claim, [ShareOfRun(one.values_ms, one.slowest_ms) for one in latencies], runs)
+    groups = [_groups_of(requirement.metric, run) for run in runs]
+    samples = [ShareOfRun(one.values_ms, one.slowest_ms, own) for one, own in zip(latencies, groups, strict=True)]
+    return judge_share(claim, samples, runs)
 
 
 def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
     """From the schedule, in the order in which the requests were due; of TPOT and gaps between tokens those of successes."""
     if metric in _ENDS_NS:
-        return latencies_by_request(run.requests, _ENDS_NS[metric](run.requests), run.requests.scheduled_ns).counted
+        return _of_every_request(metric, run.requests).counted
     values_ms = _PLAIN_LATENCIES[metric](run.requests)
     return CensoredLatencies(values_ms, np.zeros(values_ms.size, dtype=np.bool_))
 
 
+def _of_every_request(metric: Metric, requests: Requests) -> CensoredLatencies:
+    return latencies_by_request(requests, _ENDS_NS[metric](requests), requests.scheduled_ns)
+
+
+def _groups_of(metric: Metric, run: JudgedRun) -> NDArray[np.int64] | None:
+    """The conversations of the requests in ``_latencies_of``; None of latencies that not each request has."""
+    if metric not in _ENDS_NS:
+        return None
+    return run.requests.session_of[~np.isnan(_of_every_request(metric, run.requests).values_ms)]
+
+
 def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    failed = [known(failed_by_request(run.requests)) for run in runs]
-    every = np.concatenate(failed)
+    values = [_failures(run) for run in runs]
+    every = np.concatenate(values) > SLOWEST_MS
     claim = ShareClaim(
         requirement,
         float(every.mean()) if every.size else None,
         requirement.limit,
-        0.0,
+        SLOWEST_MS,
         "failed",
         at_least=not requirement.at_most,
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    gate = judge_share(claim, [ShareOfRun(one, one) for one in failed], runs)
+    groups = [run.requests.session_of[~np.isnan(failed_by_request(run.requests))] for run in runs]
+    samples = [ShareOfRun(one, one, own) for one, own in zip(values, groups, strict=True)]
+    gate = judge_share(claim, samples, runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
+
+
+def _failures(run: JudgedRun) -> FloatArray:
+    """Values above SLOWEST_MS for the requests that failed, of those that ended: among slow requests as the share's interval has
+    them, but where the queue grows, whose latencies show the time and no clusters.
+    """
+    values_ms = failures_as_slowest_ms(run.requests)
+    return values_ms if run.growth is None else np.where(values_ms > SLOWEST_MS, np.inf, 0.0)
 
 
 def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
@@ -178,9 +202,15 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         f"missed an objective, of {rate:.3g} requests/s",
     )
     if needed.allowed < 0.0:
-        return replace(gate, status=Status.FAILED, why=f"{gate.why}; at most {rate:.3g} requests/s arrive")
+        return replace(gate, status=Status.FAILED, why=f"{gate.why}; {_arriving(rate, runs)}")
     by_attainment = judge_share(needed, _severities(runs), runs)
     return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate
+
+
+def _arriving(rate: float, runs: Sequence[JudgedRun]) -> str:
+    if all(run.load.rate_per_s is not None for run in runs):
+        return f"at most {rate:.3g} requests/s arrive"
+    return f"no more than {rate:.3g} requests/s are likely to arrive in runs like it"
 
 
 def _largest_rate(run: JudgedRun) -> float | None:
@@ -217,7 +247,8 @@ def _rate_without_ramps(run: JudgedRun) -> float:
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:
     found = [severities(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
-    return [ShareOfRun(one.values_ms, one.slowest_ms) for one in found]
+    groups = [run.requests.session_of[~np.isnan(run.requests.sent_ns)] for run in runs]
+    return [ShareOfRun(one.values_ms, one.slowest_ms, own) for one, own in zip(found, groups, strict=True)]
 
 
 def _mean_attainment(runs: Sequence[JudgedRun]) -> float:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
@@ -43,18 +44,20 @@ _MOST_REQUESTS = 10_000_000
 class ShareOfRun:
     """A run's values, in the order in which their requests were due, of which a share may exceed ``limit``.
 
-    ``least`` and ``most`` differ for requests that were cut off: the latency that is known, and an infinite one.
+    ``least`` and ``most`` differ for requests that were cut off: the latency that is known, and an infinite one. ``groups``
+    numbers the conversations that they belong to, -1 for none; None is unknown.
     """
 
     least: FloatArray
     most: FloatArray
+    groups: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ShareClaim:
     """At most ``allowed`` of the values are above ``limit``; with ``at_least`` that many or more. ``beyond`` names such
     requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows. Of a ``value`` that requests
-    which were cut off decide, a ``lower_bound`` alone is known.
+    which were cut off decide, a ``lower_bound`` alone is known; without either it lies among the failed requests.
     """
 
     requirement: Requirement
@@ -72,7 +75,7 @@ class ShareClaim:
         """The value in words."""
         if self.value is not None:
             return amount(self.requirement, self.value)
-        return "unknown" if self.lower_bound is None else f"at least {amount(self.requirement, self.lower_bound)}"
+        return "failed" if self.lower_bound is None else f"at least {amount(self.requirement, self.lower_bound)}"
 
 
 def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence[JudgedRun]) -> Gate:
@@ -81,10 +84,22 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     if not least.size:
         return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), "no request has a value")
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
-    seen, worst = exceedances(least, claim.limit, near), exceedances(most, claim.limit, near)
+    groups = _groups(samples)
+    seen, worst = (exceedances(values, claim.limit, near, groups) for values in (least, most))
     case = _Case(claim, seen, worst, float(np.median(least)), float(most.max()), tuple(runs))
     status, beyond = case.status, case.beyond
     return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), case.why(status, beyond))
+
+
+def _groups(samples: Sequence[ShareOfRun]) -> NDArray[np.int64] | None:
+    """Numbers of the conversations of all runs, where each run has its own; None where they are unknown in one of them."""
+    numbered, first = [], 0
+    for sample in samples:
+        if sample.groups is None:
+            return None
+        numbered.append(np.where(sample.groups >= 0, sample.groups + first, -1))
+        first += int(sample.groups.max(initial=-1)) + 1
+    return np.concatenate(numbered)
 
 
 @dataclass(frozen=True, slots=True)

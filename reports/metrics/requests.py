@@ -30,8 +30,8 @@ class Requests:
     They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
-    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none. ``finish_reason`` is ""
-    where the server sent none.
+    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none, and
+    ``session_of`` numbers of conversations, likewise. ``finish_reason`` is "" where the server sent none.
     """
 
     index: NDArray[np.int64]
@@ -61,6 +61,7 @@ class Requests:
     cached_input_tokens: FloatArray
     class_of: NDArray[np.int64]
     class_names: tuple[str, ...]
+    session_of: NDArray[np.int64]
     finish_reason: NDArray[np.str_]
     end_marker_missing: NDArray[np.bool_]
 
@@ -203,6 +204,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         cached_input_tokens=floats(table["cached_input_tokens"]),
         class_of=class_of,
         class_names=class_names,
+        session_of=_positions(table["session"])[0],
         finish_reason=_texts_or_empty(table["finish_reason"]),
         end_marker_missing=booleans(table["end_marker_missing"]),
     )
@@ -213,7 +215,7 @@ _SMALL_COLUMNS = (
     "requested_output_tokens", "ignore_eos", "prompt_echoed", "error", "output_tokens_source", "text_tokens",
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
-    "cached_input_tokens", "traffic_class", "finish_reason", "end_marker_missing",
+    "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

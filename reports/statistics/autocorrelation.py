@@ -124,6 +124,25 @@ def share_of(chosen: NDArray[np.bool_]) -> LongRun:
     return _long_run(sums - share * counts, chosen.size * share * (1.0 - share), chosen.size)
 
 
+def between_groups(chosen: NDArray[np.bool_], groups: NDArray[np.int64]) -> float:
+    """The design effect of how many values are ``chosen``, shape [n], where those of each of the ``groups``, numbered in shape
+    [n], are alike and groups differ: the variance of the groups' sums about what a common share would give them (Kish's
+    cluster sample). At least 1; -1 is a group of its own.
+    """
+    share = float(chosen.mean())
+    if not 0.0 < share < 1.0:
+        return 1.0
+    grouped = groups >= 0
+    _, of = np.unique(groups[grouped], return_inverse=True)
+    sizes, sums = np.bincount(of).astype(np.float64), np.bincount(of, chosen[grouped])
+    alone = np.count_nonzero(~grouped)
+    count = sizes.size + alone
+    if count < 2:
+        return 1.0
+    squares = float(((sums - sizes * share) ** 2).sum()) + alone * share * (1.0 - share)
+    return max(1.0, squares / (chosen.size * share * (1.0 - share)) * count / (count - 1.0))
+
+
 def student_to_normal(confidence: float, degrees: float) -> float:
     """How much wider Student's t is than the normal distribution."""
     return _student(confidence, degrees) / normal_quantile((1.0 + confidence) / 2.0)

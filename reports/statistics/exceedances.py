@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_cluster_size, mean_of, share_of
+from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, between_groups, mean_cluster_size, mean_of, share_of
 from reports.statistics.percentiles import CONFIDENCE
 
 MARKOV = 20.0
@@ -34,6 +34,7 @@ _RARE = 0.1  # shares up to this are those of clusters; larger ones are binomial
 _LARGEST_LEVEL = 0.5
 _SMALLEST_LEVEL = 0.01  # near which the clusters of a rarer share are measured
 _MANY_ABOVE = 100  # values that may be above the limit; of fewer, the clusters that a run cannot show decide little
+_SEVERAL_ABOVE = 20  # values above the limit, from which on they show clusters of their own
 _FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
 _DEGREES = 10
 _NODES = 9  # quantiles of the effect over which a probability is averaged
@@ -106,19 +107,25 @@ class Exceedances:
         return None
 
 
-def exceedances(values: FloatArray, limit: float, allowed: float) -> Exceedances:
+def exceedances(
+    values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None
+) -> Exceedances:
     """How many ``values``, shape [n], n ≥ 1, in the order in which they came, are above ``limit``; the clusters are those near
-    the ``allowed`` share, 0 < allowed < 1. Infinite values are above every limit.
+    the ``allowed`` share, 0 < allowed < 1. Infinite values are above every limit. Values of one of the ``groups``, numbered in
+    shape [n], may be alike as long as the run lasts; -1 is of none.
     """
     above = values > limit
-    if values.size < FEWEST_VALUES:
-        return Exceedances(int(values.size), int(np.count_nonzero(above)), 1.0, 1.0)
+    n, count = int(values.size), int(np.count_nonzero(above))
+    if n < FEWEST_VALUES:
+        return Exceedances(n, count, 1.0, 1.0)
     near, wider = (_effects(values, tuple(ratio * allowed for ratio in ratios)) for ratios in (_LEVELS, _LOWER_LEVELS))
+    at_limit = share_of(above).allowed_effect if count >= _SEVERAL_ABOVE else 1.0
+    between = _between(values, limit, allowed, groups)
     return Exceedances(
-        int(values.size),
-        int(np.count_nonzero(above)),
-        near.between if allowed * values.size < _MANY_ABOVE else near.allowed,
-        max(near.between, wider.between if allowed <= _RARE else 1.0),
+        n,
+        count,
+        max(between, near.between if allowed * n < _MANY_ABOVE else max(near.largest, at_limit)),
+        max(between, near.between, wider.between if allowed <= _RARE else 1.0),
     )
 
 
@@ -141,21 +148,30 @@ def interval_of_share_above(values: FloatArray, limit: float, confidence: float 
 
 @dataclass(frozen=True, slots=True)
 class _Effects:
-    """Design effects of the largest values: that which slow changes allow for, and the middle between it and what is shown."""
+    """Design effects of the largest values: the middle between what is shown and what slow changes allow for, and the largest
+    that they allow for at one of the levels.
+    """
 
-    allowed: float
     between: float
+    largest: float
 
 
 def _effects(values: FloatArray, shares: tuple[float, ...]) -> _Effects:
-    """The geometric means, at least 1, over the levels that these shares of the values exceed."""
+    """Over the levels that these shares of the values exceed: the geometric mean, and the largest; at least 1."""
     known = [share for share in shares if share <= _LARGEST_LEVEL] or [min(shares)]
     runs = [share_of(_largest(values, share)) for share in known]
-    shown, allowed = (
-        sum(math.log(max(1.0, effect)) for effect in effects) / len(runs)
-        for effects in ([run.effect for run in runs], [run.allowed_effect for run in runs])
-    )
-    return _Effects(math.exp(allowed), math.exp((shown + allowed) / 2.0))
+    allowed = [max(1.0, run.allowed_effect) for run in runs]
+    shown = [max(1.0, run.effect) for run in runs]
+    logarithms = sum(math.log(one * other) for one, other in zip(shown, allowed, strict=True))
+    return _Effects(math.exp(logarithms / (2 * len(runs))), max(allowed))
+
+
+def _between(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None) -> float:
+    """The design effect of groups that are alike: the largest at the limit and near the allowed share."""
+    if groups is None or not (groups >= 0).any():
+        return 1.0
+    levels = [_largest(values, min(ratio * allowed, _LARGEST_LEVEL)) for ratio in _LEVELS]
+    return max(between_groups(above, groups) for above in (values > limit, *levels))
 
 
 def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:
