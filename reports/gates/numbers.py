@@ -12,11 +12,12 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
 from reports.gates.words import amount, in_words, number, rounded_up, several
 from reports.metrics.output_events import Rate
-from reports.statistics.autocorrelation import Interval, fewest_independent
+from reports.statistics.autocorrelation import SHORT_RUN, Interval, fewest_independent
 from reports.statistics.percentiles import SampleMean
 from reports.statistics.probability import student_quantile
 
 _CLOSE = 0.01  # of the limit: a number as close to it needs more requests than anyone sends
+_FAR_MORE, _FAR_LESS = 1.5, 0.5  # times the limit: what a run that may lie within one slow time alone has to show
 _FEWER, _MORE = 0.6, 2.0  # times the number of requests by which an error halves as seen: what its own error leaves open
 
 
@@ -39,7 +40,19 @@ def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[Ju
     low, high = known.interval or (None, None)
     evidence = Evidence(known.value, low, None if known.bounded else high)
     status = _status(requirement, evidence, growing)
+    if status is Status.FAILED and known.grows and not growing and not is_clear(requirement, known.value, runs):
+        status = Status.UNDECIDED
     return Gate(requirement, status, evidence, _why(requirement, evidence, status, known, runs))
+
+
+def is_clear(requirement: Requirement, value: float | None, runs: Sequence[JudgedRun]) -> bool:
+    """Whether a mean or goodput is evidence against its limit: runs of few requests may all lie within one slow time, and only
+    what is far beyond the limit counts there.
+    """
+    if value is None or sum(int(run.requests.outcome.size) for run in runs) >= SHORT_RUN:
+        return True
+    limit = requirement.limit
+    return value >= _FAR_MORE * limit if requirement.at_most else value <= _FAR_LESS * limit
 
 
 def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
@@ -109,6 +122,8 @@ def _why(requirement: Requirement, evidence: Evidence, status: Status, known: Kn
         return text
     if known.reason:
         return f"{text}; {known.reason}"
+    if known.grows and _status(requirement, evidence, False) is Status.FAILED:
+        return f"{text}; fewer than {SHORT_RUN} requests may all lie within one slow time"
     return f"{text}; {_needed(requirement, known, runs)}"
 
 

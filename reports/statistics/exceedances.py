@@ -34,6 +34,7 @@ _RARE = 0.1  # shares up to this are those of clusters; larger ones are binomial
 _LARGEST_LEVEL = 0.5
 _SMALLEST_LEVEL = 0.01  # near which the clusters of a rarer share are measured
 _MANY_ABOVE = 100  # values that may be above the limit; of fewer, the clusters that a run cannot show decide little
+_SOME_ABOVE = 30  # from which on the level with the largest clusters counts
 _SEVERAL_ABOVE = 20  # values above the limit, from which on they show clusters of their own
 _FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
 _DEGREES = 10
@@ -119,13 +120,14 @@ def exceedances(
     if n < FEWEST_VALUES:
         return Exceedances(n, count, 1.0, 1.0)
     near, wider = (_effects(values, tuple(ratio * allowed for ratio in ratios)) for ratios in (_LEVELS, _LOWER_LEVELS))
-    at_limit = share_of(above).allowed_effect if count >= _SEVERAL_ABOVE else 1.0
-    between = _between(values, limit, allowed, groups)
+    grouped = _between(values, limit, allowed, groups)
+    effect = near.between
+    if allowed * n >= _SOME_ABOVE:
+        at_limit = _Effect.of(above) if count >= _SEVERAL_ABOVE else _Effect(1.0, 1.0)
+        many = allowed * n >= _MANY_ABOVE
+        effect = max(level.allowed if many else level.between for level in (*near.levels, at_limit))
     return Exceedances(
-        n,
-        count,
-        max(between, near.between if allowed * n < _MANY_ABOVE else max(near.largest, at_limit)),
-        max(between, near.between, wider.between if allowed <= _RARE else 1.0),
+        n, count, max(grouped, effect), max(grouped, near.between, wider.between if allowed <= _RARE else 1.0)
     )
 
 
@@ -147,23 +149,36 @@ def interval_of_share_above(values: FloatArray, limit: float, confidence: float 
 
 
 @dataclass(frozen=True, slots=True)
-class _Effects:
-    """Design effects of the largest values: the middle between what is shown and what slow changes allow for, and the largest
-    that they allow for at one of the levels.
-    """
+class _Effect:
+    """Design effects of the values above a level, at least 1: that which they show, and that which slow changes allow for."""
 
-    between: float
-    largest: float
+    shown: float
+    allowed: float
+
+    @classmethod
+    def of(cls, above: NDArray[np.bool_]) -> _Effect:
+        run = share_of(above)
+        return cls(max(1.0, run.effect), max(1.0, run.allowed_effect))
+
+    @property
+    def between(self) -> float:
+        return math.sqrt(self.shown * self.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    levels: tuple[_Effect, ...]
+
+    @property
+    def between(self) -> float:
+        """The geometric mean."""
+        return math.exp(sum(math.log(level.between) for level in self.levels) / len(self.levels))
 
 
 def _effects(values: FloatArray, shares: tuple[float, ...]) -> _Effects:
-    """Over the levels that these shares of the values exceed: the geometric mean, and the largest; at least 1."""
+    """Over the levels that these shares of the values exceed."""
     known = [share for share in shares if share <= _LARGEST_LEVEL] or [min(shares)]
-    runs = [share_of(_largest(values, share)) for share in known]
-    allowed = [max(1.0, run.allowed_effect) for run in runs]
-    shown = [max(1.0, run.effect) for run in runs]
-    logarithms = sum(math.log(one * other) for one, other in zip(shown, allowed, strict=True))
-    return _Effects(math.exp(logarithms / (2 * len(runs))), max(allowed))
+    return _Effects(tuple(_Effect.of(_largest(values, share)) for share in known))
 
 
 def _between(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None) -> float:
