@@ -3,10 +3,10 @@
 Overload of an open loop, limit a tenth of the run's own median TTFT, floor of goodput half the offered rate, 3,000 requests:
 p99 TTFT and attainment FAILED in at least 95 % of the runs at 1.2 of capacity and 80 % at 1.05, mean TTFT and goodput at 1.2.
 True value at the limit: FAILED in at most 5 %; passed in at most 5 % where the requests above the limit are expected in ten
-clusters or more, and on average; so of a share of failures, where those above p99 fail. True p99 at half the limit: passed in at least 80 % where n · 1 % over the design effect at
-the limit is 10 or more and at most 0.25 % of all requests are above it, and in at least 50 % on average at 2,000 requests. True
-value at most half the limit, or 1.5 times it: five equal starts decide rightly at least as often as one, less three standard
-errors.
+clusters or more, and on average; so of a share of failures, where those above p99 fail. True p99 at half the limit: passed in
+at least 80 % where n · 1 % over the design effect at the limit is 10 or more and at most 0.25 % of all requests are above it,
+and in at least 50 % on average at 2,000 requests. True value at most half the limit, or 1.5 times it: five equal starts decide
+rightly at least as often as one, less three standard errors.
 Chance alone exceeds a share of 5 % of 200 runs by up to 3 points.
 
 Run: python -m benchmarks.gate_honesty [--runs 200] [--seed 17] [--sizes 300 2000 20000] [--only NAME …] [--drawn SEED]

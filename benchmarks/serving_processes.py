@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """When the requests of a work arrived, and how long they took: shape [n] each; ``progress`` and ``session`` as of ``Run``."""
+    """When the requests of a work arrived, and how long they took: shape [n] each; the rest is as of ``Run``."""
 
     arrivals_s: FloatArray
     ttft_ms: FloatArray

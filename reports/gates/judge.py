@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
-from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates
-from reports.gates.shares import ShareClaim, ShareOfRun, judge_share
+from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
+from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import (
     ATTAINMENT,
@@ -96,6 +96,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     joined = CensoredLatencies(
         np.concatenate([one.values_ms for one in latencies]), np.concatenate([one.is_bound for one in latencies])
     )
+    groups = [_groups_of(requirement.metric, run) for run in runs]
     if requirement.q is None:
         reason = next((run.clustered for run in runs if run.clustered), None)
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
@@ -105,7 +106,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         starts = [float(ms.mean()) for ms in (one.values_ms[np.isfinite(one.values_ms)] for one in latencies) if ms.size]
         if mean.interval is None and 1 < len(starts) == len(runs) and reason is None:
             mean = replace(mean, interval=between_starts(starts))
-        return judge_number(requirement, mean, runs)
+        return judge_number(requirement, over_groups(mean, joined.values_ms, joined_groups(groups)), runs)
     summary = joined.summary()
     percentile = None if summary is None else summary.percentile(requirement.q)
     claim = ShareClaim(
@@ -117,7 +118,6 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )
-    groups = [_groups_of(requirement.metric, run) for run in runs]
     samples = [ShareOfRun(one.values_ms, one.slowest_ms, own) for one, own in zip(latencies, groups, strict=True)]
     return judge_share(claim, samples, runs)
 
@@ -162,8 +162,8 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 
 
 def _failures(run: JudgedRun) -> FloatArray:
-    """Values above SLOWEST_MS for the requests that failed, of those that ended: among slow requests as the share's interval has
-    them, but where the queue grows, whose latencies show the time and no clusters.
+    """Values of the requests that ended, above SLOWEST_MS where they failed: others are as slow as they were, as in its
+    interval, but where the queue grows, for latencies show the time there and no clusters.
     """
     values_ms = failures_as_slowest_ms(run.requests)
     return values_ms if run.growth is None else np.where(values_ms > SLOWEST_MS, np.inf, 0.0)
@@ -207,7 +207,9 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     if not clear and not (known_to_arrive and needed.allowed < 0.0):
         return gate
     if needed.allowed < 0.0:
-        arrive = "at most {:.3g} requests/s arrive" if known_to_arrive else "no more than {:.3g} requests/s are likely to arrive"
+        arrive = (
+            "at most {:.3g} requests/s arrive" if known_to_arrive else "no more than {:.3g} requests/s are likely to arrive"
+        )
         return replace(gate, status=Status.FAILED, why=f"{gate.why}; {arrive.format(rate)}")
     by_attainment = judge_share(needed, _severities(runs), runs)
     return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
 from reports.gates.words import amount, in_words, number, rounded_up, several
 from reports.metrics.output_events import Rate
-from reports.statistics.autocorrelation import SHORT_RUN, Interval, fewest_independent
-from reports.statistics.percentiles import SampleMean
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import SHORT_RUN, Interval, fewest_independent, mean_over_groups
+from reports.statistics.percentiles import CONFIDENCE, SampleMean
 from reports.statistics.probability import student_quantile
 
 _CLOSE = 0.01  # of the limit: a number as close to it needs more requests than anyone sends
@@ -59,6 +63,19 @@ def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
     """The mean of ``n`` latencies; ``least`` is that with each request that was cut off at its bound."""
     reason = in_words(mean.reason or least.reason, fewest_independent(n))
     return KnownNumber(least.value, least.interval, reason, grows=True, bounded=mean.lower_bound is not None)
+
+
+def over_groups(known: KnownNumber, values: FloatArray, groups: NDArray[np.int64] | None) -> KnownNumber:
+    """A mean of ``values``, shape [n], whose interval allows for conversations, numbered in ``groups``, that are each alike."""
+    finite = np.isfinite(values)
+    if known.interval is None or groups is None or not (groups[finite] >= 0).any():
+        return known
+    mean = mean_over_groups(values[finite], groups[finite])
+    wider = None if mean is None else mean.interval(CONFIDENCE)
+    if wider is None:
+        return replace(known, interval=None, reason="requests are of too few conversations")
+    low, high = known.interval
+    return replace(known, interval=(min(low, wider[0]), max(high, wider[1])))
 
 
 def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) -> KnownNumber:

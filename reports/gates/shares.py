@@ -84,21 +84,22 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     if not least.size:
         return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), "no request has a value")
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
-    groups = _groups(samples)
+    groups = joined_groups([sample.groups for sample in samples])
     seen, worst = (exceedances(values, claim.limit, near, groups) for values in (least, most))
     case = _Case(claim, seen, worst, float(np.median(least)), float(most.max()), tuple(runs))
     status, beyond = case.status, case.beyond
     return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), case.why(status, beyond))
 
 
-def _groups(samples: Sequence[ShareOfRun]) -> NDArray[np.int64] | None:
-    """Numbers of the conversations of all runs, where each run has its own; None where they are unknown in one of them."""
-    numbered, first = [], 0
-    for sample in samples:
-        if sample.groups is None:
+def joined_groups(groups: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    """Numbers of the conversations of all runs, each of which has its own; None where they are unknown in one of them."""
+    numbered: list[NDArray[np.int64]] = []
+    first = 0
+    for own in groups:
+        if own is None:
             return None
-        numbered.append(np.where(sample.groups >= 0, sample.groups + first, -1))
-        first += int(sample.groups.max(initial=-1)) + 1
+        numbered.append(np.where(own >= 0, own + first, -1))
+        first += int(own.max(initial=-1)) + 1
     return np.concatenate(numbered)
 
 

@@ -61,5 +61,6 @@ def failed_share_of(requests: Requests, no_interval_reason: str | None = None) -
     failed = int(np.count_nonzero(np.isinf(values_ms)))
     if values_ms.size < FEWEST_VALUES:
         return FailedShare(failed, int(values_ms.size), share_limits(failed / values_ms.size, values_ms.size))
-    limits = interval_of_share_above(values_ms, SLOWEST_MS) if no_interval_reason is None else None
+    groups = requests.session_of[~np.isnan(failed_by_request(requests))]
+    limits = interval_of_share_above(values_ms, SLOWEST_MS, groups=groups) if no_interval_reason is None else None
     return FailedShare(failed, int(values_ms.size), limits)

@@ -187,7 +187,8 @@ def _severities(requests: Requests, objectives: Sequence[Objective], anchor_ns: 
 def _attainment_interval(
     requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray, judged: NDArray[np.bool_]
 ) -> Interval | None:
-    missed = interval_of_share_above(_severities(requests, objectives, anchor_ns).values_ms[judged], 1.0)
+    values = _severities(requests, objectives, anchor_ns).values_ms[judged]
+    missed = interval_of_share_above(values, 1.0, groups=requests.session_of[judged])
     return None if missed is None else (1.0 - missed[1], 1.0 - missed[0])
 
 

@@ -124,23 +124,22 @@ def share_of(chosen: NDArray[np.bool_]) -> LongRun:
     return _long_run(sums - share * counts, chosen.size * share * (1.0 - share), chosen.size)
 
 
-def between_groups(chosen: NDArray[np.bool_], groups: NDArray[np.int64]) -> float:
-    """The design effect of how many values are ``chosen``, shape [n], where those of each of the ``groups``, numbered in shape
-    [n], are alike and groups differ: the variance of the groups' sums about what a common share would give them (Kish's
-    cluster sample). At least 1; -1 is a group of its own.
+def mean_over_groups(values: NDArray[Any], groups: NDArray[np.int64]) -> Mean | None:
+    """The mean of ``values``, shape [n], where those of each of the ``groups``, numbered in shape [n], are alike as long as the
+    run lasts, and groups differ: its error is that of the groups' sums about what the mean would give them (Kish's cluster
+    sample). -1 is a group of its own; None of fewer than two groups.
     """
-    share = float(chosen.mean())
-    if not 0.0 < share < 1.0:
-        return 1.0
-    grouped = groups >= 0
+    value = float(values.mean())
+    deviations, grouped = values - value, groups >= 0
     _, of = np.unique(groups[grouped], return_inverse=True)
-    sizes, sums = np.bincount(of).astype(np.float64), np.bincount(of, chosen[grouped])
-    alone = np.count_nonzero(~grouped)
-    count = sizes.size + alone
-    if count < 2:
-        return 1.0
-    squares = float(((sums - sizes * share) ** 2).sum()) + alone * share * (1.0 - share)
-    return max(1.0, squares / (chosen.size * share * (1.0 - share)) * count / (count - 1.0))
+    sums = np.concatenate([np.bincount(of, deviations[grouped]), deviations[~grouped]])
+    if sums.size < 2:
+        return None
+    squares = float(deviations @ deviations)
+    variance = float(sums @ sums) * sums.size / (sums.size - 1.0)
+    effect = variance / squares if squares > 0.0 else 1.0
+    long_run = LongRun(variance, sums.size - 1.0, effect, effect, False)
+    return Mean(value, math.sqrt(variance) / values.size, values.size, float(sums.size), long_run)
 
 
 def student_to_normal(confidence: float, degrees: float) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, between_groups, mean_cluster_size, mean_of, share_of
+from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_cluster_size, mean_of, mean_over_groups, share_of
 from reports.statistics.percentiles import CONFIDENCE
 
 MARKOV = 20.0
@@ -108,9 +108,7 @@ class Exceedances:
         return None
 
 
-def exceedances(
-    values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None
-) -> Exceedances:
+def exceedances(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None) -> Exceedances:
     """How many ``values``, shape [n], n ≥ 1, in the order in which they came, are above ``limit``; the clusters are those near
     the ``allowed`` share, 0 < allowed < 1. Infinite values are above every limit. Values of one of the ``groups``, numbered in
     shape [n], may be alike as long as the run lasts; -1 is of none.
@@ -126,14 +124,15 @@ def exceedances(
         at_limit = _Effect.of(above) if count >= _SEVERAL_ABOVE else _Effect(1.0, 1.0)
         many = allowed * n >= _MANY_ABOVE
         effect = max(level.allowed if many else level.between for level in (*near.levels, at_limit))
-    return Exceedances(
-        n, count, max(grouped, effect), max(grouped, near.between, wider.between if allowed <= _RARE else 1.0)
-    )
+    return Exceedances(n, count, max(grouped, effect), max(grouped, near.between, wider.between if allowed <= _RARE else 1.0))
 
 
-def interval_of_share_above(values: FloatArray, limit: float, confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the share of ``values`` above ``limit``; both as ``exceedances`` has them. None where their mean has none
-    either, since they are too few or change too slowly, and where those above come in few clusters, or would if they were 1 %.
+def interval_of_share_above(
+    values: FloatArray, limit: float, confidence: float = CONFIDENCE, groups: NDArray[np.int64] | None = None
+) -> Interval | None:
+    """The interval of the share of ``values`` above ``limit``; these, and ``groups``, as ``exceedances`` has them. None
+    where their mean has none either, since they are too few or change too slowly, and where those above come in few clusters,
+    or would if they were 1 %.
     """
     finite = np.isfinite(values)
     if values.size < FEWEST_VALUES or not finite.any():
@@ -141,7 +140,7 @@ def interval_of_share_above(values: FloatArray, limit: float, confidence: float 
     if mean_of(values, None if finite.all() else finite).no_interval_reason is not None:
         return None
     level = min(max(float((values > limit).mean()), _SMALLEST_LEVEL), _LARGEST_LEVEL)
-    found = exceedances(values, limit, level)
+    found = exceedances(values, limit, level, groups)
     effect = max(found.effect, found.lower_effect)
     if values.size * level < _FEWEST_CLUSTERS * mean_cluster_size(effect):
         return None
@@ -186,7 +185,8 @@ def _between(values: FloatArray, limit: float, allowed: float, groups: NDArray[n
     if groups is None or not (groups >= 0).any():
         return 1.0
     levels = [_largest(values, min(ratio * allowed, _LARGEST_LEVEL)) for ratio in _LEVELS]
-    return max(between_groups(above, groups) for above in (values > limit, *levels))
+    means = [mean_over_groups(above, groups) for above in (values > limit, *levels)]
+    return max(1.0, *(mean.long_run.effect for mean in means if mean is not None))
 
 
 def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:

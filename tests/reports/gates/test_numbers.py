@@ -89,6 +89,37 @@ def test_the_mean_of_a_run_is_held_against_the_limit(run_of: MakeRun, noise: Noi
     assert re.fullmatch(r"5\d\.\d ms, 95 %: [45]\d(\.\d)? – 5\d\.\d ms", passed.why), passed.why
 
 
+@pytest.mark.parametrize(
+    ("n", "limit", "status"), [(699, 41, Status.UNDECIDED), (699, 33, Status.FAILED), (700, 41, Status.FAILED)]
+)
+def test_fewer_than_700_requests_fail_a_mean_only_far_above_its_limit(
+    run_of: MakeRun, noise: Noise, n: int, limit: int, status: Status
+) -> None:
+    """51 ms: they may all lie within one slow time."""
+    gate = gate_of(f"mean_ttft<={limit}ms", run_of(noise(n)))
+    assert gate.status is status, gate.why
+    if status is Status.UNDECIDED:
+        assert gate.why.endswith("; fewer than 700 requests may all lie within one slow time")
+
+
+@pytest.mark.parametrize(
+    ("n", "limit", "status"), [(300, 130, Status.UNDECIDED), (300, 300, Status.FAILED), (700, 130, Status.FAILED)]
+)
+def test_fewer_than_700_requests_fail_a_goodput_only_far_below_its_limit(
+    run_of: MakeRun, noise: Noise, n: int, limit: int, status: Status
+) -> None:
+    """100 requests/s arrive, at a rate that no option set."""
+    gate = gate_of(f"goodput>={limit}", run_of(noise(n), "ttft<=500ms"))
+    assert gate.status is status, gate.why
+
+
+def test_a_limit_above_the_rate_that_was_set_fails_a_goodput_of_few_requests(run_of: MakeRun, noise: Noise) -> None:
+    set_rate = run_of(noise(300), "ttft<=500ms", load=ConfiguredLoad(rate_per_s=100.0))
+    gate = gate_of("goodput>=101", set_rate)
+    assert gate.status is Status.FAILED
+    assert gate.why.endswith("; at most 100 requests/s arrive")
+
+
 # ---- the queue
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from bench_records.record import Outcome, Record
+from reports.findings.checks import Validity
 from reports.gates.gate import Beyond, Gate, Status
-from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, judge_share
+from reports.gates.judge import judge_together
+from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, joined_groups, judge_share
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.full_batch import FullBatch
 from reports.statistics.exceedances import MARKOV, Exceedances
@@ -304,6 +306,72 @@ def test_a_failed_share_is_decided_by_few_requests_too(
     last = [failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(done, done + failures)]
     gate = gate_of(f"failed_share<={limit}", judged([*steady_run(done), *last]))
     assert gate.status is status, gate.why
+
+
+def test_failures_come_together_as_slow_requests_do(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """12 of 2,000 failed, in no cluster of their own; the slow ones come in spells of 25, or as many alone."""
+    rng = np.random.default_rng(5)
+    lost = set(rng.permutation(2_000)[:12].tolist())
+    spells = np.repeat(rng.uniform(20.0, 200.0, 80), 25)
+
+    def run(late: Sequence[float]) -> Gate:
+        return gate_of(
+            "failed_share<=2%",
+            judged(
+                [
+                    failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9)
+                    if k in lost
+                    else answered(k, 10 * k, 10 * k, [(10 * k + took, 1)])
+                    for k, took in enumerate(late)
+                ]
+            ),
+        )
+
+    together, apart = run(spells.tolist()), run(rng.permutation(spells).tolist())
+    assert (together.status, apart.status) == (Status.UNDECIDED, Status.PASSED), (together.why, apart.why)
+
+
+def test_a_percentile_among_the_failed_requests_is_called_failed(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """As in the table; also where the failures make the run invalid."""
+    records = [
+        failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9)
+        if k % 10 == 5
+        else answered(k, 10 * k, 10 * k, [(10 * k + 80, 1)])
+        for k in range(700)
+    ]
+    run = judged(records)
+    assert gate_of("p99_ttft<=500ms", run).why.startswith("failed; 10.0 % of 700 were over 500 ms")
+    invalid = judge_together(required("p99_ttft<=500ms"), [run], Validity.INVALID)
+    assert invalid.why == "failed; the run is not valid"
+
+
+# ---- conversations
+
+
+def _conversations(answered: Make, prefix: str | None, n: int = 2_000) -> list[Record]:
+    """Turns of 40 conversations in a random order, one of which is slow as long as the run lasts; named, with a ``prefix``."""
+    of = np.random.default_rng(6).integers(0, 40, n)
+    late = np.random.default_rng(7).lognormal(0.0, 0.2, n) * np.where(of == 3, 1_000.0, 50.0)
+    return [
+        answered(k, 10 * k, 10 * k, [(10 * k + took, 1)], session=prefix and f"{prefix}{own}")
+        for k, (own, took) in enumerate(zip(of.tolist(), late.tolist(), strict=True))
+    ]
+
+
+@pytest.mark.parametrize("requirement", ["p99_ttft<=400ms", "attainment>=99%", "mean_ttft<=60ms"])
+def test_one_slow_conversation_may_be_the_rare_one_of_many_runs(judged: MakeRun, answered: Make, requirement: str) -> None:
+    """2.5 % of the requests, of which 1 % may be slow: as many of no conversation have failed."""
+    known, unknown = (judged(_conversations(answered, prefix), "ttft<=400ms") for prefix in ("c", None))
+    assert gate_of(requirement, unknown).status is Status.FAILED
+    assert gate_of(requirement, known).status is Status.UNDECIDED
+
+
+def test_conversations_of_one_name_are_others_in_another_start() -> None:
+    one, other = np.array([0, 1, -1]), np.array([0, -1, 0])
+    joined = joined_groups([one, other])
+    assert joined is not None
+    assert joined.tolist() == [0, 1, -1, 2, -1, 2]
+    assert joined_groups([one, None]) is None
 
 
 # ---- requirements of at least

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.stats import beta, binom, nbinom, poisson
 
 from reports.statistics.autocorrelation import mean_cluster_size
@@ -198,6 +199,50 @@ def test_a_million_values_are_judged() -> None:
     values = np.random.default_rng(3).random(1_000_000)
     low, high = exceedances(values, 0.99, 0.01).limits(0.025)
     assert 0.009 < low < 0.01 < high < 0.011
+
+
+def _in_turns(rng: np.random.Generator) -> NDArray[np.float64]:
+    """20,000 values of 4 replicas in turns, one of which has 12 spells of 40 values at ten times its level: 2.4 % of all."""
+    levels = np.ones((5_000, 4))
+    for start in 400 * np.arange(12) + rng.integers(0, 300, 12):
+        levels[start : start + 40, 0] = 10.0
+    values: NDArray[np.float64] = (levels * rng.lognormal(0.0, 0.4, levels.shape)).ravel()
+    return values
+
+
+def test_clusters_whose_values_are_never_neighbours_are_found() -> None:
+    values = _in_turns(np.random.default_rng(8))
+    limit = float(np.quantile(values, 0.99))
+    assert not ((values > limit)[1:] & (values > limit)[:-1]).any()
+    calm = np.random.default_rng(9).permutation(values)
+    assert exceedances(values, limit, 0.01).effect > 4.0 * exceedances(calm, limit, 0.01).effect
+
+
+def test_clusters_above_the_limit_count_where_lower_ones_hide_them() -> None:
+    """At the allowed share and below, noise makes up most: of 5,000, 25 come in one spell above the limit."""
+    values = np.random.default_rng(10).random(5_000)
+    values[2_000:2_025] = 2.0
+    shown = exceedances(values, 1.0, 0.01)
+    assert (shown.above, shown.share) == (25, 0.005)
+    assert shown.effect > 1.3 * exceedances(values, 2.0, 0.01).effect
+
+
+def test_values_of_one_group_are_a_cluster_wherever_they_are() -> None:
+    """40 groups of which one is slow, at random places: 50 of 2,000 are above."""
+    rng = np.random.default_rng(11)
+    groups = rng.permutation(np.repeat(np.arange(40), 50))
+    values = np.where(groups == 7, 5.0, rng.random(2_000))
+    alone, grouped = exceedances(values, 2.0, 0.01), exceedances(values, 2.0, 0.01, groups)
+    assert (alone.at_least(0.01) < 0.025, grouped.at_least(0.01)) == (True, 1.0)
+    assert grouped.effect == pytest.approx(50.0, rel=0.1)
+    free = exceedances(values, 2.0, 0.01, np.full(2_000, -1))
+    assert free == alone
+
+
+def test_groups_that_differ_in_nothing_are_no_clusters() -> None:
+    values = np.random.default_rng(12).random(2_000)
+    seen = exceedances(values, 0.99, 0.01, np.arange(2_000) % 200)
+    assert max(seen.effect, seen.lower_effect) < 2.5
 
 
 # ---- how many would decide
