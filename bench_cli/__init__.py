@@ -42,7 +42,7 @@ def _run(argv: list[str]) -> int:
 
     start = Moment.now()
     from bench_cli.bench import bench
-    from bench_cli.suggestions import with_near_names
+    from bench_cli.suggestions import user_text, with_near_names
 
     try:
         status = bench.main(args=argv or ["--help"], prog_name="bench", standalone_mode=False, obj=start)
@@ -61,5 +61,5 @@ def _run(argv: list[str]) -> int:
     except (BenchError, OSError) as error:
         from reports.render.plain_text import printable_lines
 
-        click.echo(f"Error: {printable_lines(str(error))}", err=True)
+        click.echo(f"Error: {printable_lines(user_text(error))}", err=True)
         return error.exit_status if isinstance(error, BenchError) else ExitStatus.FAILED

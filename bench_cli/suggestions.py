@@ -1,4 +1,4 @@
-"""Suggestions for a misspelt option or verb."""
+"""Errors in the words of the command line: its options, and suggestions for a misspelt one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import difflib
 from collections.abc import Iterable
 
 import click
+
+from workloads.elements.errors import WorkloadError
+
+_SHORT_OPTIONS = {"protocol": "-i"}  # by field, as users write them
+
+
+def user_text(error: BaseException) -> str:
+    """The sentence of ``error`` with options for the fields of a workload."""
+    if not isinstance(error, WorkloadError):
+        return str(error)
+    return error.spelt(lambda field: _SHORT_OPTIONS.get(field, f"--{field}"))
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:

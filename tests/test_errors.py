@@ -13,11 +13,9 @@ import serving
 import workloads
 from bench_errors import BenchError
 
-# Models run in Triton, which turns their errors into responses. Users run in Locust, whose import would replace the blocking
-# calls of this process, too.
-_OUTSIDE_BENCH = re.compile(
-    r"serving\.models\.|harness\.locustfile$|locust_users\.(users|shape)$|distribution\.locust_|\.__main__$|event_reader$"
-)
+# Models run in Triton, which turns their errors into responses. The import of Locust would replace the blocking calls of this
+# process, too.
+_OUTSIDE_BENCH = re.compile(r"serving\.models\.|distribution\.locust_|\.__main__$|event_reader$")
 
 
 def _all_errors() -> dict[str, type[BenchError]]:

@@ -63,17 +63,17 @@ def _read_law(ctx: click.Context, parameter: click.Parameter, text: str | None) 
     from workloads.elements.errors import WorkloadError
     from workloads.lengths.law import Side, check
 
-    option, side = f"--{parameter.name}", Side.INPUT if parameter.name == "isl" else Side.OUTPUT
+    field, side = parameter.name or "", Side.INPUT if parameter.name == "isl" else Side.OUTPUT
     try:
         law = read_law(text, side)
     except WorkloadError as error:
-        raise click.UsageError(f"{option} {text!r}: {error}", ctx) from error
-    check(law, option)
+        raise click.UsageError(f"--{field} {text!r}: {error}", ctx) from error
+    check(law, field)
     return law
 
 
 def read_law(text: str, side: Side) -> Lengths:
-    """The law of one side that ``text`` spells. Raises WorkloadError without the option's name."""
+    """The law of one side that ``text`` spells. Raises WorkloadError without the field's name."""
     from workloads.lengths.spelling import parse
 
     if text.strip().startswith(_EMPIRICAL):

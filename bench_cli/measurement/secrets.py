@@ -12,6 +12,7 @@ from urllib.parse import unquote_plus
 
 import click
 
+from bench_cli.suggestions import user_text
 from bench_errors import BenchError
 from harness.clients.secret_values import HIDDEN, Spellings, hide_in_text
 
@@ -150,5 +151,5 @@ def hidden_in_errors(hidden: Spellings) -> Iterator[None]:
     try:
         yield
     except BenchError as error:
-        error.args = (hide_in_text(str(error), hidden),)
+        error.args = (hide_in_text(user_text(error), hidden),)
         raise

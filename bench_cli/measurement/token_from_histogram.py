@@ -57,7 +57,7 @@ def command(histogram_key: str | None, histogram: Path | None, vocab_size: int |
         shipped_histogram(histogram_key or "", side) if histogram is None else read_histogram(histogram, side) for side in Side
     )
     for law in (inputs, outputs):
-        check(law, "--histogram")
+        check(law, "histogram")
     options = {"histogram_key": histogram_key, "histogram": None if histogram is None else str(histogram)}
     run_options, prefixes = read_with_prefixes(shared)
     prompts = RandomPrompts(Independent(inputs, outputs), options, vocab_size, prefixes)

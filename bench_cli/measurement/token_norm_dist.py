@@ -122,7 +122,7 @@ def _lengths(name: str, law: Lengths | None, side: str, mean_and_stdev: tuple[fl
     if stdev is None:
         stdev = upstream[1] if mean is None else 0.0
     normal = Normal(upstream[0] if mean is None else mean, stdev)
-    check(normal, f"--{name}", {"mean": f"--{side}_mean", "stdev": f"--{side}_stdev"})
+    check(normal, name, {"mean": f"{side}_mean", "stdev": f"{side}_stdev"})
     return normal
 
 

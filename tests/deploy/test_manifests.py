@@ -217,11 +217,12 @@ def test_the_commands_of_the_containers_are_commands_of_bench(command: list[str]
 
 
 def test_the_operators_arguments_are_those_of_the_locustfile() -> None:
-    pytest.importorskip("configargparse", reason="the extra [distributed] is not installed")
     (test,) = _documents(DEPLOY / "kubernetes" / "locust-test.yaml")
     words = shlex.split(test["spec"]["args"])
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    assert f"LOCUST_LOCUSTFILE={words[words.index('-f') + 1]}" in dockerfile
+    installed = words[words.index("-f") + 1]
+    assert f"LOCUST_LOCUSTFILE={installed}" in dockerfile
+    assert (DEPLOY.parent / installed.removeprefix("/opt/bench/")).is_file()
 
 
 def test_the_image_has_a_pinned_base_and_a_user_without_rights() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gamma as gamma_function
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.table.workload import Workload, WorkloadFacts
 
@@ -75,12 +75,18 @@ def profile_workload(
     """The requests of ``duration_s`` seconds from ``start_s`` of the profiles on. Raises WorkloadError."""
     expected = sum(_expected(profile, start_s, start_s + duration_s) for profile in profiles)
     if expected > MOST_REQUESTS:
-        raise WorkloadError(f"{source}: --duration {duration_s:g} makes {expected:,.0f} requests, more than {MOST_REQUESTS:,}")
+        raise WorkloadError(
+            f"{source}: ", Field("duration"), f" {duration_s:g} makes {expected:,.0f} requests, more than {MOST_REQUESTS:,}"
+        )
     drawn = [_draw(profile, number, seed, (start_s, start_s + duration_s)) for number, profile in enumerate(profiles)]
     arrival_s = np.concatenate([one[0] for one in drawn])
     if not arrival_s.size:
         raise WorkloadError(
-            f"{source}: has no request in {duration_s:g} s from {start_s:g} s on; --start and --duration choose them"
+            f"{source}: has no request in {duration_s:g} s from {start_s:g} s on; ",
+            Field("start"),
+            " and ",
+            Field("duration"),
+            " choose them",
         )
     order = np.argsort(arrival_s, kind="stable")
     arrival_ns = np.rint((arrival_s[order] - start_s) * 1e9).astype(np.int64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from workloads.arrivals.processes import AllAtOnce, Arrivals, Bursts, Constant, Exponential, Gamma, Weibull, weibull_cv
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.spelling import Spelt, number_text, parse_spelt
 
 _SHAPES = (0.01, 1e6)  # below, nearly all gaps are 0; above, gaps are constant
@@ -62,9 +62,9 @@ CONSTANT = ArrivalLaw(LawName.CONSTANT)
 def parse_law(text: str) -> ArrivalLaw:
     """The law that ``text`` spells, in any letter case; ``cv`` is the gaps' standard deviation over their mean.
 
-    Raises WorkloadError, for the command line.
+    Raises WorkloadError.
     """
-    spelt = parse_spelt(text, "--arrival", FORMS)
+    spelt = parse_spelt(text, "arrival", FORMS)
     readers: Mapping[str, Callable[[Spelt], ArrivalLaw]] = {
         LawName.EXPONENTIAL: lambda spelt: _without_parameter(spelt, EXPONENTIAL),
         LawName.CONSTANT: lambda spelt: _without_parameter(spelt, CONSTANT),
@@ -84,21 +84,24 @@ def law_of_upstream(time_delay_dist: str, burstiness: float | None = None) -> Ar
     """
     if time_delay_dist != "gamma_dist":
         if burstiness is not None:
-            raise WorkloadError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
+            raise WorkloadError(
+                Field("burstiness"), " is the shape of gamma gaps; it needs gamma_dist and a ", Field("request_rate")
+            )
         return CONSTANT if time_delay_dist == "constant" else EXPONENTIAL
     shape = 1.0 if burstiness is None else burstiness
     if not _SHAPES[0] <= shape <= _SHAPES[1]:
-        raise WorkloadError(f"--burstiness {number_text(shape)}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
+        raise WorkloadError(Field("burstiness"), f" {number_text(shape)}: give a shape from {_SHAPES[0]:g} to {_SHAPES[1]:g}")
     return ArrivalLaw(LawName.GAMMA, shape)
 
 
 def arrivals_at(request_rate: float, law: ArrivalLaw) -> Arrivals:
-    """The process with this law at --request_rate; all at once at -1. Raises WorkloadError for any other rate up to 0."""
+    """The process with this law at ``request_rate``; all at once at -1. Raises WorkloadError for any other rate up to 0."""
     if request_rate == -1:
         return AllAtOnce()
     if not 0 < request_rate < float("inf"):
         raise WorkloadError(
-            f"--request_rate {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once"
+            Field("request_rate"),
+            f" {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once",
         )
     return law.at(request_rate)
 

@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 
 _LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
-_MOST_ARRIVALS = 10_000_000  # within --duration; more is a typing error that would exhaust memory
+_MOST_ARRIVALS = 10_000_000  # within a duration; more is a typing error that would exhaust memory
 
 
 class Arrivals(Protocol):
@@ -156,7 +156,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class AllAtOnce:
-    """Every request at offset 0: upstream's ``--request_rate -1``, which measures the server's highest throughput."""
+    """Every request at offset 0: upstream's request rate of -1, which measures the server's highest throughput."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return np.zeros(count, dtype=np.int64)
@@ -250,7 +250,11 @@ def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: in
             return within
         if count == limit:
             raise WorkloadError(
-                f"--duration {duration_s:g}: more than {limit:,} requests would arrive; lower --request_rate or --duration"
+                Field("duration"),
+                f" {duration_s:g}: more than {limit:,} requests would arrive; lower ",
+                Field("request_rate"),
+                " or ",
+                Field("duration"),
             )
         count = min(limit, 4 * count)
 
@@ -263,6 +267,6 @@ def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 def _whole_ns(offsets_s: NDArray[np.float64]) -> NDArray[np.int64]:
     if offsets_s.size and not offsets_s[-1] < _LONGEST_S:
-        raise WorkloadError("--request_rate is so low that the last request would come years from now")
+        raise WorkloadError(Field("request_rate"), " is so low that the last request would come years from now")
     offsets: NDArray[np.int64] = np.round(offsets_s * 1e9).astype(np.int64)
     return offsets

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals.processes import Arrivals
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.spelling import Spelt, number_of, number_text, parse_spelt
 
 FORMS = "sine:amplitude=0.5,period=600s, on_off:on=10s,off=20s, stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s"
-_OPTION = "--rate_profile"
+_FIELD = Field("rate_profile")
 _LONGEST_S = 1e7
 _FASTEST_PER_S = 1e6
 _BISECTIONS = 60
@@ -224,19 +224,19 @@ class Profiled:
 
 
 def parse_profile(text: str) -> RateProfile:
-    """The profile that ``text`` spells, in any letter case. Raises WorkloadError, for the command line."""
+    """The profile that ``text`` spells, in any letter case. Raises WorkloadError."""
     name, _, rest = text.strip().lower().partition(":")
     match name.strip():
         case "sine":
-            return _sine(parse_spelt(text, _OPTION, FORMS))
+            return _sine(parse_spelt(text, _FIELD, FORMS))
         case "on_off":
-            return _on_off(parse_spelt(text, _OPTION, FORMS))
+            return _on_off(parse_spelt(text, _FIELD, FORMS))
         case "stages":
             return _stages(text, tuple(_pair(text, part, "*") for part in rest.split(",")))
         case "piecewise":
             return _piecewise(text, tuple(_pair(text, part, "=") for part in rest.split(",")))
         case _:
-            raise WorkloadError(f"{_OPTION} {text}: {name.strip()!r} is no profile of a rate; write {FORMS}")
+            raise WorkloadError(_FIELD, f" {text}: {name.strip()!r} is no profile of a rate; write {FORMS}")
 
 
 def _sine(spelt: Spelt) -> Sine:
@@ -259,7 +259,7 @@ def _on_off(spelt: Spelt) -> OnOff:
 
 def _stages(text: str, rates_and_lengths: tuple[tuple[float, float], ...]) -> Piecewise:
     if min(length_s for _, length_s in rates_and_lengths) <= 0 or max(rate for rate, _ in rates_and_lengths) <= 0:
-        raise WorkloadError(f"{_OPTION} {text}: each stage has a length above 0 s, and one of them a rate above 0")
+        raise WorkloadError(_FIELD, f" {text}: each stage has a length above 0 s, and one of them a rate above 0")
     return stages(tuple((length_s, rate) for rate, length_s in rates_and_lengths))
 
 
@@ -267,7 +267,7 @@ def _piecewise(text: str, points: tuple[tuple[float, float], ...]) -> Piecewise:
     times_s = [at_s for at_s, _ in points]
     if times_s[0] != 0.0 or times_s != sorted(times_s) or times_s[-1] <= 0 or max(rate for _, rate in points) <= 0:
         raise WorkloadError(
-            f"{_OPTION} {text}: give points from 0s on with rising times, and a rate above 0, as piecewise:0s=5/s,60s=10/s"
+            _FIELD, f" {text}: give points from 0s on with rising times, and a rate above 0, as piecewise:0s=5/s,60s=10/s"
         )
     return Piecewise(points)
 
@@ -277,8 +277,8 @@ def _pair(text: str, part: str, between: str) -> tuple[float, float]:
     first, found, second = (piece.strip() for piece in part.partition(between))
     numbers = [number_of(piece.removesuffix("/s").strip()) for piece in (first, second)]
     if not found or numbers[0] is None or numbers[1] is None:
-        raise WorkloadError(f"{_OPTION} {text}: {part!r} is no stage or point; write {FORMS}")
+        raise WorkloadError(_FIELD, f" {text}: {part!r} is no stage or point; write {FORMS}")
     rate_per_s, at_s = (numbers[0], numbers[1]) if between == "*" else (numbers[1], numbers[0])
     if rate_per_s > _FASTEST_PER_S or at_s > _LONGEST_S:
-        raise WorkloadError(f"{_OPTION} {text}: {part!r} is out of range")
+        raise WorkloadError(_FIELD, f" {text}: {part!r} is out of range")
     return numbers[0], numbers[1]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.table.workload import SCHEMA, Workload
 
@@ -45,11 +45,11 @@ class Replay:
         """The whole workload with its ticks spread, if they are to be. Raises WorkloadError for one without arrival times."""
         arrivals, name = workload.table["arrival_ns"], workload.facts.source
         if arrivals.null_count:
-            raise WorkloadError(f"{name} has no arrival times to replay; bench dataset sends it at --request_rate")
+            raise WorkloadError(f"{name} has no arrival times to replay; bench dataset sends it at ", Field("request_rate"))
         if not self.spread_ticks:
             return workload
         if workload.facts.tick_ns is None:
-            raise WorkloadError(f"--spread_ticks: the arrivals of {name} are not rounded to a tick")
+            raise WorkloadError(Field("spread_ticks"), f": the arrivals of {name} are not rounded to a tick")
         spread = _spread(arrivals.to_numpy(), workload.facts.tick_ns, seed)
         return _with(workload, workload.table, "arrival_ns", pa.array(spread))
 
@@ -58,14 +58,17 @@ class Replay:
         times_ns, name = timed.table["arrival_ns"].to_numpy(), timed.facts.source
         first = int(np.searchsorted(times_ns, self._start_ns))
         if first == len(timed):
-            raise WorkloadError(f"--start {self.start_s:g}: the last request of {name} arrives before it")
+            raise WorkloadError(Field("start"), f" {self.start_s:g}: the last request of {name} arrives before it")
         if self.duration_s is None:
             return range(first, len(timed))
         end = int(np.searchsorted(times_ns, self._start_ns + round(self.duration_s * _SECOND_NS)))
         if first == end:
             raise WorkloadError(
-                f"--start {self.start_s:g} --duration {self.duration_s:g}: {name} has no request in that time; the next one "
-                f"arrives {times_ns[first] / _SECOND_NS:g} s after its beginning"
+                Field("start"),
+                f" {self.start_s:g} ",
+                Field("duration"),
+                f" {self.duration_s:g}: {name} has no request in that time; the next one arrives "
+                f"{times_ns[first] / _SECOND_NS:g} s after its beginning",
             )
         return range(first, end)
 
@@ -91,7 +94,7 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     times_ns = workload.table["arrival_ns"].to_numpy()
     length_ns = int(times_ns[-1] - times_ns[0])
     if not length_ns:
-        raise WorkloadError(f"--request_rate {rate_per_s:g}: all requests of the trace arrive at once")
+        raise WorkloadError(Field("request_rate"), f" {rate_per_s:g}: all requests of the trace arrive at once")
     return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)
 
 

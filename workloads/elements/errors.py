@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from bench_errors import BenchError, ExitStatus
 
 
+class Field(str):
+    """The name of a field in the sentence of an error."""
+
+    __slots__ = ()
+
+
 class WorkloadError(BenchError):
-    """A workload cannot be made from these options."""
+    """A workload cannot be made from these values. The parts of its sentence are ``args``: texts, and the fields to change."""
 
     exit_status = ExitStatus.USAGE
+
+    def __init__(self, *parts: str | Field) -> None:
+        super().__init__(*parts)
+
+    def __str__(self) -> str:
+        return self.spelt(str)
+
+    def spelt(self, spell: Callable[[Field], str]) -> str:
+        """The sentence with each field as ``spell`` writes it: the command line has options for fields."""
+        return "".join(spell(part) if isinstance(part, Field) else part for part in self.args)
 
 
 class DatasetError(WorkloadError):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 
 _UNIT_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0, "m": 60.0, "h": 3600.0}
 _NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ms|min|s|m|h|)")
@@ -15,17 +15,17 @@ _NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ms|min|s|m|h|)")
 
 @dataclass(frozen=True, slots=True)
 class Spelt:
-    """A name with its numbers; times are in seconds. ``option`` and ``forms``, what may be written, are for messages."""
+    """A name with its numbers; times are in seconds. ``field`` and ``forms``, what may be written, are for messages."""
 
     text: str
-    option: str
+    field: str
     forms: str
     name: str
     numbers: Mapping[str, float]
 
-    def error(self, problem: str) -> WorkloadError:
-        """The error of this text, for the command line."""
-        return WorkloadError(f"{self.option} {self.text}: {problem}; write {self.forms}")
+    def error(self, *problem: str) -> WorkloadError:
+        """The error of this text; ``problem`` has the parts of the sentence."""
+        return _error(self.field, self.text, *problem, f"; write {self.forms}")
 
     def check_names(self, expected: Sequence[str]) -> None:
         """Raise WorkloadError unless the numbers are exactly those that are expected."""
@@ -62,14 +62,14 @@ def spelt_parts(text: str) -> tuple[str, dict[str, str]]:
     return name.strip(), values
 
 
-def parse_spelt(text: str, option: str, forms: str) -> Spelt:
-    """The name and numbers of ``text``, in any letter case. Raises WorkloadError, for the command line."""
+def parse_spelt(text: str, field: str, forms: str) -> Spelt:
+    """The name and numbers of ``text``, in any letter case. Raises WorkloadError."""
     try:
         name, values = spelt_parts(text.lower())
         numbers = {key: _number(f"{key}={value}", value) for key, value in values.items()}
     except MisspeltError as error:
-        raise WorkloadError(f"{option} {text}: {error.part!r} is not a name and a number; write {forms}") from error
-    return Spelt(text, option, forms, name, numbers)
+        raise _error(field, text, f"{error.part!r} is not a name and a number; write {forms}") from error
+    return Spelt(text, field, forms, name, numbers)
 
 
 def _number(part: str, value: str) -> float:
@@ -81,17 +81,17 @@ def _number(part: str, value: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SpeltTexts:
-    """A name with its texts, in their order and letter case. ``option`` and ``forms`` are as in ``Spelt``."""
+    """A name with its texts, in their order and letter case. ``field`` and ``forms`` are as in ``Spelt``."""
 
     text: str
-    option: str
+    field: str
     forms: str
     name: str
     texts: tuple[tuple[str, str], ...]
 
-    def error(self, problem: str) -> WorkloadError:
-        """The error of this text, for the command line."""
-        return WorkloadError(f"{self.option} {self.text}: {problem}; write {self.forms}")
+    def error(self, *problem: str) -> WorkloadError:
+        """The error of this text; ``problem`` has the parts of the sentence."""
+        return _error(self.field, self.text, *problem, f"; write {self.forms}")
 
     def one(self, key: str) -> str | None:
         """The text of ``key``; None where it is not given. Raises WorkloadError where it is given twice."""
@@ -111,16 +111,20 @@ class SpeltTexts:
                 raise self.error(f"there is no {name!r}")
 
 
-def parse_texts(text: str, option: str, forms: str) -> SpeltTexts:
-    """The name and texts of ``text``, of which none is empty or has a comma. Raises WorkloadError, for the command line."""
+def parse_texts(text: str, field: str, forms: str) -> SpeltTexts:
+    """The name and texts of ``text``, of which none is empty or has a comma. Raises WorkloadError."""
     name, colon, rest = text.strip().partition(":")
     texts: list[tuple[str, str]] = []
     for part in rest.split(",") if colon else ():
         key, _, value = (piece.strip() for piece in part.partition("="))
         if not key or not value:
-            raise WorkloadError(f"{option} {text}: {part!r} is not a name and a value; write {forms}")
+            raise _error(field, text, f"{part!r} is not a name and a value; write {forms}")
         texts.append((key.lower(), value))
-    return SpeltTexts(text, option, forms, name.strip(), tuple(texts))
+    return SpeltTexts(text, field, forms, name.strip(), tuple(texts))
+
+
+def _error(field: str, text: str, *problem: str) -> WorkloadError:
+    return WorkloadError(Field(field), f" {text}: ", *problem)
 
 
 def number_of(text: str) -> float | None:

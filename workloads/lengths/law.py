@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.elements.spelling import number_text
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 ANY_LENGTH = (1, LONGEST_TOKENS)
 _CHUNK = 1 << 20  # lengths of which the probabilities are in memory at once
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 class Side(StrEnum):
@@ -56,7 +56,7 @@ class Lengths(Protocol):
     @property
     @abstractmethod
     def spelling(self) -> str:
-        """The law as --isl and --osl take it."""
+        """The law as ``spelling.parse`` reads it."""
 
     @property
     @abstractmethod
@@ -90,14 +90,14 @@ class Lengths(Protocol):
         return 0.0
 
 
-def check(lengths: Lengths, option: str, own_options: Mapping[str, str] = _NO_OPTIONS) -> None:
-    """Raise WorkloadError for a law that is out of range, naming ``option``, or a parameter's own one of ``own_options``."""
+def check(lengths: Lengths, field: str, own_fields: Mapping[str, str] = _NO_FIELDS) -> None:
+    """Raise WorkloadError for a law that is out of range, naming its ``field``, or a parameter's own one of ``own_fields``."""
     fault = lengths.fault()
     if fault is None:
         return
-    own = own_options.get(fault.parameter)
-    given = f"{option} {lengths.spelling}" if own is None else f"{own} {number_text(fault.value)}"
-    raise WorkloadError(f"{given}: {fault.rule}")
+    own = own_fields.get(fault.parameter)
+    value = lengths.spelling if own is None else number_text(fault.value)
+    raise WorkloadError(Field(own or field), f" {value}: {fault.rule}")
 
 
 def outside(parameter: str, value: float, low: float, high: float, name: str) -> Fault | None:

@@ -211,7 +211,7 @@ class Independent:
 
     @property
     def laws(self) -> tuple[str, str]:
-        """As --isl and --osl take them."""
+        """As a length option takes them."""
         return self.inputs.spelling, self.outputs.spelling
 
     @property

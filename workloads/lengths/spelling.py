@@ -49,7 +49,7 @@ LAWS = (*_FAMILIES, "histogram", "empirical")
 
 
 def parse(text: str, side: Side) -> Lengths:
-    """The law that ``text`` spells; empirical ones are the caller's to read. Raises WorkloadError without the option's name.
+    """The law that ``text`` spells; empirical ones are the caller's to read. Raises WorkloadError without the field's name.
 
     Out of range parameters are not refused here (``law.check``).
     """

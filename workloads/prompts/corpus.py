@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
@@ -62,12 +62,11 @@ class CorpusPrompts:
             if request.input_tokens:  # a part of a character has no text
                 made.append(request)
         if not made:
-            reason = "it is shorter than one"
+            reason = ["it is shorter than one"]
             if dropped or inexact:
-                reason = (
-                    "all are longer than --max_input_len or the model's context" if dropped else "no text has so few tokens"
-                )
-            raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: {reason}")
+                too_long = ["all are longer than ", Field("max_input_len"), " or the model's context"]
+                reason = too_long if dropped else ["no text has so few tokens"]
+            raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: ", *reason)
         return CorpusRequests(tuple(made), ids.size, dropped, inexact)
 
     def _places(self, size: int, count: int | None) -> Iterator[tuple[int, int, int]]:

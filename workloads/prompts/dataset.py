@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
 from workloads.table.workload import Workload
 
@@ -77,21 +77,21 @@ def dataset_requests(
         without_length += row.output_tokens is None and row.answer is None
         without_history += row.has_history
     if not requests:
-        limit = f"the context of {limits.context_tokens} tokens"
+        limit = [f"the context of {limits.context_tokens} tokens"]
         if limits.max_input_len is not None:
-            limit = f"--max_input_len {limits.max_input_len}"
-        raise WorkloadError(f"every prompt of the dataset is longer than {limit} allows; nothing is left to send")
+            limit = [Field("max_input_len"), f" {limits.max_input_len}"]
+        raise WorkloadError("every prompt of the dataset is longer than ", *limit, " allows; nothing is left to send")
     return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
 
 
 def check_lengths(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:
-    """Raise WorkloadError, which names the option, for lengths out of range and limits that need a tokenizer."""
+    """Raise WorkloadError for lengths out of range and limits that need a tokenizer."""
     if not 0 < lengths.tokens_per_word < float("inf"):
-        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: must be a positive number")
+        raise WorkloadError(Field("op_tokens_per_word"), f" {lengths.tokens_per_word:g}: must be a positive number")
     if not 0 < lengths.without_answer <= LONGEST_TOKENS:
-        raise WorkloadError(f"--output_tokens {lengths.without_answer}: must be from 1 to {LONGEST_TOKENS:,}")
+        raise WorkloadError(Field("output_tokens"), f" {lengths.without_answer}: must be from 1 to {LONGEST_TOKENS:,}")
     if limits.max_input_len is not None and encode is None:
-        raise WorkloadError("--max_input_len counts tokens, so it needs --tokenizer_dir")
+        raise WorkloadError(Field("max_input_len"), " counts tokens, so it needs ", Field("tokenizer_dir"))
 
 
 def _first_turns(workload: Workload) -> list[_Row]:
@@ -129,5 +129,7 @@ def output_tokens_of(own: int | None, answer: str | None, lengths: OutputLengths
         return lengths.without_answer
     by_words = max(1, int(len(answer.split(" ")) * lengths.tokens_per_word))
     if by_words > LONGEST_TOKENS:
-        raise WorkloadError(f"--op_tokens_per_word {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens")
+        raise WorkloadError(
+            Field("op_tokens_per_word"), f" {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens"
+        )
     return by_words

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.elements.token_ids import token_ids
@@ -66,10 +66,13 @@ class SharedPrefixes:
     def check(self) -> None:
         """Raise WorkloadError for prompts that no run can have."""
         if self.tokens > LONGEST_TOKENS:
-            raise WorkloadError(f"--prefix_len and --system_prompt_len: together at most {LONGEST_TOKENS:,} tokens")
+            raise WorkloadError(
+                Field("prefix_len"), " and ", Field("system_prompt_len"), f": together at most {LONGEST_TOKENS:,} tokens"
+            )
         if self.prompts is not None and self.prompts > MOST_PROMPTS:
             raise WorkloadError(
-                f"--prompts_per_group: {self.prompts:,} prompts of all groups are too many; at most {MOST_PROMPTS:,}"
+                Field("prompts_per_group"),
+                f": {self.prompts:,} prompts of all groups are too many; at most {MOST_PROMPTS:,}",
             )
 
     def groups_of(self, count: int, seed: int) -> Integers:
@@ -80,7 +83,9 @@ class SharedPrefixes:
         drawn = generator(seed, Stream.PREFIX_GROUPS)
         if self.prompts_per_group is not None:
             if count > self.groups * self.prompts_per_group:
-                raise WorkloadError(f"--prompts_per_group {self.prompts_per_group}: the groups have no {count:,} prompts")
+                raise WorkloadError(
+                    Field("prompts_per_group"), f" {self.prompts_per_group}: the groups have no {count:,} prompts"
+                )
             shuffled: Integers = drawn.permutation(np.repeat(np.arange(self.groups), self.prompts_per_group))
             return shuffled[:count]
         weights = np.arange(1, self.groups + 1, dtype=np.float64) ** -(self.zipf_exponent or 0.0)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_of_file
 from workloads.elements.token_ids import TokenIds, token_ids
@@ -43,8 +43,9 @@ class Synthesis:
         has_blocks = block_tokens is not None and table["block_hashes"].null_count < len(workload)
         if has_blocks and self.codec is not None:
             raise WorkloadError(
-                f"{workload.facts.source}: its shared prefixes are made of token ids; "
-                "--model must name one that takes them, as tensorrt_llm"
+                f"{workload.facts.source}: its shared prefixes are made of token ids; ",
+                Field("model"),
+                " must name one that takes them, as tensorrt_llm",
             )
         classes = table["request_class"].to_pylist()
         inputs, outputs = table["input_tokens"], table["output_tokens"]

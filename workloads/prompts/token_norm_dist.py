@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request
 from workloads.elements.token_ids import TokenIds
@@ -49,7 +49,7 @@ class TokenNormDist:
     def draw(self, count: int) -> DrawnRequests:
         """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError where none is left."""
         if not len(self.token_ids):
-            raise WorkloadError("the vocabulary has no token to draw from; give --vocab_size")
+            raise WorkloadError("the vocabulary has no token to draw from; give ", Field("vocab_size"))
         input_lengths, output_lengths = (drawn.tolist() for drawn in self.lengths.draw(count, self.seed))
         prompts = self._prompts(input_lengths)
         prefixes = self._prefixes(count)
@@ -61,8 +61,12 @@ class TokenNormDist:
                 kept.append(number)
                 requests.append(self._request(number, prefixes(number).prompt, ids, output_length))
         if not requests:
-            shorter = "" if self.shared is None else "lower --prefix_len or --system_prompt_len, "
-            raise WorkloadError(f"every prompt is longer than allowed; {shorter}ask for shorter ones, or raise --max_input_len")
+            shorter = (
+                ("lower ", Field("prefix_len"), " or ", Field("system_prompt_len"), ", ") if self.shared is not None else ()
+            )
+            raise WorkloadError(
+                "every prompt is longer than allowed; ", *shorter, "ask for shorter ones, or raise ", Field("max_input_len")
+            )
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
         return DrawnRequests(tuple(requests), count - len(requests), of_requests)
 

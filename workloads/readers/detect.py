@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from workloads.elements.errors import DatasetError, WorkloadError
+from workloads.elements.errors import DatasetError, Field, WorkloadError
 from workloads.readers import (
     azure,
     burstgpt,
@@ -121,7 +121,7 @@ def _read(source: Source, name: str, rejects: RejectCounter) -> Workload:
 def _json_reader(name: str) -> JsonReader:
     reader = {reader.NAME: reader for reader in JSON_READERS}.get(name)
     if reader is None:
-        raise WorkloadError(f"--format {name}: is none of {', '.join(FORMATS)}")
+        raise WorkloadError(Field("format"), f" {name}: is none of {', '.join(FORMATS)}")
     return reader
 
 

@@ -10,7 +10,6 @@ from workloads.elements.request import LONGEST_TOKENS, CancelPoint
 from workloads.elements.spelling import SpeltTexts, number_of, number_text, parse_texts
 from workloads.schedule.schedule import AnySchedule
 
-OPTION = "--cancel"
 _FORMS = "5%:after=2s or 5%:after=20tokens"
 _TOKENS = re.compile(r"([0-9]+)\s*tokens?", re.IGNORECASE)
 _LONGEST_S = 1e6
@@ -32,7 +31,7 @@ class Cancellation:
 
 def parse_cancellation(text: str) -> Cancellation:
     """The cancellations that ``text`` spells. Raises WorkloadError."""
-    spelt = parse_texts(text, OPTION, _FORMS)
+    spelt = parse_texts(text, "cancel", _FORMS)
     spelt.check_names(("after",))
     amount = spelt.name[:-1].strip() if spelt.name.endswith("%") else ""
     percent = number_of(amount) if amount[-1:].isdigit() else None

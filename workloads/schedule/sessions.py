@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import NO_LIMITS, LengthLimits, Message, Request
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
@@ -144,7 +144,7 @@ def session_requests(
         used += 1
         sessions += turns.add(row) and row.parent is None
     if not turns.made:
-        raise WorkloadError("every prompt of the dataset is longer than allowed; raise --max_input_len")
+        raise WorkloadError("every prompt of the dataset is longer than allowed; raise ", Field("max_input_len"))
     requests, places = zip(*turns.made, strict=True)
     return SessionRequests(
         requests,
@@ -220,7 +220,12 @@ class _Turns:
 def check_times(workload: Workload, clock: TurnClock) -> None:
     """Raise WorkloadError where ``clock`` needs times that the file lacks."""
     if clock is TurnClock.RECORDED and workload.table["arrival_ns"].null_count:
-        raise WorkloadError(f"--sessions recorded: {workload.facts.source} has no arrival times; use --sessions think_time")
+        raise WorkloadError(
+            Field("sessions"),
+            f" recorded: {workload.facts.source} has no arrival times; use ",
+            Field("sessions"),
+            " think_time",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,12 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with -i openai, "
-            "--sessions think_time --history server takes the server's"
+            f"row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with ",
+            Field("protocol"),
+            " openai, ",
+            Field("sessions"),
+            " think_time ",
+            Field("history"),
+            " server takes the server's",
         )
     return row.answer

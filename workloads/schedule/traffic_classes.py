@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from workloads.elements.errors import Field
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import PROBE, Variant
 from workloads.elements.spelling import SpeltTexts, number_of, number_text, parse_texts
 from workloads.schedule.schedule import AnySchedule, SessionSchedule
 
-OPTION = "--class"
 _FORMS = "NAME:weight=3,model=MODEL,lora=TASK_ID,slo=ttft<=500ms"
 _KEYS = ("weight", "model", "lora", "slo")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -28,7 +28,7 @@ _MOST_TASK_IDS = 2**63  # the digest and Triton's UINT64 hold them
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """A class: its share of the requests is ``weight`` over the sum of all. ``objectives`` are its own, as texts of --slo."""
+    """A class: its share of the requests is ``weight`` over the sum of all. ``objectives`` are its own, as text."""
 
     name: str
     weight: float = 1.0
@@ -46,12 +46,12 @@ class TrafficClass:
 
 def parse_class(text: str) -> TrafficClass:
     """The class that ``text`` spells; objectives are not read. Raises WorkloadError."""
-    spelt = parse_texts(text, OPTION, _FORMS)
+    spelt = parse_texts(text, "class", _FORMS)
     spelt.check_names(_KEYS)
     if not _NAME.fullmatch(spelt.name):
         raise spelt.error("a name has up to 40 letters, digits, and . _ - behind the first")
     if spelt.name == PROBE:
-        raise spelt.error(f"{PROBE!r} is the class of --probe_rate")
+        raise spelt.error(f"{PROBE!r} is the class of ", Field("probe_rate"))
     variant = Variant(spelt.one("model"), _task_id(spelt))
     return TrafficClass(spelt.name, _weight(spelt), None if variant == Variant() else variant, spelt.every("slo"))
 

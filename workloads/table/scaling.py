@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from workloads.elements.errors import WorkloadError
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.table.workload import SCHEMA, Workload
 
@@ -42,7 +42,7 @@ class Scaling:
         return (self.prefix, self.input, self.output) != (1.0, 1.0, 1.0)
 
     def entries(self) -> dict[str, float]:
-        """The options that are not 1, by name, for the manifest; nothing where none is."""
+        """The factors that are not 1, by name, for the manifest; nothing where none is."""
         factors = {"prefix_factor": self.prefix, "input_factor": self.input, "output_factor": self.output}
         return {name: factor for name, factor in factors.items() if factor != 1.0}
 
@@ -62,7 +62,7 @@ class Scaling:
             inputs = _rounded(inputs * self.input)
         for column, values in (("input_tokens", inputs), ("output_tokens", _rounded(outputs * self.output))):
             if values.max(initial=0) > LONGEST_TOKENS:
-                raise WorkloadError(f"{_options(self)}: asks for more than {LONGEST_TOKENS:,} tokens in a request; lower it")
+                raise WorkloadError(*_fields(self), f": asks for more than {LONGEST_TOKENS:,} tokens in a request; lower it")
             columns[column] = pa.chunked_array([pa.array(values)])
         return Workload(pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA), workload.facts)
 
@@ -72,11 +72,13 @@ class Scaling:
         if not self.changes:
             return
         if table["prompt"].null_count < len(workload):
-            raise WorkloadError(f"{_options(self)}: {name} has prompts of its own, of which the length is that of their text")
+            raise WorkloadError(*_fields(self), f": {name} has prompts of its own, of which the length is that of their text")
         if table["input_tokens"].null_count or table["output_tokens"].null_count:
-            raise WorkloadError(f"{_options(self)}: {name} has rows without lengths")
+            raise WorkloadError(*_fields(self), f": {name} has rows without lengths")
         if self.prefix != 1.0 and workload.facts.block_tokens is None:
-            raise WorkloadError(f"--prefix_factor: {name} has no block hashes, so nothing that its prompts share is known")
+            raise WorkloadError(
+                Field("prefix_factor"), f": {name} has no block hashes, so nothing that its prompts share is known"
+            )
 
     def _scaled_blocks(self, hashes: pa.ListArray, inputs: Integers, block_tokens: int) -> tuple[pa.ListArray, Integers]:
         """The hashes of each row, and its tokens."""
@@ -148,5 +150,10 @@ def _rounded(tokens: NDArray[np.float64]) -> Integers:
     return whole
 
 
-def _options(scaling: Scaling) -> str:
-    return ", ".join(f"--{name} {factor:g}" for name, factor in scaling.entries().items())
+def _fields(scaling: Scaling) -> list[str]:
+    """The factors as parts of an error's sentence."""
+    parts: list[str] = []
+    for name, factor in scaling.entries().items():
+        parts += [", "] if parts else []
+        parts += [Field(name), f" {factor:g}"]
+    return parts

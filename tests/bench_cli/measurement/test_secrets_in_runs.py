@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from tests.harness.cli.measurement.secret_places import Echo, Search, echo_server
 
 from bench_cli import run as cli
 from bench_errors import ExitStatus
 from harness.clients.secret_values import HIDDEN
 from harness.distribution.admission import TOKEN_VARIABLE
+from tests.bench_cli.measurement.secret_places import Echo, Search, echo_server
 
 _TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
 _LOAD = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--concurrency", "2", "--warmup_requests", "2"]

@@ -173,7 +173,7 @@ def test_as_many_requests_as_the_limit_are_drawn_and_one_more_is_refused(monkeyp
     monkeypatch.setattr("workloads.arrivals.client_profiles.MOST_REQUESTS", 50)
     assert len(profile_workload(clients, "p", 0, 10.0)) > 0
     monkeypatch.setattr("workloads.arrivals.client_profiles.MOST_REQUESTS", 49)
-    with pytest.raises(WorkloadError, match="--duration 10 makes 50 requests, more than 49"):
+    with pytest.raises(WorkloadError, match="duration 10 makes 50 requests, more than 49"):
         profile_workload(clients, "p", 0, 10.0)
 
 

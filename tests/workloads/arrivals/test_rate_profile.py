@@ -185,7 +185,7 @@ def test_the_end_of_a_profile_ends_the_arrivals() -> None:
 def test_any_other_text_is_an_error_that_says_what_to_write(text: str, problem: str) -> None:
     with pytest.raises(WorkloadError) as error:
         parse_profile(text)
-    assert str(error.value).startswith(f"--rate_profile {text}: ")
+    assert str(error.value).startswith(f"rate_profile {text}: ")
     assert problem in str(error.value)
 
 

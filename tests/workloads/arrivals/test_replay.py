@@ -131,11 +131,11 @@ def test_spread_arrivals_are_even_within_the_tick() -> None:
             Workload.of_columns(WorkloadFacts("openai", "p.jsonl"), 1, {"prompt": ["a"]}),
             "p.jsonl has no arrival times",
         ),
-        (Replay(start_s=9.0), _trace([0, _SECOND]), "--start 9: the last request of trace.csv"),
+        (Replay(start_s=9.0), _trace([0, _SECOND]), "start 9: the last request of trace.csv"),
         (
             Replay(start_s=2.0, duration_s=3.0),
             _trace([0, 8 * _SECOND]),
-            "--start 2 --duration 3: trace.csv has no request in that time; the next one arrives 8 s after its beginning",
+            "start 2 duration 3: trace.csv has no request in that time; the next one arrives 8 s after its beginning",
         ),
         (Replay(spread_ticks=True), _trace([0, 1]), "the arrivals of trace.csv are not rounded to a tick"),
     ],

@@ -309,39 +309,39 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
     fault = law.fault()
     assert fault is not None
     assert fault.parameter == parameter
-    with pytest.raises(WorkloadError, match=r"^--isl "):
-        check(law, "--isl")
-    with pytest.raises(WorkloadError, match=r"^--own "):
-        check(law, "--isl", {parameter: "--own"})
+    with pytest.raises(WorkloadError, match=r"^isl "):
+        check(law, "isl")
+    with pytest.raises(WorkloadError, match=r"^own "):
+        check(law, "isl", {parameter: "own"})
 
 
 @pytest.mark.parametrize(
     ("law", "problem"),
     [
-        (Normal(0, 1), "--own 0: the mean must lie between 1 and 10,000,000 tokens"),
-        (Normal(5, -1), "--own -1: the deviation must lie between 0 and 10,000,000 tokens"),
-        (Normal(100, 1, 200, 300), "--own 200: less than 1% of the law lies within 200..300"),
-        (Lognormal(0.5, 3), "--own 0.5: the mean must lie between 1 and 10,000,000 tokens"),
-        (Lognormal(5, -1), "--own -1: the deviation must lie between 0 and 10,000,000 tokens"),
-        (Lognormal(5, 0), "--own 0: the deviation of a lognormal must be above 0"),
-        (Zipf(101, 1, 5), "--own 101: the exponent must lie between 0 and 100"),
-        (Constant(0), "--own 0: the length must lie between 1 and 10,000,000 tokens"),
-        (Constant(10_000_001), "--own 10000001: the length must lie between 1 and 10,000,000 tokens"),
-        (Uniform(0, 5), "--own 0: the min must lie between 1 and 10,000,000 tokens"),
-        (Uniform(5, 10_000_001), "--own 10000001: the max must lie between 1 and 10,000,000 tokens"),
-        (Uniform(6, 5), "--own 6: min=6 is above max=5"),
-        (Histogram((), "h"), "--own 0: the histogram is empty"),
-        (Histogram((Bucket(0, 5, 1),), "h"), "--own 0: the bucket [0, 5, 1] is no [min, max, count] of lengths"),
-        (Histogram((Bucket(4, 5, 2**53),) * 2, "h"), "--own 1.8014398509481984e+16: the counts add up to more than 2^53"),
-        (Empirical((), "f"), "--own 0: the file has no length"),
-        (Empirical((5, 0), "f"), "--own 0: the file has a length of 0; all must lie between 1 and 10,000,000 tokens"),
+        (Normal(0, 1), "own 0: the mean must lie between 1 and 10,000,000 tokens"),
+        (Normal(5, -1), "own -1: the deviation must lie between 0 and 10,000,000 tokens"),
+        (Normal(100, 1, 200, 300), "own 200: less than 1% of the law lies within 200..300"),
+        (Lognormal(0.5, 3), "own 0.5: the mean must lie between 1 and 10,000,000 tokens"),
+        (Lognormal(5, -1), "own -1: the deviation must lie between 0 and 10,000,000 tokens"),
+        (Lognormal(5, 0), "own 0: the deviation of a lognormal must be above 0"),
+        (Zipf(101, 1, 5), "own 101: the exponent must lie between 0 and 100"),
+        (Constant(0), "own 0: the length must lie between 1 and 10,000,000 tokens"),
+        (Constant(10_000_001), "own 10000001: the length must lie between 1 and 10,000,000 tokens"),
+        (Uniform(0, 5), "own 0: the min must lie between 1 and 10,000,000 tokens"),
+        (Uniform(5, 10_000_001), "own 10000001: the max must lie between 1 and 10,000,000 tokens"),
+        (Uniform(6, 5), "own 6: min=6 is above max=5"),
+        (Histogram((), "h"), "own 0: the histogram is empty"),
+        (Histogram((Bucket(0, 5, 1),), "h"), "own 0: the bucket [0, 5, 1] is no [min, max, count] of lengths"),
+        (Histogram((Bucket(4, 5, 2**53),) * 2, "h"), "own 1.8014398509481984e+16: the counts add up to more than 2^53"),
+        (Empirical((), "f"), "own 0: the file has no length"),
+        (Empirical((5, 0), "f"), "own 0: the file has a length of 0; all must lie between 1 and 10,000,000 tokens"),
     ],
 )
 def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem: str) -> None:
     fault = law.fault()
     assert fault is not None
     with pytest.raises(WorkloadError) as raised:
-        check(law, "--isl", {fault.parameter: "--own"})
+        check(law, "isl", {fault.parameter: "own"})
     assert str(raised.value).startswith(problem)
 
 
@@ -356,7 +356,7 @@ def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem:
     ],
 )  # fmt: skip
 def test_the_ends_of_what_a_parameter_may_be_are_allowed(law: Lengths) -> None:
-    check(law, "--isl")
+    check(law, "isl")
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ def test_without_a_tokenizer_a_request_is_text_alone_and_no_length_is_checked() 
 
 
 def test_a_limit_in_tokens_without_a_tokenizer_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"--max_input_len .* needs --tokenizer_dir"):
+    with pytest.raises(WorkloadError, match=r"max_input_len .* needs tokenizer_dir"):
         dataset_requests(_rows("abcdef"), None, None, _A_TOKEN_A_WORD, LengthLimits(max_input_len=2))
 
 
 def test_more_output_tokens_than_any_context_are_refused() -> None:
-    with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
+    with pytest.raises(WorkloadError, match="op_tokens_per_word"):
         dataset_requests(_rows("abcdef"), None, None, OutputLengths(1e10))
 
 
@@ -100,19 +100,19 @@ def test_the_output_length_is_upstream_s_rule(answer: str, per_word: float, toke
 
 
 def test_nothing_left_to_send_is_an_error_that_names_the_option() -> None:
-    with pytest.raises(WorkloadError, match="every prompt of the dataset is longer than --max_input_len 2 allows"):
+    with pytest.raises(WorkloadError, match="every prompt of the dataset is longer than max_input_len 2 allows"):
         dataset_requests(_rows("aaa", "aaaa"), _one_id_a_letter, None, _A_TOKEN_A_WORD, _AT_MOST_2)
 
 
 def test_nothing_left_because_of_the_context_does_not_blame_max_input_len() -> None:
     with pytest.raises(WorkloadError) as raised:
         dataset_requests(_rows("aaa"), _one_id_a_letter, None, _A_TOKEN_A_WORD, LengthLimits(context_tokens=4))
-    assert "--max_input_len None" not in str(raised.value)
+    assert "max_input_len None" not in str(raised.value)
 
 
 @pytest.mark.parametrize("per_word", [float("nan"), float("inf")])
 def test_tokens_per_word_that_are_no_number_are_refused(per_word: float) -> None:
-    with pytest.raises(WorkloadError, match="--op_tokens_per_word"):
+    with pytest.raises(WorkloadError, match="op_tokens_per_word"):
         dataset_requests(_rows("a"), None, None, OutputLengths(per_word))
 
 
@@ -163,5 +163,5 @@ def test_of_a_conversation_the_first_turn_is_sent() -> None:
 
 @pytest.mark.parametrize("tokens", [0, -1, 10_000_001])
 def test_a_length_for_rows_without_one_is_checked(tokens: int) -> None:
-    with pytest.raises(WorkloadError, match="--output_tokens"):
+    with pytest.raises(WorkloadError, match="output_tokens"):
         dataset_requests(_rows("a"), None, None, OutputLengths(1.0, tokens))

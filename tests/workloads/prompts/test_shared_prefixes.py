@@ -145,13 +145,13 @@ def test_groups_of_a_given_size_are_complete_and_shuffled() -> None:
     found = SharedPrefixes(7, 4, prompts_per_group=30).groups_of(210, 5).tolist()
     assert Counter(found) == dict.fromkeys(range(7), 30)
     assert 100 < sum(one != other for one, other in pairwise(found)) < 210
-    with pytest.raises(WorkloadError, match="--prompts_per_group 30: the groups have no 211 prompts"):
+    with pytest.raises(WorkloadError, match="prompts_per_group 30: the groups have no 211 prompts"):
         SharedPrefixes(7, 4, prompts_per_group=30).groups_of(211, 5)
 
 
 @pytest.mark.parametrize(
     ("shared", "option"),
-    [(SharedPrefixes(1, 9_000_000, 9_000_000), "--prefix_len"), (SharedPrefixes(10_001, 1, 0, 1_000), "--prompts_per_group")],
+    [(SharedPrefixes(1, 9_000_000, 9_000_000), "prefix_len"), (SharedPrefixes(10_001, 1, 0, 1_000), "prompts_per_group")],
 )
 def test_what_no_memory_holds_is_refused(shared: SharedPrefixes, option: str) -> None:
     with pytest.raises(WorkloadError, match=option):

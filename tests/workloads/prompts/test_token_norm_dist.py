@@ -149,7 +149,7 @@ def test_a_prompt_without_a_text_of_its_length_keeps_the_length_that_was_asked_f
 
 
 def test_an_empty_vocabulary_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="--vocab_size"):
+    with pytest.raises(WorkloadError, match="vocab_size"):
         TokenNormDist(Independent(Normal(5, 1), Normal(5, 1)), [], 0).draw(3)
 
 
@@ -207,4 +207,4 @@ def test_a_shared_prefix_counts_against_the_limit_and_what_is_left_keeps_its_own
 def test_where_nothing_is_left_the_prefix_is_named_if_there_is_one(shared: SharedPrefixes | None) -> None:
     with pytest.raises(WorkloadError) as raised:
         TokenNormDist(Independent(Normal(20, 0), Normal(1, 0)), range(50), 0, LengthLimits(19), shared=shared).draw(5)
-    assert ("--prefix_len" in str(raised.value)) is (shared is not None)
+    assert ("prefix_len" in str(raised.value)) is (shared is not None)

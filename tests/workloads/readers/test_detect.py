@@ -91,7 +91,7 @@ def test_the_format_can_be_chosen(read: Read) -> None:
     both = [{"prompt": "a", "input": "x", "instruction": "y", "output": "z"}]
     assert read(_lines(both)).workload.table["prompt"].to_pylist() == ["a"]
     assert read(_lines(both), format_name="upstream").workload.table["prompt"].to_pylist() == ["x y"]
-    with pytest.raises(WorkloadError, match="--format csv: is none of azure, "):
+    with pytest.raises(WorkloadError, match="format csv: is none of azure, "):
         read(_lines(both), format_name="csv")
 
 

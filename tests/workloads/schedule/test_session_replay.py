@@ -75,5 +75,5 @@ def test_a_prompt_with_the_server_s_answers_counts_with_the_most_that_they_can_h
 
 
 def test_a_history_without_a_recorded_answer_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"row 1 of the dataset has no answer.*--history server"):
+    with pytest.raises(WorkloadError, match=r"row 1 of the dataset has no answer.*history server"):
         session_requests(_chats([None] * 3), None, Most(), OutputLengths(), SessionRules())

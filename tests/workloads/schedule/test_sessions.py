@@ -101,7 +101,7 @@ def test_turns_are_due_by_their_think_time_or_by_their_recorded_one() -> None:
     assert recorded.turns == (
         Turn(), Turn(0, after_first_ns=2), Turn(1, after_first_ns=10), Turn(), Turn(3, after_first_ns=19),
     )  # fmt: skip
-    with pytest.raises(WorkloadError, match="--sessions recorded: file has no arrival times; use --sessions think_time"):
+    with pytest.raises(WorkloadError, match="sessions recorded: file has no arrival times; use sessions think_time"):
         _requests(_two_conversations(), rules=SessionRules(TurnClock.RECORDED))
 
 
@@ -118,7 +118,7 @@ def test_turns_too_long_and_turns_behind_them_are_counted() -> None:
     found = _requests(workload, limits=LengthLimits(max_input_len=1))
     assert [request.prompt for request in found.requests] == ["p0", "p4"]
     assert (found.dropped_too_long, found.dropped_behind, found.rows) == (2, 2, 6)
-    with pytest.raises(WorkloadError, match="--max_input_len"):
+    with pytest.raises(WorkloadError, match="max_input_len"):
         _requests(workload, limits=LengthLimits(max_input_len=0))
 
 
