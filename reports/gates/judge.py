@@ -93,7 +93,8 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     latencies = [_latencies_of(requirement.metric, run) for run in runs]
     joined = CensoredLatencies(
-        np.concatenate([one.values_ms for one in latencies]), np.concatenate([one.is_bound for one in latencies])
+        np.concatenate([latency.values_ms for latency in latencies]),
+        np.concatenate([latency.is_bound for latency in latencies]),
     )
     if requirement.q is None:
         reason = next((run.clustered for run in runs if run.clustered), None)
@@ -101,7 +102,9 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         if shown is None or least is None:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
         mean = of_mean(shown.mean, least.mean, least.n)
-        starts = [float(ms.mean()) for ms in (one.values_ms[np.isfinite(one.values_ms)] for one in latencies) if ms.size]
+        starts = [
+            float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
+        ]
         if mean.interval is None and 1 < len(starts) == len(runs) and reason is None:
             mean = replace(mean, interval=between_starts(starts))
         return judge_number(requirement, mean, runs)
@@ -116,7 +119,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )
-    return judge_share(claim, [ShareOfRun(one.values_ms, one.slowest_ms) for one in latencies], runs)
+    return judge_share(claim, [ShareOfRun(latency.values_ms, latency.slowest_ms) for latency in latencies], runs)
 
 
 def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
@@ -140,7 +143,7 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    gate = judge_share(claim, [ShareOfRun(one, one) for one in failed], runs)
+    gate = judge_share(claim, [ShareOfRun(is_failed, is_failed) for is_failed in failed], runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
 
@@ -217,9 +220,9 @@ def _rate_without_ramps(run: JudgedRun) -> float:
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:
     found = [severities(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
-    return [ShareOfRun(one.values_ms, one.slowest_ms) for one in found]
+    return [ShareOfRun(latency.values_ms, latency.slowest_ms) for latency in found]
 
 
 def _mean_attainment(runs: Sequence[JudgedRun]) -> float:
     found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
-    return sum(one.good for one in found) / sum(one.sent for one in found)
+    return sum(goodput.good for goodput in found) / sum(goodput.sent for goodput in found)
