@@ -29,7 +29,7 @@ class ConditionOptions:
         """The objectives of each request that runs are read by; None: each run's own."""
         from reports.metrics.goodput import Objective
 
-        return tuple(one for one in self.slo if isinstance(one, Objective)) or None
+        return tuple(criterion for criterion in self.slo if isinstance(criterion, Objective)) or None
 
     @property
     def conditions(self) -> tuple[AnyCondition, ...]:
@@ -37,14 +37,17 @@ class ConditionOptions:
         from reports.compare.conditions import AbsoluteCondition
         from reports.criteria import Requirement
 
-        return (*self.fail_if, *(AbsoluteCondition(one, str(one)) for one in self.slo if isinstance(one, Requirement)))
+        return (
+            *self.fail_if,
+            *(AbsoluteCondition(criterion, str(criterion)) for criterion in self.slo if isinstance(criterion, Requirement)),
+        )
 
     @property
     def judges_changes(self) -> bool:
         """Whether a condition is of a change, which needs repeated runs."""
         from reports.compare.conditions import Condition
 
-        return any(isinstance(one, Condition) for one in self.fail_if)
+        return any(isinstance(criterion, Condition) for criterion in self.fail_if)
 
     def passed(self, results: Iterable[ConditionResult]) -> bool:
         """Whether the results of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""

@@ -155,7 +155,7 @@ def compared(job: Job) -> Cell:
         starts += any(d.verdict.differs for d in differences(offset[:1], offset[1:], one_schedule))
     groups = [singles[k : k + _REPEATS] for k in range(0, comparisons - _REPEATS + 1, _REPEATS)]
     repeats = sum(
-        any(d.verdict.differs for d in differences([one[0] for one in group], [one[1] for one in group], False))
+        any(d.verdict.differs for d in differences([pair[0] for pair in group], [pair[1] for pair in group], False))
         for group in groups
     )
     shares = (longer / comparisons, longer_tail / comparisons, starts / comparisons, repeats / len(groups))
@@ -164,7 +164,7 @@ def compared(job: Job) -> Cell:
 
 def _counted(found: Sequence[tuple[Difference, ...]]) -> Cell:
     """What comparisons of equal servers reported."""
-    each = [sum(check_conditions([one], equal)[0].failed for equal in found) for one in _CONDITIONS]
+    each = [sum(check_conditions([condition], equal)[0].failed for equal in found) for condition in _CONDITIONS]
     together = sum(any(result.failed for result in check_conditions(_CONDITIONS, equal)) for equal in found)
     different = sum(any(d.verdict.differs for d in equal) for equal in found)
     return Cell(len(found), different, max(each), together)

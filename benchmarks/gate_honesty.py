@@ -209,23 +209,23 @@ def _failures(found: dict[tuple[int, int, str], Cell], truths: dict[int, Truth],
         can_pass = 0.01 * size / max(1.0, truth.effect_at_twice, truth.effect) >= _CLUSTERS
         if gate == "p99_ttft" and can_pass and truth.share_at_twice <= _RARE_SHARE and cell.passed < 0.80:
             failures.append(f"{name}: passed in {cell.passed:.1%}")
-        for one, five, what in ((cell.passed, cell.five_passed, _HALF), (cell.failed, cell.five_failed, _OVER)):
+        for single, five, what in ((cell.passed, cell.five_passed, _HALF), (cell.failed, cell.five_failed, _OVER)):
             groups = runs // _REPEATS
-            error = np.sqrt(one * (1 - one) / runs + max(five * (1 - five), 0.25 / groups) / groups)
-            if five < one - 3.0 * error:
-                failures.append(f"{name}: decided in {one:.1%}, with five runs in {five:.1%}, at {what}")
+            error = np.sqrt(single * (1 - single) / runs + max(five * (1 - five), 0.25 / groups) / groups)
+            if five < single - 3.0 * error:
+                failures.append(f"{name}: decided in {single:.1%}, with five runs in {five:.1%}, at {what}")
     return failures + _averages(found)
 
 
 def _averages(found: dict[tuple[int, int, str], Cell]) -> list[str]:
     failures = []
     for gate in GATES:
-        cells = [cell for (_, _, one), cell in found.items() if one == gate]
+        cells = [cell for (_, _, name), cell in found.items() if name == gate]
         wrong = float(np.mean([cell.wrongly_passed for cell in cells]))
         text = f"{gate}: wrongly passed in {wrong:.1%} on average"
         for size in sorted({size for _, size, _ in found}):
-            passed = np.mean([cell.passed for (_, one, name), cell in found.items() if (one, name) == (size, gate)])
-            failed = np.mean([cell.failed for (_, one, name), cell in found.items() if (one, name) == (size, gate)])
+            passed = np.mean([cell.passed for (_, length, name), cell in found.items() if (length, name) == (size, gate)])
+            failed = np.mean([cell.failed for (_, length, name), cell in found.items() if (length, name) == (size, gate)])
             text += f"; {size:,}: passed {passed:.1%} at half the limit, FAILED {failed:.1%} at 1.5 times it"
             if gate == "p99_ttft" and size == 2_000 and passed < 0.50:
                 failures.append(f"{gate}, {size:,}: passed in {passed:.1%} on average at half the limit")
@@ -258,7 +258,7 @@ def true_numbers(job: tuple[int, int | None]) -> Truth:
 
 def _effect(above: Sequence[FloatArray]) -> float:
     """The design effect of a share, from its sums over blocks; 1 of a share that is 0."""
-    sums = np.concatenate([one[: one.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK).sum(axis=1) for one in above])
+    sums = np.concatenate([values[: values.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK).sum(axis=1) for values in above])
     share = sums.mean() / _BLOCK
     return float(sums.var() / (_BLOCK * share * (1.0 - share))) if share > 0 else 1.0
 
@@ -303,15 +303,15 @@ def _statuses(gate: str, truth: Truth, runs: Sequence[JudgedRun]) -> list[Status
     return [judge_together(truth.requirement(gate, ratio), runs, Validity.VALID).status for ratio in (1.0, 2.0, 1.0 / 1.5)]
 
 
-def _cell(one: Sequence[Sequence[Status]], five: Sequence[Sequence[Status]]) -> Cell:
+def _cell(judged: Sequence[Sequence[Status]], five: Sequence[Sequence[Status]]) -> Cell:
     def share(of: Sequence[Sequence[Status]], place: int, status: Status) -> float:
         return sum(statuses[place] is status for statuses in of) / max(1, len(of))
 
     return Cell(
-        wrongly_passed=share(one, 0, Status.PASSED),
-        wrongly_failed=share(one, 0, Status.FAILED),
-        passed=share(one, 1, Status.PASSED),
-        failed=share(one, 2, Status.FAILED),
+        wrongly_passed=share(judged, 0, Status.PASSED),
+        wrongly_failed=share(judged, 0, Status.FAILED),
+        passed=share(judged, 1, Status.PASSED),
+        failed=share(judged, 2, Status.FAILED),
         five_passed=share(five, 1, Status.PASSED),
         five_failed=share(five, 2, Status.FAILED),
         five_wrongly_passed=share(five, 0, Status.PASSED),

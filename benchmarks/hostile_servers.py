@@ -140,8 +140,8 @@ def _watch(process: subprocess.Popen[bytes], end_s: float) -> float:
             tree = [root, *root.children(recursive=True)]
             peak_mb = max(peak_mb, sum(map(_memory_mb, tree)))
             if time.monotonic() > end_s:
-                for one in tree:
-                    one.kill()
+                for member in tree:
+                    member.kill()
         time.sleep(0.1)
     return peak_mb
 

@@ -131,7 +131,7 @@ def wrong_messages(messages: Sequence[Any], decode: Callable[[bytes], object]) -
         for name in data:
             found.append({key: value for key, value in data.items() if key != name})
             found += [{**data, name: wrong} for wrong in _WRONG]
-    return [one for one in found if not _is_message(one, decode)]
+    return [data for data in found if not _is_message(data, decode)]
 
 
 def _is_message(value: Any, decode: Callable[[bytes], object]) -> bool:
@@ -203,8 +203,8 @@ class Running:
     def kill(self) -> None:
         with suppress(psutil.NoSuchProcess):
             tree = psutil.Process(self.process.pid)
-            for one in (*tree.children(recursive=True), tree):
-                one.kill()
+            for process in (*tree.children(recursive=True), tree):
+                process.kill()
         self.process.wait()
 
 
@@ -260,10 +260,10 @@ def _distribution(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _common(one: Running, limit_s: float, seconds: float) -> Iterator[str]:
-    if "Traceback" in one.text:
-        yield f"a traceback: {one.text[-600:]}"
-    if one.process.returncode == -signal.SIGKILL or seconds > limit_s:
+def _common(running: Running, limit_s: float, seconds: float) -> Iterator[str]:
+    if "Traceback" in running.text:
+        yield f"a traceback: {running.text[-600:]}"
+    if running.process.returncode == -signal.SIGKILL or seconds > limit_s:
         yield f"it did not end within {limit_s:g} s"
 
 
@@ -435,7 +435,7 @@ def insiders(place: Place) -> Result:
         seconds = master.wait()
         good.wait(15)
     outcomes, found = _outcomes(place.folder), _distribution(place.folder)
-    done, lost = outcomes.count(Outcome.DONE), sum(one["lost"] is not None for one in found.get("workers", ()))
+    done, lost = outcomes.count(Outcome.DONE), sum(worker["lost"] is not None for worker in found.get("workers", ()))
     dropped = found.get("dropped_messages", 0)
     problems = [*_common(master, _MOST_S, seconds)]
     least = 4 * len(wrong_messages(_GOOD_FROM_WORKER, decode_from_worker))
@@ -530,8 +530,8 @@ def _await(is_enough: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def _link_of(one: Running) -> psutil.Process:
-    below = psutil.Process(one.process.pid).children(recursive=True)
+def _link_of(running: Running) -> psutil.Process:
+    below = psutil.Process(running.process.pid).children(recursive=True)
     return next(child for child in below if "harness.distribution.locust_master" in child.cmdline())
 
 
@@ -624,7 +624,7 @@ def _starting(delay_ns: int, master: HostileMaster, place: Place) -> None:
     master.serve(10, lambda: bool(master.received))
     assert master.run_id is not None
     master.send_plan(_plan(place, master.run_id))
-    master.serve(20, lambda: any(one.get("type") == "ready" for one in master.received))
+    master.serve(20, lambda: any(message.get("type") == "ready" for message in master.received))
     master.say(StartAt(time.monotonic_ns() + delay_ns))
     master.serve(3)
 
@@ -719,9 +719,9 @@ def main() -> int:
                 result = case(Place(target, Path(folder), _free_port(), Token(token_hex(16).encode())))
             results.append(result)
             print(result.side, result.name, result.outcome, *result.problems, sep=" | ", file=sys.stderr)
-    rows = [(one.side, one.name, one.outcome, f"{one.seconds:.0f}") for one in results]
+    rows = [(result.side, result.name, result.outcome, f"{result.seconds:.0f}") for result in results]
     print(tabulate(rows, ("who", "what", "outcome", "seconds"), tablefmt="github"))
-    broken = [f"{one.side}, {one.name}: {problem}" for one in results for problem in one.problems]
+    broken = [f"{result.side}, {result.name}: {problem}" for result in results for problem in result.problems]
     print(*broken, sep="\n")
     return 1 if broken else 0
 

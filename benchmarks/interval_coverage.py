@@ -159,8 +159,11 @@ def _of_latency(latency: Distribution) -> Iterator[Statement]:
     """Mean, p50 and p99."""
     assert latency.mean.value is not None
     yield Statement(latency.mean.value, *(latency.mean.interval or ()))
-    for one in (latency.percentile(0.50), latency.percentile(0.99)):
-        yield Statement(float(one.value or 0.0), *(one.interval or ((one.at_least,) if one.at_least is not None else ())))
+    for percentile in (latency.percentile(0.50), latency.percentile(0.99)):
+        yield Statement(
+            float(percentile.value or 0.0),
+            *(percentile.interval or ((percentile.at_least,) if percentile.at_least is not None else ())),
+        )
 
 
 def as_requests(run: Run) -> Requests:

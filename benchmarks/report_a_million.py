@@ -67,8 +67,8 @@ def measure(folder: RunFolder) -> tuple[float, int]:
 def resident(process: psutil.Process) -> int:
     total = 0
     try:
-        for one in (process, *process.children(recursive=True)):
-            total += one.memory_info().rss
+        for member in (process, *process.children(recursive=True)):
+            total += member.memory_info().rss
     except psutil.NoSuchProcess:
         pass  # the process ended between two calls
     return total

@@ -91,7 +91,7 @@ def parse_slo(text: str) -> Criterion:
     if metric not in _LATENCIES or match["statistic"] is not None:
         return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
     if metric not in OBJECTIVE_METRICS:
-        names = ", ".join(one.name for one in OBJECTIVE_METRICS)
+        names = ", ".join(metric.name for metric in OBJECTIVE_METRICS)
         raise ValueError(
             f"{text!r}: objectives of each request are of {names}; for the run write p99_{metric.name} or its mean"
         )

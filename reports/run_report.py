@@ -59,7 +59,7 @@ class RunReport:
     @property
     def probe(self) -> ClassNumbers | None:
         """The numbers of the probes; None where there are none."""
-        return next((one for one in self.classes if one.is_probe), None)
+        return next((numbers for numbers in self.classes if numbers.is_probe), None)
 
     @property
     def target(self) -> ConfiguredTarget:

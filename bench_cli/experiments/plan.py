@@ -45,7 +45,7 @@ def _orders(arms: int, blocks: int, seed: int) -> list[list[int]]:
     if arms != 2:
         return [rng.permutation(arms).tolist() for _ in range(blocks)]
     first = rng.permutation([block % 2 for block in range(blocks)])
-    return [[int(one), 1 - int(one)] for one in first]
+    return [[int(arm), 1 - int(arm)] for arm in first]
 
 
 def _folder_name(name: str) -> str:

@@ -91,7 +91,7 @@ def _token_mismatch(ids: list[list[int]], expected: tuple[int, ...], threshold: 
     if not ids:
         return "--output_tokens_csv: the answer has no token ids; select the core model with --model"
     longest = max(len(ids[0]), len(expected))
-    matches = sum(one == other for one, other in zip(ids[0], expected, strict=False))
+    matches = sum(got == other for got, other in zip(ids[0], expected, strict=False))
     return f"--check_output: {matches} of {longest} token ids are as expected" if matches < threshold * longest else None
 
 

@@ -130,7 +130,9 @@ def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | No
     parents = schedule.parents if isinstance(schedule, SessionSchedule) else (None,) * len(schedule)
     of_load = list(zip(schedule.offsets_ns, parents, strict=True))[: prepared.load_requests]
     due_ns = [offset_ns or 0 for offset_ns, parent in of_load if parent is None]
-    end_s = min((one for one in (load.arrivals.profile.end_s, options.load.duration) if one is not None), default=None)
+    end_s = min(
+        (limit_s for limit_s in (load.arrivals.profile.end_s, options.load.duration) if limit_s is not None), default=None
+    )
     if end_s is not None and offsets_within(load.arrivals, end_s, schedule.seed, len(due_ns) + 1).size <= len(due_ns):
         return end_s
     last_s = max(due_ns) / 1e9

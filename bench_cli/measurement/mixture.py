@@ -30,8 +30,8 @@ def mix(schedule: AnySchedule, options: MixtureOptions, traffic: TrafficOptions,
     """``schedule``, which is of the load alone, with what the options mix in. Raises UsageError."""
     classes, cancel, probes = options.classes, options.cancel, _probe_stream(options)
     if classes:
-        for one in classes:
-            _check_class(one, target)
+        for traffic_class in classes:
+            _check_class(traffic_class, target)
         schedule = with_classes(schedule, classes, traffic.seed)
     if cancel is not None:
         if cancel.point.after_tokens is not None and not target.streaming:
@@ -48,16 +48,16 @@ def _probe_stream(options: MixtureOptions) -> ProbeStream | None:
     return None if options.probe_rate is None else ProbeStream(options.probe_rate, options.probe_isl, options.probe_osl)
 
 
-def _check_class(one: TrafficClass, target: Target) -> None:
+def _check_class(traffic_class: TrafficClass, target: Target) -> None:
     """Raise UsageError for a class that the target cannot serve, and for an objective that its answers cannot meet."""
-    for objective in one.objectives:
+    for objective in traffic_class.objectives:
         if not target.streaming and parse_slo(objective).metric.streamed_only:
-            raise click.UsageError(f"--class {one}: {objective} needs streamed answers (--streaming); use e2e")
+            raise click.UsageError(f"--class {traffic_class}: {objective} needs streamed answers (--streaming); use e2e")
     try:
-        target.check_variant(one.variant or Variant())
+        target.check_variant(traffic_class.variant or Variant())
     except TargetError as error:
-        problem = str(error).removeprefix(f"--model {one.variant.model if one.variant else None}: ")
-        raise click.UsageError(f"--class {one}: {problem}") from error
+        problem = str(error).removeprefix(f"--model {traffic_class.variant.model if traffic_class.variant else None}: ")
+        raise click.UsageError(f"--class {traffic_class}: {problem}") from error
 
 
 def _probed(
@@ -87,8 +87,10 @@ def _entry(
 ) -> dict[str, Any]:
     requests = mixed.schedule.requests
     return {
-        "classes": [_class_entry(one) for one in classes],
-        "objectives": {one.name: list(one.objectives) for one in classes if one.objectives},
+        "classes": [_class_entry(traffic_class) for traffic_class in classes],
+        "objectives": {
+            traffic_class.name: list(traffic_class.objectives) for traffic_class in classes if traffic_class.objectives
+        },
         "cancellation": None
         if cancel is None
         else {
@@ -108,11 +110,11 @@ def _entry(
     }
 
 
-def _class_entry(one: TrafficClass) -> dict[str, Any]:
-    variant = one.variant or Variant()
+def _class_entry(traffic_class: TrafficClass) -> dict[str, Any]:
+    variant = traffic_class.variant or Variant()
     return {
-        "name": one.name,
-        "weight": one.weight,
+        "name": traffic_class.name,
+        "weight": traffic_class.weight,
         "model": variant.model,
         "lora_task_id": variant.lora_task_id,
     }

@@ -40,11 +40,11 @@ def check_mixture_options(options: MixtureOptions, load: LoadOptions, client: Cl
             "--probe_rate goes without --concurrency: probes are due by the clock, and a closed loop has no times of its own; "
             "give --request_rate"
         )
-    for one in options.classes:
-        if target.protocol == "openai" and one.variant is not None and one.variant.lora_task_id is not None:
+    for traffic_class in options.classes:
+        if target.protocol == "openai" and traffic_class.variant is not None and traffic_class.variant.lora_task_id is not None:
             raise click.UsageError(
-                f"--class {one}: lora= is a task id of Triton's models; over OpenAI's protocol an adapter is a model of its "
-                "own: give model=ADAPTER"
+                f"--class {traffic_class}: lora= is a task id of Triton's models; over OpenAI's protocol an adapter is a model "
+                "of its own: give model=ADAPTER"
             )
     after_ns = None if options.cancel is None else options.cancel.point.after_ns
     if after_ns is not None and after_ns >= client.request_timeout * 1e9:
@@ -62,32 +62,32 @@ def _read_classes(context: click.Context, parameter: click.Parameter, texts: tup
     from workloads.schedule.traffic_classes import parse_class
 
     classes = tuple(_with_objectives(parse_class(text), context, parameter) for text in texts)
-    names = [one.name for one in classes]
+    names = [traffic_class.name for traffic_class in classes]
     for name in names:
         if names.count(name) > 1:
             raise click.BadParameter(f"{name} is given twice; a class has one --class", context, parameter)
     return classes
 
 
-def _with_objectives(one: TrafficClass, context: click.Context, parameter: click.Parameter) -> TrafficClass:
+def _with_objectives(traffic_class: TrafficClass, context: click.Context, parameter: click.Parameter) -> TrafficClass:
     """The class with its objectives as they are printed. Raises BadParameter."""
     from reports.criteria import parse_slo
     from reports.metrics.goodput import Objective
 
     objectives: list[str] = []
-    for text in one.objectives:
+    for text in traffic_class.objectives:
         try:
             criterion = parse_slo(text)
         except ValueError as error:
-            raise click.BadParameter(f"{one.name}: {error}", context, parameter) from None
+            raise click.BadParameter(f"{traffic_class.name}: {error}", context, parameter) from None
         if not isinstance(criterion, Objective):
             raise click.BadParameter(
-                f"{one.name}: {text!r} is of a whole run; a class has objectives of each request, as ttft<=500ms",
+                f"{traffic_class.name}: {text!r} is of a whole run; a class has objectives of each request, as ttft<=500ms",
                 context,
                 parameter,
             )
         objectives.append(str(criterion))
-    return replace(one, objectives=tuple(objectives))
+    return replace(traffic_class, objectives=tuple(objectives))
 
 
 def _read_cancel(context: click.Context, parameter: click.Parameter, text: str | None) -> Cancellation | None:

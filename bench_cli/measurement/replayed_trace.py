@@ -109,7 +109,7 @@ def _random(trace: Trace, replayed: Workload, traffic: TrafficOptions, target: T
         return _Drawn(drawn.requests, drawn.kept, drawn.dropped_too_long, 0, entries)
     kept = set(behind_their_parents(replayed, drawn.kept))
     names = names_of(replayed)
-    sent = [(row, one) for row, one in zip(drawn.kept, drawn.requests, strict=True) if row in kept]
+    sent = [(row, request) for row, request in zip(drawn.kept, drawn.requests, strict=True) if row in kept]
     return _Drawn(
         tuple(replace(request, session=names[row]) for row, request in sent),
         tuple(row for row, _ in sent),

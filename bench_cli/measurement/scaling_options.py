@@ -65,7 +65,7 @@ def reuse_shares(sent: Workload, unscaled: Workload | None) -> dict[str, float |
     """
     from workloads.table.statistics import prefixes_of
 
-    sharing, before = (None if one is None else prefixes_of(one) for one in (sent, unscaled))
+    sharing, before = (None if rows is None else prefixes_of(rows) for rows in (sent, unscaled))
     shares: dict[str, float | None] = {"shared_prefix_limit": None if sharing is None else sharing.share}
     return shares if sharing is None or before is None else shares | {"shared_prefix_limit_unscaled": before.share}
 

@@ -61,8 +61,10 @@ def _cards(statistics: WorkloadStatistics) -> Iterator[Card]:
     if arrivals is not None and arrivals.rate_per_s is not None:
         yield Card("Rate", f"{arrivals.rate_per_s:,.2f}", "requests/s", f"over {arrivals.duration_s:,.0f} s")
         yield Card("CV of gaps", f"{arrivals.gap_cv:.2f}", "", "a Poisson process has 1")
-    for one in statistics.lengths:
-        yield Card(f"{one.name} length".capitalize(), f"{one.mean:,.0f}", one.unit, f"p50 {one.p50:,}, p99 {one.p99:,}")
+    for length in statistics.lengths:
+        yield Card(
+            f"{length.name} length".capitalize(), f"{length.mean:,.0f}", length.unit, f"p50 {length.p50:,}, p99 {length.p99:,}"
+        )
     if statistics.sessions is not None:
         yield Card(
             "Turns", f"{statistics.sessions.mean_turns:.2f}", "a conversation", f"at most {statistics.sessions.most_turns:,}"

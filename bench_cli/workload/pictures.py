@@ -70,7 +70,7 @@ def arrival_pictures(workload: Workload) -> Iterator[Picture]:
 
 def _tokens_over_time(workload: Workload, at_s: FloatArray, edges: FloatArray) -> Iterator[Picture]:
     columns = (("input", "input_tokens", Colour.BLUE), ("output", "output_tokens", Colour.ORANGE))
-    known = [one for one in columns if workload.table[one[1]].null_count == 0]
+    known = [column for column in columns if workload.table[column[1]].null_count == 0]
     if known:
         yield Picture(
             "tokens",

@@ -70,7 +70,7 @@ def synthesize(
         source, origin = _read(path, format_name, strict), path.name
     scaled = factors.scaled(source)
     if not is_client_profile(path):
-        source, scaled = (_cut(one, start, duration) for one in (source, scaled))
+        source, scaled = (_cut(workload, start, duration) for workload in (source, scaled))
     if factors.changes:
         reuse_entries(scaled, source)
         names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())

@@ -19,7 +19,17 @@ def workload_tables(workload: Workload, statistics: WorkloadStatistics) -> tuple
 def lengths_table(lengths: tuple[LengthStatistics, ...]) -> Table:
     """Percentiles of each kind of length."""
     rows = tuple(
-        (f"{one.name}, {one.unit}", one.rows, one.mean, one.p50, one.p90, one.p99, one.max, one.total) for one in lengths
+        (
+            f"{length.name}, {length.unit}",
+            length.rows,
+            length.mean,
+            length.p50,
+            length.p90,
+            length.p99,
+            length.max,
+            length.total,
+        )
+        for length in lengths
     )
     return Table("lengths", "Lengths", ("length", "rows", "mean", "p50", "p90", "p99", "max", "sum"), rows)
 

@@ -78,4 +78,4 @@ class Calibration:
     transports: tuple[TransportCalibration, ...]
 
     def transport(self, name: str) -> TransportCalibration | None:
-        return next((one for one in self.transports if one.transport == name), None)
+        return next((transport for transport in self.transports if transport.transport == name), None)

@@ -71,7 +71,7 @@ def write_calibrations(path: Path, calibrations: tuple[Calibration, ...]) -> Non
 
 def find_calibration(path: Path, machine: Machine) -> Calibration | None:
     """The calibration of ``machine``, or None. Raises CalibrationFileError."""
-    return next((one for one in read_calibrations(path) if one.machine == machine), None)
+    return next((calibration for calibration in read_calibrations(path) if calibration.machine == machine), None)
 
 
 def for_manifest(calibration: Calibration | None, protocol: str) -> dict[str, Any] | None:

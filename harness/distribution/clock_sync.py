@@ -69,8 +69,8 @@ def offset_at(exchanges: Sequence[ClockExchange], at_ns: int) -> Offset | None:
     """
     if not exchanges:
         return None
-    near = [one for one in exchanges if abs(one.returned_ns - at_ns) <= _WINDOW_NS]
-    nearest = min(exchanges, key=lambda one: abs(one.returned_ns - at_ns))
+    near = [exchange for exchange in exchanges if abs(exchange.returned_ns - at_ns) <= _WINDOW_NS]
+    nearest = min(exchanges, key=lambda exchange: abs(exchange.returned_ns - at_ns))
     least, most = _bounds(near or [nearest], at_ns)
     if least > most:
         least, most = _bounds([nearest], at_ns)
@@ -82,9 +82,9 @@ def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int)
     start, end = offset_at(exchanges, start_ns), offset_at(exchanges, end_ns)
     if start is None or end is None:
         return None
-    within = [one for one in exchanges if one.returned_ns >= start_ns - _WINDOW_NS]
+    within = [exchange for exchange in exchanges if exchange.returned_ns >= start_ns - _WINDOW_NS]
     span_ns = end_ns - start_ns
-    if span_ns <= 0 or not any(one.returned_ns > start_ns for one in exchanges):
+    if span_ns <= 0 or not any(exchange.returned_ns > start_ns for exchange in exchanges):
         return ClockReport(start, None, None, None, _jump(within), len(exchanges))
     drift = (end.offset_ns - start.offset_ns) / span_ns * 1e6
     uncertainty = (end.uncertainty_ns + start.uncertainty_ns) / span_ns * 1e6
@@ -92,8 +92,8 @@ def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int)
 
 
 def _bounds(exchanges: Sequence[ClockExchange], at_ns: int) -> tuple[float, float]:
-    least = max(one.least_ns - LARGEST_DRIFT * abs(at_ns - one.returned_ns) for one in exchanges)
-    most = min(one.most_ns + LARGEST_DRIFT * abs(at_ns - one.sent_ns) for one in exchanges)
+    least = max(exchange.least_ns - LARGEST_DRIFT * abs(at_ns - exchange.returned_ns) for exchange in exchanges)
+    most = min(exchange.most_ns + LARGEST_DRIFT * abs(at_ns - exchange.sent_ns) for exchange in exchanges)
     return least, most
 
 

@@ -199,8 +199,8 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
 
 
 def _without_ids(requests: Sequence[Request]) -> tuple[list[Request], list[tuple[str, bytes] | None]]:
-    packed = [None if one.input_ids is None else _packed(one.input_ids) for one in requests]
-    return [one if one.input_ids is None else replace(one, input_ids=None) for one in requests], packed
+    packed = [None if request.input_ids is None else _packed(request.input_ids) for request in requests]
+    return [request if request.input_ids is None else replace(request, input_ids=None) for request in requests], packed
 
 
 def _packed(ids: Sequence[int]) -> tuple[str, bytes]:
@@ -210,7 +210,8 @@ def _packed(ids: Sequence[int]) -> tuple[str, bytes]:
 
 def _with_ids(requests: Sequence[Request], ids: Sequence[tuple[str, bytes] | None]) -> list[Request]:
     return [
-        one if packed is None else replace(one, input_ids=_unpacked(*packed)) for one, packed in zip(requests, ids, strict=True)
+        request if packed is None else replace(request, input_ids=_unpacked(*packed))
+        for request, packed in zip(requests, ids, strict=True)
     ]
 
 

@@ -162,7 +162,7 @@ class RemotePool:
                 raise KeyboardInterrupt
             for worker in waiting:
                 self._check_start(worker)
-            waiting = [one for one in waiting if one.ready is None or len(one.peer.exchanges) < _FEWEST_EXCHANGES]
+            waiting = [worker for worker in waiting if worker.ready is None or len(worker.peer.exchanges) < _FEWEST_EXCHANGES]
             time.sleep(_PERIOD_S)
         return tuple(failure for worker in self._workers if worker.ready for failure in worker.ready.warm_up_failures)
 
@@ -322,7 +322,7 @@ class RemotePool:
         if isinstance(message, Hello) and peer not in self._peers:
             self._greet(peer, message)
             return
-        worker = next((one for one in self._workers if one.peer.id == peer), None)
+        worker = next((worker for worker in self._workers if worker.peer.id == peer), None)
         if worker is None:
             raise BadMessageError(f"{type(message).__name__}: of a worker without a plan")
         if (received := worker.take(message, now_ns())) is not None:

@@ -109,7 +109,7 @@ def _of_sessions(
             record = recorder.unsent(index, turn_due_ns(offset_ns, think_ns, answered_ns), *fate)
         assert record is not None
         accounted.append(record)
-    return tuple(sorted(accounted, key=lambda one: (one.scheduled_ns, one.index)))
+    return tuple(sorted(accounted, key=lambda record: (record.scheduled_ns, record.index)))
 
 
 def _fate_behind(parent: Record) -> tuple[Outcome, str] | None:

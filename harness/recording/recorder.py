@@ -243,7 +243,7 @@ def _reasoning(answered: TimedResponses) -> tuple[bool | None, int | None]:
     if not any(response.reasoning_characters for response in answered.responses):
         return False, None
     timed = zip(answered.times_ns, answered.responses, strict=True)
-    return True, next((ns for ns, one in timed if (one.text or "")[one.reasoning_characters :].strip()), None)
+    return True, next((ns for ns, response in timed if (response.text or "")[response.reasoning_characters :].strip()), None)
 
 
 def _input_count(record: Record, responses: Sequence[Response]) -> dict[str, int | bool | None]:

@@ -95,12 +95,12 @@ _DISTURBED = {
 def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
     """All differences between ``runs``, and all faults of one of them, the most serious first."""
     unsorted = [*_credibility(runs), *_requests(runs), *_settings(runs)]
-    return tuple(sorted(unsorted, key=lambda one: list(Weight).index(one.weight)))
+    return tuple(sorted(unsorted, key=lambda disagreement: list(Weight).index(disagreement.weight)))
 
 
 def refused(disagreements: Sequence[Disagreement]) -> bool:
     """Whether a disagreement rules out a comparison."""
-    return any(one.weight is Weight.REFUSE for one in disagreements)
+    return any(disagreement.weight is Weight.REFUSE for disagreement in disagreements)
 
 
 def same_requests(runs: Sequence[RunReport]) -> bool:
@@ -144,12 +144,14 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
             "validity", Weight.REFUSE, tuple(codes), "An invalid run cannot be compared; see its report, and measure again."
         )
     for code, advice in _DISTURBED.items():
-        found = [next((one.sentence for one in run.findings if one.code == code), None) for run in runs]
+        found = [next((finding.sentence for finding in run.findings if finding.code == code), None) for run in runs]
         if any(found):
-            yield Disagreement(code, Weight.WARN, tuple(_ABSENT if one is None else one for one in found), advice)
+            yield Disagreement(
+                code, Weight.WARN, tuple(_ABSENT if sentence is None else sentence for sentence in found), advice
+            )
     stopped = [bool(run.manifest.get("interrupted")) for run in runs]
     if any(stopped):
-        values = tuple("interrupted" if one else "whole" for one in stopped)
+        values = tuple("interrupted" if is_cut else "whole" for is_cut in stopped)
         yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
 
 

@@ -71,7 +71,7 @@ class Arm:
         """The latencies of each run at _QUANTILES."""
         gaps = (open_loop_gap(run.requests) for run in self.runs)
         return tuple(
-            [replace(one, gap=gap) for one in exact_percentiles(latencies, _QUANTILES)]
+            [replace(point, gap=gap) for point in exact_percentiles(latencies, _QUANTILES)]
             for latencies, gap in zip(self.latencies, gaps, strict=True)
         )
 
@@ -159,7 +159,7 @@ class Comparison:
     @property
     def conditions(self) -> tuple[ConditionResult, ...]:
         """The results of all arms."""
-        return tuple(result for one in self.comparisons for result in one.conditions)
+        return tuple(result for pair in self.comparisons for result in pair.conditions)
 
 
 def overall(differences: Sequence[Difference]) -> str:
@@ -245,9 +245,9 @@ def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disag
     if not runs_paired:
         found = disagreements([*baseline.runs, *arm.runs])
         alike = same_schedules(baseline.runs, arm.runs)
-        return tuple(one for one in found if not (alike and one.what.startswith("schedule.")))
+        return tuple(disagreement for disagreement in found if not (alike and disagreement.what.startswith("schedule.")))
     blocks = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
-    return tuple({one.what: one for found in blocks for one in found}.values())
+    return tuple({disagreement.what: disagreement for found in blocks for disagreement in found}.values())
 
 
 def requests_paired(baseline: Arm, arm: Arm) -> bool:
@@ -316,7 +316,7 @@ def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
 
 
 def _refusal(baseline: Arm, arm: Arm, found: Sequence[Disagreement]) -> str:
-    reasons = [one for one in found if one.weight is Weight.REFUSE]
-    differing = "; ".join(f"{one.what}: {' against '.join(one.values)}" for one in reasons)
-    advice = " ".join(dict.fromkeys(one.advice for one in reasons))
+    reasons = [disagreement for disagreement in found if disagreement.weight is Weight.REFUSE]
+    differing = "; ".join(f"{reason.what}: {' against '.join(reason.values)}" for reason in reasons)
+    advice = " ".join(dict.fromkeys(reason.advice for reason in reasons))
     return f"{baseline.name} and {arm.name} cannot be compared. {differing}. {advice}"

@@ -13,28 +13,28 @@ from reports.render.tables import cell_text
 
 def render(comparison: Comparison) -> str:
     """The whole text, without a trailing newline."""
-    return "\n\n".join(_arm(one) for one in comparison.comparisons)
+    return "\n\n".join(_arm(pair) for pair in comparison.comparisons)
 
 
-def _arm(one: ArmComparison) -> str:
-    a, b = one.baseline, one.arm
+def _arm(pair: ArmComparison) -> str:
+    a, b = pair.baseline, pair.arm
     parts = [
         printable(f"A: {a.name} ({runs_text(a)})   B: {b.name} ({runs_text(b)})"),
-        _table(one),
-        printable(headline(one)),
-        *notes(one),
-        "\n".join(_disagreement(d) for d in one.disagreements),
-        "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in one.conditions),
+        _table(pair),
+        printable(headline(pair)),
+        *notes(pair),
+        "\n".join(_disagreement(d) for d in pair.disagreements),
+        "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in pair.conditions),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _table(one: ArmComparison) -> str:
-    table = difference_table(one)
+def _table(pair: ArmComparison) -> str:
+    table = difference_table(pair)
     rows = [tuple(map(cell_text, row)) for row in table.rows]
     return tabulate(rows, headers=table.columns, colalign=COLUMN_ALIGNMENT, disable_numparse=True)
 
 
-def _disagreement(one: Disagreement) -> str:
-    values = printable(f"{one.what}: {' | '.join(one.values)}")
-    return f"{one.weight.value:>8}  {values}\n          {one.advice}"
+def _disagreement(pair: Disagreement) -> str:
+    values = printable(f"{pair.what}: {' | '.join(pair.values)}")
+    return f"{pair.weight.value:>8}  {values}\n          {pair.advice}"

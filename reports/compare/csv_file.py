@@ -19,9 +19,9 @@ def write_csv(comparison: Comparison, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for one in comparison.comparisons:
-            a, b = spreadsheet_text(one.baseline.name), spreadsheet_text(one.arm.name)
-            for d in one.differences:
+        for pair in comparison.comparisons:
+            a, b = spreadsheet_text(pair.baseline.name), spreadsheet_text(pair.arm.name)
+            for d in pair.differences:
                 low, high = d.interval or (None, None)
                 writer.writerow(
                     (a, b, d.measure.name, d.measure.unit, d.a, d.b, d.change, low, high,

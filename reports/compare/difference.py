@@ -152,8 +152,8 @@ def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measu
     It is the error of one run a side, the largest of those in turn, with what lengths explain: they are part of a schedule.
     """
     errors = []
-    for one, other in zip(a, b, strict=False):
-        within = _within(measure, replace(one, covariates=None), replace(other, covariates=None), requests_paired=False)
+    for mine, other in zip(a, b, strict=False):
+        within = _within(measure, replace(mine, covariates=None), replace(other, covariates=None), requests_paired=False)
         if isinstance(within, str):
             return f"{OTHER_SCHEDULES}: {within}"
         errors.append((within.error, within.freedom))

@@ -21,7 +21,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "arms": [_arm(arm) for arm in comparison.arms],
-        "comparisons": [_comparison(one) for one in comparison.comparisons],
+        "comparisons": [_comparison(pair) for pair in comparison.comparisons],
     }
 
 
@@ -42,34 +42,34 @@ def _run(run: RunReport) -> dict[str, Any]:
     }
 
 
-def _comparison(one: ArmComparison) -> dict[str, Any]:
+def _comparison(pair: ArmComparison) -> dict[str, Any]:
     return {
-        "a": one.baseline.name,
-        "b": one.arm.name,
-        "verdict": one.verdict,
-        "inconclusive": one.inconclusive,
-        "summary": headline(one),
-        "notes": notes(one),
-        "recommendation": _recommendation(one),
-        "differences": [difference_document(d) for d in one.differences],
-        "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": _pair(p.interval_ms)} for p in one.curve],
+        "a": pair.baseline.name,
+        "b": pair.arm.name,
+        "verdict": pair.verdict,
+        "inconclusive": pair.inconclusive,
+        "summary": headline(pair),
+        "notes": notes(pair),
+        "recommendation": _recommendation(pair),
+        "differences": [difference_document(d) for d in pair.differences],
+        "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": _pair(p.interval_ms)} for p in pair.curve],
         "pairs": None
-        if one.pairs is None
+        if pair.pairs is None
         else {
-            "n": one.pairs.difference_ms.n,
-            "median_difference_ms": one.pairs.difference_ms.p50,
-            "interval_ms": _pair(one.pairs.difference_ms.percentile(0.50).interval),
-            "share_slower": one.pairs.share_slower,
+            "n": pair.pairs.difference_ms.n,
+            "median_difference_ms": pair.pairs.difference_ms.p50,
+            "interval_ms": _pair(pair.pairs.difference_ms.percentile(0.50).interval),
+            "share_slower": pair.pairs.share_slower,
         },
         "disagreements": [
-            {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in one.disagreements
+            {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in pair.disagreements
         ],
-        "conditions": [condition_document(result) for result in one.conditions],
+        "conditions": [condition_document(result) for result in pair.conditions],
     }
 
 
-def _recommendation(one: ArmComparison) -> dict[str, Any] | None:
-    found = one.recommendation
+def _recommendation(recommendation: ArmComparison) -> dict[str, Any] | None:
+    found = recommendation.recommendation
     if found is None:
         return None
     return {"title": found.title, "change": found.change, "repeats": found.repeats, "requests": found.requests}

@@ -14,7 +14,7 @@ from reports.render.tables import cell_text
 
 def render_markdown(comparison: Comparison) -> str:
     """The whole text, ending with a newline."""
-    return "\n".join(_arm(one) for one in comparison.comparisons)
+    return "\n".join(_arm(pair) for pair in comparison.comparisons)
 
 
 def write_markdown(comparison: Comparison, path: Path) -> None:
@@ -22,15 +22,15 @@ def write_markdown(comparison: Comparison, path: Path) -> None:
     path.write_text(render_markdown(comparison), encoding="utf-8")
 
 
-def _arm(one: ArmComparison) -> str:
-    table = difference_table(one)
+def _arm(pair: ArmComparison) -> str:
+    table = difference_table(pair)
     rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]
     parts = [
-        f"### {escaped(one.baseline.name)} (A) against {escaped(one.arm.name)} (B)",
-        f"**{escaped(headline(one))}**",
+        f"### {escaped(pair.baseline.name)} (A) against {escaped(pair.arm.name)} (B)",
+        f"**{escaped(headline(pair))}**",
         tabulate(rows, headers=table.columns, tablefmt="pipe", colalign=COLUMN_ALIGNMENT, disable_numparse=True),
-        *(escaped(note) for note in notes(one)),
-        "\n".join(f"- {d.weight.value}: {escaped(d.what)}: {escaped(' / '.join(d.values))}" for d in one.disagreements),
-        "\n".join(f"- {r.status.value}: `{r.condition.text}`: {escaped(r.why)}" for r in one.conditions),
+        *(escaped(note) for note in notes(pair)),
+        "\n".join(f"- {d.weight.value}: {escaped(d.what)}: {escaped(' / '.join(d.values))}" for d in pair.disagreements),
+        "\n".join(f"- {r.status.value}: `{r.condition.text}`: {escaped(r.why)}" for r in pair.conditions),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -164,10 +164,10 @@ def exact_percentiles(latencies: CensoredLatencies, quantiles: Sequence[float]) 
         return found
     fastest = np.sort(latencies.counted.values_ms)
     return [
-        one
-        if nearest_rank(fastest, q) == (math.inf if one.value is None else one.value)
-        else _unknown(one.sample, REACHES_CUT, None)
-        for one, q in zip(found, quantiles, strict=True)
+        point
+        if nearest_rank(fastest, q) == (math.inf if point.value is None else point.value)
+        else _unknown(point.sample, REACHES_CUT, None)
+        for point, q in zip(found, quantiles, strict=True)
     ]
 
 

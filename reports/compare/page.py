@@ -30,12 +30,12 @@ def comparison_page(comparison: Comparison) -> Page:
         title=printable(" against ".join(arm.name for arm in reversed(comparison.arms))),
         lead=printable(f"A is {first.baseline.name}; all others are compared with it."),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
-        verdict=printable(" ".join(headline(one) for one in comparison.comparisons)),
+        verdict=printable(" ".join(headline(pair) for pair in comparison.comparisons)),
         tone=max(map(_tone, comparison.comparisons), key=list(Tone).index),
         aside="",
         cards=difference_cards(first.differences),
         sections=(
-            *(section for number, one in enumerate(comparison.comparisons) for section in _sections(one, number)),
+            *(section for number, pair in enumerate(comparison.comparisons) for section in _sections(pair, number)),
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
         ),
         terms=terms(),
@@ -52,10 +52,10 @@ def _facts(arm: Arm) -> str:
     )
 
 
-def _tone(one: ArmComparison) -> Tone:
-    if any(result.failed for result in one.conditions):
+def _tone(pair: ArmComparison) -> Tone:
+    if any(result.failed for result in pair.conditions):
         return Tone.BAD
-    return Tone.CAUTION if one.inconclusive else tone_of(one.verdict)
+    return Tone.CAUTION if pair.inconclusive else tone_of(pair.verdict)
 
 
 def tone_of(verdict: str) -> Tone:
@@ -81,22 +81,22 @@ def _card(d: Difference) -> Card:
     return Card(d.measure.title, change_text(d.measure, d.change), "", f"{interval}; {d.verdict.value}")
 
 
-def _sections(one: ArmComparison, number: int) -> list[Section]:
+def _sections(pair: ArmComparison, number: int) -> list[Section]:
     name = f"arm{number + 1}"
-    pictures = [change_picture(one, name), quantile_difference_picture(one, name)]
+    pictures = [change_picture(pair, name), quantile_difference_picture(pair, name)]
     blocks: list[Block] = [
-        difference_table(one, f"{name}-differences"),
-        *map(Note, notes(one)),
+        difference_table(pair, f"{name}-differences"),
+        *map(Note, notes(pair)),
         *(p for p in pictures if p is not None),
     ]
-    sections = [Section(name, printable(f"{one.arm.name} against A"), tuple(blocks), pairs=True)]
+    sections = [Section(name, printable(f"{pair.arm.name} against A"), tuple(blocks), pairs=True)]
     remarks = tuple(
         Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
-        for d in one.disagreements
+        for d in pair.disagreements
     )
     if remarks:
         sections.append(Section(f"{name}-settings", "Differences in the settings", (remarks,)))
-    if one.conditions:
-        table = conditions_table(one.conditions, f"{name}-conditions")
+    if pair.conditions:
+        table = conditions_table(pair.conditions, f"{name}-conditions")
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))
     return sections

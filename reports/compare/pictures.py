@@ -26,7 +26,7 @@ _VERDICT_COLOURS = {
 def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:
     """The latencies of all arms, by percentile and as ECDF."""
     series = [_series(arm, number) for number, arm in enumerate(comparison.arms)]
-    known = [one for one in series if one.curve is not None]
+    known = [line for line in series if line.curve is not None]
     if not known:
         return ()
     title = f"{comparison.arms[0].latency_title} from schedule"
@@ -95,7 +95,7 @@ def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture
 def _series(arm: Arm, number: int) -> Series:
     runs = [latencies.counted for latencies in arm.latencies]
     distribution = summarise(
-        np.concatenate([one.values_ms for one in runs]), is_bound=np.concatenate([one.is_bound for one in runs])
+        np.concatenate([run.values_ms for run in runs]), is_bound=np.concatenate([run.is_bound for run in runs])
     )
     return Series(
         arm.name, distribution, _COLOURS[number % len(_COLOURS)], Stroke.SOLID if number < len(_COLOURS) else Stroke.DASHED

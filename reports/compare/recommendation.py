@@ -57,9 +57,11 @@ def affordable(differences: Sequence[Difference], runs: int, requests: int) -> R
     found = (recommend(differences, runs, requests, change) for change in _CHANGES)
     return next(
         (
-            one
-            for one in found
-            if one is not None and one.repeats <= _AFFORDABLE_REPEATS and one.requests <= _AFFORDABLE_GROWTH * requests
+            recommendation
+            for recommendation in found
+            if recommendation is not None
+            and recommendation.repeats <= _AFFORDABLE_REPEATS
+            and recommendation.requests <= _AFFORDABLE_GROWTH * requests
         ),
         None,
     )
@@ -77,7 +79,7 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int, chang
     if d is None or d.spread is None or d.spread.evidence is Evidence.SCHEDULES:
         return None
     single = d.spread.evidence.single_starts
-    goal = _Goal(change, _SIGNIFICANCE / sum(one.spread is not None for one in differences))
+    goal = _Goal(change, _SIGNIFICANCE / sum(difference.spread is not None for difference in differences))
     numbers = _longer_runs(d.spread.error, requests, goal) if single else _repeats(d, runs, requests, goal)
     return None if numbers is None else Recommendation(d.measure.title, change, *numbers)
 

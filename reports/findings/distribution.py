@@ -58,7 +58,7 @@ class WorkerClockJumped(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         found = distribution_of(facts.manifest)
-        jumps = [] if found is None else [(one.jump_ms, one) for one in found.workers if one.jump_ms is not None]
+        jumps = [] if found is None else [(worker.jump_ms, worker) for worker in found.workers if worker.jump_ms is not None]
         if not jumps:
             return None
         jump_ms, worker = max(jumps, key=lambda jump: jump[0])
@@ -89,7 +89,7 @@ class WorkerClockUncertain(Finding):
         known = [] if found is None else [(w.uncertainty_ms, w) for w in found.workers if w.uncertainty_ms is not None]
         if not known:
             return None
-        uncertainty_ms, worker = max(known, key=lambda one: one[0])
+        uncertainty_ms, worker = max(known, key=lambda jump: jump[0])
         return cls(worker.number, worker.host, uncertainty_ms) if uncertainty_ms > _LARGEST_UNCERTAINTY_MS else None
 
     def _sentence(self) -> str:

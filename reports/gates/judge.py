@@ -94,7 +94,8 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     latencies = [_latencies_of(requirement.metric, run) for run in runs]
     joined = CensoredLatencies(
-        np.concatenate([one.values_ms for one in latencies]), np.concatenate([one.is_bound for one in latencies])
+        np.concatenate([latency.values_ms for latency in latencies]),
+        np.concatenate([latency.is_bound for latency in latencies]),
     )
     groups = [_groups_of(requirement.metric, run) for run in runs]
     if requirement.q is None:
@@ -103,7 +104,9 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         if shown is None or least is None:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
         mean = of_mean(shown.mean, least.mean, least.n)
-        starts = [float(ms.mean()) for ms in (one.values_ms[np.isfinite(one.values_ms)] for one in latencies) if ms.size]
+        starts = [
+            float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
+        ]
         if mean.interval is None and 1 < len(starts) == len(runs) and reason is None:
             mean = replace(mean, interval=between_starts(starts))
         return judge_number(requirement, over_groups(mean, joined.values_ms, joined_groups(groups)), runs)
@@ -118,7 +121,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )
-    samples = [ShareOfRun(one.values_ms, one.slowest_ms, own) for one, own in zip(latencies, groups, strict=True)]
+    samples = [ShareOfRun(latency.values_ms, latency.slowest_ms, own) for latency, own in zip(latencies, groups, strict=True)]
     return judge_share(claim, samples, runs)
 
 
@@ -155,7 +158,7 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         fewest=1,  # the share of so few requests is that of independent ones
     )
     groups = [run.requests.session_of[~np.isnan(failed_by_request(run.requests))] for run in runs]
-    samples = [ShareOfRun(one, one, own) for one, own in zip(values, groups, strict=True)]
+    samples = [ShareOfRun(failures, failures, own) for failures, own in zip(values, groups, strict=True)]
     gate = judge_share(claim, samples, runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
@@ -250,9 +253,9 @@ def _rate_without_ramps(run: JudgedRun) -> float:
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:
     found = [severities(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
     groups = [run.requests.session_of[~np.isnan(run.requests.sent_ns)] for run in runs]
-    return [ShareOfRun(one.values_ms, one.slowest_ms, own) for one, own in zip(found, groups, strict=True)]
+    return [ShareOfRun(severity.values_ms, severity.slowest_ms, own) for severity, own in zip(found, groups, strict=True)]
 
 
 def _mean_attainment(runs: Sequence[JudgedRun]) -> float:
     found = [run.metrics.goodput for run in runs if run.metrics.goodput is not None]
-    return sum(one.good for one in found) / sum(one.sent for one in found)
+    return sum(goodput.good for goodput in found) / sum(goodput.sent for goodput in found)

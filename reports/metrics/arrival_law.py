@@ -81,8 +81,8 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     if law.name == "constant":
         return None
     times_s = _sends_at_even_rate_ns(requests, law) / 1e9
-    found = [one for window_s in _WANDERING_WINDOWS_S if (one := _wandering(times_s, window_s, law)) is not None]
-    worst = min(found, key=lambda one: one.p_value, default=None)
+    found = [test for window_s in _WANDERING_WINDOWS_S if (test := _wandering(times_s, window_s, law)) is not None]
+    worst = min(found, key=lambda test: test.p_value, default=None)
     return None if worst is None or worst.p_value >= _WANDERING_SIGNIFICANCE else worst
 
 

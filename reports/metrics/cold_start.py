@@ -93,7 +93,7 @@ def _ratio_by_arrivals(requests: Requests) -> Callable[[NDArray[np.bool_], NDArr
     def ratio(is_early: NDArray[np.bool_], is_later: NDArray[np.bool_]) -> float:
         if not times:
             times.extend(_times_at_even_servers(requests))
-        return max(float(one[is_early].mean() / one[is_later].mean()) for one in times)
+        return max(float(series[is_early].mean() / series[is_later].mean()) for series in times)
 
     return ratio
 

@@ -42,8 +42,8 @@ def distribution_of(manifest: dict[str, Any]) -> Distribution | None:
         return None
     return Distribution(
         tuple(map(_worker_host, entry.get("workers") or ())),
-        tuple((str(one.get("host")), str(one.get("reason"))) for one in entry.get("turned_away") or ()),
-        tuple((str(one.get("from")), str(one.get("reason"))) for one in entry.get("dropped") or ()),
+        tuple((str(stranger.get("host")), str(stranger.get("reason"))) for stranger in entry.get("turned_away") or ()),
+        tuple((str(message.get("from")), str(message.get("reason"))) for message in entry.get("dropped") or ()),
         int(entry.get("dropped_messages") or 0),
     )
 

@@ -104,8 +104,8 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
     )
     return Goodput(
         objectives=tuple(objectives),
-        met=tuple(int(np.count_nonzero(one.met)) for one in each),
-        judged=tuple(int(np.count_nonzero(one.met | one.missed)) for one in each),
+        met=tuple(int(np.count_nonzero(judgement.met)) for judgement in each),
+        judged=tuple(int(np.count_nonzero(judgement.met | judgement.missed)) for judgement in each),
         good=int(np.count_nonzero(every.met)),
         good_from_release=int(np.count_nonzero(from_release)),
         good_from_send=int(np.count_nonzero(from_send)),
@@ -128,7 +128,10 @@ class _Judgement:
 
 def _together(each: Sequence[_Judgement]) -> _Judgement:
     """Every objective is met, or one is missed."""
-    return _Judgement(np.logical_and.reduce([one.met for one in each]), np.logical_or.reduce([one.missed for one in each]))
+    return _Judgement(
+        np.logical_and.reduce([judgement.met for judgement in each]),
+        np.logical_or.reduce([judgement.missed for judgement in each]),
+    )
 
 
 def _judge(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> _Judgement:

@@ -41,7 +41,7 @@ def stages(requests: Requests, manifest: dict[str, Any], batch_limit: int | None
     load = manifest.get("load")
     configured = load.get("stages") if isinstance(load, dict) else None
     streaming = configured_target(manifest).streaming
-    return tuple(_stage(requests, one, streaming, batch_limit) for one in configured or ())
+    return tuple(_stage(requests, stage, streaming, batch_limit) for stage in configured or ())
 
 
 def _stage(requests: Requests, configured: dict[str, float], streaming: bool, batch_limit: int | None) -> Stage:

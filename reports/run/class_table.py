@@ -21,14 +21,16 @@ _PROBES_APART = "Probes are in no other number of this report but the server's a
 
 def class_table(report: RunReport) -> Table:
     """A row for each class of a mixture, and for the probes. A column without any value is left out."""
-    parts = [part for part in _CLASS_COLUMNS if not part.optional or any(part.of(one) is not None for one in report.classes)]
-    largest = sorted(report.classes, key=lambda one: -one.scheduled)[:_MOST_CLASSES]
-    shown = [one for one in report.classes if one in largest or one.is_probe]
-    rows = tuple((_class_name(one), *(part.of(one) for part in parts)) for one in shown)
+    parts = [
+        part for part in _CLASS_COLUMNS if not part.optional or any(part.of(numbers) is not None for numbers in report.classes)
+    ]
+    largest = sorted(report.classes, key=lambda numbers: -numbers.scheduled)[:_MOST_CLASSES]
+    shown = [numbers for numbers in report.classes if numbers in largest or numbers.is_probe]
+    rows = tuple((_class_name(numbers), *(part.of(numbers) for part in parts)) for numbers in shown)
     hidden = len(report.classes) - len(shown)
     notes = [f"The largest; summary.json has {hidden:,} more."] if hidden else []
     notes += [f"Of each class's own requests, from the schedule; a p99 of fewer than {required_samples(0.99)} lies too low."]
-    notes += ["Withdrawn ones were cancelled as planned."] if any(one.withdrawn for one in report.classes) else []
+    notes += ["Withdrawn ones were cancelled as planned."] if any(numbers.withdrawn for numbers in report.classes) else []
     notes += ["Objectives are the class's own, or else the run's."] if report.metrics.goodput or _has_goodput(report) else []
     notes += [_PROBES_APART] if report.probe else []
     return Table("classes", "By class", ("class", *(part.title for part in parts)), rows, " ".join(notes))
@@ -84,8 +86,8 @@ _NARROW = {"withdrawn": "with-\ndrawn", "good/s": "good\n/s"} | {
 
 def _latency_columns(metric: Metric, of: Callable[[ClassNumbers], Distribution | None]) -> list[_ClassColumn]:
     def column(q: float) -> _ClassColumn:
-        def value(one: ClassNumbers) -> Cell:
-            d = of(one)
+        def value(numbers: ClassNumbers) -> Cell:
+            d = of(numbers)
             return None if d is None else percentile_cell(d, q)
 
         return _ClassColumn(f"{metric.short or metric.label} {percentile_key(q)} ms", value, optional=True)
@@ -94,14 +96,16 @@ def _latency_columns(metric: Metric, of: Callable[[ClassNumbers], Distribution |
 
 
 _CLASS_COLUMNS = (
-    _ClassColumn("n", lambda one: one.scheduled),
-    _ClassColumn("done", lambda one: one.done),
-    _ClassColumn("failed", lambda one: one.failed),
-    _ClassColumn("withdrawn", lambda one: one.withdrawn or None, optional=True),
-    *_latency_columns(TTFT, lambda one: one.ttft_ms),
-    *_latency_columns(E2E, lambda one: one.e2e_ms),
-    _ClassColumn("met %", lambda one: None if one.goodput is None else _percent(one.goodput.attainment), optional=True),
-    _ClassColumn("good/s", lambda one: one.goodput_rate, optional=True),
+    _ClassColumn("n", lambda numbers: numbers.scheduled),
+    _ClassColumn("done", lambda numbers: numbers.done),
+    _ClassColumn("failed", lambda numbers: numbers.failed),
+    _ClassColumn("withdrawn", lambda numbers: numbers.withdrawn or None, optional=True),
+    *_latency_columns(TTFT, lambda numbers: numbers.ttft_ms),
+    *_latency_columns(E2E, lambda numbers: numbers.e2e_ms),
+    _ClassColumn(
+        "met %", lambda numbers: None if numbers.goodput is None else _percent(numbers.goodput.attainment), optional=True
+    ),
+    _ClassColumn("good/s", lambda numbers: numbers.goodput_rate, optional=True),
 )
 
 
@@ -109,9 +113,9 @@ def _percent(share: float) -> Quantity:
     return Quantity(100 * share, f"{100 * share:.1f}")
 
 
-def _class_name(one: ClassNumbers) -> str:
-    return "load" if one.name is None else printable(one.name)
+def _class_name(numbers: ClassNumbers) -> str:
+    return "load" if numbers.name is None else printable(numbers.name)
 
 
 def _has_goodput(report: RunReport) -> bool:
-    return any(one.goodput is not None for one in report.classes)
+    return any(numbers.goodput is not None for numbers in report.classes)

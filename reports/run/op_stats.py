@@ -113,7 +113,7 @@ def check_perf(metrics: Metrics, reference: dict[str, float], rtol: float, atol:
 
 def _statistics_by_name() -> dict[str, UpstreamStatistic]:
     """By the names of upstream's files and of its printed table."""
-    return {name: one for one in UPSTREAM_STATISTICS for name in (one.column, one.printed)}
+    return {name: statistic for statistic in UPSTREAM_STATISTICS for name in (statistic.column, statistic.printed)}
 
 
 def _deterioration(value: float, reference: float, better: Better | None) -> float:

@@ -80,9 +80,9 @@ def summary(report: RunReport) -> dict[str, Any]:
         "server": None if report.server is None else asdict(report.server),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
-        "arrival_laws": [_arrival_law(one) for one in report.asked_arrivals],
+        "arrival_laws": [_arrival_law(arrivals) for arrivals in report.asked_arrivals],
         "prefix_cache": _prefix_cache(report.prefix_cache),
-        "classes": [_class(one) for one in report.classes],
+        "classes": [_class(numbers) for numbers in report.classes],
         "stages": [_stage(stage) for stage in report.stages],
         "phases": [
             {
@@ -115,14 +115,14 @@ def _length_law(length: LengthLaw) -> dict[str, Any]:
     }
 
 
-def _arrival_law(one: AskedArrivals) -> dict[str, Any]:
+def _arrival_law(arrivals: AskedArrivals) -> dict[str, Any]:
     return {
-        "law": one.law,
-        "unit": one.unit,
-        "stage": one.stage,
-        "asked": {"rate_per_s": one.asked_rate, "gap_cv": one.asked_gap_cv},
-        "scheduled": None if one.scheduled is None else asdict(one.scheduled),
-        "sent": None if one.sent is None else asdict(one.sent),
+        "law": arrivals.law,
+        "unit": arrivals.unit,
+        "stage": arrivals.stage,
+        "asked": {"rate_per_s": arrivals.asked_rate, "gap_cv": arrivals.asked_gap_cv},
+        "scheduled": None if arrivals.scheduled is None else asdict(arrivals.scheduled),
+        "sent": None if arrivals.sent is None else asdict(arrivals.sent),
     }
 
 
@@ -155,18 +155,18 @@ def _stage(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _class(one: ClassNumbers) -> dict[str, Any]:
+def _class(numbers: ClassNumbers) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "is_probe": one.is_probe,
-        "scheduled": one.scheduled,
-        "done": one.done,
-        "withdrawn": one.withdrawn,
-        "failed": one.failed,
-        "ttft_ms": _distribution(one.ttft_ms),
-        "e2e_ms": _distribution(one.e2e_ms),
-        "goodput": one.goodput_rate,
-        "attainment": None if one.goodput is None else _attainment(one.goodput),
+        "name": numbers.name,
+        "is_probe": numbers.is_probe,
+        "scheduled": numbers.scheduled,
+        "done": numbers.done,
+        "withdrawn": numbers.withdrawn,
+        "failed": numbers.failed,
+        "ttft_ms": _distribution(numbers.ttft_ms),
+        "e2e_ms": _distribution(numbers.e2e_ms),
+        "goodput": numbers.goodput_rate,
+        "attainment": None if numbers.goodput is None else _attainment(numbers.goodput),
     }
 
 

@@ -111,7 +111,11 @@ def stage_table(report: RunReport) -> Table:
             stage.scheduled / (stage.end_s - stage.begin_s),
             stage.sent_rate,
             stage.failed,
-            *(None if one is None else percentile_cell(one, q) for one in (stage.ttft_ms, stage.e2e_ms) for q in (0.5, 0.99)),
+            *(
+                None if latency is None else percentile_cell(latency, q)
+                for latency in (stage.ttft_ms, stage.e2e_ms)
+                for q in (0.5, 0.99)
+            ),
             stage.scheduled,
         )
         for number, stage in enumerate(report.stages, start=1)
@@ -128,11 +132,17 @@ def stage_table(report: RunReport) -> Table:
 def arrival_law_table(report: RunReport) -> Table:
     """Rate and variation of gaps as the law of arrivals asks for them beside those that were drawn and sent."""
     rows: list[tuple[Cell, ...]] = []
-    for one in report.asked_arrivals:
-        name = f"all {one.unit}" if one.stage is None else f"stage {one.stage}"
-        rates = (one.asked_rate, *(None if sample is None else sample.rate_per_s for sample in (one.scheduled, one.sent)))
-        variations = (one.asked_gap_cv, *(None if sample is None else sample.gap_cv for sample in (one.scheduled, one.sent)))
-        rows.append((name, *rates, *variations, None if one.sent is None else one.sent.gaps))
+    for arrivals in report.asked_arrivals:
+        name = f"all {arrivals.unit}" if arrivals.stage is None else f"stage {arrivals.stage}"
+        rates = (
+            arrivals.asked_rate,
+            *(None if sample is None else sample.rate_per_s for sample in (arrivals.scheduled, arrivals.sent)),
+        )
+        variations = (
+            arrivals.asked_gap_cv,
+            *(None if sample is None else sample.gap_cv for sample in (arrivals.scheduled, arrivals.sent)),
+        )
+        rows.append((name, *rates, *variations, None if arrivals.sent is None else arrivals.sent.gaps))
     law = printable(report.asked_arrivals[0].law) if rows else ""
     return Table(
         "arrival_laws",
@@ -182,8 +192,8 @@ def length_law_table(report: RunReport) -> Table:
     for metric, length in ((INPUT_TOKENS, report.input_law), (OUTPUT_TOKENS, report.output_law)):
         if length.sent is None and length.law is None:
             continue
-        means = (length.asked_mean, *(None if one is None else one.mean for one in (length.sent, length.actual)))
-        stdevs = (length.asked_stdev, *(None if one is None else one.stdev for one in (length.sent, length.actual)))
+        means = (length.asked_mean, *(None if spread is None else spread.mean for spread in (length.sent, length.actual)))
+        stdevs = (length.asked_stdev, *(None if spread is None else spread.stdev for spread in (length.sent, length.actual)))
         sent = None if length.sent is None else length.sent.requests
         rows.append((metric.full_name, None if length.law is None else printable(length.law), *means, *stdevs, sent))
     dropped = (report.manifest.get("workload") or {}).get("dropped_too_long") or 0

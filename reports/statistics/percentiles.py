@@ -135,7 +135,10 @@ class Distribution:
     @property
     def bounds(self) -> dict[str, float]:
         """The lower bounds of the numbers of which no more is known, by their names in JSON: "mean", "p99", "max"."""
-        named = [("mean", self.mean.lower_bound), *((one.key, one.lower_bound) for one in self.percentiles)]
+        named = [
+            ("mean", self.mean.lower_bound),
+            *((percentile.key, percentile.lower_bound) for percentile in self.percentiles),
+        ]
         return {name: bound for name, bound in (*named, ("max", self.max_lower_bound)) if bound is not None}
 
 
@@ -215,10 +218,10 @@ def without_upper_limits(found: Distribution | None, reason_of: Callable[[float]
     if found is None:
         return None
     percentiles = (
-        replace(one, interval=None, at_least=one.interval[0], reason=reason)
-        if one.interval is not None and one.q >= _TAIL and (reason := reason_of(one.q)) is not None
-        else one
-        for one in found.percentiles
+        replace(percentile, interval=None, at_least=percentile.interval[0], reason=reason)
+        if percentile.interval is not None and percentile.q >= _TAIL and (reason := reason_of(percentile.q)) is not None
+        else percentile
+        for percentile in found.percentiles
     )
     return replace(found, percentiles=tuple(percentiles))
 

@@ -47,7 +47,7 @@ def held_of(sweep: Sweep) -> Held | None:
     """What was held; None of a sweep that is not over one measure of the load."""
     if len(sweep.axes) != 1 or sweep.axes[0].replace("-", "_") not in LOADS:
         return None
-    known = sorted(_loads(sweep, sweep.axes[0]), key=lambda one: one[0])
+    known = sorted(_loads(sweep, sweep.axes[0]), key=lambda pair: pair[0])
     if len(known) < len(sweep.points) or not known:
         return None
     failed = next((load for load, point in known if point.held is False), None)

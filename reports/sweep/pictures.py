@@ -141,7 +141,11 @@ def _p50(point: SweepPoint) -> Estimate:
 
 def _latency_axis(sweep: Sweep, percentile: str, latency: Read) -> Axis:
     drawn = [
-        one for point in sweep.points for e in (latency(point),) for one in (e.value, *(e.interval or ())) if one is not None
+        number
+        for point in sweep.points
+        for e in (latency(point),)
+        for number in (e.value, *(e.interval or ()))
+        if number is not None
     ]
     log = bool(drawn) and min(drawn) > 0 and max(drawn) > _LOG_FROM * min(drawn)
     return Axis(f"{sweep.latency} {percentile}", "ms", log=log, from_zero=not log)

@@ -169,7 +169,7 @@ def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
     ]
     front: list[int] = []
     lowest = float("inf")
-    for position, _, latency_ms in sorted(known, key=lambda one: (-one[1], one[2])):
+    for position, _, latency_ms in sorted(known, key=lambda pair: (-pair[1], pair[2])):
         if latency_ms < lowest:
             front.append(position)
             lowest = latency_ms
@@ -185,11 +185,11 @@ def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -
 
 def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Sequence[PlannedRun]) -> _MeasuredArm:
     """The runs of one arm, whose records are read together."""
-    reports = [read_run(folder.run_folder(one)) for one in planned]
+    reports = [read_run(folder.run_folder(run)) for run in planned]
     required = dict.fromkeys(gate.requirement for report in reports for gate in report.gates)
     validity, judged = max(report.validity for report in reports), [report.judged for report in reports]
     return _MeasuredArm(
-        tuple(_measured(report, _sweep_run(experiment, one, report)) for one, report in zip(planned, reports, strict=True)),
+        tuple(_measured(report, _sweep_run(experiment, run, report)) for run, report in zip(planned, reports, strict=True)),
         tuple(judge_together(requirement, judged, validity) for requirement in required),
     )
 
@@ -220,15 +220,17 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
         offered_rate=_mean([run.offered_rate for run in runs]),
         request_throughput=over_runs([run.request_throughput for run in runs]),
         output_token_throughput=over_runs([run.output_token_throughput for run in runs]),
-        latency_p50_ms=over_runs([of_percentile(one, 0.50) for one in latencies]),
-        latency_p99_ms=over_runs([of_percentile(one, 0.99) for one in latencies]),
+        latency_p50_ms=over_runs([of_percentile(latency, 0.50) for latency in latencies]),
+        latency_p99_ms=over_runs([of_percentile(latency, 0.99) for latency in latencies]),
         e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
         goodput=over_runs([of_rate(None if run.goodput is None else run.goodput.rate) for run in runs]),
         attainment=_mean([None if run.goodput is None else run.goodput.attainment for run in runs]),
         gates=measured.gates,
         failed=sum(run.failed for run in runs),
         findings=tuple(sorted(frozenset().union(*(run.findings for run in runs)))),
-        objectives=tuple(dict.fromkeys(one for run in runs if run.goodput is not None for one in run.goodput.objectives)),
+        objectives=tuple(
+            dict.fromkeys(objective for run in runs if run.goodput is not None for objective in run.goodput.objectives)
+        ),
     )
 
 

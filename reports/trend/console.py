@@ -19,7 +19,7 @@ def render(trend: Trend) -> str:
     alignment = ["right", "left", "left", *["right"] * (len(keep) - 3), "left"]
     columns = [*(table.columns[k] for k in keep), "against the baseline"]
     newest = trend.newest_compared
-    left_out = [printable(f"left out: {one.name}: {one.why}") for one in trend.left_out]
+    left_out = [printable(f"left out: {run.name}: {run.why}") for run in trend.left_out]
     parts = [
         tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True) if rows else "",
         headline(trend),

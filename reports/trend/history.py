@@ -99,14 +99,14 @@ def read_trend(
     arm = _first_valid(found) if baseline is None else _checked(read_arm(baseline))
     its_runs = () if arm is None else tuple(run.folder.path.resolve() for run in arm.runs)
     runs, unreadable = [], []
-    for one in found:  # one at a time, so that the records of only one run are in memory
+    for run in found:  # one at a time, so that the records of only one run are in memory
         try:
-            report = read_run(one.folder, criteria)
+            report = read_run(run.folder, criteria)
         except RunFolderError as error:
-            unreadable.append(LeftOut(one.name, str(error)))
+            unreadable.append(LeftOut(run.name, str(error)))
             continue
-        is_baseline = one.folder.path.resolve() in its_runs
-        runs.append(_trend_run(one, report, arm, conditions, is_baseline=is_baseline))
+        is_baseline = run.folder.path.resolve() in its_runs
+        runs.append(_trend_run(run, report, arm, conditions, is_baseline=is_baseline))
     return Trend(None if arm is None else arm.name, its_runs, tuple(runs), (*left_out, *unreadable))
 
 
@@ -134,37 +134,37 @@ def _share(share: FailedShare | None) -> Estimate:
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
-    for one in found:
+    for run in found:
         try:
-            report = read_run(one.folder)
+            report = read_run(run.folder)
         except RunFolderError:
             continue  # read_trend lists it as left out
         if report.valid:
-            return Arm(one.name, (report,))
+            return Arm(run.name, (report,))
     return None
 
 
 def _checked(arm: Arm) -> Arm:
     """The arm, if its runs are valid and comparable. Raises NotComparableError."""
-    faults = [one for one in disagreements(arm.runs) if refused([one])]
+    faults = [disagreement for disagreement in disagreements(arm.runs) if refused([disagreement])]
     if faults:
-        reasons = " ".join(f"{one.what}: {' against '.join(one.values)}." for one in faults)
+        reasons = " ".join(f"{fault.what}: {' against '.join(fault.values)}." for fault in faults)
         raise NotComparableError(f"{arm.name} cannot be a baseline. {reasons} Name a valid run, or a folder of equal runs.")
     return arm
 
 
 def _trend_run(
-    one: FoundRun, report: RunReport, baseline: Arm | None, conditions: Sequence[AnyCondition], *, is_baseline: bool
+    run: FoundRun, report: RunReport, baseline: Arm | None, conditions: Sequence[AnyCondition], *, is_baseline: bool
 ) -> TrendRun:
     found = () if baseline is None or is_baseline else tuple(_against([*baseline.runs, report]))
     standing = _standing(report, baseline, found, is_baseline=is_baseline)
     compared = baseline is not None and standing is Standing.COMPARED
-    differences = differences_between(baseline, Arm(one.name, (report,))) if baseline is not None and compared else ()
+    differences = differences_between(baseline, Arm(run.name, (report,))) if baseline is not None and compared else ()
     return TrendRun(
-        name=one.name,
-        folder=one.folder.path,
-        has_page=one.folder.html.exists(),
-        started_at=one.started_at,
+        name=run.name,
+        folder=run.folder.path,
+        has_page=run.folder.html.exists(),
+        started_at=run.started_at,
         standing=standing,
         findings=tuple(finding.code for finding in report.findings if finding.severity is not Severity.NOTE),
         faults=tuple(finding.code for finding in report.findings if finding.severity is Severity.INVALID),
@@ -177,7 +177,7 @@ def _trend_run(
 
 def _against(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     """The disagreements of the last run with all runs before it, without those among the latter."""
-    return (one for one in disagreements(runs) if one.values[-1] not in one.values[:-1])
+    return (disagreement for disagreement in disagreements(runs) if disagreement.values[-1] not in disagreement.values[:-1])
 
 
 def _standing(report: RunReport, baseline: Arm | None, found: Sequence[Disagreement], *, is_baseline: bool) -> Standing:

@@ -22,7 +22,7 @@ def document(trend: Trend) -> dict[str, Any]:
         if trend.baseline is None
         else {"name": trend.baseline, "runs": [str(path) for path in trend.baseline_runs]},
         "runs": [_run(run) for run in trend.runs],
-        "left_out": [{"name": one.name, "why": one.why} for one in trend.left_out],
+        "left_out": [{"name": run.name, "why": run.why} for run in trend.left_out],
     }
 
 

@@ -37,8 +37,8 @@ def trend_pictures(trend: Trend) -> tuple[Picture, ...]:
 
 
 def _picture(trend: Trend, measure: Measure) -> Picture:
-    placed = [one for one in enumerate(trend.runs, start=1) if _estimate(one[1], measure).value is not None]
-    of_trend = [one for one in placed if one[1].standing in (Standing.BASELINE, Standing.COMPARED)]
+    placed = [numbered for numbered in enumerate(trend.runs, start=1) if _estimate(numbered[1], measure).value is not None]
+    of_trend = [numbered for numbered in placed if numbered[1].standing in (Standing.BASELINE, Standing.COMPARED)]
     marks = [*_joined(of_trend, measure, len(trend.runs)), *_baseline(of_trend, measure, len(trend.runs))]
     marks += _judged(of_trend, measure)
     marks += _apart(placed, measure)
@@ -75,24 +75,26 @@ def _baseline(placed: Sequence[Placed], measure: Measure, runs: int) -> Iterator
 
 def _judged(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
     """The runs of the trend, by the verdict on this measure."""
-    baseline_runs = [one for one in placed if one[1].standing is Standing.BASELINE]
+    baseline_runs = [numbered for numbered in placed if numbered[1].standing is Standing.BASELINE]
     if baseline_runs:
         yield _dots("baseline", baseline_runs, measure, Colour.PURPLE, Shape.POINT, lambda run: "the baseline")
     for verdict, colour in _VERDICTS.items():
-        here = [one for one in placed if (d := _difference(one[1], measure)) is not None and d.verdict is verdict]
+        here = [
+            numbered for numbered in placed if (d := _difference(numbered[1], measure)) is not None and d.verdict is verdict
+        ]
         if here:
             yield _dots(verdict.value, here, measure, colour, Shape.POINT, lambda run: _change(run, measure))
 
 
 def _apart(placed: Sequence[Placed], measure: Measure) -> Iterator[Mark]:
     """The runs that are not compared."""
-    different = [one for one in placed if one[1].standing is Standing.DIFFERENT]
+    different = [numbered for numbered in placed if numbered[1].standing is Standing.DIFFERENT]
     if different:
         yield _dots(
             Standing.DIFFERENT.value, different, measure, Colour.ORANGE, Shape.RING, lambda run: f"differs in {refusal(run)}"
         )
         yield from _whiskers(Standing.DIFFERENT.value, different, measure, Colour.ORANGE)
-    invalid = [one for one in placed if one[1].standing is Standing.INVALID]
+    invalid = [numbered for numbered in placed if numbered[1].standing is Standing.INVALID]
     if invalid:
         yield _dots(Standing.INVALID.value, invalid, measure, Colour.RED, Shape.CROSS, lambda run: ", ".join(run.faults))
 

@@ -69,7 +69,7 @@ def settings_table(trend: Trend) -> Table:
 
 def left_out_table(trend: Trend) -> Table:
     """Runs that are not in the trend, and why."""
-    rows = tuple((printable(one.name), printable(one.why)) for one in trend.left_out)
+    rows = tuple((printable(run.name), printable(run.why)) for run in trend.left_out)
     return Table("left-out", "Left out", ("folder", "why"), rows)
 
 
@@ -87,7 +87,9 @@ def counts_text(trend: Trend) -> str:
     """The number of runs, and of those that are not compared."""
     standings = Counter(run.standing for run in trend.runs)
     parts = [f"{len(trend.runs)} run{'' if len(trend.runs) == 1 else 's'}"]
-    parts += [f"{standings[one]} {one.value}" for one in (Standing.INVALID, Standing.DIFFERENT) if standings[one]]
+    parts += [
+        f"{standings[standing]} {standing.value}" for standing in (Standing.INVALID, Standing.DIFFERENT) if standings[standing]
+    ]
     return ", ".join([*parts, f"{len(trend.left_out)} left out"] if trend.left_out else parts)
 
 

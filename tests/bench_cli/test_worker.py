@@ -80,7 +80,7 @@ def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behi
 def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes below it that run Locust."""
     below = psutil.Process(process.pid).children(recursive=True)
-    return [one for one in below if "harness.distribution.locust_worker" in one.cmdline()]
+    return [child for child in below if "harness.distribution.locust_worker" in child.cmdline()]
 
 
 def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
     assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
     assert "distribution" not in local
     rows = [RunFolder(tmp_path / name).read_requests().to_pylist() for name in ("local", "distributed")]
-    for one, other in zip(*rows, strict=True):
+    for local, other in zip(*rows, strict=True):
         same = ("index", "scheduled_ns", "outcome", "output_tokens", "requested_output_tokens")
-        assert [one[key] for key in same] == [other[key] for key in same]
+        assert [local[key] for key in same] == [other[key] for key in same]
     assert {row["worker"] for row in rows[1]} == {0, 1}
     assert RunFolder(tmp_path / "distributed").read_client() is not None

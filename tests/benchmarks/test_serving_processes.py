@@ -75,9 +75,9 @@ def test_a_stall_evictions_and_chunks_lengthen_and_cached_prompts_shorten() -> N
     rng = np.random.default_rng(2)
     work = plain.work(3_000, rng)
 
-    def mean_ttft_ms(one: Engine) -> float:
-        changed = replace(work, demand=np.full(work.demand.size, 0.1)) if one.cached_share else work
-        return float(one.at("", 0.4).run(changed, np.random.default_rng(3)).ttft_ms.mean())
+    def mean_ttft_ms(varied: Engine) -> float:
+        changed = replace(work, demand=np.full(work.demand.size, 0.1)) if varied.cached_share else work
+        return float(varied.at("", 0.4).run(changed, np.random.default_rng(3)).ttft_ms.mean())
 
     usual = mean_ttft_ms(engine)
     assert mean_ttft_ms(replace(engine, stall_every_s=5.0, stall_s=0.5)) > 1.1 * usual

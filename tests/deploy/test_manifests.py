@@ -174,7 +174,9 @@ def test_pods_have_whole_cores_of_their_own_and_no_rights() -> None:
 
 
 def test_only_workers_reach_the_masters_port() -> None:
-    policies = {one["metadata"]["name"]: one["spec"] for one in _documents(DEPLOY / "kubernetes" / "network-policy.yaml")}
+    policies = {
+        document["metadata"]["name"]: document["spec"] for document in _documents(DEPLOY / "kubernetes" / "network-policy.yaml")
+    }
     roles = {pod["metadata"]["labels"][_COMPONENT] for pod in _pods()}
     assert roles == {"master", "worker"}
     assert {pod["metadata"]["labels"][_PART_OF] for pod in _pods()} == {"inflight-bench"}

@@ -168,7 +168,7 @@ def test_text_of_each_beam_is_returned(server: Server) -> None:
     [[answer]] = stream(server, "ensemble", [inputs])
     texts = answer.as_numpy("text_output").reshape(-1).tolist()
     assert len(set(texts)) == 2
-    assert all(one.startswith(b"What is machine learning?") for one in texts)
+    assert all(text.startswith(b"What is machine learning?") for text in texts)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

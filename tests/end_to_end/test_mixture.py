@@ -35,7 +35,7 @@ def test_classes_probes_and_cancellations_on_the_engine(decoupled_server: Server
     after = _short_answers(wait_until_idle(decoupled_server))
     found: dict[str, Any] = json.loads((tmp_path / "r" / "summary.json").read_text())
     rows = RunFolder(tmp_path / "r").read_requests().to_pylist()
-    by_class = {one["name"]: one for one in found["classes"]}
+    by_class = {entry["name"]: entry for entry in found["classes"]}
     withdrawn = sum(row["outcome"] == "withdrawn" for row in rows)
     assert withdrawn == found["requests"]["withdrawn"] == by_class["chat"]["withdrawn"] + by_class["code"]["withdrawn"] > 0
     assert found["requests"]["done"] + withdrawn == 24

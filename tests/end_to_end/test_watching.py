@@ -160,7 +160,11 @@ def test_an_emptied_prefix_cache_has_nothing_of_the_run_before(decoupled_server:
         result = run_bench("token_norm_dist", *target, *groups, *lengths)
         assert result.returncode in (0, 3), result.stderr
         summary = json.loads((folder / "summary.json").read_text())
-        assert not [one for one in summary["findings"] if one["code"] == "prefix_cache_warmed" and one["severity"] != "note"]
+        assert not [
+            finding
+            for finding in summary["findings"]
+            if finding["code"] == "prefix_cache_warmed" and finding["severity"] != "note"
+        ]
         manifest = json.loads((folder / "run.json").read_text())
         assert manifest["prefix_cache_reset"] == "reset_prefix_cache of the model tensorrt_llm"
         shares.append(summary["prefix_cache"]["server_share"] - summary["prefix_cache"]["limit_block_share"])

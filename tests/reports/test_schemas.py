@@ -60,8 +60,8 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
 def test_a_schema_is_valid_and_requires_every_key(path: Path) -> None:
     schema = json.loads(path.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
-    for one in _objects(schema):
-        assert one["required"] == list(one["properties"])
+    for part in _objects(schema):
+        assert part["required"] == list(part["properties"])
     assert schema["properties"]["schema"]["const"] == 1
 
 

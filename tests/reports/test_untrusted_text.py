@@ -188,7 +188,7 @@ def test_no_cell_is_a_formula_nor_ends_its_row(text: str) -> None:
 
 
 def _named(comparison: dict[str, Any], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in comparison["disagreements"] if one["what"] == what)
+    found: dict[str, Any] = next(entry for entry in comparison["disagreements"] if entry["what"] == what)
     return found
 
 

@@ -19,5 +19,5 @@ def worker_hosts(
     *workers: dict[str, Any], turned_away: Sequence[Mapping[str, str]] = (), dropped: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     entry = {"workers": list(workers), "turned_away": list(turned_away)}
-    count = sum(one["count"] for one in dropped)
+    count = sum(message["count"] for message in dropped)
     return {"distribution": {**entry, "dropped_messages": count, "dropped": list(dropped)} if dropped else entry}

@@ -44,14 +44,17 @@ def chunk_columns_markdown() -> str:
 
 def _recorded_table(columns: Iterable[Column]) -> str:
     """One row for each column of a file, with its types in Arrow and in the DataFrame."""
-    rows = ((f"`{one.name}`", f"`{_arrow_type(one)}`", _frame_type(one), *_described(one)) for one in columns)
+    rows = ((f"`{column.name}`", f"`{_arrow_type(column)}`", _frame_type(column), *_described(column)) for column in columns)
     return _lines(table(("column", "in the file", "DataFrame", *_DESCRIBED), rows))
 
 
 def _frame_table(columns: Iterable[Column]) -> str:
     """One row for each column that a DataFrame alone has."""
     return _lines(
-        table(("column", "DataFrame", *_DESCRIBED), ((f"`{one.name}`", _frame_type(one), *_described(one)) for one in columns))
+        table(
+            ("column", "DataFrame", *_DESCRIBED),
+            ((f"`{column.name}`", _frame_type(column), *_described(column)) for column in columns),
+        )
     )
 
 

@@ -79,7 +79,7 @@ def profile_workload(
             f"{source}: ", Field("duration"), f" {duration_s:g} makes {expected:,.0f} requests, more than {MOST_REQUESTS:,}"
         )
     drawn = [_draw(profile, number, seed, (start_s, start_s + duration_s)) for number, profile in enumerate(profiles)]
-    arrival_s = np.concatenate([one[0] for one in drawn])
+    arrival_s = np.concatenate([arrays[0] for arrays in drawn])
     if not arrival_s.size:
         raise WorkloadError(
             f"{source}: has no request in {duration_s:g} s from {start_s:g} s on; ",
@@ -90,14 +90,14 @@ def profile_workload(
         )
     order = np.argsort(arrival_s, kind="stable")
     arrival_ns = np.rint((arrival_s[order] - start_s) * 1e9).astype(np.int64)
-    clients = np.repeat(np.arange(len(profiles)), [one[0].size for one in drawn])[order]
+    clients = np.repeat(np.arange(len(profiles)), [arrays[0].size for arrays in drawn])[order]
     return Workload.of_columns(
         WorkloadFacts("servegen", f"{source}, seed {seed}, {duration_s:g} s from {start_s:g} s"),
         arrival_ns.size,
         {
             "arrival_ns": arrival_ns - arrival_ns[0],
-            "input_tokens": np.concatenate([one[1] for one in drawn])[order],
-            "output_tokens": np.concatenate([one[2] for one in drawn])[order],
+            "input_tokens": np.concatenate([arrays[1] for arrays in drawn])[order],
+            "output_tokens": np.concatenate([arrays[2] for arrays in drawn])[order],
             "request_class": [profiles[client].name for client in clients.tolist()],
         },
     )
@@ -160,5 +160,5 @@ def _residual(window: RateWindow, random: np.random.Generator) -> float:
 
 
 def _expected(profile: ClientProfile, start_s: float, end_s: float) -> float:
-    spans = ((max(one.start_s, start_s), min(one.end_s, end_s), one.rate_per_s) for one in profile.rates)
+    spans = ((max(window.start_s, start_s), min(window.end_s, end_s), window.rate_per_s) for window in profile.rates)
     return sum(max(0.0, until - begin) * rate for begin, until, rate in spans)

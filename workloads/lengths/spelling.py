@@ -76,7 +76,7 @@ def _of_family(name: str, text: str) -> Lengths:
             values[parameter] = _number(parameter, value, parameter in family.integers)
     except MisspeltError as error:
         raise WorkloadError(f"{error.part!r} does not belong there; write {family.form(name)}") from error
-    missing = [one for one in (*family.numbers, *family.integers) if one not in values and one not in family.optional]
+    missing = [key for key in (*family.numbers, *family.integers) if key not in values and key not in family.optional]
     if missing:
         raise WorkloadError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; write {family.form(name)}"

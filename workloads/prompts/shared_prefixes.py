@@ -220,7 +220,7 @@ def common_tokens(prefix: Sequence[int], ids: Sequence[int]) -> int:
     if tuple(ids[: len(prefix)]) == tuple(prefix):
         return len(prefix)
     pairs = enumerate(zip(prefix, ids, strict=False))
-    return next((number for number, (one, other) in pairs if one != other), min(len(prefix), len(ids)))
+    return next((number for number, (wanted, other) in pairs if wanted != other), min(len(prefix), len(ids)))
 
 
 def _text_after(before: PromptText, codec: TextCodec, ids: Sequence[int], draw: Draw, end: str) -> PromptText:

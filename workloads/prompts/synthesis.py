@@ -100,7 +100,7 @@ class Synthesis:
         )
 
     def _blocks(self, hashes: Sequence[int], block_tokens: int) -> TokenIds:
-        blocks = (self._drawn(Stream.BLOCKS, one % _HASHES, block_tokens) for one in hashes)
+        blocks = (self._drawn(Stream.BLOCKS, block_hash % _HASHES, block_tokens) for block_hash in hashes)
         return token_ids(token for block in blocks for token in block)
 
     def _drawn(self, stream: Stream, number: int, count: int) -> TokenIds:

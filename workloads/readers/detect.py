@@ -102,7 +102,7 @@ def _read_hugging_face(path: Path, name: str | None, rejects: RejectCounter) -> 
     reader = _json_reader(name) if name is not None else _recognising(first_row)
     if reader is None:
         columns = ", ".join(map(repr, first_row))
-        shapes = "; ".join(one.SHAPE for one in JSON_READERS)
+        shapes = "; ".join(reader.SHAPE for reader in JSON_READERS)
         raise DatasetError(path, f"unknown shape with the columns {columns}; known are: {shapes}")
     return reader.read(itertools.chain([first], rows), rejects)
 
@@ -138,7 +138,7 @@ def _format_of(source: Source) -> str:
         found = None if reader is None else reader.NAME
     else:
         header = header_of(source.head)
-        found = next((one.NAME for one in _CSV_READERS if one.recognises(header)), None)
+        found = next((reader.NAME for reader in _CSV_READERS if reader.recognises(header)), None)
     if found is None and _is_named_as_text(source.path):
         found = text_corpus.NAME
     if found is None:

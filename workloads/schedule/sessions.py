@@ -257,7 +257,7 @@ def _rows(workload: Workload) -> dict[int, _Row]:
         if prompt is None:
             continue
         first = rows[parent].first if parent in rows else number
-        messages = tuple(Message(one["role"], one["content"]) for one in history or ())
+        messages = tuple(Message(message["role"], message["content"]) for message in history or ())
         rows[number] = _Row(
             number,
             parent,

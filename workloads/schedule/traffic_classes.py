@@ -76,7 +76,7 @@ def _task_id(spelt: SpeltTexts) -> int | None:
 def with_classes(schedule: AnySchedule, classes: Sequence[TrafficClass], seed: int) -> AnySchedule:
     """``schedule`` with a class for each request, whatever class it had, and one for all turns of a conversation."""
     units = _units(schedule)
-    weights = np.cumsum([one.weight for one in classes])
+    weights = np.cumsum([traffic_class.weight for traffic_class in classes])
     drawn = generator(seed, Stream.TRAFFIC_CLASSES).random(max(units, default=-1) + 1)
     chosen = np.searchsorted(weights / weights[-1], drawn, side="right").tolist()
     requests = []

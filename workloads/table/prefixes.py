@@ -62,7 +62,7 @@ def longest_shared_prefixes(prompts: Sequence[bytes]) -> list[int]:
     shared = [0] * len(prompts)
     for number in range(len(prompts) - 1, -1, -1):
         lower, higher = before[number], after[number]
-        neighbours = [prompts[one] for one in (lower, higher) if one is not None]
+        neighbours = [prompts[neighbour] for neighbour in (lower, higher) if neighbour is not None]
         shared[number] = max((_common(prompts[number], other) for other in neighbours), default=0)
         if lower is not None:
             after[lower] = higher
@@ -71,12 +71,12 @@ def longest_shared_prefixes(prompts: Sequence[bytes]) -> list[int]:
     return shared
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common(prompt: bytes, other: bytes) -> int:
     """The number of bytes with which both begin."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(prompt), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if prompt[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -124,10 +124,10 @@ def shared_blocks(flat: Integers, blocks: Integers) -> Integers:
 def _stretched(hashes: Sequence[int], factor: float) -> Iterator[int]:
     """A shared prefix of ``factor`` times as many blocks; a block that stands again has a hash that follows from its own."""
     before = 0
-    for depth, one in enumerate(hashes, start=1):
+    for depth, block_hash in enumerate(hashes, start=1):
         upto = int(_rounded(np.array(depth * factor)))
         for copy in range(upto - before):
-            yield one if copy == 0 else _derived(one, copy)
+            yield block_hash if copy == 0 else _derived(block_hash, copy)
         before = upto
 
 

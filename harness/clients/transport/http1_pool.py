@@ -78,7 +78,7 @@ def _named_message(body: bytes) -> str | None:
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if line.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in line)
+    return line if line.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
 
 
 def status_message(status: int, body: bytes) -> str:

@@ -74,9 +74,9 @@ def quantile_positions(q: Sequence[float] | FloatArray) -> FloatArray:
 
 def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
     """The quantile function of each series; ``series`` have curves."""
-    curves = [(one, one.curve) for one in series if one.curve is not None]
-    marks: list[Mark] = [Line(one.name, nines(curve), curve.values, one.colour, one.stroke) for one, curve in curves]
-    marks += [whiskers for one in series if one.intervals for whiskers in _whiskers(one)]
+    curves = [(line, line.curve) for line in series if line.curve is not None]
+    marks: list[Mark] = [Line(line.name, nines(curve), curve.values, line.colour, line.stroke) for line, curve in curves]
+    marks += [whiskers for line in series if line.intervals for whiskers in _whiskers(line)]
     return Picture(
         name,
         title,
@@ -93,19 +93,19 @@ def percentile_picture(name: str, title: str, series: list[Series]) -> Picture:
 
 def distribution_picture(series: list[Series], name: str = "latency-distribution") -> Picture:
     """The ECDF of each series."""
-    curves = [(one, one.curve) for one in series if one.curve is not None]
+    curves = [(line, line.curve) for line in series if line.curve is not None]
     axis = latency_axis([curve for _, curve in curves])
     begin = min(float(curve.values[0]) for _, curve in curves) if axis.log else 0.0
     marks = tuple(
         Line(
-            one.name,
+            line.name,
             np.concatenate([[min(begin, float(curve.values[0]))], curve.values]),
             np.concatenate([[0.0], curve.shares]),
-            one.colour,
-            one.stroke,
+            line.colour,
+            line.stroke,
             steps=True,
         )
-        for one, curve in curves
+        for line, curve in curves
     )
     return Picture(
         name,
@@ -146,7 +146,7 @@ def _whiskers(series: Series) -> Iterator[Whiskers]:
     d = series.distribution
     assert d is not None
     known = [d.percentile(0.50), d.percentile(0.99)]
-    at = [(-np.log10(1.0 - one.q), *one.interval) for one in known if one.interval is not None]
+    at = [(-np.log10(1.0 - percentile.q), *percentile.interval) for percentile in known if percentile.interval is not None]
     if at:
         x, low, high = (np.array(column) for column in zip(*at, strict=True))
         yield Whiskers(series.name, x, low, high, series.colour)

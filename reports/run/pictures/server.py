@@ -205,11 +205,11 @@ def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, Flo
 
 def _name(shown: Shown, series: Series, selected: list[tuple[Shown, Series]]) -> str:
     """The line's name, with the labels that distinguish it from its neighbours."""
-    others = [other.labels for one, other in selected if one == shown]
+    others = [other.labels for series, other in selected if series == shown]
     distinct = [
         value
         for key, value in series.labels.items()
         if key != shown.label and any(labels.get(key) != value for labels in others)
     ]
-    alone = len({one.name for one, _ in selected}) == 1
+    alone = len({series.name for series, _ in selected}) == 1
     return printable(", ".join(distinct if alone and distinct else [shown.name, *distinct]))

@@ -275,8 +275,10 @@ class _Worker:
         telemetry = self._telemetry
         running = [*self._running.values(), *self._exact.values()]
         scheduled = (self._scheduled if self._running else 0) + bool(self._exact)
-        in_context = [one for one in running if one.in_context]
-        unscheduled = len(self._running) - self._scheduled - sum(one.in_context for one in self._running.values())
+        in_context = [running_request for running_request in running if running_request.in_context]
+        unscheduled = (
+            len(self._running) - self._scheduled - sum(running_request.in_context for running_request in self._running.values())
+        )
         return replace(
             self._stats,
             active_requests=len(running) + len(self._waiting) + len(self._unchecked),
@@ -289,7 +291,7 @@ class _Worker:
             context_requests=len(in_context),
             generation_requests=len(running) - len(in_context),
             paused_requests=max(0, unscheduled) if self._running else 0,
-            context_tokens=sum(len(one.submit.input_ids) for one in in_context),
+            context_tokens=sum(len(running_request.submit.input_ids) for running_request in in_context),
             prompt_tokens_total=telemetry.prompt_tokens,
             kv_prompt_blocks_total=telemetry.prompt_blocks,
             kv_reused_blocks_total=telemetry.reused_blocks,

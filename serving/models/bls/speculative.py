@@ -187,7 +187,8 @@ class Speculation:
 def _common(draft: list[int], verified: list[int]) -> int:
     """Number of accepted draft tokens: the length of the common prefix."""
     return next(
-        (k for k, (one, other) in enumerate(zip(draft, verified, strict=False)) if one != other), min(len(draft), len(verified))
+        (k for k, (proposed, other) in enumerate(zip(draft, verified, strict=False)) if proposed != other),
+        min(len(draft), len(verified)),
     )
 
 

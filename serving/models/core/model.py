@@ -87,8 +87,8 @@ class TritonPythonModel:
                 self._stop(sender, request.request_id())
                 continue
             shared = SharedSender(sender, len(parsed)) if len(parsed) > 1 else sender
-            for one in parsed:
-                self._submit(shared, request.request_id(), one, arrival_ns)
+            for sequence in parsed:
+                self._submit(shared, request.request_id(), sequence, arrival_ns)
 
     def finalize(self) -> None:
         self._closing.set()

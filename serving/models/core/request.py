@@ -125,7 +125,7 @@ def parse_request(request: Any, deployment: Deployment) -> list[CoreRequest] | N
             f"input_ids holds {rows} rows: a batch in one request is only supported if model is deployed using decoupled mode"
         )
     wanted = frozenset(request.requested_output_names())
-    return [one for index in range(rows) for one in _read_row(tensors, index, rows, wanted, deployment)]
+    return [sequence for index in range(rows) for sequence in _read_row(tensors, index, rows, wanted, deployment)]
 
 
 def _read_row(
@@ -167,10 +167,10 @@ def _read_row(
         yield from _sequences(row, one, deployment)
 
 
-def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
+def _beam_search(row: Row, single: CoreRequest) -> CoreRequest:
     """Validate a beam search; ``num_return_sequences`` is the number of its returned beams."""
-    sampling = one.sampling
-    if one.streaming:
+    sampling = single.sampling
+    if single.streaming:
         raise RequestError("streaming: the beams of a beam search are known at its end; omit streaming or set beam_width to 1")
     if sampling.beam_search_diversity_rate:
         raise RequestError("beam_search_diversity_rate: the embedded engine's beam search has no such penalty")
@@ -187,12 +187,12 @@ def _beam_search(row: Row, one: CoreRequest) -> CoreRequest:
         if value:
             raise RequestError(f"{name}: the embedded engine cannot combine it with beam_width {sampling.beam_width}")
     beams = row.number("num_return_sequences", sampling.beam_width, 1, sampling.beam_width)
-    return replace(one, sampling=replace(sampling, return_beams=beams))
+    return replace(single, sampling=replace(sampling, return_beams=beams))
 
 
-def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[CoreRequest]:
+def _sequences(row: Row, single: CoreRequest, deployment: Deployment) -> Iterator[CoreRequest]:
     """``num_return_sequences`` requests that differ in their seed; the first has the client's."""
-    sampling = one.sampling
+    sampling = single.sampling
     exact: dict[str, object] = {"bad_words_list": sampling.bad_words, "embedding_bias": sampling.embedding_bias}
     exact |= {"draft_input_ids": sampling.draft_ids, "lora_task_id": sampling.lora_task_id}
     exact |= {"runtime_top_p_decay": sampling.top_p_decay != 1.0}
@@ -202,14 +202,14 @@ def _sequences(row: Row, one: CoreRequest, deployment: Deployment) -> Iterator[C
                 raise RequestError(f"{name}: the embedded engine cannot combine it with guided decoding")
     count = row.number("num_return_sequences", 1, 1, deployment.max_num_sequences)
     if count == 1:
-        yield one
+        yield single
         return
     if not deployment.decoupled:
         raise RequestError(
             f"num_return_sequences is {count}: more than 1 is only supported if model is deployed using decoupled mode"
         )
     for index in range(count):
-        yield replace(one, sampling=replace(sampling, seed=_seed(sampling.seed, index)), sequence_index=index)
+        yield replace(single, sampling=replace(sampling, seed=_seed(sampling.seed, index)), sequence_index=index)
 
 
 def _seed(seed: int, index: int) -> int:

@@ -115,9 +115,9 @@ class Search:
         for process in processes:
             with suppress(psutil.Error):
                 root = psutil.Process(process.pid)
-                for one in (root, *root.children(recursive=True)):
+                for member in (root, *root.children(recursive=True)):
                     with suppress(psutil.Error):
-                        self.text("process list", " ".join(one.cmdline()).encode())
+                        self.text("process list", " ".join(member.cmdline()).encode())
 
     def live_page(self, errors: Path) -> None:
         """The page whose URL is in ``errors``, with the failures that it shows."""

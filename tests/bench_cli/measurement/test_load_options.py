@@ -53,7 +53,7 @@ def test_a_stage_that_is_cut_has_the_rates_of_the_time_that_it_lasted(
     whole, *stages = summary["arrival_laws"]
     assert whole["asked"]["rate_per_s"] == pytest.approx(80)
     assert whole["scheduled"]["rate_per_s"] == pytest.approx(80, rel=0.05)
-    assert [one["scheduled"]["rate_per_s"] for one in stages] == [40, pytest.approx(120)]
+    assert [stage["scheduled"]["rate_per_s"] for stage in stages] == [40, pytest.approx(120)]
     assert second["sent_rate"] == pytest.approx(120, rel=0.1)
 
 

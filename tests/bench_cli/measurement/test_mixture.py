@@ -72,13 +72,13 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     assert {row["outcome"] for row in rows if row not in planned} == {"done"}
     assert all(5 <= len(row["token_times_ns"]) < 20 for row in planned)
     assert {len(row["token_times_ns"]) for row in probes} == {2}
-    by_class = {one["name"]: one for one in found["classes"]}
-    assert found["requests"]["withdrawn"] == len(planned) == sum(one["withdrawn"] for one in by_class.values())
+    by_class = {entry["name"]: entry for entry in found["classes"]}
+    assert found["requests"]["withdrawn"] == len(planned) == sum(entry["withdrawn"] for entry in by_class.values())
     assert (found["requests"]["scheduled"], found["requests"]["failed"]) == (60, 0)
     assert by_class["probe"]["done"] == len(probes)
     assert (by_class["code"]["attainment"]["value"], by_class["chat"]["attainment"]) == (1.0, None)
     mixture = RunFolder(tmp_path / "run").read_manifest()["mixture"]
-    assert [one["name"] for one in mixture["classes"]] == ["chat", "code"]
+    assert [entry["name"] for entry in mixture["classes"]] == ["chat", "code"]
     assert (mixture["probe"]["requests"], mixture["cancellation"]["requests"]) == (len(probes), len(planned))
     assert {finding["code"] for finding in found["findings"]} <= {
         "schedule_slip", "client_saturated", "sample_too_small", "achieved_below_offered", "token_counts_unknown",

@@ -53,7 +53,7 @@ def _options(echo: Echo, spelled: dict[str, str]) -> dict[str, str | list[str]]:
 
 
 def _words(options: dict[str, str | list[str]]) -> list[str]:
-    pairs = [(name, one) for name, value in options.items() for one in ([value] if isinstance(value, str) else value)]
+    pairs = [(name, word) for name, value in options.items() for word in ([value] if isinstance(value, str) else value)]
     return [word for pair in pairs for word in pair]
 
 

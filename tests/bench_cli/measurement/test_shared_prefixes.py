@@ -204,7 +204,7 @@ def test_the_cache_is_emptied_before_the_first_request_and_again_between_warm_up
         assert server.log == ["reset", "chat", "chat", "chat", "reset", *["chat"] * 20]  # the first is the probe
         again = _chat(server, tmp_path / "again", "--reset_prefix_cache")[1]
         warm = _chat(server, tmp_path / "warm")[1]
-    cached = [one["prefix_cache"]["usage"]["cached_tokens"] for one in (first, again, warm)]
+    cached = [summary["prefix_cache"]["usage"]["cached_tokens"] for summary in (first, again, warm)]
     assert cached[0] == cached[1] < cached[2]
     assert RunFolder(tmp_path / "first").read_manifest()["prefix_cache_reset"] == "POST /reset_prefix_cache"
 

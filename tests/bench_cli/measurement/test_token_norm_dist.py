@@ -96,7 +96,7 @@ def test_what_bounds_do_to_a_mean_is_one_line_before_the_run(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], law: str, line: str | None
 ) -> None:
     _workload(server, tmp_path, "--isl", "4", "--osl", law)
-    printed = [one for one in capsys.readouterr().err.splitlines() if one.startswith("Lengths:")]
+    printed = [printed_line for printed_line in capsys.readouterr().err.splitlines() if printed_line.startswith("Lengths:")]
     assert len(printed) == (line is not None)
     assert line is None or line in printed[0]
 

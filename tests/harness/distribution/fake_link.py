@@ -39,4 +39,8 @@ class FakeLink:
         self.is_closed = True
 
     def messages_to(self, peer: str) -> list[ToWorker]:
-        return [decode_to_worker(unpack(one.payload)[1]) for one in self.sent if isinstance(one, Deliver) and one.peer == peer]
+        return [
+            decode_to_worker(unpack(message.payload)[1])
+            for message in self.sent
+            if isinstance(message, Deliver) and message.peer == peer
+        ]

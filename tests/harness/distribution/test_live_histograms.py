@@ -38,14 +38,19 @@ def test_latencies_count_from_the_schedule_to_the_last_token() -> None:
     histograms = LiveHistograms(streamed=True)
     histograms.add(_record(0))
     update = histograms.take(in_flight=4)
-    assert {one.name: one.sum_ms for one in update.histograms} == {E2E: 40.0, TTFT: 10.0, TPOT: 15.0, SLIP: 2.0}
+    assert {histogram.name: histogram.sum_ms for histogram in update.histograms} == {
+        E2E: 40.0,
+        TTFT: 10.0,
+        TPOT: 15.0,
+        SLIP: 2.0,
+    }
     assert update.in_flight == 4
 
 
 def test_an_answer_in_one_piece_has_no_latencies_of_tokens() -> None:
     histograms = LiveHistograms(streamed=False)
     histograms.add(_record(0))
-    assert {one.name for one in histograms.take(0).histograms} == {E2E, SLIP}
+    assert {histogram.name for histogram in histograms.take(0).histograms} == {E2E, SLIP}
 
 
 def test_updates_add_up_to_all_records() -> None:
@@ -56,12 +61,12 @@ def test_updates_add_up_to_all_records() -> None:
         together.add(record)
         parts.add(record)
         if index % 2:
-            counts.update(next((one.buckets for one in parts.take(0).histograms if one.name == TTFT), {}))
-    counts.update(next((one.buckets for one in parts.take(0).histograms if one.name == TTFT), {}))
+            counts.update(next((histogram.buckets for histogram in parts.take(0).histograms if histogram.name == TTFT), {}))
+    counts.update(next((histogram.buckets for histogram in parts.take(0).histograms if histogram.name == TTFT), {}))
     whole = together.take(0)
-    assert dict(counts) == next(one.buckets for one in whole.histograms if one.name == TTFT) == {10.0: 7}
+    assert dict(counts) == next(histogram.buckets for histogram in whole.histograms if histogram.name == TTFT) == {10.0: 7}
     assert whole.failures == {"timeout": 2}
-    assert next(one for one in whole.histograms if one.name == E2E).failed == 2
+    assert next(histogram for histogram in whole.histograms if histogram.name == E2E).failed == 2
 
 
 def test_a_cancellation_that_was_planned_is_no_failure() -> None:

@@ -101,10 +101,10 @@ def _half_way(
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     """As when a host loses its power: all of its processes at once."""
     everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for one in everything:
-        one.suspend()
-    for one in everything:
-        one.kill()
+    for member in everything:
+        member.suspend()
+    for member in everything:
+        member.kill()
 
 
 def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent(
@@ -144,7 +144,7 @@ def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: 
 def test_a_host_that_dies_is_lost_after_its_silence(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 2)
     result, pool, _ = _run(plan, tmp_path, _half_way(lambda processes: _kill_tree(processes[0])))
-    ((number, reason),) = [(one["number"], one["lost"]) for one in pool.facts()["workers"] if one["lost"]]
+    ((number, reason),) = [(worker["number"], worker["lost"]) for worker in pool.facts()["workers"] if worker["lost"]]
     assert "nothing was heard" in reason
     assert [record.outcome for record in result.records if record.index % 2 != number] == [Outcome.DONE] * 30
 

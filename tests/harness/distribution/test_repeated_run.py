@@ -129,15 +129,15 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Repeated]:
         master = cleaning.enter_context(place.process("first", command))
         _await(lambda: len(_journals(place)) == 2 and all(path.stat().st_size > _ENOUGH_BYTES for path in _journals(place)))
         everything = _tree(suspended)
-        for one in everything:
-            one.suspend()
+        for member in everything:
+            member.suspend()
         _kill_tree(master)
         journals = _journals(place)
         seen = [path.read_bytes() for path in journals]
 
         def wake() -> None:
-            for one in everything:
-                one.resume()
+            for member in everything:
+                member.resume()
 
         status = place.repeat("second", _REQUESTS, wake)
         yield _Repeated(place, status, journals, seen, [awake.wait(_LIMIT_S), suspended.wait(_LIMIT_S)])
@@ -171,7 +171,7 @@ def test_journals_of_the_first_run_are_kept_and_grow_no_more_than_by_their_own_w
         assert f"journal is kept in {path.parent}" in repeated.place.text(f"first-{host}")
         assert path.read_bytes().startswith(seen)
         assert list(JournalReader(path, run_id).read_rest())
-        assert [one.name for one in path.parent.parent.iterdir()] == [path.parent.name]  # the second run's is on the master
+        assert [entry.name for entry in path.parent.parent.iterdir()] == [path.parent.name]  # the second run's is on the master
 
 
 def test_a_repetition_with_another_number_of_requests_has_its_own_records_alone(repeated: _Repeated) -> None:
@@ -214,10 +214,10 @@ def _tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     """As when a host loses its power: none of its processes can say that it ends."""
     everything = _tree(process)
-    for one in everything:
-        one.suspend()
-    for one in everything:
-        one.kill()
+    for member in everything:
+        member.suspend()
+    for member in everything:
+        member.kill()
 
 
 def _free_port() -> int:

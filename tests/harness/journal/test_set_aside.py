@@ -25,12 +25,14 @@ def test_what_is_in_the_way_keeps_its_content_under_another_name(tmp_path: Path,
     kept = [tmp_path / f"journal-0.bin.aside-{number}" for number in (1, 2)]
     match kind:
         case "file":
-            assert [one.read_text() for one in kept] == ["first", "second"]
+            assert [kept_path.read_text() for kept_path in kept] == ["first", "second"]
         case "folder":
-            assert [(one / "inside").read_text() for one in kept] == ["first", "second"]
+            assert [(kept_path / "inside").read_text() for kept_path in kept] == ["first", "second"]
         case _:
-            assert [str(one.readlink()) for one in kept] == ["first", "second"]
-    assert notes == [f"{path} of an earlier run was in the way: it is kept as {one.name} beside it." for one in kept]
+            assert [str(kept_path.readlink()) for kept_path in kept] == ["first", "second"]
+    assert notes == [
+        f"{path} of an earlier run was in the way: it is kept as {kept_path.name} beside it." for kept_path in kept
+    ]
 
 
 def test_where_nothing_is_in_the_way_nothing_is_said(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_lost_requests_get_the_times_at_which_they_were_due(
         taken.append((index, user.free_ns, user.free_ns + latency, outcome))
         user.free_ns = user_free_ns(user.free_ns + latency, outcome)
     part = ClosedPart(tuple(range(len(answers))), tuple(starts), None)
-    recorded = [_record(*one) for one in taken if one[2] <= death]
+    recorded = [_record(*answer) for answer in taken if answer[2] <= death]
     lost = [due for _, due, done, _ in taken if done > death]
     assert unanswered_due_ns(part, recorded)[: len(lost)] == sorted(lost)
 

@@ -44,7 +44,7 @@ def test_a_comparison_shows_it_and_obeys_nothing(
 ) -> None:
     name = text.replace("/", "\u2215").replace("\x00", "\x01")  # what no file name can hold
     texts = {"a": text, "b": f"{text}b"}
-    folders = [hostile(one).folder.path.rename(tmp_path / f"{name}{side}") for side, one in texts.items()]
+    folders = [hostile(side_text).folder.path.rename(tmp_path / f"{name}{side}") for side, side_text in texts.items()]
     page = tmp_path / "c.html"
     assert bench(["compare", "--allow_different", "--output", str(page), "--", *map(str, folders)]) == 0
     _open(tab, page)

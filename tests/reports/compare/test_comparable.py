@@ -65,7 +65,9 @@ def test_the_weight_of_a_key_is_that_of_its_longest_section(
     if weight is None:
         assert found == ()
     else:
-        assert [(one.what, one.weight, one.values) for one in found] == [(key, weight, ("one", "other"))]
+        assert [(disagreement.what, disagreement.weight, disagreement.values) for disagreement in found] == [
+            (key, weight, ("one", "other"))
+        ]
     assert refused(found) is (weight is Weight.REFUSE)
 
 
@@ -100,8 +102,8 @@ def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, stea
         "workers": {"count": 2},
     }
     found = disagreements([make_report(steady_run(4), workers={"count": 1}), make_report(steady_run(4), **other)])
-    assert [one.what for one in found] == ["arrivals", "bench_version", "target.model", "workers.count"]
-    assert [one.weight for one in found] == list(Weight)
+    assert [disagreement.what for disagreement in found] == ["arrivals", "bench_version", "target.model", "workers.count"]
+    assert [disagreement.weight for disagreement in found] == list(Weight)
     assert refused(found)
     assert not refused(found[1:])
 
@@ -149,7 +151,7 @@ def test_other_numbers_of_requests_are_a_warning_where_the_schedule_is_one(
     assert (one.what, one.weight, one.values) == ("requests", Weight.WARN, ("1,000 sent", "990 sent"))
     assert "not paired" in one.advice
     other = make_report(steady_run(990), schedule={"digest": "1e" * 32, "seed": 42})
-    assert [one.what for one in disagreements([make_report(steady_run(1_000)), other])] == ["schedule.digest"]
+    assert [disagreement.what for disagreement in disagreements([make_report(steady_run(1_000)), other])] == ["schedule.digest"]
 
 
 def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -164,9 +166,9 @@ def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_rep
 def test_what_disturbed_a_target_is_named_with_the_run_that_it_disturbed(make_report: MakeReport, answered: Make) -> None:
     calm, shared = (make_report(paused_streams(answered, 0.0), **machine_use(others)) for others in (0.0, 1.1))
     stopped = make_report(paused_streams(answered, 3_000.0), **machine_use(0.0))
-    found = {one.what: one for one in disagreements([calm, shared, stopped])}
+    found = {disagreement.what: disagreement for disagreement in disagreements([calm, shared, stopped])}
     assert found["machine_shared"].weight is found["target_paused"].weight is Weight.WARN
     assert found["machine_shared"].values[::2] == ("–", "–")
     assert found["machine_shared"].values[1].startswith("Other programs used 1.10 of the 2 cores")
     assert found["target_paused"].values[2].startswith("No stream had a token for 3.02 s")
-    assert "machine_shared" not in {one.what for one in disagreements([calm, stopped])}
+    assert "machine_shared" not in {disagreement.what for disagreement in disagreements([calm, stopped])}

@@ -341,7 +341,7 @@ def test_every_format_has_the_same_content(
     assert content["verdict"] == "worse between these starts"
     assert content["summary"].startswith("Between these starts, ")
     for note in ("One run each", "To show 5%"):
-        assert any(note in one for one in content["notes"])
+        assert any(note in text for text in content["notes"])
         assert note in outputs[1].read_text()
         assert note in outputs[3].read_text()
     assert all("between these starts" in output.read_text().lower() for output in outputs)
@@ -663,8 +663,10 @@ def test_settings_of_runs_in_turn_are_compared_within_blocks(
     arms = [Arm(model, tuple(run(block, model) for block in range(2))) for model in ("m", "n")]
     (paired,) = compare(arms, runs_paired=True).comparisons
     (unpaired,) = compare(arms).comparisons
-    assert [one.what for one in paired.disagreements] == ["target.model"]
-    assert [one.what for one in unpaired.disagreements] == ["target.model"]  # both sides have the same schedules
+    assert [disagreement.what for disagreement in paired.disagreements] == ["target.model"]
+    assert [disagreement.what for disagreement in unpaired.disagreements] == [
+        "target.model"
+    ]  # both sides have the same schedules
     assert {d.evidence for d in paired.differences} - {None} == {Evidence.RUN_PAIRS}
     assert {d.evidence for d in unpaired.differences} - {None} == {Evidence.RUNS}
     assert not paired.single_runs
@@ -680,7 +682,7 @@ def _repeats(make_report: Callable[..., RunReport], queued_run: Callable[..., li
     """Five runs of one schedule at a queue, whose services vary from run to run by a thousandth."""
     records = [queued_run(30.0, seed, slow * (20.0 + 0.02 * k), 2_000) for k in range(5)]
     digest = {"schedule": {"digest": f"{seed:02x}" * 32, "seed": seed}}
-    return Arm(f"seed {seed}", tuple(make_report(one, **digest) for one in records))
+    return Arm(f"seed {seed}", tuple(make_report(records_of_run, **digest) for records_of_run in records))
 
 
 @pytest.fixture(scope="module")
@@ -732,7 +734,7 @@ def test_schedules_are_apart_where_repeats_lack_their_spread(
     run = noisy_run(1)
 
     def side(digests: str) -> list[RunReport]:
-        return [replace(run, manifest=run.manifest | {"schedule": {"digest": one}}) for one in digests]
+        return [replace(run, manifest=run.manifest | {"schedule": {"digest": digest}}) for digest in digests]
 
     assert schedules_apart(side(a), side(b)) is apart
     assert schedules_apart(side(b), side(a)) is apart

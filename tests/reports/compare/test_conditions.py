@@ -107,7 +107,7 @@ def test_conditions_share_the_significance_level() -> None:
     amount = 0.10 - 0.01 * (T_975 + T_9875) / 2.0
     condition = parse_condition(f"failed_share > {100 * amount:.6f}pp")
     assert check_conditions([condition], [_points(0.10, 0.01)])[0].status is Status.FAILED
-    assert [one.status for one in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.UNDECIDED] * 2
+    assert [result.status for result in check_conditions([condition] * 2, [_points(0.10, 0.01)])] == [Status.UNDECIDED] * 2
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,6 @@ def test_limits_are_judged_of_the_runs_and_changes_of_the_differences(
     """A TTFT of 100 ms in every request, and a change of 10 points."""
     conditions = [parse_condition(text) for text in ("p50_ttft > 99ms", "failed_share > 1pp", "p50_ttft > 101ms")]
     results = check_conditions(conditions, [_points(0.10, 0.01)], [make_report(steady_run(120))])
-    assert [one.condition for one in results] == conditions
-    assert [one.status for one in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
-    assert [one.why.partition(",")[0].partition(";")[0] for one in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]
+    assert [result.condition for result in results] == conditions
+    assert [result.status for result in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
+    assert [result.why.partition(",")[0].partition(";")[0] for result in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]

@@ -117,7 +117,7 @@ def test_no_change_is_named_as_shown_where_none_would_have_been() -> None:
     """Of 700 requests, seven are above p99: too few for a change of any size to be certain of detection."""
     family = [Measure(metric, q) for metric in (TTFT, E2E) for q in (0.5, 0.8, 0.9, 0.99)]
     runs = [
-        {one.name: percentile(np.random.default_rng(seed).lognormal(0.0, 0.3, 700), one.q or 0.0) for one in family}
+        {measure.name: percentile(np.random.default_rng(seed).lognormal(0.0, 0.3, 700), measure.q or 0.0) for measure in family}
         for seed in (1, 3)
     ]
     found = compare_measures(family, runs[:1], runs[1:], requests_paired=False, runs_paired=False)
@@ -223,9 +223,9 @@ def test_measures_are_judged_together_and_the_smallest_change_shown_is_of_the_fi
     assert alone.p_value is not None
     assert alone.p_value < 0.05 < 3.0 * alone.p_value
     assert alone.verdict is Verdict.WORSE
-    for one in found:
-        assert one.p_adjusted == pytest.approx(3.0 * alone.p_value)
-        assert one.verdict is Verdict.NONE
+    for difference in found:
+        assert difference.p_adjusted == pytest.approx(3.0 * alone.p_value)
+        assert difference.verdict is Verdict.NONE
     assert alone.spread is not None
     freedom = alone.spread.freedom
     assert found[0].smallest_shown == pytest.approx(
@@ -238,7 +238,7 @@ def test_a_measure_that_a_run_lacks_is_left_out(singly: str) -> None:
     whole, lacking = {"p50_ttft": _known(20.0), "request_throughput": _known(5.0)}, {"p50_ttft": _known(20.0)}
     sides = ([whole, lacking], [whole, whole]) if singly == "a" else ([whole, whole], [lacking, whole])
     found = compare_measures([LATENCY, RATE], *sides, requests_paired=False, runs_paired=False)
-    assert [one.measure for one in found] == [LATENCY]
+    assert [difference.measure for difference in found] == [LATENCY]
 
 
 def _series(value: float, shift: float, evenly: int = 1_000) -> Measured:

@@ -158,7 +158,9 @@ def test_the_gap_of_an_open_loop_is_that_of_its_schedule_with_the_error_of_indep
     expected = pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
     requests = make_requests(records[::-1])
     assert open_loop_gap(requests) == expected
-    assert {name for name, one in measure_run(requests, True).items() if one.gap == expected} == {m.name for m in MEASURES}
+    assert {name for name, measured in measure_run(requests, True).items() if measured.gap == expected} == {
+        m.name for m in MEASURES
+    }
 
 
 def test_an_open_loop_has_its_gap_where_too_few_requests_ended_between_ramp_and_drain(

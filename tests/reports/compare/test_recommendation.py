@@ -129,7 +129,7 @@ def test_the_first_latency_with_an_error_decides_p99_before_p50_and_ttft_before_
     measures = [Measure(TTFT, 0.99), Measure(E2E, 0.99), Measure(TTFT, 0.5), Measure(E2E, 0.5)]
     known = Spread(0.0, 0.02, 2.0, Evidence.RUNS)
     for number, measure in enumerate(measures):
-        differences = [_named(one, without if k < number else known) for k, one in enumerate(measures)]
+        differences = [_named(named, without if k < number else known) for k, named in enumerate(measures)]
         for order in (differences, differences[::-1], differences[number:]):
             found = recommend(order, 3, 3_000)
             assert found is not None

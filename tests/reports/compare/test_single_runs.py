@@ -205,7 +205,7 @@ def test_the_error_of_unpaired_means_is_welchs_of_their_own_errors() -> None:
     spread = within_runs(_contributions(a), _contributions(b), 0.3)
     assert isinstance(spread, Spread)
     means = [mean_of(a), mean_of(b)]
-    variances = [one.standard_error**2 for one in means]
+    variances = [number.standard_error**2 for number in means]
     assert (spread.estimate, spread.evidence) == (0.3, Evidence.REQUESTS)
     assert spread.error == pytest.approx(math.sqrt(sum(variances)))
     assert spread.freedom == pytest.approx(
@@ -360,7 +360,7 @@ def test_lengths_explain_which_paired_requests_cross_a_quantile() -> None:
     other = values * np.exp(0.2 * lengths[:, 0])
     values[:40] = np.nan
     plain = quantiles_within_pairs(0.5, percentile(values, 0.5), percentile(other, 0.5))
-    a, b = (replace(percentile(one, 0.5), covariates=lengths) for one in (values, other))
+    a, b = (replace(percentile(side, 0.5), covariates=lengths) for side in (values, other))
     explained = quantiles_within_pairs(0.5, a, b)
     assert isinstance(plain, QuantileSpread)
     assert isinstance(explained, QuantileSpread)

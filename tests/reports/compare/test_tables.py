@@ -242,7 +242,7 @@ def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> 
         headline(_comparison(run, _difference(P99, smallest_shown=smallest, p_value=0.5, spread=spread), runs=(5, 5)))
         for smallest in (0.5, 0.21, 0.2, 0.15)
     ]
-    assert [one.partition("; ")[2] for one in shown] == ["9 would show 20%.", "9 would show 20%.", "", ""]
+    assert [sentence.partition("; ")[2] for sentence in shown] == ["9 would show 20%.", "9 would show 20%.", "", ""]
 
 
 def test_of_single_runs_what_would_show_more_has_a_number_of_requests(run: RunReport) -> None:

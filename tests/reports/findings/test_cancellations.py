@@ -31,8 +31,8 @@ def _generated(tokens: float) -> dict[str, Any]:
 def cancelled(steady_run: SteadyRun) -> list[Record]:
     """1,000 requests of 3 tokens; every tenth, which asked for 101 at 10 ms each, is cancelled with its first."""
     return [
-        replace(withdrawn(one, tokens=1), requested_output_tokens=101) if one.index % 10 == 3 else one
-        for one in steady_run(1_000, ignore_eos=True)
+        replace(withdrawn(record, tokens=1), requested_output_tokens=101) if record.index % 10 == 3 else record
+        for record in steady_run(1_000, ignore_eos=True)
     ]
 
 
@@ -50,7 +50,7 @@ def test_a_server_that_stops_at_the_cancellation_counts_what_arrived(make_report
 
 
 def test_answers_that_end_before_a_server_looks_prove_nothing(make_report: MakeReport, cancelled: list[Record]) -> None:
-    short = [replace(one, requested_output_tokens=20) for one in cancelled]
+    short = [replace(record, requested_output_tokens=20) for record in cancelled]
     assert "generated_after_cancellation" not in _codes(make_report(short, **_generated(2_700 + 100 * 20)))
 
 
@@ -76,8 +76,8 @@ def test_a_request_that_was_cancelled_before_its_first_token_still_asked_for_all
 ) -> None:
     """Each of 100 answers lacks 101 tokens of 10 ms: 25 of them may be on their way, and half of the other 76 are 38."""
     records = [
-        replace(withdrawn(one, tokens=0), requested_output_tokens=101) if one.index % 10 == 3 else one
-        for one in steady_run(1_000)
+        replace(withdrawn(record, tokens=0), requested_output_tokens=101) if record.index % 10 == 3 else record
+        for record in steady_run(1_000)
     ]
     finding = finding_of(make_report(records, **_generated(generated)), "generated_after_cancellation")
     assert (finding is not None) is found
@@ -93,7 +93,7 @@ def test_cancellations_are_not_blamed_for_tokens_that_something_else_may_explain
         [*cancelled[:-1], cut],
         [*cancelled[:-1], replace(cut, output_tokens=0)],
         [*cancelled[:-1], replace(cancelled[-1], output_tokens=None)],
-        [replace(one, output_tokens_source=TokenSource.TEXT) for one in cancelled],
+        [replace(record, output_tokens_source=TokenSource.TEXT) for record in cancelled],
         steady_run(1_000),
     ):
         assert "generated_after_cancellation" not in _codes(make_report(records, **_generated(12_800)))
@@ -107,10 +107,10 @@ def test_cancelling_before_the_first_token_makes_bounds_of_the_mean_and_of_tails
 ) -> None:
     """The first tokens of all others came after 100 ms; these were cancelled after 150 to 150 + ``count`` ms."""
     records = [
-        replace(withdrawn(one, tokens=0), done_ns=one.scheduled_ns + (150 + one.index) * 1_000_000)
-        if one.index < count
-        else one
-        for one in steady_run(1_000)
+        replace(withdrawn(record, tokens=0), done_ns=record.scheduled_ns + (150 + record.index) * 1_000_000)
+        if record.index < count
+        else record
+        for record in steady_run(1_000)
     ]
     finding = finding_of(make_report(records), "latencies_cut_off")
     assert finding is not None

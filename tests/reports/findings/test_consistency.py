@@ -493,12 +493,12 @@ def test_littles_law_holds_of_answers_without_tokens_and_of_streams_that_were_cu
     """Both end when their exchange does: a fifth of the answers have no token, or were cut 300 ms after their only one."""
     answers = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)]) for k in range(1_500)]
     for records in (
-        [answered(k, 10 * k, 10 * k, [], done=10 * k + 100) if k % 5 == 0 else one for k, one in enumerate(answers)],
+        [answered(k, 10 * k, 10 * k, [], done=10 * k + 100) if k % 5 == 0 else answer for k, answer in enumerate(answers)],
         [
             failed(k, 10 * k, Outcome.STREAM_CUT, 10 * k, 10 * k + 400, token_times_ns=(10**7 * k + 10**8,), token_counts=(1,))
             if k % 5 == 0
-            else one
-            for k, one in enumerate(answers)
+            else answer
+            for k, answer in enumerate(answers)
         ],
     ):
         report = make_report(records)

@@ -53,8 +53,8 @@ def test_a_client_that_stopped_with_its_target_is_named(
     """The target stops from 4 to 7.02 s, and the client's loop is due up to ``lag_ms`` before it wakes."""
     calm = worker_samples([0.0] * 300)
     late = ClientSample(time_ns=round(woke_ms * 1e6), worker=0, lag_ns=round(lag_ms * 1e6))
-    samples = [one for one in calm if not woke_ms - lag_ms <= one.time_ns / 1e6 <= woke_ms]
-    samples = sorted([*samples, late], key=lambda one: one.time_ns)
+    samples = [sample for sample in calm if not woke_ms - lag_ms <= sample.time_ns / 1e6 <= woke_ms]
+    samples = sorted([*samples, late], key=lambda sample: sample.time_ns)
     finding = finding_of(make_report(paused_streams(answered, 3_000.0), client=samples), "target_paused")
     assert finding is not None
     assert finding.evidence["client_lag_max_ms"] == pytest.approx(max(0.0, part_ms))

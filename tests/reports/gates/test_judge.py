@@ -215,7 +215,7 @@ def test_a_run_has_a_gate_for_each_requirement_in_their_order(run_of: MakeRun, n
     run = run_of(noise(200))
     gates = judge(wanted, run, Validity.VALID)
     assert [gate.requirement for gate in gates] == wanted
-    assert list(gates) == [judge_together(one, [run], Validity.VALID) for one in wanted]
+    assert list(gates) == [judge_together(requirement, [run], Validity.VALID) for requirement in wanted]
 
 
 def test_json_has_the_share_beyond_a_limit_and_the_limits_of_a_number(make_report: MakeReport, steady_run: Queue) -> None:

@@ -187,9 +187,11 @@ def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArra
     assert (len(_distributions(independent)), len(_rates(independent))) == (13, 5)
     for distribution in _distributions(clustered):
         numbers = (distribution.mean, distribution.percentile(0.50), distribution.percentile(0.99))
-        assert [(one.interval, one.reason) for one in numbers] == [(None, CLUSTERED_ARRIVALS)] * 3
+        assert [(number.interval, number.reason) for number in numbers] == [(None, CLUSTERED_ARRIVALS)] * 3
     assert {(rate.interval, rate.reason) for rate in _rates(clustered)} == {(None, CLUSTERED_ARRIVALS)}
-    assert all(one.mean.interval and one.percentile(0.99).interval for one in _distributions(independent))
+    assert all(
+        distribution.mean.interval and distribution.percentile(0.99).interval for distribution in _distributions(independent)
+    )
     assert all(rate.interval for rate in _rates(independent))
     for metrics, known in ((clustered, False), (independent, True)):
         assert metrics.goodput is not None
@@ -225,7 +227,7 @@ def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeRe
     classes = [{"name": name, "weight": 1.0} for name in ("even", "spells")]
     mixture = {"classes": classes, "objectives": {"even": ["ttft<=9ms"], "spells": ["ttft<=9ms"]}}
     report = make_report(records, load={"mode": "open", "stages": steps}, mixture=mixture)
-    goodputs = [one.goodput for one in report.classes]
+    goodputs = [numbers.goodput for numbers in report.classes]
     assert [goodput is not None and goodput.attainment_interval is not None for goodput in goodputs] == [True, False]
     for even, spells in (report.stages, report.classes):
         for latency in ("ttft_ms", "e2e_ms"):

@@ -111,7 +111,7 @@ def test_a_cold_start_is_significant(make_requests: MakeRequests, answered: Make
 
 def test_latencies_of_failures_do_not_count(make_requests: MakeRequests, answered: Make) -> None:
     slow = [answered(k, 10 * k, 10 * k, [(10 * k + (200 if k < 300 else 100), 1)]) for k in range(1_000)]
-    records = [replace(one, outcome=Outcome.STREAM_CUT, error="cut") if one.index < 300 else one for one in slow]
+    records = [replace(record, outcome=Outcome.STREAM_CUT, error="cut") if record.index < 300 else record for record in slow]
     assert find_cold_start(make_requests(slow)) is not None
     assert find_cold_start(make_requests(records)) is None
 

@@ -234,7 +234,7 @@ def test_a_drain_in_which_requests_are_faster_than_under_load_varies_less(
 def _less_by_speed(make_requests: MakeRequests, records: Sequence[Record]) -> float:
     """What a drain's deviation is multiplied by for the speed of requests in it, which is unknown without counts."""
     uncounted = [structs.replace(record, output_tokens=None, token_counts=None) for record in records]
-    counted, plain = (_full(make_requests(one)).drain_deviation_ns for one in (records, uncounted))
+    counted, plain = (_full(make_requests(counting)).drain_deviation_ns for counting in (records, uncounted))
     return counted / plain
 
 

@@ -130,7 +130,7 @@ def test_a_published_limit_counts_the_requests_beyond_it(make_requests: MakeRequ
 
 def test_runs_of_a_target_that_is_never_full_are_not_refused(make_requests: MakeRequests, batch: Batch) -> None:
     found = [full_batch(make_requests(batch(10_000, seed=seed))) for seed in range(20)]
-    assert sum(one is None or one.no_upper_limit_reason(0.99) is not None for one in found) <= 1
+    assert sum(batch_limit is None or batch_limit.no_upper_limit_reason(0.99) is not None for batch_limit in found) <= 1
 
 
 def test_there_is_no_batch_to_see_in_a_closed_loop_a_short_run_and_a_queue_of_one(

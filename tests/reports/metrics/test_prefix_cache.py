@@ -25,8 +25,8 @@ _UNKNOWN = PrefixCache(None, None, None, None, None, None, None)
 def _records(steady_run: SteadyRun, cached: list[int | None], **fields: Any) -> list[Record]:
     counted = {"input_tokens": 10, "server_counted_input": True, **fields}
     return [
-        with_fields(record, cached_input_tokens=one, **counted)
-        for record, one in zip(steady_run(len(cached)), cached, strict=True)
+        with_fields(record, cached_input_tokens=tokens, **counted)
+        for record, tokens in zip(steady_run(len(cached)), cached, strict=True)
     ]
 
 

@@ -81,7 +81,9 @@ def test_a_target_without_work_is_not_silent(make_requests: MakeRequests, answer
     """Two crowds of requests with a minute between them."""
     crowd = _run(answered, 8)[:60]
     later = [
-        answered(1_000 + k, due, due, _moved(one)) for k, one in enumerate(crowd) for due in [one.scheduled_ns / 1e6 + 60_000]
+        answered(1_000 + k, due, due, _moved(record))
+        for k, record in enumerate(crowd)
+        for due in [record.scheduled_ns / 1e6 + 60_000]
     ]
     assert _found(make_requests, [*crowd, *later]) is None
 

@@ -52,7 +52,7 @@ def records(answered: Make, failed: Make) -> list[Record]:
 
 def test_each_class_has_the_numbers_of_its_own_requests(make_report: MakeReport, records: list[Record]) -> None:
     chat, code, probe = make_report(records, mixture=_MIXTURE).classes
-    assert [one.name for one in (chat, code, probe)] == ["chat", "code", "probe"]
+    assert [numbers.name for numbers in (chat, code, probe)] == ["chat", "code", "probe"]
     assert (chat.scheduled, chat.done, chat.failed, chat.withdrawn, chat.goodput) == (40, 40, 0, 0, None)
     assert (code.scheduled, code.done, code.failed, code.withdrawn) == (20, 18, 1, 1)
     assert (probe.scheduled, probe.done, probe.is_probe) == (5, 5, True)
@@ -64,14 +64,14 @@ def test_each_class_has_the_numbers_of_its_own_requests(make_report: MakeReport,
 
 
 def test_an_unstreamed_run_has_no_first_tokens_of_any_class(make_report: MakeReport, records: list[Record]) -> None:
-    for one in make_report(records, streaming=False).classes:
-        assert (one.ttft_ms, one.e2e_ms is None) == (None, False)
+    for numbers in make_report(records, streaming=False).classes:
+        assert (numbers.ttft_ms, numbers.e2e_ms is None) == (None, False)
 
 
 def test_probes_stand_behind_all_classes(make_report: MakeReport, answered: Make) -> None:
     names = ["retrieval", "probe", "chat"]
     report = make_report([answered(k, k, k, [(k + 5, 1)], traffic_class=name) for k, name in enumerate(names)])
-    assert [one.name for one in report.classes] == ["chat", "retrieval", "probe"]
+    assert [numbers.name for numbers in report.classes] == ["chat", "retrieval", "probe"]
 
 
 def test_objectives_of_a_class_judge_its_requests_alone(make_report: MakeReport, records: list[Record]) -> None:
@@ -85,8 +85,8 @@ def test_objectives_of_a_class_judge_its_requests_alone(make_report: MakeReport,
     chat, code, _ = read_run(report.folder, [parse_slo("ttft<=55ms")]).classes
     assert chat.goodput is not None
     assert code.goodput is not None
-    assert [str(one) for one in chat.goodput.objectives] == ["ttft<=55ms"]
-    assert [str(one) for one in code.goodput.objectives] == ["ttft<=40ms"]
+    assert [str(objective) for objective in chat.goodput.objectives] == ["ttft<=55ms"]
+    assert [str(objective) for objective in code.goodput.objectives] == ["ttft<=40ms"]
 
 
 def test_a_run_is_as_it_would_be_without_its_probes(make_report: MakeReport, records: list[Record]) -> None:
@@ -104,7 +104,7 @@ def test_every_report_has_a_row_for_each_class_and_names_the_probes(make_report:
     answer = " ".join(render_answer(report).split())
     assert "Probes, in no other number here: 5 of 5 succeeded; TTFT p50 9.00 ms, p99 9.00 ms." in answer
     assert "cancelled as planned: 1" in answer
-    found = {one["name"]: one for one in summary(report)["classes"]}
+    found = {entry["name"]: entry for entry in summary(report)["classes"]}
     assert (found["code"]["withdrawn"], found["code"]["attainment"]["value"], found["chat"]["goodput"]) == (1, 19 / 20, None)
     assert summary(report)["requests"]["withdrawn"] == 1
 
@@ -128,7 +128,7 @@ def test_a_run_of_no_class_has_no_table(make_report: MakeReport, answered: Make)
 def test_probes_beside_a_load_without_classes_have_the_load_in_a_row_above(make_report: MakeReport, answered: Make) -> None:
     load = [answered(k, k, k, [(k + 5, 1)]) for k in range(5)]
     probe = answered(5, 3, 3, [(4, 1)], traffic_class="probe")
-    assert [(one.name, one.scheduled) for one in make_report([*load, probe]).classes] == [(None, 5), ("probe", 1)]
+    assert [(numbers.name, numbers.scheduled) for numbers in make_report([*load, probe]).classes] == [(None, 5), ("probe", 1)]
 
 
 def test_a_run_recorded_before_there_were_classes_is_read(make_report: MakeReport, answered: Make) -> None:

@@ -111,7 +111,7 @@ def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport
 
 
 def test_planned_cancellations_are_counted_apart_from_failures(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    records = [withdrawn(one, tokens=1) if one.index % 10 == 3 else one for one in steady_run(100)]
+    records = [withdrawn(record, tokens=1) if record.index % 10 == 3 else record for record in steady_run(100)]
     text = " ".join(render_answer(make_report(records)).split())
     assert "90 of 100 requests succeeded in 1.1 s; cancelled as planned: 10." in text
 
@@ -186,7 +186,7 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
 def _percentiles(d: Distribution, p50: Percentile, p90_ms: float | None, p99: Percentile, n: int = 700) -> Distribution:
     p90 = Percentile(0.90, p90_ms)
     chosen = {0.50: p50, 0.90: p90, 0.99: p99}
-    return dataclasses.replace(d, n=n, percentiles=tuple(chosen.get(one.q, one) for one in d.percentiles))
+    return dataclasses.replace(d, n=n, percentiles=tuple(chosen.get(percentile.q, percentile) for percentile in d.percentiles))
 
 
 def _calm(d: Distribution, n: int = 700) -> Distribution:
@@ -206,9 +206,9 @@ def _of(report: RunReport, ttft: Change, tpot: Change, e2e: Change, **replaced: 
     assert metrics.ttft_ms is not None
     assert metrics.tpot_ms is not None
     changed = [
-        dataclasses.replace(one, scheduled=change(one.scheduled))
-        for one, change in ((metrics.ttft_ms, ttft), (metrics.e2e_ms, e2e))
-        if one.scheduled is not None
+        dataclasses.replace(latency, scheduled=change(latency.scheduled))
+        for latency, change in ((metrics.ttft_ms, ttft), (metrics.e2e_ms, e2e))
+        if latency.scheduled is not None
     ]
     latencies = {"ttft_ms": changed[0], "e2e_ms": changed[1], "tpot_ms": tpot(metrics.tpot_ms)}
     return dataclasses.replace(report, metrics=dataclasses.replace(metrics, **latencies, **replaced))

@@ -98,7 +98,7 @@ def test_the_json_has_null_and_the_bound_beside_it(hanging: RunReport) -> None:
     assert ttft["lower_bounds"].keys() == {"mean", "p99", "max"}
     assert ttft["lower_bounds"]["p99"] == ttft["at_least"]["p99"] == 1_000.0
     assert ttft["n"] + ttft["censored"] == 2_000
-    (finding,) = (one for one in document["findings"] if one["code"] == "latencies_cut_off")
+    (finding,) = (found for found in document["findings"] if found["code"] == "latencies_cut_off")
     assert (finding["severity"], finding["evidence"]["median_ms"]) == ("warning", 1_000.0)
 
 

@@ -82,9 +82,11 @@ def test_of_a_million_values_the_number_is_nearly_normal(above: int) -> None:
 
 
 @given(_seen(), _SHARES, _SHARES)
-def test_a_larger_share_makes_few_values_less_likely_and_many_more_likely(seen: Exceedances, one: float, other: float) -> None:
+def test_a_larger_share_makes_few_values_less_likely_and_many_more_likely(
+    seen: Exceedances, first: float, other: float
+) -> None:
     """On each side of the share from which the number is binomial."""
-    less, more = sorted((one, other))
+    less, more = sorted((first, other))
     if (less <= 0.1) is (more <= 0.1):
         assert seen.at_most(more) <= seen.at_most(less) + 1e-9
         assert seen.at_least(more) >= seen.at_least(less) - 1e-9
@@ -299,7 +301,7 @@ def test_a_share_has_an_interval_from_100_values_on() -> None:
 def test_values_that_come_together_have_a_wider_interval() -> None:
     together = np.repeat((np.random.default_rng(5).random(200) < 0.2).astype(float), 10)
     apart = np.random.default_rng(6).permutation(together)
-    (low, high), (lower, higher) = (interval_of_share_above(one, 0.0) or (0.0, 0.0) for one in (apart, together))
+    (low, high), (lower, higher) = (interval_of_share_above(is_above, 0.0) or (0.0, 0.0) for is_above in (apart, together))
     assert higher - lower > 2.0 * (high - low)
 
 

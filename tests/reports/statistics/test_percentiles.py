@@ -225,7 +225,7 @@ def test_p99_has_no_interval_of_too_few_values(n: int, interval: bool) -> None:
     d = summarise(np.random.default_rng(5).permutation(np.arange(1_000.0, 1_000.0 + n)))
     assert d is not None
     assert (d.percentile(0.99).interval is not None) is interval
-    assert {one.q for one in d.percentiles if one.at_least is not None} == (set() if interval else {0.99})
+    assert {percentile.q for percentile in d.percentiles if percentile.at_least is not None} == (set() if interval else {0.99})
 
 
 def test_the_limits_of_the_median_golden() -> None:
@@ -460,12 +460,12 @@ def test_nothing_that_is_said_of_cut_off_values_contradicts_the_true_ones(
     assert whole.mean.value is not None
     _agrees(found.mean.value, found.mean.lower_bound, whole.mean.value)
     _agrees(found.max, found.max_lower_bound, whole.max)
-    for one, other in zip(found.percentiles, whole.percentiles, strict=True):
-        _agrees(one.value, one.lower_bound, other.value)
+    for percentile, other in zip(found.percentiles, whole.percentiles, strict=True):
+        _agrees(percentile.value, percentile.lower_bound, other.value)
     lowest = cut[cut < true].min(initial=np.inf)
-    for one, other in zip(found.percentiles, whole.percentiles, strict=True):
+    for percentile, other in zip(found.percentiles, whole.percentiles, strict=True):
         if other.value is not None and other.value < lowest:
-            assert one.value == other.value
+            assert percentile.value == other.value
 
 
 def _agrees(value: float | None, bound: float | None, true: float | None) -> None:

@@ -68,7 +68,7 @@ def _by_definition(ordinates: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
             shapes.append((0.65 / 168, spectrum, of_mean))
     weights, scales = [], []
     for prior, spectrum, of_mean in shapes:
-        level = sum(one / height for one, height in zip(used, spectrum, strict=True)) / count
+        level = sum(power / height for power, height in zip(used, spectrum, strict=True)) / count
         likelihood = math.prod(height**-0.5 for height in spectrum) * level ** (-count / 2)
         weights.append(prior * likelihood)
         scales.append(math.sqrt(level * of_mean))

@@ -39,7 +39,7 @@ def test_runs_below_a_folder_come_in_the_order_of_time_whatever_they_are_called(
 def test_a_run_that_is_named_twice_is_there_once(run_at: Any, tmp_path: Path) -> None:
     run = run_at(tmp_path / "runs" / "a")
     found, _ = find_runs([tmp_path / "runs", run])
-    assert [one.name for one in found] == ["runs/a"]
+    assert [run.name for run in found] == ["runs/a"]
 
 
 @pytest.mark.parametrize(

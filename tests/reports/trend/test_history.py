@@ -64,7 +64,7 @@ def test_runs_are_in_the_order_of_time_with_their_verdicts(trend: Trend) -> None
         ("n5", "not valid"),
     ]
     assert trend.baseline == "n1"
-    assert [(one.name, "was cut" in one.why) for one in trend.left_out] == [("n6", True)]
+    assert [(run.name, "was cut" in run.why) for run in trend.left_out] == [("n6", True)]
     assert trend.newest_compared is trend.runs[3]
 
 

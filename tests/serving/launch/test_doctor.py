@@ -21,7 +21,7 @@ def test_every_check_has_a_remedy() -> None:
 
 def test_checks_are_grouped_by_purpose() -> None:
     purposes = [check.needed_for for check in check_machine()]
-    changes = sum(one != other for one, other in pairwise(purposes))
+    changes = sum(purpose != other for purpose, other in pairwise(purposes))
     assert changes == len(set(purposes)) - 1
 
 

@@ -110,7 +110,7 @@ def _drawn(seed: int, *names: str) -> dict[str, tuple[list[int], list[int]]]:
     rates, lengths = RateWindow(0, 100, 5.0, GapFamily.GAMMA, 1.0), (LengthWindow(0.0, _lengths(*range(1, 9)), _lengths(7)),)
     table = profile_workload([_profile(rates, lengths=lengths, name=name) for name in names], "p", seed, 100.0).table
     of_clients = ((name, table.filter(pc.equal(table["request_class"], name))) for name in names)
-    return {name: (one["arrival_ns"].to_pylist(), one["input_tokens"].to_pylist()) for name, one in of_clients}
+    return {name: (rows["arrival_ns"].to_pylist(), rows["input_tokens"].to_pylist()) for name, rows in of_clients}
 
 
 def test_another_seed_draws_other_arrivals_and_other_lengths() -> None:

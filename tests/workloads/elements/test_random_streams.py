@@ -21,14 +21,14 @@ def test_a_generator_depends_on_seed_and_stream_alone() -> None:
 
 def test_streams_of_one_seed_do_not_correlate() -> None:
     draws = {stream: generator(0, stream).random(20_000) for stream in Stream}
-    for one, other in combinations(Stream, 2):
-        assert abs(np.corrcoef(draws[one], draws[other])[0, 1]) < 4 / np.sqrt(20_000), (one, other)
+    for first, other in combinations(Stream, 2):
+        assert abs(np.corrcoef(draws[first], draws[other])[0, 1]) < 4 / np.sqrt(20_000), (first, other)
 
 
 def test_neighbouring_seeds_do_not_correlate() -> None:
     draws = [generator(seed, Stream.TOKEN_IDS).random(20_000) for seed in range(6)]
-    for one, other in combinations(draws, 2):
-        assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(20_000)
+    for first, other in combinations(draws, 2):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 4 / np.sqrt(20_000)
 
 
 def test_seed_and_stream_are_not_interchangeable() -> None:

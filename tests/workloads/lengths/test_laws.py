@@ -208,7 +208,7 @@ def test_a_histogram_draws_a_bucket_by_its_count_and_a_length_within_it_uniforml
 
 def test_upstreams_histogram_has_upstreams_counts() -> None:
     inputs, outputs = (shipped_histogram("example", side) for side in Side)
-    assert (sum(one.count for one in inputs.buckets), sum(one.count for one in outputs.buckets)) == (885, 742)
+    assert (sum(bucket.count for bucket in inputs.buckets), sum(bucket.count for bucket in outputs.buckets)) == (885, 742)
     assert (inputs.bounds, outputs.bounds) == ((151, 275), (6, 30))
 
 

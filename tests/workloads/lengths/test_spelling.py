@@ -114,10 +114,10 @@ def test_a_shipped_histogram_has_both_sides() -> None:
 
 @given(histograms, histograms)
 def test_a_histogram_reads_back_from_its_file(
-    tmp_path_factory: pytest.TempPathFactory, one: Histogram, other: Histogram
+    tmp_path_factory: pytest.TempPathFactory, inputs: Histogram, other: Histogram
 ) -> None:
     path = tmp_path_factory.mktemp("h") / "h.json"
-    sides = {"input": one, "output": other}
+    sides = {"input": inputs, "output": other}
     path.write_text(
         json.dumps({side: [[b.low, b.high, b.count] for b in law.buckets] for side, law in sides.items()}), encoding="utf-8"
     )

@@ -97,7 +97,7 @@ def test_random_pieces_begin_at_every_place_that_a_whole_one_has() -> None:
 @pytest.mark.parametrize(("text", "prompts"), [("東ab", ["a"]), ("a東", ["a", "a"])])
 def test_what_a_part_of_a_character_leaves_out_is_taken_from_the_text_behind_it(text: str, prompts: list[str]) -> None:
     """Each token is a byte: the second piece of the second text begins with its last character, so its first is behind it."""
-    in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda one: list(one.encode("utf-8")))
+    in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda text: list(text.encode("utf-8")))
     drawn = _cut(Constant(1), count=len(prompts), codec=in_bytes, text=text)
     assert [request.prompt for request in drawn.requests] == prompts
     assert drawn.inexact == 0
@@ -114,7 +114,7 @@ def test_pieces_without_a_text_of_their_length_are_counted() -> None:
 @given(st.text(min_size=30, max_size=60).filter(lambda text: len(text.strip()) >= 30), st.integers(4, 9))
 def test_a_cut_inside_a_character_leaves_no_part_of_it(text: str, length: int) -> None:
     in_bytes = TextCodec(
-        lambda ids: bytes(ids).decode("utf-8", "replace"), lambda one: list(one.encode("utf-8", "surrogatepass"))
+        lambda ids: bytes(ids).decode("utf-8", "replace"), lambda text: list(text.encode("utf-8", "surrogatepass"))
     )
     if "\ufffd" in text or not text.isprintable():
         return
@@ -152,6 +152,6 @@ def test_a_corpus_is_its_paragraphs_with_blank_lines_between_them() -> None:
 
 
 def test_parts_of_characters_alone_are_no_prompts() -> None:
-    in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda one: list(one.encode("utf-8")))
+    in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda text: list(text.encode("utf-8")))
     with pytest.raises(WorkloadError, match="no text has so few tokens"):
         _cut(Constant(1), count=2, codec=in_bytes, text="東京")

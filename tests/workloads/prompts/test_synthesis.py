@@ -14,7 +14,7 @@ from workloads.prompts.synthesis import Synthesis, has_prompts
 from workloads.table.workload import Workload, WorkloadFacts
 
 _BLOCK = 4
-_WORDS = TextCodec(lambda ids: " ".join(f"w{one}" for one in ids), lambda text: [int(w[1:]) for w in text.split()])
+_WORDS = TextCodec(lambda ids: " ".join(f"w{token}" for token in ids), lambda text: [int(w[1:]) for w in text.split()])
 
 
 def _lengths(*rows: tuple[int, int]) -> Workload:
@@ -54,9 +54,9 @@ def test_blocks_are_equal_exactly_where_their_hashes_are(rows: list[list[int]], 
     for row, request, length in zip(rows, drawn, lengths, strict=True):
         ids = request.input_ids or ()
         assert len(ids) == length
-        for number, one in enumerate(row[:-1]):
+        for number, block_hash in enumerate(row[:-1]):
             block = ids[_BLOCK * number : _BLOCK * (number + 1)]
-            assert tokens.setdefault(one, block) == block
+            assert tokens.setdefault(block_hash, block) == block
         last = ids[_BLOCK * (len(row) - 1) :]
         assert tokens.get(row[-1], last)[:partial] == last
     assert len(set(tokens.values())) == len(tokens)
@@ -120,7 +120,7 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_row() -> None:
         lambda ids: "".join(" abc"[token] for token in ids if token != 1), lambda text: [" abc".index(c) for c in text]
     )
     workload, token_ids = _lengths((12, 1), (12, 1)), [3, 1, 2, 1]  # positions count, not ids
-    made, drawn = (Synthesis(token_ids, 5, one).requests(workload, None).requests for one in (codec, None))
+    made, drawn = (Synthesis(token_ids, 5, text_codec).requests(workload, None).requests for text_codec in (codec, None))
     for row, (request, first) in enumerate(zip(made, drawn, strict=True)):
         again = [token_ids[position] for position in generator(5, Stream.TEXTS, row).integers(0, 4, 200).tolist()]
         with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]

@@ -133,5 +133,5 @@ def test_a_damaged_profile_is_read_or_refused_with_a_dataset_error(
         (profile,) = read_client_profiles(path)
     except DatasetError:
         return
-    assert all(one.start_s < one.end_s and one.rate_per_s >= 0 for one in profile.rates)
-    assert all(one.inputs.probabilities.sum() == pytest.approx(1) for one in profile.lengths)
+    assert all(rate.start_s < rate.end_s and rate.rate_per_s >= 0 for rate in profile.rates)
+    assert all(lengths.inputs.probabilities.sum() == pytest.approx(1) for lengths in profile.lengths)

@@ -27,9 +27,9 @@ def _schedule(count: int) -> Schedule:
 
 
 @given(_CANCELLATIONS)
-def test_cancellations_read_what_they_print(one: Cancellation) -> None:
-    assert parse_cancellation(str(one)) == one
-    assert str(parse_cancellation(str(one))) == str(one)
+def test_cancellations_read_what_they_print(cancellation: Cancellation) -> None:
+    assert parse_cancellation(str(cancellation)) == cancellation
+    assert str(parse_cancellation(str(cancellation))) == str(cancellation)
 
 
 @given(st.text(max_size=30))

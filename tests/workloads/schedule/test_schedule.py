@@ -120,10 +120,10 @@ _SCHEDULES = st.lists(_REQUESTS, max_size=3).flatmap(
 
 @settings(max_examples=60)
 @given(_SCHEDULES, _SCHEDULES)
-def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(one: Schedule, other: Schedule) -> None:
-    what = [(schedule.requests, schedule.offsets_ns, schedule.max_concurrency) for schedule in (one, other)]
+def test_digests_are_equal_when_and_only_when_the_same_is_sent_at_the_same_times(first: Schedule, other: Schedule) -> None:
+    what = [(schedule.requests, schedule.offsets_ns, schedule.max_concurrency) for schedule in (first, other)]
     same = what[0] == what[1]
-    assert (one.digest == other.digest) == same
+    assert (first.digest == other.digest) == same
 
 
 def test_same_seed_gives_the_same_digest() -> None:

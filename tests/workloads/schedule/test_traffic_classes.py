@@ -40,9 +40,9 @@ def _schedule(count: int) -> Schedule:
 
 
 @given(_CLASSES)
-def test_a_class_reads_what_it_prints(one: TrafficClass) -> None:
-    assert parse_class(str(one)) == one
-    assert str(parse_class(str(one))) == str(one)
+def test_a_class_reads_what_it_prints(text: TrafficClass) -> None:
+    assert parse_class(str(text)) == text
+    assert str(parse_class(str(text))) == str(text)
 
 
 @given(st.text(max_size=30))
@@ -80,9 +80,9 @@ def test_mistakes_are_named(text: str, problem: str) -> None:
 def test_the_shares_are_those_of_independent_draws(seed: int, weights: list[float]) -> None:
     classes = [TrafficClass(f"c{number}", weight) for number, weight in enumerate(weights)]
     drawn = [request.traffic_class for request in with_classes(_schedule(2_000), classes, seed).requests]
-    for one in classes:
-        share = one.weight / sum(weights)
-        assert abs(drawn.count(one.name) - 2_000 * share) <= 6 * np.sqrt(2_000 * share * (1 - share)) + 1
+    for traffic_class in classes:
+        share = traffic_class.weight / sum(weights)
+        assert abs(drawn.count(traffic_class.name) - 2_000 * share) <= 6 * np.sqrt(2_000 * share * (1 - share)) + 1
 
 
 def test_neighbours_are_independent() -> None:

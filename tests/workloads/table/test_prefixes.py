@@ -81,8 +81,8 @@ def test_the_account_is_that_of_a_cache_of_prefixes(prompts: list[list[int]], bl
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=14))
 def test_an_infinite_cache_has_the_longest_prefix_of_any_earlier_prompt(prompts: list[list[int]]) -> None:
-    def common(one: list[int], other: list[int]) -> int:
-        return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    def common(prompt: list[int], other: list[int]) -> int:
+        return next((k for k, (a, b) in enumerate(zip(prompt, other, strict=False)) if a != b), min(len(prompt), len(other)))
 
     expected = [max((common(prompt, other) for other in prompts[:k]), default=0) for k, prompt in enumerate(prompts)]
     assert longest_shared_prefixes([bytes(prompt) for prompt in prompts]) == expected

@@ -36,8 +36,8 @@ def _inputs(workload: Workload) -> list[int]:
     return list(workload.table["input_tokens"].to_pylist())
 
 
-def _common(one: list[int], other: list[int]) -> int:
-    return next((depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _common(row: list[int], other: list[int]) -> int:
+    return next((depth for depth, (a, b) in enumerate(zip(row, other, strict=False)) if a != b), min(len(row), len(other)))
 
 
 @st.composite
@@ -52,7 +52,7 @@ def _traces(draw: st.DrawFn) -> Workload:
 @given(trace=_traces(), prefix=st.floats(0.1, 4.0), factor=st.floats(0.1, 4.0))
 def test_shared_blocks_and_a_prompt_s_own_tokens_have_their_factors(trace: Workload, prefix: float, factor: float) -> None:
     scaled = Scaling(prefix, factor, 1.0).scaled(trace)
-    flat = np.array([one for row in _hashes(trace) for one in row])
+    flat = np.array([block_hash for row in _hashes(trace) for block_hash in row])
     shared = shared_blocks(flat, np.array([len(row) for row in _hashes(trace)])).tolist()
     for row, length, blocks, tokens in zip(_hashes(scaled), _inputs(scaled), shared, _inputs(trace), strict=True):
         assert len(row) == -(-length // _BLOCK)
@@ -66,8 +66,8 @@ def test_shared_blocks_and_a_prompt_s_own_tokens_have_their_factors(trace: Workl
 def test_prompts_have_the_scaled_prefix_in_common_and_no_more(trace: Workload, prefix: float) -> None:
     scaled = _hashes(Scaling(prefix=prefix).scaled(trace))
     rows = list(zip(_hashes(trace), scaled, strict=True))
-    for (one, one_scaled), (other, other_scaled) in combinations(rows, 2):
-        common = _common(one, other)
+    for (row, one_scaled), (other, other_scaled) in combinations(rows, 2):
+        common = _common(row, other)
         expected = max(1, int(np.floor(common * prefix + 0.5))) if common else 0
         assert _common(one_scaled, other_scaled) == expected
 
@@ -78,9 +78,9 @@ def test_equal_hashes_of_a_scaled_trace_give_equal_tokens(trace: Workload, prefi
     tokens: dict[int, tuple[int, ...]] = {}
     for row, request in zip(_hashes(scaled), Synthesis(range(10**9), 0).requests(scaled, None).requests, strict=True):
         ids = tuple(request.input_ids or ())
-        for number, one in enumerate(row[:-1]):
+        for number, block_hash in enumerate(row[:-1]):
             block = ids[_BLOCK * number : _BLOCK * (number + 1)]
-            assert tokens.setdefault(one, block) == block
+            assert tokens.setdefault(block_hash, block) == block
     assert len(set(tokens.values())) == len(tokens)
 
 
@@ -131,7 +131,7 @@ def test_blocks_that_are_repeated_or_added_have_hashes_of_their_own() -> None:
     assert len({*longer[0], *longer[1]}) == 6 + 2
     own = _hashes(Scaling(input=4.0).scaled(_blocks([[7], [-8], []], [4, 4, 2])))
     assert [len(row) for row in own] == [4, 4, 2]
-    assert len({one for row in own for one in row}) == 4 + 4 + 2
+    assert len({block_hash for row in own for block_hash in row}) == 4 + 4 + 2
 
 
 def test_a_row_without_hashes_is_scaled_by_its_length() -> None:

@@ -37,7 +37,7 @@ def test_sharing_is_what_a_cache_of_all_blocks_has_seen(rows: list[tuple[list[in
     seen: set[int] = set()
     repeated = []
     for hashes, length in zip(chained, tokens, strict=True):
-        leading = next((end for end, one in enumerate(hashes) if one not in seen), len(hashes))
+        leading = next((end for end, block_hash in enumerate(hashes) if block_hash not in seen), len(hashes))
         repeated.append(min(4 * leading, length))
         seen.update(hashes)
     assert (sharing.repeated, sharing.total) == (sum(repeated), sum(tokens))
@@ -99,7 +99,9 @@ def test_the_real_trace_of_blocks_shares_what_a_plain_count_says(shared_data: Pa
     seen: set[int] = set()
     repeated = 0
     for row in workload.table.select(["block_hashes", "input_tokens"]).to_pylist():
-        leading = next((end for end, one in enumerate(row["block_hashes"]) if one not in seen), len(row["block_hashes"]))
+        leading = next(
+            (end for end, block_hash in enumerate(row["block_hashes"]) if block_hash not in seen), len(row["block_hashes"])
+        )
         repeated += min(512 * leading, row["input_tokens"])
         seen.update(row["block_hashes"])
     sharing = prefixes_of(workload)

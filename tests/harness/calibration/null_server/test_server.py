@@ -338,17 +338,17 @@ def test_chat_completions_unstreamed(unpaced: NullServerAddresses) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "asked", "field", "one"),
+    ("model", "asked", "field", "content"),
     [
         ("ensemble", {"text_input": "hi", "max_tokens": 7, "stream": True}, "text_output", " token"),
         ("tensorrt_llm", {"input_ids": [1, 2], "request_output_len": 7, "streaming": True}, "output_ids", 1000),
     ],
 )
 def test_generate_stream_gives_an_event_a_token(
-    unpaced: NullServerAddresses, model: str, asked: dict[str, Any], field: str, one: Any
+    unpaced: NullServerAddresses, model: str, asked: dict[str, Any], field: str, content: Any
 ) -> None:
     events = _http(unpaced, "POST", f"/v2/models/{model}/generate_stream", asked).events
-    assert [json.loads(event)[field] for event in events] == [one] * 7
+    assert [json.loads(event)[field] for event in events] == [content] * 7
     assert len(_stamps(events, stamps_of_event)) == 7
 
 

@@ -81,9 +81,9 @@ def test_intervals_stand_at_their_percentiles(make_report: MakeReport, answered:
     table = report.metrics.ttft_ms.scheduled
     assert table is not None
     expected = {
-        -np.log10(1 - one.q): one.interval
-        for one in (table.percentile(0.5), table.percentile(0.99))
-        if one.interval is not None
+        -np.log10(1 - percentile.q): percentile.interval
+        for percentile in (table.percentile(0.5), table.percentile(0.99))
+        if percentile.interval is not None
     }
     assert expected
     drawn = zip(whiskers.x.tolist(), whiskers.low.tolist(), whiskers.high.tolist(), strict=True)

@@ -65,7 +65,7 @@ def test_output_tokens_over_time_add_up(make_report: MakeReport, steady_run: Ste
 
 def test_requested_and_received_counts_the_pairs(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, k, k, [(k + 5, 3)], requested_output_tokens=3 if k % 2 else 9) for k in range(10)]
-    (picture,) = [one for one in token_pictures(make_report(records)) if one.name == "asked-and-got"]
+    (picture,) = [drawn for drawn in token_pictures(make_report(records)) if drawn.name == "asked-and-got"]
     (dots,) = [mark for mark in picture.marks if isinstance(mark, Dots)]
     assert list(zip(dots.x.tolist(), dots.y.tolist(), dots.notes, strict=True)) == [
         (3.0, 3.0, "5 requests"),
@@ -75,7 +75,7 @@ def test_requested_and_received_counts_the_pairs(make_report: MakeReport, answer
 
 def test_many_pairs_are_sampled_over_all_distances_from_the_line(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, k, k, [(k + 5, 1)], requested_output_tokens=k, output_tokens=k // 2) for k in range(1, 5_001)]
-    (picture,) = [one for one in token_pictures(make_report(records)) if one.name == "asked-and-got"]
+    (picture,) = [drawn for drawn in token_pictures(make_report(records)) if drawn.name == "asked-and-got"]
     (dots,) = [mark for mark in picture.marks if isinstance(mark, Dots)]
     assert dots.x.size == 2_000
     assert "Of 5,000 different pairs 2,000 are shown" in picture.caption

@@ -206,11 +206,11 @@ def test_batch_becomes_one_request_per_row(parse: Any) -> None:
 
 def test_sequences_have_distinct_seeds_and_the_first_has_the_clients(parse: Any) -> None:
     sequences = parse(num_return_sequences=[3], seed=[7], runtime_top_p=[0.9])
-    assert [one.sequence_index for one in sequences] == [0, 1, 2]
-    seeds = [one.sampling.seed for one in sequences]
+    assert [sequence.sequence_index for sequence in sequences] == [0, 1, 2]
+    seeds = [sequence.sampling.seed for sequence in sequences]
     assert seeds[0] == 7
     assert len(set(seeds)) == 3
-    assert seeds == [one.sampling.seed for one in parse(num_return_sequences=[3], seed=[7], runtime_top_p=[0.9])]
+    assert seeds == [sequence.sampling.seed for sequence in parse(num_return_sequences=[3], seed=[7], runtime_top_p=[0.9])]
 
 
 def test_word_lists_are_read_as_upstream_writes_them(parse: Any) -> None:
@@ -271,5 +271,5 @@ def test_arbitrary_tensors_cause_at_most_a_rejected_request(parse: Any, changes:
         parsed = parse(decoupled=decoupled, **changes)
     except RequestError:
         return
-    for one in parsed if isinstance(parsed, list) else [parsed]:
-        assert one is None or len(one.input_ids) + one.sampling.max_tokens <= _LIMITS.context_tokens
+    for sequence in parsed if isinstance(parsed, list) else [parsed]:
+        assert sequence is None or len(sequence.input_ids) + sequence.sampling.max_tokens <= _LIMITS.context_tokens
