@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
 from workloads.lengths.samples import PairedLengths
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.table.workload import Workload
 
@@ -46,14 +48,19 @@ class CorpusPrompts:
     as_ids: bool
     ignore_eos: bool
 
-    def draw(self, count: int | None) -> CorpusRequests:
-        """At most ``count`` requests; None: as many consecutive ones as the corpus has. Those beyond the limits are dropped and
+    @cached_property
+    def ids(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The tokens of the corpus, shape [n]."""
+        return np.asarray(self.codec.encode(self.corpus), np.int64)
+
+    def draw(self, most: int | None) -> Drawn:
+        """At most ``most`` requests; None: as many consecutive ones as the corpus has. Those beyond the limits are dropped and
         counted. Raises WorkloadError for a corpus that is shorter than a prompt.
         """
-        ids = np.asarray(self.codec.encode(self.corpus), np.int64)
+        ids = self.ids
         made: list[Request] = []
         dropped = inexact = 0
-        for input_tokens, output_tokens, start in self._places(ids.size, count):
+        for input_tokens, output_tokens, start in self._places(ids.size, most):
             if not self.limits.allow(input_tokens, output_tokens):
                 dropped += 1
                 continue
@@ -67,7 +74,7 @@ class CorpusPrompts:
                 too_long = ["all are longer than ", Field("max_input_len"), " or the model's context"]
                 reason = too_long if dropped else ["no text has so few tokens"]
             raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: ", *reason)
-        return CorpusRequests(tuple(made), ids.size, dropped, inexact)
+        return Drawn(tuple(made), dropped, inexact=inexact)
 
     def _places(self, size: int, count: int | None) -> Iterator[tuple[int, int, int]]:
         """Input and output length, and where in the corpus of ``size`` tokens the prompt begins."""
@@ -117,18 +124,6 @@ class _Following:
         places = np.arange(self._place, self._place + count) % self._ids.size
         self._place += count
         return packed_ids(self._ids[places])
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusRequests:
-    """Requests cut from a corpus of ``corpus_tokens``. ``dropped_too_long`` are not among them. ``inexact`` have another length
-    than the law drew, since no text of it was found, or are not among them, since there was none at all.
-    """
-
-    requests: tuple[Request, ...]
-    corpus_tokens: int
-    dropped_too_long: int
-    inexact: int
 
 
 def corpus_text(workload: Workload) -> str:
