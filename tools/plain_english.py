@@ -48,8 +48,8 @@ PHRASES = (
     _phrase(_OPENS + r"(?:Those|That) of\b", "name the thing again"),
     _phrase(r"\b(?:is|are|was|were|be|been) of\b", "belongs to, covers, applies to, has, counts"),
     _phrase(
-        r"\b(?<!left )(?<!fall )(?<!falls )(?<!fell )(?<!fallen )(?<!none )behind\b"
-        r"(?! (?:a |an |the |its |another )?(?:proxy|front end|load balancer|pipe|Triton|schedule))",
+        r"(?<!queue )(?<!fell )(?<!falls )(?<!fall )(?<!further )\bbehind\b(?= \w)(?! (?:or|yet|and)\b)"
+        r"(?! (?:a |an |the |its |another )?(?:proxy|front end|load balancer|forwarder|pipe|Triton|schedule))",
         "after",
     ),
     _phrase(r"\b(?:go|goes|went|gone) without\b", "cannot be combined with"),

@@ -23,7 +23,7 @@ _CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
 
 
 class Pieces(StrEnum):
-    """Where prompts begin: each behind the one before it, so that no two share text, or anywhere, drawn from the seed."""
+    """Where prompts begin: each where the one before it ends, so that no two share text, or anywhere, drawn from the seed."""
 
     CONSECUTIVE = "consecutive"
     RANDOM = "random"
@@ -33,10 +33,10 @@ class Pieces(StrEnum):
 class CorpusPrompts:
     """Prompts of ``lengths``, cut from ``corpus``, which is the text of all paragraphs, by the tokens of ``codec``.
 
-    Of a model that takes token ids (``as_ids``) a prompt is a piece of the corpus' tokens, exactly. Of one that takes text it
-    is the text of a piece, as long as the law asks for when it is encoded by itself: where the cut divides a word or a
-    character, other tokens may stand for its ends, a part of a character is left out, and what is then missing is taken from
-    the text behind the piece. Its middle is that of the corpus.
+    For a model that takes token ids (``as_ids``) a prompt is a piece of the corpus' tokens, exactly. For a model that takes
+    text it is the text of a piece, which has the requested length when it is encoded by itself: where the cut divides a word or
+    a character, its ends may be encoded by other tokens, a part of a character is left out, and what is then missing is taken
+    from the text after the piece. The middle of the prompt is that of the corpus.
     """
 
     corpus: str

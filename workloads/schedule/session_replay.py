@@ -14,7 +14,7 @@ from workloads.table.workload import Workload
 
 
 def behind_their_parents(workload: Workload, rows: Sequence[int]) -> tuple[int, ...]:
-    """Of ``rows``, which rise, those whose parents are among them, and the parents of these, and so on."""
+    """The part of ``rows``, which rise, whose parents are in ``rows``, with the parents of these, and so on."""
     parents = workload.table["parent"].to_pylist()
     sent: set[int] = set()
     for row in rows:

@@ -1,4 +1,4 @@
-"""Sessions: the conversations of a workload as requests, each later turn behind the answer that it waits for."""
+"""Sessions: the conversations of a workload as requests, each later turn after the answer that it waits for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ TURN_RULES = {
 
 
 class TurnOrder(StrEnum):
-    """The order of requests: one session after another, or as the rows stand, which is by arrival where a file has arrivals."""
+    """The order of requests: one session after another, or the order of the rows, which is by arrival where a file has
+    arrivals.
+    """
 
     BY_SESSION = "by_session"
     BY_ROW = "by_row"
@@ -42,8 +44,8 @@ class TurnOrder(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SessionRules:
     """How turns become requests. ``think_time_ns`` is for turns whose file has none. With ``as_messages`` a request carries the
-    messages before its prompt; without, its prompt is the text of them all, in lines. The server's
-    ``history`` is of chats alone.
+    messages before its prompt; without, its prompt is the text of them all, in lines. The server's ``history`` exists in chats
+    alone.
     """
 
     clock: TurnClock = TurnClock.THINK_TIME
@@ -257,7 +259,7 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with ",
+            f"row {row.number + 1} of the dataset has no answer for the history of the turn after it; with ",
             Field("protocol"),
             " openai, ",
             Field("sessions"),

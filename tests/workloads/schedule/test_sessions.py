@@ -168,7 +168,7 @@ def test_a_limit_cuts_at_requests_or_sessions(most: int | None, most_sessions: i
 
 
 def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
-    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn behind it"):
+    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn after it"):
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
 
 
