@@ -10,10 +10,10 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 	tests/harness/clients/test_openai_probe.py tests/bench_cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
 
-# What only computes, and so may run in two processes at once; the rest has a server, a browser or a clock.
-TESTS_COMPUTING := tests/workloads tests/reports tests/serving/text tests/serving/engines tests/serving/models \
-	tests/serving/repository tests/harness/recording
-IN_PROCESSES := -m "not slow" --numprocesses 2 --dist loadfile
+# What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in one process
+# more than there are cores, because many wait.
+TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/end_to_end/test_core_scheduling.py
+IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile
 
 .PHONY: setup bench test test-numpy2 test-all mutants docs lint
 
@@ -37,9 +37,8 @@ bench: setup
 	.venv/bin/bench $(ARGS)
 
 test: setup
-	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(TESTS_COMPUTING)
-	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable \
-		$(addprefix --ignore ,$(TESTS_COMPUTING))
+	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(addprefix --ignore ,$(TESTS_ALONE))
+	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable $(TESTS_ALONE)
 
 test-numpy2: $(STAMP_NUMPY2)
 	.venv-numpy2/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=few $(TESTS_NUMPY2)

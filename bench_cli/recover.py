@@ -90,12 +90,12 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
         return
     basis = read_basis(folder.schedule)
     if manifest.get("run_id") != basis.run_id:
-        raise JournalError(f"{folder.schedule} is of another run than {folder.manifest}: copy both from one folder")
+        raise JournalError(f"{folder.schedule} belongs to another run than {folder.manifest}: copy both from one folder")
     joined = join_worker_copies(folder, basis.run_id, worker_journals)
     if worker_journals:
         click.echo(f"Joined: {', '.join(joined.names) or 'nothing that was not here'}.", err=True)
     for path in joined.left_out:
-        click.echo(f"{path} is of another run, and was left out.", err=True)
+        click.echo(f"{path} belongs to another run, and was left out.", err=True)
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _print_evidence(recovered.evidence)
     with signals_blocked():
@@ -110,7 +110,7 @@ def _print_evidence(evidence: dict[str, int]) -> None:
         err=True,
     )
     if evidence["torn_bytes"]:
-        click.echo(f"{evidence['torn_bytes']} bytes of the journals are of records that are torn or damaged.", err=True)
+        click.echo(f"{evidence['torn_bytes']} bytes of the journals belong to records that are torn or damaged.", err=True)
 
 
 def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:

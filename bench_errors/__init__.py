@@ -30,8 +30,8 @@ BenchError                          1
         └── LaunchError             1   the server did not start, or did not become ready
 
 Every package may import this one, which imports nothing: the packages' own errors derive from ``BenchError``, and ``bench``
-needs one ``except`` for all of them. Errors that never reach a user (a broken exchange, a malformed response) stand in the
-modules that raise them.
+needs one ``except`` for all of them. Errors that never reach a user (a broken exchange, a malformed response) are defined in
+the modules that raise them.
 """
 
 from __future__ import annotations

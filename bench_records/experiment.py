@@ -75,7 +75,7 @@ class ExperimentFolder:
         try:
             document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
             if document["schema"] != EXPERIMENT_SCHEMA:
-                raise RunFolderError(f"{self.plan} is of schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
+                raise RunFolderError(f"{self.plan} has schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
             return _experiment(document)
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error

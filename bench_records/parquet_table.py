@@ -22,7 +22,7 @@ from bench_records.whole_file import written_whole
 
 _LARGEST = 1 << 53  # float64 holds whole numbers up to here exactly; as ns they are 104 days
 _VALUE_BYTES = 8
-# A few bytes of Parquet can stand for gigabytes of equal values. Of what a run writes, requests that were due at once and never
+# A few bytes of Parquet can expand to gigabytes of equal values. In what a run writes, requests that were due at once and never
 # sent repeat themselves most: 190 bytes in memory for one in the file; others take up to 50.
 _MOST_TIMES_LARGER = 600
 _ALWAYS_READ_BYTES = 64 << 20

@@ -132,7 +132,9 @@ class RunFolder:
         return manifest
 
     def state(self, manifest: Mapping[str, Any]) -> RunState:
-        """The run's state. Manifests without this key, from older versions, are of runs that ended. Raises RunFolderError."""
+        """The run's state. Manifests without this key, from older versions, belong to runs that ended. Raises
+        RunFolderError.
+        """
         try:
             return RunState(manifest.get("state", RunState.DONE))
         except ValueError as error:

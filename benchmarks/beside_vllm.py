@@ -2,7 +2,7 @@
 
     python -m benchmarks.beside_vllm --url http://127.0.0.1:8000 --tokenizer_dir MODEL
 
-Prints a Markdown table of means in ms, latencies from the send. The server may have no other load, since its histograms are of
+Prints a Markdown table of means in ms, latencies from the send. The server may have no other load, since its histograms cover
 all requests. Needs ``vllm`` on this machine.
 """
 

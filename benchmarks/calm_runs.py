@@ -1,9 +1,9 @@
 """Why a run alone cannot show that its load changes slowly: runs of two processes that look alike, and what is true of each.
 
-Of two processes and a length, the first holds what its intervals say, the second does not. Whatever a rule looks at, it has to
-keep an interval in most runs of the first; the runs of the second in which the same statistic is no larger keep theirs, too.
-Three statistics are tried, each with the limit that nine tenths of the first one's runs keep: the design effect that a run
-shows, the one that is allowed for, and the correlation of neighbours.
+There are two processes and a length: the intervals of the first process hold, those of the second do not. Whatever a rule looks
+at, it has to keep an interval in most runs of the first; the runs of the second in which the same statistic is no larger keep
+theirs, too. Three statistics are tried, each with the limit that nine tenths of the first one's runs keep: the design effect
+that a run shows, the one that is allowed for, and the correlation of neighbours.
 
 Some runs do not only look alike: they are the same, to the last digit, as runs of a server whose intervals hold. A batch of 64
 that was never full is one of 512, and slow spells of which a run saw no change are independent latencies. What is given to the

@@ -60,7 +60,9 @@ class Cell:
 
     @property
     def upper_limit(self) -> float:
-        """Of the share of comparisons that called equal servers different: one-sided, 95 % (Clopper and Pearson 1934)."""
+        """The upper limit of the share of comparisons that called equal servers different: one-sided, 95 % (Clopper and Pearson
+        1934).
+        """
         return beta_quantile(0.95, self.different + 1.0, max(self.comparisons - self.different, 1e-9))
 
     @property

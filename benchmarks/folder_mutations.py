@@ -161,7 +161,7 @@ def bomb(folder: Path, rng: random.Random) -> str:
 
 
 def _frame(folder: Path, rng: random.Random) -> str:
-    """A whole frame, with its checksum, whose content is of other types or values."""
+    """A whole frame, with its checksum, whose content has other types or values."""
     path = folder / rng.choice(("journal-0.bin", "journal-1.bin", "schedule.bin"))
     if not path.is_file():
         return f"{path.name} is not there"

@@ -236,7 +236,7 @@ def _averages(found: dict[tuple[int, int, str], Cell]) -> list[str]:
 
 
 def true_numbers(job: tuple[int, int | None]) -> Truth:
-    """Of very long runs."""
+    """The truth, from very long runs."""
     number, seed = job
     process, runs = processes(seed)[number], []
     for k in range(LONG_RUNS):

@@ -1,4 +1,4 @@
-"""Targets that gates are held against: the processes of benchmarks/serving_processes.py, and loads and servers that change
+"""Targets whose runs the gates judge: the processes of benchmarks/serving_processes.py, and loads and servers that change
 slowly or rarely; and targets in overload.
 """
 

@@ -8,7 +8,7 @@ streams have a token in the same instant.
 
 The null server has one core to itself and `bench` the others (``--cores apart``). Where both have all (``--cores shared``), a
 request can wake the server on the worker's core while another is idle. There it lies unread for milliseconds, the kernel joins
-it with those behind it on its connection, and reports only the arrival of the last: then the truth is wrong.
+it with those after it on its connection, and reports only the arrival of the last: then the truth is wrong.
 
 Against the real Triton with the embedded engine, whose own trace stamps the start of each response's sending (GRPC_SEND_START)
 and the end of each request's reading (GRPC_WAITREAD_END). A latency from the trace alone leaves out how long the request lay
@@ -65,7 +65,7 @@ SPREAD, AT_ONCE = "spread", "at once"  # how users come
 
 @dataclass(frozen=True)
 class Golden:
-    """One run held against the truth. ``findings`` are those of its own report that are more than notes."""
+    """One run compared with the truth. ``findings`` are the findings of its own report that are more than notes."""
 
     name: str
     streams: int

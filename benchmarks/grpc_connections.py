@@ -84,7 +84,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one process measured. Times in ms but for the CPU; the stamps are None for a server that has none."""
+    """What one process measured. Times in ms, except the CPU; the stamps are None for a server that has none."""
 
     cpu_us_a_request: float
     slip_p50: float

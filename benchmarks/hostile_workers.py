@@ -297,7 +297,7 @@ def strangers(place: Place) -> Result:
     if "its token is not this run's" not in wrong.text or wrong.process.returncode != 1:
         problems.append(f"a worker with another token: {wrong.text}")
     outcome = f"40 of 40 done; {dropped:,} messages dropped and counted; a worker with another token refused"
-    name = f"{len(sent)} messages of 17 types and {len(_STRANGE_FRAMES)} frames that are none, a flood, other names, HTTP, 8 MB"
+    name = f"{len(sent)} messages of 17 types and {len(_STRANGE_FRAMES)} malformed frames, a flood, other names, HTTP, 8 MB"
     return Result("strangers", name, outcome, time.monotonic() - master.began_s, problems)
 
 
@@ -595,7 +595,7 @@ def _acknowledging(master: HostileMaster, place: Place) -> None:
 
 
 def _wrong_words(master: HostileMaster, place: Place) -> None:
-    """Every wrong message before a plan, which is none."""
+    """Every wrong message, then a plan that is malformed."""
     master.serve(10, lambda: bool(master.received))
     for wrong in _WRONG:
         for kind in ("spawn", "stop", "update_user_class", "reconnect", PAYLOAD, PING, CHALLENGE, ADMITTED):
@@ -639,7 +639,7 @@ _MASTERS = (
     Master("it accepts connections and says nothing", _silent, 1, ""),
     Master("it does not know the token", _acknowledging, 0, "it is not this run's master", knows_token=False),
     Master("it sends no plan", _acknowledging, 1, ""),
-    Master("wrong messages of every type, then a plan that is none", _wrong_words, 0, "the master's plan cannot be read"),
+    Master("wrong messages of every type, then a malformed plan", _wrong_words, 0, "the master's plan cannot be read"),
     Master("it starts the run in an hour", partial(_starting, 3_600_000_000_000), 2, ""),
     Master("it acknowledges no record", _never_acknowledging, 1, "Its journal is kept"),
 )

@@ -1,8 +1,8 @@
 """Coverage of the 95 % intervals of ``bench report`` over simulated runs of the processes of benchmarks/serving_processes.py.
 
-The true value is that of three very long runs. Requirement: of the runs with an interval, where they are more than a tenth, at
-least 90 % have one that contains the true value; processes of infinite variance aside. Of the rates, the width of the interval
-over the spread of the numbers (3.92 standard deviations over the runs) is at most 1.5 from 2,000 requests on.
+The true value is that of three very long runs. Requirement: where more than a tenth of the runs have an interval, at least 90 %
+of these intervals contain the true value; processes of infinite variance aside. For rates, the width of the interval over the
+spread of the numbers (3.92 standard deviations over the runs) is at most 1.5 from 2,000 requests on.
 
 Run: python -m benchmarks.interval_coverage [--runs 400] [--seed 11] [--drawn SEED] [--sizes 300 2000 20000]
 """
@@ -239,7 +239,7 @@ class Coverage:
 
 
 def coverage(truth: float, statements: FloatArray) -> Coverage:
-    """Of ``statements``, shape [runs, 3]; an unknown truth is the mean of the numbers."""
+    """The coverage of ``statements``, shape [runs, 3]; an unknown truth is the mean of the numbers."""
     value, low, high = statements.T
     true = float(value.mean()) if np.isnan(truth) else truth
     given, lower = ~np.isnan(high), np.isnan(high) & ~np.isnan(low)

@@ -17,7 +17,7 @@ from scipy.signal import lfilter
 
 from reports.statistics.arrays import FloatArray
 
-GAP_S = 0.01  # mean gap between arrivals, but for engines
+GAP_S = 0.01  # mean gap between arrivals, except with engines
 PARTS = 8  # of an answer, whose times are known
 _STEP_NOISES = 40_009
 _ACCEPTANCES = 1_000_003  # of tokens speculated: each sequence has its own in each step, for thousands of steps
@@ -203,7 +203,7 @@ def first_come(servers: int) -> Callable[[Work, np.random.Generator], Times]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def _time_in_system(arrivals_s: FloatArray, services_s: FloatArray, servers: int) -> FloatArray:
-    """Of each request at several servers, first come first served (Kiefer and Wolfowitz 1955)."""
+    """The time of each request at several servers, first come first served (Kiefer and Wolfowitz 1955)."""
     free_s, times_s = np.zeros(servers), np.empty(arrivals_s.size)
     for i in range(arrivals_s.size):
         k = np.argmin(free_s)

@@ -36,7 +36,7 @@ def request_id(body: bytes) -> bytes:
     end = len(body)
     while position < end:
         tag = body[position]
-        if tag & 7 != 2:  # every field of it is of this wire type
+        if tag & 7 != 2:  # every field of it has this wire type
             return b""
         size, start = _varint(body, position + 1)
         position = start + size
@@ -196,7 +196,7 @@ class SharedStreamClient(TritonGrpcClient, frozen=True, tag="shared_stream"):
     responses: int = -1
 
     def encode(self, index: int, request: Request) -> bytes:
-        """The request, behind it its id and the id's length, which ``exchange`` takes off again."""
+        """The request, followed by its id and the id's length, which ``exchange`` takes off again."""
         message: Any = service_pb2.ModelInferRequest.FromString(TritonGrpcClient.encode(self, index, request))
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         key = message.id.encode()

@@ -27,7 +27,7 @@ class Spells:
     factor: float
 
     def levels(self, requests: int, rng: np.random.Generator) -> FloatArray:
-        """Of each request 1 or ``factor``, shape [requests], from a random time on."""
+        """The level of each request, 1 or ``factor``, shape [requests], from a random time on."""
         rounds = int(3 * requests / (self.fast + self.slow)) + 50
         lengths = np.stack([rng.geometric(1.0 / mean, rounds) for mean in (self.fast, self.slow)], axis=1).ravel()
         start = int(rng.integers(0, int(10 * (self.fast + self.slow))))

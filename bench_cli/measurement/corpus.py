@@ -90,7 +90,7 @@ def prepare_pieces(
     inputs, outputs = prompts.lengths.laws
     count = request_count_text(load, len(drawn.requests))
     return PreparedRequests(
-        requests=drawn.requests,
+        drawn,
         description=f"{count} {options.pieces} pieces of {name_of(path).name}, {prompts.lengths}",
         parameters={
             "dataset": str(path),
@@ -99,10 +99,9 @@ def prepare_pieces(
             "isl": inputs,
             "osl": outputs,
             "pieces": options.pieces,
-            "corpus_tokens": drawn.corpus_tokens,
+            "corpus_tokens": prompts.ids.size,
             **({"inexact_lengths": drawn.inexact} if drawn.inexact else {}),
         },
-        dropped_too_long=drawn.dropped_too_long,
         lengths=prompts.lengths,
     )
 

@@ -15,26 +15,36 @@ from harness.run.worker_count import Workers
 from workloads.elements.errors import WorkloadError
 from workloads.elements.request import PROBE, Request
 from workloads.lengths.samples import PairedLengths
+from workloads.prompts.drawn import Drawn
 from workloads.schedule.load import AnyLoad, Load, OpenLoop
 from workloads.schedule.schedule import AnySchedule
 
 
 @dataclass(frozen=True)
 class PreparedRequests:
-    """Requests, and their origin for the manifest. ``load`` None: that of the options; ``lengths`` None: of no law.
+    """The requests drawn, and their origin for the manifest. ``load`` None: that of the options; ``lengths`` None: of no law.
 
     ``limit_of`` gives the manifest's shares of shared prefixes for the requests that were sent, by their numbers in the order
     of sending; None where they do not depend on it. Prompts begin with ``shared_tokens`` in front of what ``lengths`` draws.
     """
 
-    requests: tuple[Request, ...]
+    drawn: Drawn
     description: str
     parameters: Mapping[str, str | float | None]
-    dropped_too_long: int
     load: AnyLoad | None = None
     lengths: PairedLengths | None = None
     limit_of: Callable[[Sequence[int]], Mapping[str, float | None]] | None = None
     shared_tokens: int = 0
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """In the order of sending."""
+        return self.drawn.requests
+
+    @property
+    def dropped_too_long(self) -> int:
+        """The number of prompts beyond the limits."""
+        return self.drawn.dropped_too_long
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
     is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         drawn = workload.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
-    requests = drawn.requests[:count]
+    requests, prefixes = drawn.requests[:count], drawn.prefixes[:count]
     prepared = PreparedRequests(
-        requests=requests,
+        drawn=replace(drawn, requests=requests, prefixes=prefixes),
         description=f"{request_count_text(load, len(requests))} random prompts of {prompts.lengths}",
         parameters={
             **prompts.options,
@@ -79,11 +79,10 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
             "vocab_size": prompts.vocab_size,
             **manifest_entry(prompts.shared),
         },
-        dropped_too_long=drawn.dropped_too_long,
         lengths=prompts.lengths,
         shared_tokens=prompts.shared_tokens,
     )
-    return prepared if prompts.shared is None else _with_limit(prepared, prompts.shared, drawn.prefixes[:count])
+    return prepared if prompts.shared is None else _with_limit(prepared, prompts.shared, prefixes)
 
 
 def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tuple[GroupPrefix, ...]) -> PreparedRequests:
@@ -118,11 +117,12 @@ def _draw_with_shipped_tokenizer(
         err=True,
     )
     workload = _draw(prompts, traffic, load, replace(target, tokenizer=shipped_tokenizer()))
+    requests = tuple(
+        replace(request, input_ids=None, input_tokens=None, requested_input_tokens=None) for request in workload.requests
+    )
     return replace(
         workload,
-        requests=tuple(
-            replace(request, input_ids=None, input_tokens=None, requested_input_tokens=None) for request in workload.requests
-        ),
+        drawn=replace(workload.drawn, requests=requests),
         description=f"{workload.description}, by the shipped tokenizer",
         parameters={**_without_limit(workload.parameters), "text_tokenizer": "shipped"},
         limit_of=None,

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.engine_options import given
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping
 
     from workloads.table.scaling import Scaling
     from workloads.table.workload import Workload
 
 _FACTOR = click.FloatRange(min=0, min_open=True, max=1e6)
-_NAMES = ("prefix_factor", "input_factor", "output_factor")
 
 
 @dataclass(frozen=True)
@@ -48,20 +45,9 @@ scaling_group = cloup.option_group(
 )
 
 
-def reuse_entries(sent: Workload, unscaled: Workload | None) -> dict[str, float | None]:
-    """For the manifest: the shares of ``reuse_shares``, which are reported on stderr, too."""
-    shares = reuse_shares(sent, unscaled)
-    share, before = shares["shared_prefix_limit"], shares.get("shared_prefix_limit_unscaled")
-    if share is not None:
-        factors = ", ".join(f"--{name}" for name in _NAMES if given(name))
-        without = "" if before is None else f"; without {factors} {before:.1%}"
-        click.echo(f"Shared prefixes: an infinite prefix cache would have {share:.1%} of the prompt tokens{without}.", err=True)
-    return shares
-
-
 def reuse_shares(sent: Workload, unscaled: Workload | None) -> dict[str, float | None]:
     """The share of the prompt tokens of ``sent``, in this order, that an infinite prefix cache would have, None where nothing
-    is known of prefixes; with the rows ``unscaled``, their share, too.
+    is known of prefixes; with the rows ``unscaled``, their share, too. For the manifest.
     """
     from workloads.table.statistics import prefixes_of
 
@@ -70,14 +56,10 @@ def reuse_shares(sent: Workload, unscaled: Workload | None) -> dict[str, float |
     return shares if sharing is None or before is None else shares | {"shared_prefix_limit_unscaled": before.share}
 
 
-def reuse_limit_of(
-    kept: Sequence[int], workload: Workload, unscaled: Workload | None
-) -> Callable[[Sequence[int]], dict[str, float | None]]:
-    """``reuse_shares`` by the numbers of the requests that were sent, in their order: request k is row ``kept[k]``."""
-    from workloads.arrivals.replay import rows_of
-
-    def limit_of(sent: Sequence[int]) -> dict[str, float | None]:
-        rows = [kept[index] for index in sent]
-        return reuse_shares(rows_of(workload, rows), None if unscaled is None else rows_of(unscaled, rows))
-
-    return limit_of
+def report_reuse(shares: Mapping[str, float | None], scaling: Scaling) -> None:
+    """Print the shares on stderr, with and without the factors; nothing where they are unknown."""
+    share, before = shares["shared_prefix_limit"], shares.get("shared_prefix_limit_unscaled")
+    if share is not None:
+        factors = ", ".join(f"--{name}" for name in scaling.entries())
+        without = "" if before is None else f"; without {factors} {before:.1%}"
+        click.echo(f"Shared prefixes: an infinite prefix cache would have {share:.1%} of the prompt tokens{without}.", err=True)

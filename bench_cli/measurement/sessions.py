@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -11,16 +11,8 @@ import cloup
 from bench_cli.engine_options import given
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench_cli.measurement.load_options import TrafficOptions
     from bench_cli.measurement.options import MeasureOptions
-    from bench_cli.measurement.prepare import PreparedRequests
-    from bench_cli.measurement.target import Target
-    from workloads.prompts.dataset import OutputLengths
-    from workloads.schedule.load import Load, Sessions
-    from workloads.schedule.sessions import SessionRequests
-    from workloads.table.workload import Workload
+    from workloads.prompts.drawn import Drawn
 
 _WITHOUT_USERS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up", "duration")
 _WITHOUT_SESSIONS = {
@@ -61,7 +53,7 @@ class SessionOptions:
         if self.user_rate is not None:
             _refuse(("think_time",), "goes without --user_rate, which sets when later turns are due")
 
-    def manifest_entry(self, drawn: SessionRequests) -> dict[str, str | float | None]:
+    def manifest_entry(self, drawn: Drawn) -> dict[str, str | float | None]:
         """The options by name, and the numbers of conversations and of turns that are left out."""
         return asdict(self) | {"conversations": drawn.sessions, "dropped_behind": drawn.dropped_behind}
 
@@ -140,52 +132,3 @@ trace_session_group = cloup.option_group(
     _think_time_option,
     _history_option,
 )
-
-
-def prepare_sessions(
-    workload: Workload, options: SessionOptions, lengths: OutputLengths, traffic: TrafficOptions, load: Load, target: Target
-) -> tuple[SessionRequests, Sessions]:
-    """The requests of the conversations, and when they are due."""
-    from workloads.elements.request import LengthLimits
-    from workloads.schedule.load import OpenLoop
-    from workloads.schedule.schedule import HistorySource
-    from workloads.schedule.sessions import Most, SessionRules, TurnClock, session_requests
-
-    assert isinstance(load, OpenLoop)
-    drawn = session_requests(
-        workload,
-        None if target.tokenizer is None else target.tokenizer.encode,
-        Most(traffic.num_requests, load.most_requests(traffic.seed, None)),
-        lengths,
-        SessionRules(
-            TurnClock(options.sessions or ""),
-            round(options.think_time * 1e9),
-            target.model.takes_messages,
-            HistorySource(options.history),
-        ),
-        LengthLimits(traffic.max_input_len, target.context_tokens),
-        ignore_eos=bool(traffic.ignore_eos),
-    )
-    sessions = drawn.beginning(load.arrivals) if options.users is None else drawn.of_users(options.users, options.user_rate)
-    if drawn.dropped_behind:
-        click.echo(f"{drawn.dropped_behind:,} turns are left out, since they wait for one that is too long.", err=True)
-    return drawn, sessions
-
-
-def with_reuse_limit(prepared: PreparedRequests, drawn: SessionRequests) -> PreparedRequests:
-    """``prepared`` with the share of the prompts' tokens that an infinite prefix cache has; unchanged without a tokenizer."""
-    from workloads.table.prefixes import infinite_cache_share
-
-    prompts = drawn.prompt_ids
-    if prompts is None:
-        return prepared
-
-    def limit_of(sent: Sequence[int]) -> dict[str, float | None]:
-        return {"shared_prefix_limit": infinite_cache_share([prompts[index] for index in sent])}
-
-    limit = limit_of(range(len(prompts)))
-    click.echo(
-        f"Shared prefixes: an infinite prefix cache would have {limit['shared_prefix_limit']:.1%} of the prompt tokens.",
-        err=True,
-    )
-    return replace(prepared, parameters={**prepared.parameters, **limit}, limit_of=limit_of)

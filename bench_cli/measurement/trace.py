@@ -91,7 +91,7 @@ def command(
     """
     with one_blas_thread():
         from bench_cli.measurement.measure import measure
-    from bench_cli.measurement.replayed_trace import Trace, prepare_trace
+    from bench_cli.measurement.file_requests import FileTraffic, TraceTimes, prepare_trace
     from workloads.arrivals.replay import Replay, rows_of
     from workloads.prompts.dataset import OutputLengths
 
@@ -105,19 +105,18 @@ def command(
     _check_lengths(workload)
     timed = replay.timed(workload, options.traffic.seed)
     rows = _whole_conversations(timed, replay)
-    trace = Trace(
+    file = FileTraffic(
         path,
         replay.on_clock(rows_of(scaling.scaled(timed), rows)),
         replay.on_clock(rows_of(timed, rows)) if scaling.changes else None,
-        replay,
         scaling,
-        options.load.request_rate if given("request_rate") else None,
-        sessions,
         OutputLengths(op_tokens_per_word, output_tokens),
+        sessions,
     )
-    _report_silence(trace.workload, options)
+    times = TraceTimes(replay, options.load.request_rate if given("request_rate") else None)
+    _report_silence(file.workload, options)
     load = make_load(_with_own_rate(_on_the_clock(options, replay), timed).load)
-    return measure("trace", options, load, partial(prepare_trace, trace))
+    return measure("trace", options, load, partial(prepare_trace, file, times))
 
 
 def _check_lengths(workload: Workload) -> None:

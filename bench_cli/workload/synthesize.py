@@ -11,7 +11,7 @@ import cloup
 
 from bench_cli.engine_options import given
 from bench_cli.measurement.options import read_concern
-from bench_cli.measurement.scaling_options import ScalingOptions, reuse_entries, scaling_group
+from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, reuse_shares, scaling_group
 from bench_cli.workload_files import WorkloadPath, read_file, reader_options
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
@@ -72,7 +72,7 @@ def synthesize(
     if not is_client_profile(path):
         source, scaled = (_cut(workload, start, duration) for workload in (source, scaled))
     if factors.changes:
-        reuse_entries(scaled, source)
+        report_reuse(reuse_shares(scaled, source), factors)
         names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())
         scaled = replace(scaled, facts=replace(scaled.facts, source=f"{scaled.facts.source}, {names}"))
     with written_whole(output) as temporary:

@@ -38,7 +38,7 @@ def read_calibrations(path: Path) -> tuple[Calibration, ...]:
         raw = path.read_bytes()
         schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
         if schema != SCHEMA:
-            raise CalibrationFileError(f"{path} is of schema {schema}, not {SCHEMA}: run `bench calibrate` again")
+            raise CalibrationFileError(f"{path} has schema {schema}, not {SCHEMA}: run `bench calibrate` again")
         return msgspec.json.decode(raw, type=_File).calibrations
     except FileNotFoundError:
         return ()

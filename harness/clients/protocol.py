@@ -50,12 +50,12 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
     ``token_ids`` are those that the server returned, an echoed prompt included; ``server_tokens`` is the server's count of
     the generated tokens in this response, ``server_tokens_so_far`` its count of all up to the end of this response (in
-    protocols with such a count, and perhaps in the last response alone). Of the prompt's ``server_input_tokens``, it found
-    ``server_cached_tokens`` in its prefix cache. ``error`` is set where the request failed;
-    ``refused`` is True where it failed because the server is full. ``request_id`` is the id of the request, where the server
-    repeats it; ``final`` is the server's mark of the last response. ``opening`` marks a chunk that names the role and has no
-    text. Of ``text``, ``reasoning_characters`` are reasoning, which precedes the answer that a user sees. ``choices`` is their
-    number as far as this response shows it, and ``finish_reasons`` are of those that end in it.
+    protocols with such a count, and perhaps in the last response alone). The server found ``server_cached_tokens`` of the
+    prompt's ``server_input_tokens`` in its prefix cache. ``error`` is set where the request failed; ``refused`` is True where
+    it failed because the server is full. ``request_id`` is the id of the request, where the server repeats it; ``final`` is the
+    server's mark of the last response. ``opening`` marks a chunk that names the role and has no text. The first
+    ``reasoning_characters`` of ``text`` are reasoning, which precedes the answer that a user sees. ``choices`` is the number of
+    choices as far as this response shows it, and ``finish_reasons`` has the reasons of the choices that end in it.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -76,7 +76,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionUsage:
-    """The sockets behind one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
+    """The sockets of one worker's Connection: how many it began with, how many were ever opened, and the exchanges that
     waited because every socket had as many in flight as the server allows. ``longest_wait_ns`` is None where none waited.
     ``unstamped_reads`` are reads without an arrival time from the kernel: their time is that of the read.
     """

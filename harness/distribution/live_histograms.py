@@ -45,7 +45,7 @@ def bucket_ms(value_ms: float) -> float:
 
 
 class LiveHistograms:
-    """Collects records between two updates. Those of a run that is not ``streamed`` have no time to a first token."""
+    """Collects records between two updates. Records of a run that is not ``streamed`` have no time to a first token."""
 
     def __init__(self, streamed: bool) -> None:
         self._left_out: frozenset[str] = frozenset() if streamed else frozenset({TTFT, TPOT})

@@ -9,7 +9,9 @@ from pathlib import Path
 
 
 def set_aside(path: Path, note: Callable[[str], object]) -> None:
-    """Rename what is at ``path``, a file or a folder, to ``<name>.aside-<number>``, and tell ``note``. Raises OSError."""
+    """Rename what is at ``path``, a file or a folder, to ``<name>.aside-<number>``, and call ``note`` with a sentence that says
+    so. Raises OSError.
+    """
     if not os.path.lexists(path):
         return
     kept = next(one for number in count(1) if not os.path.lexists(one := path.with_name(f"{path.name}.aside-{number}")))

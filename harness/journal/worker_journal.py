@@ -203,7 +203,7 @@ class JournalReader:
         if began is None:
             raise JournalError(f"{self._path} does not name its run before the entry at byte {self._position}")
         if began.run_id != self._run_id:
-            raise JournalError(f"{self._path} is of another run ({began.run_id}), not of this one ({self._run_id})")
+            raise JournalError(f"{self._path} belongs to another run ({began.run_id}), not to this one ({self._run_id})")
 
     def _check_magic(self, start: bytes) -> bool:
         if start == _MAGIC:

@@ -34,7 +34,7 @@ class MachineUse:
 
 
 class MachineMeter:
-    """Measures from its creation to ``read``. The client is this process with its descendants, but for the target's."""
+    """Measures from its creation to ``read``. The client is this process with its descendants, except the target's."""
 
     def __init__(self, find_target: FindTarget) -> None:
         self._find_target = find_target

@@ -48,7 +48,7 @@ class ScrapeWriter:
 
 
 def read_scrapes(path: Path) -> Iterator[Scrape]:
-    """The completely written scrapes. Raises OSError, and JournalError for a frame that is none."""
+    """The completely written scrapes. Raises OSError, and JournalError for a damaged frame."""
     with regular(path).open("rb") as file:
         while (payload := read_frame(file)) is not None:
             try:

@@ -206,7 +206,7 @@ def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: s
 
 
 def _finish_reason(responses: Sequence[Response]) -> str | None:
-    """That of the first choice to end; None where one of the choices has none."""
+    """The finish reason of the first choice that ended; None where one of the choices has none."""
     reasons = [reason for response in responses for reason in response.finish_reasons]
     choices = max((response.choices for response in responses), default=1)
     return reasons[0] if len(reasons) >= choices else None

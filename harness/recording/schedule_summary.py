@@ -98,7 +98,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
     requests: tuple[RequestSummary, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the times are of another number of requests, or a turn waits for itself or a later one."""
+        """Raises ValueError where there are more or fewer times than requests, or a turn waits for itself or a later one."""
         match self.times:
             case OpenTimes(offsets_ns):
                 counts = {len(offsets_ns)}

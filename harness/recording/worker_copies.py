@@ -63,7 +63,7 @@ def _join(copy: Path, own: Path) -> bool:
         is_newer = own_bytes < copy.stat().st_size
     for ours, theirs in zip(_chunks(own, own_bytes), _chunks(copy, own_bytes), strict=True):
         if ours != theirs:
-            raise JournalError(f"{copy} does not continue {own}: they are of different runs")
+            raise JournalError(f"{copy} does not continue {own}: they belong to different runs")
     if is_newer:
         with written_whole(own) as temporary, temporary.open("wb") as file:
             file.writelines(_chunks(copy, copy.stat().st_size))

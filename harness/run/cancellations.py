@@ -77,7 +77,7 @@ def _tokens_of(response: Response) -> int:
 def planned_cancellations(
     indices: Sequence[int], requests: Sequence[Request], client: Client
 ) -> Mapping[int, PlannedCancellation]:
-    """Those of the ``requests`` with one, by their ``indices``."""
+    """The planned cancellations of the ``requests`` that have one, by their ``indices``."""
     return {
         index: PlannedCancellation(request.cancel, client)
         for index, request in zip(indices, requests, strict=True)

@@ -220,7 +220,7 @@ class Run:
     def _record_new(self, limit: int | None) -> bool:
         """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more.
 
-        Nothing more is read of a journal that is none: its worker is given up, and the others go on.
+        Nothing more is read from a file that turns out not to be a journal: its worker is given up, and the others go on.
         """
         behind = False
         for worker in self.workers:

@@ -1,6 +1,6 @@
 """The exchanges of a worker: sends a request, collects the responses, writes the journal. The load loops decide when.
 
-Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed, but for the
+Here a request is its index, its times and its bytes; a response is a time stamp and its bytes. Nothing is parsed, except the
 answers that are to be cancelled with a certain token (``cancellations.py``).
 """
 

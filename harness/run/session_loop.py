@@ -15,7 +15,7 @@ from workloads.schedule.schedule import SessionPart, turn_due_ns
 async def send_sessions(
     part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
-    """Send the requests of whole sessions. A turn behind one that failed is not sent: there is no answer that it follows."""
+    """Send the requests of whole sessions. A turn after a failed one is not sent: there is no answer for it to follow."""
     agenda = Agenda(sleeper, exchanges.start_ns)
     following: list[list[int]] = [[] for _ in part.indices]
     for place, (parent, offset_ns) in enumerate(zip(part.parents, part.offsets_ns, strict=True)):

@@ -21,12 +21,14 @@ class TurnPayloads(Protocol):
     """The payloads of turns that wait for an answer."""
 
     def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
-        """The payload of the turn at ``later``, behind the exchange of that at ``place``; None where it was not answered."""
+        """The payload of the turn at ``later``, which follows the exchange of the turn at ``place``; None where that was not
+        answered.
+        """
         ...
 
 
 class RecordedTurns:
-    """Payloads made before the run. Of an answer only the last response is decoded, which has the error if there is one."""
+    """Payloads made before the run. Only the last response of an answer is decoded, since it has the error if there is one."""
 
     def __init__(self, payloads: Sequence[bytes], client: Client) -> None:
         self._payloads = payloads
@@ -51,7 +53,7 @@ class AnsweredTurns:
         self._indices = indices
         self._requests = requests
         self._client = client
-        self._said: dict[int, tuple[Message, ...]] = {}  # before the turn at a place, but for the messages of its own
+        self._said: dict[int, tuple[Message, ...]] = {}  # before the turn at a place, without its own messages
 
     def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
         answer = self._answer(exchange)
@@ -78,7 +80,7 @@ class AnsweredTurns:
 
 
 def turn_payloads(part: AnyPart, requests: Sequence[Request], payloads: Sequence[bytes], client: Client) -> TurnPayloads:
-    """Those of a worker's part, whose ``requests`` and ``payloads`` match its indices."""
+    """The payloads of a worker's part, whose ``requests`` and ``payloads`` match its indices."""
     if isinstance(part, SessionPart) and part.history is HistorySource.SERVER:
         return AnsweredTurns(part.indices, requests, client)
     return RecordedTurns(payloads, client)

@@ -1,4 +1,4 @@
-"""Engines: the libraries that run a model, behind one protocol."""
+"""Engines: the libraries that run a model, each as an implementation of one protocol."""
 
 from __future__ import annotations
 

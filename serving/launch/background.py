@@ -194,7 +194,8 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
 
 
 def stop(server: BackgroundServer, on_wait: Callable[[], None] = lambda: None) -> None:
-    """Stop a server with all its processes; returns when they are gone. Of a dead server only the state file is removed.
+    """Stop a server with all its processes; returns when they are gone. If the server is dead already, only its state file is
+    removed.
 
     Raises LaunchError when the processes belong to another user.
     """

@@ -44,7 +44,7 @@ class Server:
         self.log = log
         beside = ("--beside", json.dumps(proxy_command)) if proxy_command else ()
         with open_own_log(log) as output:
-            self.log_start = output.tell()  # earlier content is of an earlier server
+            self.log_start = output.tell()  # earlier content belongs to an earlier server
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "serving.launch.supervisor", str(exit_timeout_s + 2), *beside, *command],
                 stdin=subprocess.PIPE,

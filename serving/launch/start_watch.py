@@ -57,7 +57,7 @@ class Snapshot:
 
 
 class StartWatch:
-    """Judges snapshots and the log after byte ``log_start``; times are of one clock, in seconds."""
+    """Judges snapshots and the log after byte ``log_start``; times come from one clock, in seconds."""
 
     def __init__(self, log: Path, log_start: int, now_s: float, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
         self._log, self._read_to, self._end = log, log_start, b""

@@ -31,5 +31,5 @@ def zeros_of_release(parameters: Parameters) -> Zeros:
 
 
 def zeros_for(zeros: Zeros, wanted: Collection[str]) -> Zeros:
-    """Those of ``zeros`` that a request wants, for each response without a value of that name."""
+    """The part of ``zeros`` that a request wants, for each response without a value of that name."""
     return {name: values for name, values in zeros.items() if name in wanted}

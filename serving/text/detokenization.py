@@ -50,7 +50,7 @@ def next_context(before: Sequence[int], new: Sequence[int], special_ids: Collect
     """Context of the piece after ``new``, where ``before`` was the context of ``new``.
 
     It consists of the last CONTEXT_TOKENS tokens, and as many earlier ones as are needed for CONTEXT_TOKENS tokens that are
-    not special: when special tokens are skipped, any number of them may stand between the two halves of a character.
+    not special: when special tokens are skipped, any number of them may lie between the two halves of a character.
     """
     tokens = [*before, *new]
     recent = tokens[-CONTEXT_TOKENS:]

@@ -177,7 +177,7 @@ def test_a_schedule_of_another_run_is_refused(cut: Path, capsys: pytest.CaptureF
     manifest = json.loads((cut / "run.json").read_text())
     assert len(manifest["run_id"]) == 32
     (cut / "run.json").write_text(json.dumps(manifest | {"run_id": "f" * 32}))
-    assert f"{cut / 'schedule.bin'} is of another run than {cut / 'run.json'}" in _refused(cut, capsys)
+    assert f"{cut / 'schedule.bin'} belongs to another run than {cut / 'run.json'}" in _refused(cut, capsys)
 
 
 def test_run_without_journals_is_refused(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from workloads.elements.request import LengthLimits
-from workloads.prompts.dataset import OutputLengths, dataset_requests
+from workloads.prompts.dataset import DatasetPrompts, OutputLengths
 from workloads.readers.detect import read_workload_file
 from workloads.table.workload import Workload
 
@@ -54,14 +54,14 @@ def test_prompts_have_10_to_1500_tokens_of_the_demo_engine(prompts: list[str]) -
 
 def test_every_prompt_has_an_answer_that_decides_its_output_length(workload: Workload) -> None:
     assert all(answer.strip() for answer in workload.table["answer"].to_pylist())
-    lengths = {request.output_tokens for request in dataset_requests(workload, None, None, OutputLengths()).requests}
+    lengths = {request.output_tokens for request in DatasetPrompts(workload, None, OutputLengths()).draw(None).requests}
     assert len(lengths) > 20
 
 
 def test_nothing_of_it_is_too_long_for_the_demo_engine(workload: Workload) -> None:
     context_tokens = json.loads((_TOKENIZER.parent / "config.json").read_text())["max_position_embeddings"]
     tokenizer = Tokenizer.from_file(str(_TOKENIZER))
-    made = dataset_requests(
-        workload, lambda text: tokenizer.encode(text).ids, None, OutputLengths(), LengthLimits(context_tokens=context_tokens)
-    )
+    made = DatasetPrompts(
+        workload, lambda text: tokenizer.encode(text).ids, OutputLengths(), LengthLimits(context_tokens=context_tokens)
+    ).draw(None)
     assert made.dropped_too_long == 0

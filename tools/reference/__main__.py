@@ -1,7 +1,7 @@
 """Writes the generated sections of the documentation: ``python -m tools.reference``.
 
-A section stands between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->`` on any page below docs/; NAME is a key of
-SECTIONS. With ``--check`` nothing is written, and the exit status is 1 where a page differs from the code.
+A section is what lies between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->`` on any page below docs/; NAME is a key
+of SECTIONS. With ``--check`` nothing is written, and the exit status is 1 where a page differs from the code.
 """
 
 from __future__ import annotations

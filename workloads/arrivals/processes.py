@@ -170,7 +170,7 @@ class AllAtOnce:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The arrivals of a trace: ``times_ns`` are sorted; the first is behind the silence with which its window begins."""
+    """The arrivals of a trace: ``times_ns`` are sorted; the first comes after the silence with which its window begins."""
 
     times_ns: tuple[int, ...]
 

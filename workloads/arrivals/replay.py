@@ -19,10 +19,11 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Of a trace the window of ``duration_s`` (None: all the rest) from ``start_s`` on, its times divided by ``speed``.
+    """Replays the window of ``duration_s`` (None: all the rest) of a trace from ``start_s`` on, with its times divided by
+    ``speed``.
 
-    The window is of the file's own time, which begins with its first request: windows that follow each other have each request
-    once, and a window begins with the silence before its first request.
+    The window counts in the file's own time, which begins with its first request: windows that follow each other have each
+    request once, and a window begins with the silence before its first request.
 
     With ``spread_ticks`` requests that the trace has rounded to one instant are spread evenly at random until the next instant,
     at most for the length of its tick, in the order of the rows.
@@ -34,7 +35,7 @@ class Replay:
     duration_s: float | None = None
 
     def replayed(self, workload: Workload, seed: int) -> Workload:
-        """The window's rows, as ``on_clock``. Of a conversation that began before it the rest has no parent.
+        """The window's rows, as ``on_clock``. Where a conversation began before the window, its remaining turns have no parent.
 
         Raises WorkloadError.
         """
@@ -102,7 +103,7 @@ def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Work
     """The workload of these rows alone, in their rising order; a parent that is not among them is none."""
     numbers = np.asarray(rows, np.int64)
     table = pc.take(workload.table, pa.array(numbers))
-    place = np.full(len(workload) + 1, -1, np.int64)  # the last is of rows without a parent
+    place = np.full(len(workload) + 1, -1, np.int64)  # the last is for rows without a parent
     place[numbers] = np.arange(numbers.size)
     parents = place[pc.fill_null(table["parent"], len(workload)).to_numpy()]
     return _with(workload, table, "parent", pa.array(parents, mask=parents < 0))

@@ -66,6 +66,17 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of a request in its session: ``parent`` is the index of the request whose answer it waits for, None for the
+    first turn. It is due ``think_time_ns`` after that answer, and not before ``after_first_ns`` after the session's first turn.
+    """
+
+    parent: int | None = None
+    think_time_ns: int = 0
+    after_first_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LengthLimits:
     """Limits in tokens: ``max_input_len`` of a prompt, ``context_tokens`` of prompt and output together; None is no limit."""
 

@@ -111,7 +111,7 @@ class Normal(Lengths):
 
 @dataclass(frozen=True, slots=True)
 class Lognormal(Lengths):
-    """Lengths whose logarithm is normal; ``mean`` and ``stdev`` are of the lengths themselves, in tokens.
+    """Lengths whose logarithm is normal; ``mean`` and ``stdev`` describe the lengths themselves, in tokens.
 
     Rounded to the nearest whole number, at least 1. With ``low`` or ``high`` truncated to them.
     """

@@ -206,7 +206,7 @@ class Independent:
         return self.inputs.draw(count, seed, Stream.INPUT_LENGTHS), self.outputs.draw(count, seed, Stream.OUTPUT_LENGTHS)
 
     def moments(self) -> tuple[Moments, Moments]:
-        """Of the inputs and of the outputs."""
+        """The moments of the inputs and of the outputs."""
         return self.inputs.moments(), self.outputs.moments()
 
     @property
@@ -216,7 +216,7 @@ class Independent:
 
     @property
     def digests(self) -> tuple[str | None, str | None]:
-        """Of the data of the laws."""
+        """Digests of the data of the two laws."""
         return self.inputs.digest, self.outputs.digest
 
     @property
@@ -246,7 +246,7 @@ class EmpiricalPairs:
         return np.array(self.inputs, np.int64)[rows], np.array(self.outputs, np.int64)[rows]
 
     def moments(self) -> tuple[Moments, Moments]:
-        """Of the inputs and of the outputs."""
+        """The moments of the inputs and of the outputs."""
         return _moments(self.inputs), _moments(self.outputs)
 
     @property
@@ -256,7 +256,7 @@ class EmpiricalPairs:
 
     @property
     def digests(self) -> tuple[str | None, str | None]:
-        """Of the two columns."""
+        """Digests of the two columns."""
         return _digest(self.inputs), _digest(self.outputs)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
 from workloads.lengths.samples import PairedLengths
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.table.workload import Workload
 
@@ -21,7 +23,7 @@ _CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
 
 
 class Pieces(StrEnum):
-    """Where prompts begin: each behind the one before it, so that no two share text, or anywhere, drawn from the seed."""
+    """Where prompts begin: each where the one before it ends, so that no two share text, or anywhere, drawn from the seed."""
 
     CONSECUTIVE = "consecutive"
     RANDOM = "random"
@@ -31,10 +33,10 @@ class Pieces(StrEnum):
 class CorpusPrompts:
     """Prompts of ``lengths``, cut from ``corpus``, which is the text of all paragraphs, by the tokens of ``codec``.
 
-    Of a model that takes token ids (``as_ids``) a prompt is a piece of the corpus' tokens, exactly. Of one that takes text it
-    is the text of a piece, as long as the law asks for when it is encoded by itself: where the cut divides a word or a
-    character, other tokens may stand for its ends, a part of a character is left out, and what is then missing is taken from
-    the text behind the piece. Its middle is that of the corpus.
+    For a model that takes token ids (``as_ids``) a prompt is a piece of the corpus' tokens, exactly. For a model that takes
+    text it is the text of a piece, which has the requested length when it is encoded by itself: where the cut divides a word or
+    a character, its ends may be encoded by other tokens, a part of a character is left out, and what is then missing is taken
+    from the text after the piece. The middle of the prompt is that of the corpus.
     """
 
     corpus: str
@@ -46,14 +48,19 @@ class CorpusPrompts:
     as_ids: bool
     ignore_eos: bool
 
-    def draw(self, count: int | None) -> CorpusRequests:
-        """At most ``count`` requests; None: as many consecutive ones as the corpus has. Those beyond the limits are dropped and
+    @cached_property
+    def ids(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The tokens of the corpus, shape [n]."""
+        return np.asarray(self.codec.encode(self.corpus), np.int64)
+
+    def draw(self, most: int | None) -> Drawn:
+        """At most ``most`` requests; None: as many consecutive ones as the corpus has. Those beyond the limits are dropped and
         counted. Raises WorkloadError for a corpus that is shorter than a prompt.
         """
-        ids = np.asarray(self.codec.encode(self.corpus), np.int64)
+        ids = self.ids
         made: list[Request] = []
         dropped = inexact = 0
-        for input_tokens, output_tokens, start in self._places(ids.size, count):
+        for input_tokens, output_tokens, start in self._places(ids.size, most):
             if not self.limits.allow(input_tokens, output_tokens):
                 dropped += 1
                 continue
@@ -67,7 +74,7 @@ class CorpusPrompts:
                 too_long = ["all are longer than ", Field("max_input_len"), " or the model's context"]
                 reason = too_long if dropped else ["no text has so few tokens"]
             raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: ", *reason)
-        return CorpusRequests(tuple(made), ids.size, dropped, inexact)
+        return Drawn(tuple(made), dropped, inexact=inexact)
 
     def _places(self, size: int, count: int | None) -> Iterator[tuple[int, int, int]]:
         """Input and output length, and where in the corpus of ``size`` tokens the prompt begins."""
@@ -117,18 +124,6 @@ class _Following:
         places = np.arange(self._place, self._place + count) % self._ids.size
         self._place += count
         return packed_ids(self._ids[places])
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusRequests:
-    """Requests cut from a corpus of ``corpus_tokens``. ``dropped_too_long`` are not among them. ``inexact`` have another length
-    than the law drew, since no text of it was found, or are not among them, since there was none at all.
-    """
-
-    requests: tuple[Request, ...]
-    corpus_tokens: int
-    dropped_too_long: int
-    inexact: int
 
 
 def corpus_text(workload: Workload) -> str:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import LONGEST_TOKENS, NO_LIMITS, LengthLimits, Request
+from workloads.prompts.drawn import Drawn
 from workloads.table.workload import Workload
 
 Encode = Callable[[str], list[int]]
@@ -26,21 +27,6 @@ class OutputLengths:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetRequests:
-    """Requests made from a dataset. ``rows`` rows were used, of which ``dropped_too_long`` are not among the requests.
-
-    ``without_length`` requests have the length for rows without one; ``without_history`` are sent without the messages that the
-    dataset has before their prompt.
-    """
-
-    requests: tuple[Request, ...]
-    rows: int
-    dropped_too_long: int
-    without_length: int
-    without_history: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
     number: int
     prompt: str
@@ -49,39 +35,53 @@ class _Row:
     has_history: bool
 
 
-def dataset_requests(
-    workload: Workload,
-    encode: Encode | None,
-    num_requests: int | None,
-    lengths: OutputLengths,
-    limits: LengthLimits = NO_LIMITS,
-    ignore_eos: bool = False,
-) -> DatasetRequests:
-    """Turn the first turn of each conversation into a request, at most ``num_requests``, in the file's order.
+@dataclass(frozen=True, slots=True)
+class DatasetPrompts:
+    """The first turn of each conversation of ``workload``, in the file's order.
 
-    ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. Requests beyond ``limits``
-    are dropped and counted. Raises WorkloadError.
+    ``encode`` gives token ids; without it a request carries text only, and lengths are not checked.
     """
-    check_lengths(lengths, limits, encode)
-    requests: list[Request] = []
-    used = dropped = without_length = without_history = 0
-    for row in _first_turns(workload):
-        if num_requests is not None and len(requests) == num_requests:
-            break
-        used += 1
-        request = _request(row, encode, lengths, ignore_eos)
-        if request.input_tokens is not None and not limits.allow(request.input_tokens, request.output_tokens):
-            dropped += 1
-            continue
-        requests.append(request)
-        without_length += row.output_tokens is None and row.answer is None
-        without_history += row.has_history
-    if not requests:
-        limit = [f"the context of {limits.context_tokens} tokens"]
-        if limits.max_input_len is not None:
-            limit = [Field("max_input_len"), f" {limits.max_input_len}"]
-        raise WorkloadError("every prompt of the dataset is longer than ", *limit, " allows; nothing is left to send")
-    return DatasetRequests(tuple(requests), used, dropped, without_length, without_history)
+
+    workload: Workload
+    encode: Encode | None
+    lengths: OutputLengths
+    limits: LengthLimits = NO_LIMITS
+    ignore_eos: bool = False
+
+    def draw(self, most: int | None) -> Drawn:
+        """At most ``most`` requests; those beyond the limits are dropped and counted. Raises WorkloadError."""
+        check_lengths(self.lengths, self.limits, self.encode)
+        requests: list[Request] = []
+        kept: list[int] = []
+        used = dropped = without_length = without_history = 0
+        for row in _first_turns(self.workload):
+            if len(requests) == most:
+                break
+            used += 1
+            request = _request(row, self.encode, self.lengths, self.ignore_eos)
+            if request.input_tokens is not None and not self.limits.allow(request.input_tokens, request.output_tokens):
+                dropped += 1
+                continue
+            requests.append(request)
+            kept.append(row.number)
+            without_length += row.output_tokens is None and row.answer is None
+            without_history += row.has_history
+        if not requests:
+            raise self._too_long()
+        return Drawn(
+            tuple(requests),
+            dropped,
+            kept=tuple(kept),
+            rows=used,
+            without_length=without_length,
+            without_history=without_history,
+        )
+
+    def _too_long(self) -> WorkloadError:
+        limit = [f"the context of {self.limits.context_tokens} tokens"]
+        if self.limits.max_input_len is not None:
+            limit = [Field("max_input_len"), f" {self.limits.max_input_len}"]
+        return WorkloadError("every prompt of the dataset is longer than ", *limit, " allows; nothing is left to send")
 
 
 def check_lengths(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:

@@ -1,6 +1,7 @@
 """Prompts that share prefixes: a system prompt of all requests, then a prefix of a group of them, then a part of their own.
 
-The structure of SGLang's ``generated-shared-prefix`` and of vLLM's ``prefix_repetition``, whose lengths are of the parts, too.
+The structure of SGLang's ``generated-shared-prefix`` and of vLLM's ``prefix_repetition``, which also give a length to each
+part.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Draw = Callable[[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """``groups`` prefixes of ``prefix_tokens`` each, behind a system prompt of ``system_tokens`` that all share.
+    """``groups`` prefixes of ``prefix_tokens`` each, after a system prompt of ``system_tokens`` that all share.
 
-    The group of a request is uniform, or of group k = 1, 2, … with a probability in proportion to k^−``zipf_exponent``. With
+    The group of a request is drawn uniformly, or is k = 1, 2, … with a probability in proportion to k^−``zipf_exponent``. With
     ``prompts_per_group`` each group has exactly so many requests, in shuffled order.
     """
 
@@ -118,9 +119,9 @@ NO_GROUP = GroupPrefix(0, NO_PREFIX)
 
 @dataclass(frozen=True, slots=True)
 class PrefixReuse:
-    """Of ``total_tokens`` of prompts, an infinite prefix cache would have had ``reused_tokens`` from earlier prompts.
+    """An infinite prefix cache would have had ``reused_tokens`` of the ``total_tokens`` of all prompts, from earlier prompts.
 
-    Of the ``prefix_tokens`` that prompts should begin with, they do begin with ``common_tokens``.
+    Prompts should begin with ``prefix_tokens`` in all, and do begin with ``common_tokens`` of them.
     """
 
     reused_tokens: int
@@ -186,7 +187,7 @@ class PrefixTexts:
         return self._part(NO_PREFIX, _SYSTEM, self.shared.system_tokens)
 
     def _part(self, before: PromptText, number: int, tokens: int) -> PromptText:
-        """``before`` and ``tokens`` tokens more. Its text ends a line, behind which prompts go on."""
+        """``before`` and ``tokens`` tokens more. Its text ends with a new line, and prompts continue after it."""
         if not tokens:
             return before
         ids = self.vocabulary.draw(generator(self.seed, Stream.PREFIXES, number), tokens)

@@ -14,6 +14,7 @@ from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_of_file
 from workloads.elements.token_ids import TokenIds, token_ids
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec, exact_text
 from workloads.prompts.vocabulary import Vocabulary
 from workloads.table.workload import Workload
@@ -23,22 +24,24 @@ _HASHES = 2**64  # hashes may be negative, seeds may not
 
 @dataclass(frozen=True)
 class Synthesis:
-    """Random prompts of a workload's lengths, their ids uniform over ``token_ids``.
+    """Random prompts of the lengths of ``workload``, their ids uniform over ``token_ids``.
 
     With ``codec`` prompts carry text of exactly as many tokens; of block hashes only ids can be made.
     """
 
+    workload: Workload
     token_ids: Sequence[int] | range
     seed: int
     codec: TextCodec | None = None
     limits: LengthLimits = NO_LIMITS
     ignore_eos: bool = True
 
-    def requests(self, workload: Workload, num_requests: int | None) -> SyntheticRequests:
-        """At most ``num_requests`` requests, in the workload's order; those beyond the limits are dropped and counted.
+    def draw(self, most: int | None) -> Drawn:
+        """At most ``most`` requests, in the workload's order; those beyond the limits are dropped and counted.
 
         Raises WorkloadError for a workload without lengths, or with block hashes for a target that takes text.
         """
+        workload = self.workload
         table, block_tokens = workload.table, workload.facts.block_tokens
         has_blocks = block_tokens is not None and table["block_hashes"].null_count < len(workload)
         if has_blocks and self.codec is not None:
@@ -55,7 +58,7 @@ class Synthesis:
         kept: list[int] = []
         dropped = rows = 0
         for row, (input_tokens, output_tokens) in enumerate(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True)):
-            if len(made) == num_requests:
+            if len(made) == most:
                 break
             rows += 1
             if not self.limits.allow(input_tokens, output_tokens):
@@ -68,7 +71,7 @@ class Synthesis:
             made.append(request if name is None else replace(request, traffic_class=class_of_file(name)))
         if not made:
             raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
-        return SyntheticRequests(tuple(made), tuple(kept), rows, dropped)
+        return Drawn(tuple(made), dropped, kept=tuple(kept), rows=rows)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -105,16 +108,6 @@ class Synthesis:
 
     def _drawn(self, stream: Stream, number: int, count: int) -> TokenIds:
         return self._vocabulary.draw(generator(self.seed, stream, number), count)
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticRequests:
-    """Requests of the first ``rows`` rows, of which ``dropped_too_long`` are not among them; ``kept`` are the rows that are."""
-
-    requests: tuple[Request, ...]
-    kept: tuple[int, ...]
-    rows: int
-    dropped_too_long: int
 
 
 def has_prompts(workload: Workload) -> bool:

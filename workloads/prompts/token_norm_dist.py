@@ -13,21 +13,10 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request
 from workloads.elements.token_ids import TokenIds
 from workloads.lengths.samples import PairedLengths
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec
 from workloads.prompts.shared_prefixes import NO_GROUP, Draw, GroupPrefix, PrefixTexts, PromptText, SharedPrefixes, prompt_after
 from workloads.prompts.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnRequests:
-    """Requests with lengths of a law, and the number of those dropped as too long.
-
-    ``prefixes`` are those that the requests were made with, in their order; empty without shared ones.
-    """
-
-    requests: tuple[Request, ...]
-    dropped_too_long: int
-    prefixes: tuple[GroupPrefix, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,13 +35,15 @@ class TokenNormDist:
     ignore_eos: bool = True
     shared: SharedPrefixes | None = None
 
-    def draw(self, count: int) -> DrawnRequests:
-        """Draw ``count`` requests and drop those beyond the limits. Raises WorkloadError where none is left."""
+    def draw(self, most: int | None) -> Drawn:
+        """Draw ``most`` requests and drop those beyond the limits. Raises WorkloadError where none is left."""
+        if most is None:
+            raise WorkloadError("random prompts have no end; give ", Field("num_requests"))
         if not len(self.token_ids):
             raise WorkloadError("the vocabulary has no token to draw from; give ", Field("vocab_size"))
-        input_lengths, output_lengths = (drawn.tolist() for drawn in self.lengths.draw(count, self.seed))
+        input_lengths, output_lengths = (drawn.tolist() for drawn in self.lengths.draw(most, self.seed))
         prompts = self._prompts(input_lengths)
-        prefixes = self._prefixes(count)
+        prefixes = self._prefixes(most)
         shared_tokens = 0 if self.shared is None else self.shared.tokens
         kept: list[int] = []
         requests: list[Request] = []
@@ -68,7 +59,7 @@ class TokenNormDist:
                 "every prompt is longer than allowed; ", *shorter, "ask for shorter ones, or raise ", Field("max_input_len")
             )
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
-        return DrawnRequests(tuple(requests), count - len(requests), of_requests)
+        return Drawn(tuple(requests), most - len(requests), prefixes=of_requests)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

@@ -14,7 +14,7 @@ _LEAST_UNITS = 10  # of the file's resolution make a tick that is not this resol
 
 
 def order_of_arrival(arrival_ns: Times) -> NDArray[np.intp] | None:
-    """The order that sorts the arrivals, with equal ones as they stand in the file; None where they are sorted."""
+    """The order that sorts the arrivals, with equal ones in the order of the file; None where they are sorted."""
     if arrival_ns.size < 2 or bool((np.diff(arrival_ns) >= 0).all()):
         return None
     return np.argsort(arrival_ns, kind="stable")

@@ -74,14 +74,14 @@ def header_of(head: bytes) -> tuple[str, ...]:
 
 
 def csv_blocks(source: Source, names: Sequence[str], rejects: RejectCounter) -> Iterator[Block]:
-    """The columns ``names`` of the file. Raises DatasetError for a column that is missing or stands twice."""
+    """The columns ``names`` of the file. Raises DatasetError for a column that is missing or occurs twice."""
     header = header_of(source.head)
     for name in names:
         if header.count(name) != 1:
-            problem = "is missing" if name not in header else "stands twice"
+            problem = "is missing" if name not in header else "occurs twice"
             raise DatasetError(source.path, f"the column {name!r} {problem}", "line 1")
     if len(source.head.splitlines()) < 2:
-        return  # pyarrow does not skip a header with nothing behind it
+        return  # pyarrow does not skip a header with nothing after it
     skipped = _SkippedLines()
     first_row = 0
     try:
@@ -183,7 +183,7 @@ def timestamps_ns(block: Block, name: str) -> Column:
 
 
 def accepted_rows(block: Block, columns: Sequence[Column], rejects: RejectCounter) -> NDArray[np.bool_]:
-    """Which rows have a valid value in each of ``columns``; the others are counted as malformed, but for blank lines."""
+    """Which rows have a valid value in each of ``columns``; the others are counted as malformed, except blank lines."""
     is_blank = np.logical_and.reduce([_mask(pc.equal(column.texts, "")) for column in columns])
     is_accepted: NDArray[np.bool_] = np.logical_and.reduce([column.is_valid for column in columns])
 

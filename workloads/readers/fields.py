@@ -24,7 +24,7 @@ class RepeatedKey:
 def object_of(value: object) -> Row:
     """``value`` as an object. Raises RowError."""
     if isinstance(value, RepeatedKey):
-        raise RowError(f"the key {shown(value.key)} stands twice in an object")
+        raise RowError(f"the key {shown(value.key)} occurs twice in an object")
     if not isinstance(value, dict):
         raise RowError(f"expected an object, found {type(value).__name__}")
     return value

@@ -54,7 +54,7 @@ def _library(path: Path) -> Any:
 
 
 def _split(library: Any, path: Path) -> Any:
-    """The split that is named behind ``@``, else ``train`` or the first."""
+    """The split that is named after ``@``, else ``train`` or the first."""
     name, _, split = str(path).removeprefix(PREFIX).partition("@")
     is_saved = any((Path(name) / file).is_file() for file in _SAVED_FILES)
     loaded = library.load_from_disk(name) if is_saved else library.load_dataset(name)

@@ -1,6 +1,6 @@
 """Reader of request bodies of OpenAI's chat API, as JSON: ``messages``, of which the last one of the user is the prompt.
 
-The messages before it are its history, and the assistant's message right behind it is its answer. ``max_completion_tokens``, or
+The messages before it are its history, and the assistant's message right after it is its answer. ``max_completion_tokens``, or
 ``max_tokens``, is the output length. ``timestamp``, which is no part of such a body, is the arrival in ms.
 """
 

@@ -32,7 +32,7 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     seen: set[int | None] = set()
     for where, row in accepted(rows, _row, rejects):
         if row.id in seen:
-            rejects.malformed(where, f'"chat_id" {row.id} stands in an earlier row, too')
+            rejects.malformed(where, f'"chat_id" {row.id} occurs in an earlier row, too')
         elif holds_request(row.lengths, where, rejects):
             seen.add(row.id)
             turns.append(row)

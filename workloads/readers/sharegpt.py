@@ -1,8 +1,8 @@
 """Reader of the ShareGPT shape: conversations, of which every human turn with text is a row.
 
 Known variants are accepted: ``conversation`` for ``conversations``, and turns as ``role``/``content`` for ``from``/``value``.
-Messages before the first human turn are left out, but for system prompts, which are its ``history``. So are, of a later turn,
-the messages between the answer to the turn before it and its prompt, as a second answer or a message without one.
+Messages before the first human turn are left out, except system prompts, which are its ``history``. For a later turn, the
+messages between its prompt and the answer to the turn before are its history, too: a second answer, or a message without one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
 def session_turns(messages: list[Message], session: str, first_row: int) -> list[TextRow]:
     """The rows of one conversation, of which the first becomes row ``first_row`` of the workload.
 
-    A human message with no answer right behind it, but for the last one, is history of the next.
+    A human message with no answer right after it, unless it is the last one, is history of the next.
     """
     turns: list[TextRow] = []
     history: list[Message] = []

@@ -33,9 +33,9 @@ class TextRow:
 
 
 def timed_rows(located: Iterable[tuple[str, TextRow]], rejects: RejectCounter) -> list[TextRow]:
-    """Rows in the order of their arrival, where they have a time, each behind the one before it in its session.
+    """Rows in the order of their arrival, where they have a time, each with the row before it in its session as its parent.
 
-    Where some have a time, one without is counted as malformed.
+    Where some rows have a time, a row without one is counted as malformed.
     """
     rows = list(located)
     if any(row.arrival_ns is not None for _, row in rows):

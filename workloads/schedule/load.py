@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workloads.arrivals.processes import Arrivals, offsets_within
-from workloads.elements.request import Request
+from workloads.elements.request import Request, Turn
 from workloads.schedule.schedule import ClosedSchedule, HistorySource, Schedule, SessionSchedule
 
 _FASTEST_TOKENS_PER_S = 1_000.0  # of one user
@@ -100,17 +100,6 @@ class ClosedLoop:
         if self.duration_s is not None:
             parts.append(f"for {self.duration_s:g} s")
         return ", ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The place of a request in its session: ``parent`` is the index of the request whose answer it waits for, None for the
-    first turn. It is due ``think_time_ns`` after that answer, and not before ``after_first_ns`` after the session's first turn.
-    """
-
-    parent: int | None = None
-    think_time_ns: int = 0
-    after_first_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ def probe_offsets_ns(stream: ProbeStream, schedule: Schedule | SessionSchedule, 
 def with_probes(
     schedule: Schedule | SessionSchedule, probes: Sequence[Request], offsets_ns: Sequence[int]
 ) -> Schedule | SessionSchedule:
-    """``schedule`` with ``probes`` behind its requests, which keep their numbers; ``offsets_ns`` are theirs, shape [probes]."""
+    """``schedule`` with ``probes`` after its requests, which keep their numbers; ``offsets_ns`` are the probes', shape
+    [probes].
+    """
     requests = (*schedule.requests, *(replace(probe, traffic_class=PROBE) for probe in probes))
     if isinstance(schedule, Schedule):
         return replace(schedule, requests=requests, offsets_ns=(*schedule.offsets_ns, *offsets_ns))

@@ -69,8 +69,8 @@ class SessionPart:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Requests, each with its offset in ns from the run's start: an open loop. They are in the order of their arrival, but for
-    probes, which stand behind all others, so that these have the same numbers with and without them.
+    """Requests, each with its offset in ns from the run's start: an open loop. They are in the order of their arrival, except
+    probes, which come after all others, so that the others have the same numbers with and without probes.
 
     ``max_concurrency`` limits the requests in flight: arrivals above it wait, first in, first out. It is divided among the
     workers.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workloads.arrivals.processes import Recorded
-from workloads.schedule.load import Sessions, Turn
+from workloads.elements.request import Turn
+from workloads.prompts.drawn import Drawn
+from workloads.schedule.load import Sessions
 from workloads.schedule.sessions import TURN_RULES, SessionRules, TurnClock
 from workloads.table.workload import Workload
 
 
 def behind_their_parents(workload: Workload, rows: Sequence[int]) -> tuple[int, ...]:
-    """Of ``rows``, which rise, those whose parents are among them, and the parents of these, and so on."""
+    """The part of ``rows``, which rise, whose parents are in ``rows``, with the parents of these, and so on."""
     parents = workload.table["parent"].to_pylist()
     sent: set[int] = set()
     for row in rows:
@@ -27,6 +30,19 @@ def names_of(workload: Workload) -> tuple[str, ...]:
     for number, (parent, session) in enumerate(columns):
         names.append(names[parent] if parent is not None else session or f"row {number + 1}")
     return tuple(names)
+
+
+def in_conversations(drawn: Drawn, workload: Workload) -> Drawn:
+    """The requests of ``drawn`` as turns of the conversations of ``workload``, without those whose parents are not sent."""
+    kept = set(behind_their_parents(workload, drawn.kept))
+    names = names_of(workload)
+    sent = [(row, request) for row, request in zip(drawn.kept, drawn.requests, strict=True) if row in kept]
+    return replace(
+        drawn,
+        requests=tuple(replace(request, session=names[row]) for row, request in sent),
+        kept=tuple(row for row, _ in sent),
+        dropped_behind=len(drawn.kept) - len(sent),
+    )
 
 
 def replayed_sessions(sent: Workload, rules: SessionRules) -> Sessions:

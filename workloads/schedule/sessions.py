@@ -1,4 +1,4 @@
-"""Sessions: the conversations of a workload as requests, each later turn behind the answer that it waits for."""
+"""Sessions: the conversations of a workload as requests, each later turn after the answer that it waits for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from enum import StrEnum
 
 from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant
 from workloads.elements.errors import Field, WorkloadError
-from workloads.elements.request import NO_LIMITS, LengthLimits, Message, Request
+from workloads.elements.request import NO_LIMITS, LengthLimits, Message, Request, Turn
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
-from workloads.schedule.load import Sessions, Turn
+from workloads.prompts.drawn import Drawn
+from workloads.schedule.load import Sessions
 from workloads.schedule.schedule import HistorySource
 from workloads.table.workload import Workload
 
@@ -32,7 +33,9 @@ TURN_RULES = {
 
 
 class TurnOrder(StrEnum):
-    """The order of requests: one session after another, or as the rows stand, which is by arrival where a file has arrivals."""
+    """The order of requests: one session after another, or the order of the rows, which is by arrival where a file has
+    arrivals.
+    """
 
     BY_SESSION = "by_session"
     BY_ROW = "by_row"
@@ -41,8 +44,8 @@ class TurnOrder(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SessionRules:
     """How turns become requests. ``think_time_ns`` is for turns whose file has none. With ``as_messages`` a request carries the
-    messages before its prompt; without, its prompt is the text of them all, in lines. The server's
-    ``history`` is of chats alone.
+    messages before its prompt; without, its prompt is the text of them all, in lines. The server's ``history`` exists in chats
+    alone.
     """
 
     clock: TurnClock = TurnClock.THINK_TIME
@@ -53,130 +56,91 @@ class SessionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
-    """Limits on the number of requests, and of sessions; None is no limit."""
-
-    requests: int | None = None
-    sessions: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRequests:
-    """The requests of sessions, and the place of each; shape [n]. ``kept`` are the rows that they are made of.
-
-    Of ``rows`` rows ``dropped_too_long`` turns were too long, and ``dropped_behind`` wait for one that is not sent.
-    ``without_length`` requests have the length for rows without one. ``prompt_ids`` are the whole prompts' tokens, without
-    the template of a chat's server; None without a tokenizer.
-    """
-
-    requests: tuple[Request, ...]
-    turns: tuple[Turn, ...]
-    rule: str
-    history: HistorySource
-    prompt_ids: tuple[TokenIds, ...] | None
-    rows: int
-    dropped_too_long: int
-    dropped_behind: int
-    without_length: int
-    kept: tuple[int, ...]
-
-    @property
-    def sessions(self) -> int:
-        """The number of sessions."""
-        return sum(turn.parent is None for turn in self.turns)
-
-    def beginning(self, arrivals: Arrivals) -> Sessions:
-        """The sessions, which begin at the times of ``arrivals``."""
-        of_sessions = str(arrivals).replace("requests", "sessions")
-        return Sessions(arrivals, self.turns, f"{self.sessions:,} sessions, {of_sessions}, {self.rule}", self.history)
-
-    def of_users(self, users: int, rate_per_s: float | None) -> Sessions:
-        """The sessions dealt to ``users`` in turn, each of which carries out its own one after another.
-
-        With ``rate_per_s`` request k of a user is due k / rate after its first, or at the end of the answer before it, and
-        users begin evenly over 1 / rate. Without, it is due at that end, after its think time, and all users begin at once.
-        """
-        last: list[int | None] = [None] * users  # request of each user
-        sent = [0] * users
-        turns: list[Turn] = []
-        number = -1  # of the session
-        for index, turn in enumerate(self.turns):
-            number += turn.parent is None
-            user = number % users
-            if rate_per_s is None or not sent[user]:
-                turns.append(Turn(last[user], turn.think_time_ns if sent[user] else 0))
-            else:
-                turns.append(Turn(last[user], after_first_ns=round(sent[user] / rate_per_s * _SECOND_NS)))
-            last[user] = index
-            sent[user] += 1
-        description = f"{self.sessions:,} sessions of {users:,} users, one after another"
-        if rate_per_s is None:
-            return Sessions(AllAtOnce(), tuple(turns), description, self.history)
-        description += f", at most {rate_per_s:g} requests/s each"
-        return Sessions(Constant(rate_per_s * users), tuple(turns), description, self.history)
-
-
-def session_requests(
-    workload: Workload,
-    encode: Encode | None,
-    most: Most,
-    lengths: OutputLengths,
-    rules: SessionRules,
-    limits: LengthLimits = NO_LIMITS,
-    ignore_eos: bool = False,
-) -> SessionRequests:
-    """Turn every turn of the conversations into a request.
+class SessionPrompts:
+    """Every turn of the conversations of ``workload``, of at most ``most_sessions``; None is no limit.
 
     ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. A chat's length is counted
     without the server's template, and left to the server. Where the history has the server's answers, a prompt counts with all
-    turns before it and the output tokens that they ask for: the most that it can have. Raises WorkloadError.
+    turns before it and the output tokens that they ask for: the most that it can have.
     """
-    check_lengths(lengths, limits, encode)
-    check_times(workload, rules.clock)
-    rows = _rows(workload)
-    turns = _Turns(rows, encode, lengths, rules, limits, ignore_eos)
-    sessions = used = 0
-    for row in _ordered(rows, rules.order):
-        if most.requests is not None and len(turns.made) == most.requests:
-            break
-        if row.parent is None and most.sessions is not None and sessions == most.sessions:
-            break
-        used += 1
-        sessions += turns.add(row) and row.parent is None
-    if not turns.made:
-        raise WorkloadError("every prompt of the dataset is longer than allowed; raise ", Field("max_input_len"))
-    requests, places = zip(*turns.made, strict=True)
-    return SessionRequests(
-        requests,
-        places,
-        TURN_RULES[rules.clock],
-        rules.history,
-        tuple(turns.prompt_ids) if encode is not None and turns.is_recorded else None,
-        used,
-        turns.too_long,
-        turns.behind,
-        turns.without_length,
-        tuple(turns.index_of),
+
+    workload: Workload
+    encode: Encode | None
+    lengths: OutputLengths
+    rules: SessionRules
+    limits: LengthLimits = NO_LIMITS
+    ignore_eos: bool = False
+    most_sessions: int | None = None
+
+    def draw(self, most: int | None) -> Drawn:
+        """At most ``most`` requests; those beyond the limits are dropped and counted. Raises WorkloadError."""
+        check_lengths(self.lengths, self.limits, self.encode)
+        check_times(self.workload, self.rules.clock)
+        rows = _rows(self.workload)
+        turns = _Turns(rows, self)
+        sessions = used = 0
+        for row in _ordered(rows, self.rules.order):
+            if len(turns.made) == most or (row.parent is None and sessions == self.most_sessions):
+                break
+            used += 1
+            sessions += turns.add(row) and row.parent is None
+        if not turns.made:
+            raise WorkloadError("every prompt of the dataset is longer than allowed; raise ", Field("max_input_len"))
+        requests, places = zip(*turns.made, strict=True)
+        return Drawn(
+            requests,
+            turns.too_long,
+            turns.behind,
+            kept=tuple(turns.index_of),
+            rows=used,
+            without_length=turns.without_length,
+            turns=places,
+            prompt_ids=tuple(turns.prompt_ids) if self.encode is not None and turns.is_recorded else None,
+        )
+
+
+def sessions_from(drawn: Drawn, arrivals: Arrivals, rules: SessionRules) -> Sessions:
+    """The sessions of ``drawn``, which begin at the times of ``arrivals``."""
+    of_sessions = str(arrivals).replace("requests", "sessions")
+    return Sessions(
+        arrivals, drawn.turns, f"{drawn.sessions:,} sessions, {of_sessions}, {TURN_RULES[rules.clock]}", rules.history
     )
+
+
+def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, history: HistorySource) -> Sessions:
+    """The sessions of ``drawn`` dealt to ``users`` in turn, each of which carries out its own one after another.
+
+    With ``rate_per_s`` request k of a user is due k / rate after its first, or at the end of the answer before it, and
+    users begin evenly over 1 / rate. Without, it is due at that end, after its think time, and all users begin at once.
+    """
+    last: list[int | None] = [None] * users  # request of each user
+    sent = [0] * users
+    dealt: list[Turn] = []
+    number = -1  # of the session
+    for index, turn in enumerate(drawn.turns):
+        number += turn.parent is None
+        user = number % users
+        if rate_per_s is None or not sent[user]:
+            dealt.append(Turn(last[user], turn.think_time_ns if sent[user] else 0))
+        else:
+            dealt.append(Turn(last[user], after_first_ns=round(sent[user] / rate_per_s * _SECOND_NS)))
+        last[user] = index
+        sent[user] += 1
+    description = f"{drawn.sessions:,} sessions of {users:,} users, one after another"
+    if rate_per_s is None:
+        return Sessions(AllAtOnce(), tuple(dealt), description, history)
+    description += f", at most {rate_per_s:g} requests/s each"
+    return Sessions(Constant(rate_per_s * users), tuple(dealt), description, history)
 
 
 class _Turns:
     """The turns so far, as requests: ``index_of`` has that of each row that is sent."""
 
-    def __init__(
-        self,
-        rows: dict[int, _Row],
-        encode: Encode | None,
-        lengths: OutputLengths,
-        rules: SessionRules,
-        limits: LengthLimits,
-        ignore_eos: bool,
-    ) -> None:
-        self._rows, self._encode, self._lengths, self._rules = rows, encode, lengths, rules
-        self._limits, self._ignore_eos = limits, ignore_eos
+    def __init__(self, rows: dict[int, _Row], source: SessionPrompts) -> None:
+        self._rows, self._source = rows, source
         self._said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
         self._most_said: dict[int, int] = {}  # tokens of it, where the answer is the server's
-        self.is_recorded = rules.history is HistorySource.RECORDED
+        self.is_recorded = source.rules.history is HistorySource.RECORDED
         self.made: list[tuple[Request, Turn]] = []
         self.prompt_ids: list[TokenIds] = []
         self.index_of: dict[int, int] = {}
@@ -189,22 +153,22 @@ class _Turns:
             return False
         history = (() if row.parent is None else self._said.get(row.parent, ())) + row.history
         text = "\n".join([*(message.content for message in history), row.prompt])
-        ids = None if self._encode is None else token_ids(self._encode(text))
+        ids = None if self._source.encode is None else token_ids(self._source.encode(text))
         if not row.prompt.strip() or (ids is not None and not ids):
             raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
-        output_tokens = output_tokens_of(row.output_tokens, row.answer, self._lengths)
+        output_tokens = output_tokens_of(row.output_tokens, row.answer, self._source.lengths)
         if ids is not None and not self._fits(row, len(ids), output_tokens):
             self.too_long += 1
             return False
-        request = Request(output_tokens, ignore_eos=self._ignore_eos, session=row.session or f"row {row.first + 1}")
-        if self._rules.as_messages:
+        request = Request(output_tokens, ignore_eos=self._source.ignore_eos, session=row.session or f"row {row.first + 1}")
+        if self._source.rules.as_messages:
             request = replace(request, prompt=row.prompt, history=history)
         else:
             request = replace(request, prompt=text, input_ids=ids, input_tokens=None if ids is None else len(ids))
         if ids is not None:
             self.prompt_ids.append(ids)
         self.index_of[row.number] = len(self.made)
-        self.made.append((request, _turn(row, self._rows, self.index_of, self._rules)))
+        self.made.append((request, _turn(row, self._rows, self.index_of, self._source.rules)))
         self.without_length += row.output_tokens is None and row.answer is None
         if row.has_next and self.is_recorded:
             self._said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
@@ -214,7 +178,7 @@ class _Turns:
         tokens = own_tokens + (0 if row.parent is None else self._most_said.get(row.parent, 0))
         if not self.is_recorded:
             self._most_said[row.number] = tokens + output_tokens
-        return self._limits.allow(tokens, output_tokens)
+        return self._source.limits.allow(tokens, output_tokens)
 
 
 def check_times(workload: Workload, clock: TurnClock) -> None:
@@ -295,7 +259,7 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"row {row.number + 1} of the dataset has no answer for the history of the turn behind it; with ",
+            f"row {row.number + 1} of the dataset has no answer for the history of the turn after it; with ",
             Field("protocol"),
             " openai, ",
             Field("sessions"),

@@ -49,7 +49,7 @@ def parse_class(text: str) -> TrafficClass:
     spelt = parse_texts(text, "class", _FORMS)
     spelt.check_names(_KEYS)
     if not _NAME.fullmatch(spelt.name):
-        raise spelt.error("a name has up to 40 letters, digits, and . _ - behind the first")
+        raise spelt.error("a name has up to 40 letters, digits, and . _ - after the first")
     if spelt.name == PROBE:
         raise spelt.error(f"{PROBE!r} is the class of ", Field("probe_rate"))
     variant = Variant(spelt.one("model"), _task_id(spelt))

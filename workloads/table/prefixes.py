@@ -20,7 +20,8 @@ _BYTES_PER_TOKEN = 4  # approximate, for text without token ids
 
 @dataclass(frozen=True, slots=True)
 class PrefixRepetition:
-    """Of ``total`` tokens or bytes of prompts, ``repeated`` lie in blocks of an earlier prompt with the same prefix.
+    """How much prompts repeat: ``repeated`` of ``total`` tokens or bytes lie in blocks of an earlier prompt with the same
+    prefix.
 
     ``repeated_prompts`` prompts equal an earlier one.
     """

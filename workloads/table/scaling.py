@@ -27,9 +27,10 @@ Integers = NDArray[np.int64]
 class Scaling:
     """Factors of lengths in tokens, above 0, rounded to whole tokens of at least 1.
 
-    ``input`` is of whole prompts. ``prefix`` is of the leading blocks that a prompt shares with another of the trace, on top of
-    ``input``: of n such blocks round(n · prefix · input) are left, at least 1. Both keep whole blocks whole, and equal hashes
-    equal: a block is repeated, or left out, by its depth alone, so prompts have the same prefix in common after it as before.
+    ``input`` scales whole prompts. ``prefix`` scales the leading blocks that a prompt shares with another of the trace, on top
+    of ``input``: with n such blocks, round(n · prefix · input) are left, at least 1. Both keep whole blocks whole, and equal
+    hashes equal: a block is repeated, or left out, by its depth alone, so prompts have the same prefix in common after it as
+    before.
     """
 
     prefix: float = 1.0
@@ -104,7 +105,7 @@ class Scaling:
 
 
 def shared_blocks(flat: Integers, blocks: Integers) -> Integers:
-    """Of each row the number of leading blocks that another row has, too. ``flat`` has the hashes of all rows, ``blocks`` their
+    """The number of leading blocks of each row that another row has, too. ``flat`` has the hashes of all rows, ``blocks`` their
     number in each; shape [rows].
     """
     row = np.repeat(np.arange(blocks.size), blocks)
@@ -122,7 +123,7 @@ def shared_blocks(flat: Integers, blocks: Integers) -> Integers:
 
 
 def _stretched(hashes: Sequence[int], factor: float) -> Iterator[int]:
-    """A shared prefix of ``factor`` times as many blocks; a block that stands again has a hash that follows from its own."""
+    """A shared prefix of ``factor`` times as many blocks; a block that is repeated has a hash that follows from its own."""
     before = 0
     for depth, block_hash in enumerate(hashes, start=1):
         upto = int(_rounded(np.array(depth * factor)))

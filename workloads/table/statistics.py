@@ -34,7 +34,7 @@ class LengthStatistics:
 
 @dataclass(frozen=True)
 class ArrivalStatistics:
-    """Of sorted arrivals: first to last in s, (n − 1) / duration, and mean and coefficient of variation of the gaps.
+    """Statistics of sorted arrivals: first to last in s, (n − 1) / duration, and mean and coefficient of variation of the gaps.
 
     ``instants`` is the number of distinct arrival times. Rate and gaps are None where all requests arrive at once.
     """
@@ -100,7 +100,7 @@ def values_of(workload: Workload, column: str) -> Integers:
 
 
 def words_of(workload: Workload, column: str) -> Integers:
-    """The words of each text of a column, parted by white space."""
+    """The number of words of each text of a column, separated by white space."""
     texts = workload.table[column].drop_null()
     counts: Integers = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))).to_numpy()
     return counts.astype(np.int64)
@@ -166,7 +166,7 @@ def prefixes_of(workload: Workload) -> PrefixSharing | None:
 
 
 def _sharing_of_hashes(hashes: pa.ListArray, input_tokens: pa.ChunkedArray, block_tokens: int) -> PrefixSharing:
-    """A block counts where it and all before it in its row stood in earlier rows; the last one may be partial."""
+    """A block counts where it and all before it in its row occur in earlier rows; the last one may be partial."""
     lengths: Integers = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     flat: Integers = hashes.flatten().to_numpy(zero_copy_only=False)
     row = np.repeat(np.arange(lengths.size), lengths)

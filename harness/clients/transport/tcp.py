@@ -9,8 +9,8 @@ For bytes that were received in several packets and read together, the kernel re
 process was busy while they came, the bytes are peeked at (``MSG_PEEK``), and then each piece is read by itself. That helps as
 far as the kernel has not joined waiting packets (``tcp_try_coalesce``): then only the last one's time exists.
 
-The loop does not watch each socket. Those of one ``Arrival`` share an epoll (epoll(7)), which is one file to the loop, so that
-a wake-up costs the loop one call, however many sockets are readable. It is level-triggered: a socket that was reset is
+The loop does not watch each socket. The sockets of one ``Arrival`` share an epoll (epoll(7)), which is one file to the loop, so
+that a wake-up costs the loop one call, however many sockets are readable. It is level-triggered: a socket that was reset is
 reported until the reset has been read; uvloop would report it once.
 """
 

@@ -94,7 +94,7 @@ class HttpResetCall:
 
 @dataclass(frozen=True)
 class TritonPrefixCacheReset:
-    """The call that empties the cache of the engine behind ``model``."""
+    """The call that empties the cache of the engine that ``model`` uses."""
 
     model: str
     call: ResetCall

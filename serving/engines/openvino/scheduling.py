@@ -48,7 +48,7 @@ def worst_case_blocks(prompt_tokens: int, max_tokens: int, beam_width: int = 1) 
 
 
 class Admission:
-    """Running requests and their reserved blocks. First come, first served: a request that must wait blocks those behind it."""
+    """Running requests and their reserved blocks. First come, first served: a request that must wait blocks those after it."""
 
     def __init__(self, policy: SchedulerPolicy, max_requests: int, blocks: int) -> None:
         self._policy = policy

@@ -110,8 +110,8 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
 def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
-    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 20.0 for k in range(100)], 2)
-    result, pool, statuses = _run(plan, tmp_path, _half_way(lambda processes: processes[1].kill()))
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 40.0 for k in range(100)], 2)
+    result, pool, statuses = _run(plan, tmp_path, _half_way(lambda processes: processes[1].kill(), 0.3))
     (killed,) = [worker["number"] for worker in pool.facts()["workers"] if worker["lost"]]
     lost = [record for record in result.records if record.outcome is Outcome.LOST]
     assert {record.index % 2 for record in lost} == {killed}
@@ -119,7 +119,7 @@ def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent
     of_killed = [record for record in result.records if record.index % 2 == killed]
     recorded = [record.index for record in of_killed if record.outcome is Outcome.DONE]
     assert recorded == [record.index for record in of_killed][: len(recorded)]  # the first ones, up to the kill
-    assert 10 <= len(recorded) <= 40
+    assert 10 <= len(recorded) < 50
     assert "was lost" in (lost[0].error or "")
     reason = pool.facts()["workers"][killed]["lost"]
     assert "passed on" in reason or "nothing was heard of it" in reason  # by whether its processes could say that they end
@@ -127,7 +127,8 @@ def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent
 
 
 def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: Path, server: ScriptedServer) -> None:
-    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 1)
+    offsets_ms = [k * 20.0 + (120_000 if k >= 30 else 0) for k in range(60)]  # the second half is not due before the kill
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, offsets_ms, 1)
 
     def kill_hot_loop(processes: list[subprocess.Popen[bytes]]) -> None:
         for child in psutil.Process(processes[0].pid).children():

@@ -196,7 +196,7 @@ def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(
     other = shutil.copytree(repeated.journals[0].parent, work / "other") / repeated.journals[0].name
     other.write_bytes(other.read_bytes().replace(_run_id_of(place), b"f" * 32))
     assert run(["recover", str(place.run("first").path), "--worker_journals", str(work)]) in set(ExitStatus)
-    assert f"{other} is of another run, and was left out" in capsys.readouterr().err
+    assert f"{other} belongs to another run, and was left out" in capsys.readouterr().err
     rows: list[dict[str, Any]] = place.run("first").read_requests().to_pylist()
     assert len(rows) == _REQUESTS
     assert {row["outcome"] for row in rows} <= {Outcome.DONE, Outcome.NOT_SENT}  # they stopped in order: nothing is unknown

@@ -276,7 +276,7 @@ def test_nothing_is_read_of_a_journal_of_another_run(tmp_path: Path) -> None:
     path = _journal_of(tmp_path / "journal", _BEGAN, *_THREE, Ended(3))
     assert list(JournalReader(path, _RUN_ID).read_new()) == list(_THREE)
     other = JournalReader(path, "f" * 32)
-    with pytest.raises(JournalError, match=rf"journal is of another run \({_RUN_ID}\), not of this one \(f{{32}}\)"):
+    with pytest.raises(JournalError, match=rf"journal belongs to another run \({_RUN_ID}\), not to this one \(f{{32}}\)"):
         next(other.read_new())
     with pytest.raises(JournalError, match="another run"):  # nor later
         next(other.read_rest())

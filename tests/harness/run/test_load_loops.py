@@ -27,6 +27,7 @@ from workloads.elements.request import Request
 from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
+SEVERAL = pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 _MS = 1_000_000
 
 
@@ -88,7 +89,7 @@ def test_users_send_their_next_request_when_the_last_has_ended(tmp_path: Path, s
     assert (result.interrupted, result.ran_out) == (False, False)
 
 
-@BOTH
+@SEVERAL
 def test_the_clock_ends_a_closed_loop_and_what_was_never_due_is_no_failure(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
@@ -154,7 +155,7 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
     assert len(refused) < 4 * (result.duration_s / 0.1 + 1)
 
 
-@BOTH
+@SEVERAL
 def test_first_signal_lets_users_end_what_they_began(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _closed([scripted(Act.ANSWER, 3, 20)] * 5_000, users=6, duration_ms=60_000)
     interrupt = once(lambda snapshot: snapshot.done >= 20, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -177,7 +178,7 @@ def test_second_signal_breaks_users_off(tmp_path: Path, server: ScriptedServer) 
     assert _outcomes(result) == {Outcome.CANCELLED: 5}
 
 
-@BOTH
+@SEVERAL
 def test_killed_worker_loses_what_its_users_had_in_flight_and_no_more(
     tmp_path: Path, server: ScriptedServer, workers: int
 ) -> None:
@@ -239,7 +240,7 @@ def test_failures_leave_their_room_to_others(tmp_path: Path, server: ScriptedSer
     assert len(Run(_plan(server, tmp_path, schedule, 1)).execute(quiet).records) == 24
 
 
-@BOTH
+@SEVERAL
 def test_first_signal_reaches_requests_that_wait_at_the_ceiling(tmp_path: Path, server: ScriptedServer, workers: int) -> None:
     schedule = _below_ceiling([scripted(Act.ANSWER, 1, 1_000)] * 50, [0] * 50, 2)
     interrupt = once(lambda snapshot: snapshot.sent >= 2, lambda: os.kill(os.getpid(), signal.SIGINT))

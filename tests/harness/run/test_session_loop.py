@@ -89,23 +89,25 @@ def test_one_answer_may_be_waited_for_by_several_turns(tmp_path: Path, server: S
     assert (later.scheduled_ns, sooner.scheduled_ns) == (first.done_ns + 50 * _MS, first.done_ns + 5 * _MS)
 
 
-@pytest.mark.parametrize(
-    ("act", "workers"), [(Act.FULL, 4), (Act.ERROR, 1), (Act.STATUS, 1), (Act.GARBAGE, 1), (Act.SILENT, 1)]
-)
-def test_turns_behind_a_failure_are_not_sent_and_other_sessions_go_on(
-    tmp_path: Path, server: ScriptedServer, act: Act, workers: int
-) -> None:
-    requests = [scripted(Act.ANSWER), scripted(act), *[scripted(Act.ANSWER)] * 4]
-    schedule = _schedule(requests, [None, 0, 1, 2, None, 4], [0, None, 300, None, 10, None])
-    result = Run(_plan(server, tmp_path, schedule, workers)).execute(quiet)
+def test_turns_behind_a_failure_are_not_sent_and_other_sessions_go_on(tmp_path: Path, server: ScriptedServer) -> None:
+    acts = (Act.FULL, Act.ERROR, Act.STATUS, Act.GARBAGE, Act.SILENT)
+    requests, parents, offsets_ms = [], [], []
+    for first in range(0, 6 * len(acts), 6):  # a session of four turns whose second fails, and another of two turns
+        requests += [scripted(Act.ANSWER), scripted(acts[first // 6]), *[scripted(Act.ANSWER)] * 4]
+        parents += [None, first, first + 1, first + 2, None, first + 4]
+        offsets_ms += [0, None, 300, None, 10, None]
+    result = Run(_plan(server, tmp_path, _schedule(requests, parents, offsets_ms), 4)).execute(quiet)
     records = _by_index(result)
     assert not result.interrupted
-    assert records[1].outcome not in (Outcome.DONE, Outcome.NOT_SENT)
-    assert [records[k].outcome for k in (0, 4, 5)] == [Outcome.DONE] * 3
-    for record in records[2:4]:
-        assert (record.outcome, record.sent_ns) == (Outcome.NOT_SENT, None)
-        assert record.error == "request 1, whose answer it waited for, failed"
-        assert record.scheduled_ns == 300 * _MS
+    for first in range(0, 6 * len(acts), 6):
+        failed = records[first + 1]
+        assert failed.outcome not in (Outcome.DONE, Outcome.NOT_SENT)
+        assert failed.done_ns is not None
+        assert [records[first + k].outcome for k in (0, 4, 5)] == [Outcome.DONE] * 3
+        for record in records[first + 2 : first + 4]:
+            assert (record.outcome, record.sent_ns) == (Outcome.NOT_SENT, None)
+            assert record.error == f"request {first + 1}, whose answer it waited for, failed"
+            assert record.scheduled_ns == max(300 * _MS, failed.done_ns)
     assert [record.scheduled_ns for record in result.records] == sorted(record.scheduled_ns for record in result.records)
 
 

@@ -15,7 +15,8 @@ from workloads.elements.request import NO_LIMITS, LengthLimits
 from workloads.lengths.families import Constant, Uniform
 from workloads.lengths.law import Lengths
 from workloads.lengths.samples import Independent
-from workloads.prompts.corpus import CorpusPrompts, CorpusRequests, Pieces, corpus_text
+from workloads.prompts.corpus import CorpusPrompts, Pieces, corpus_text
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec
 from workloads.readers.detect import read_workload_file
 from workloads.table.workload import Workload, WorkloadFacts
@@ -39,7 +40,7 @@ def _cut(
     limits: LengthLimits = NO_LIMITS,
     text: str | None = None,
     ignore_eos: bool = False,
-) -> CorpusRequests:
+) -> Drawn:
     lengths_of_both = Independent(lengths, Constant(3))
     prompts = CorpusPrompts(
         _text() if text is None else text, codec, lengths_of_both, pieces, 5, limits, as_ids=as_ids, ignore_eos=ignore_eos
@@ -63,7 +64,6 @@ def test_consecutive_pieces_are_the_corpus_in_its_order() -> None:
     ids = _LETTERS.encode(_text())
     drawn = _cut(Constant(100), as_ids=True)
     assert [token for request in drawn.requests for token in request.input_ids or ()] == ids[: len(ids) // 100 * 100]
-    assert drawn.corpus_tokens == len(ids)
     assert len(_cut(Constant(100), count=3).requests) == 3
     letters = _cut(Constant(9), text="one two three four five")
     assert [request.prompt for request in letters.requests] == ["one two t", "hree four"]

@@ -19,6 +19,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS, LengthLimits, Request
 from workloads.lengths.families import Normal
 from workloads.lengths.samples import Independent
+from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec
 from workloads.prompts.shared_prefixes import (
     MOST_PROMPTS,
@@ -31,7 +32,7 @@ from workloads.prompts.shared_prefixes import (
     prefix_reuse,
     prompt_after,
 )
-from workloads.prompts.token_norm_dist import DrawnRequests, TokenNormDist
+from workloads.prompts.token_norm_dist import TokenNormDist
 from workloads.prompts.vocabulary import Vocabulary
 from workloads.table.prefixes import prefix_repetition
 
@@ -48,7 +49,7 @@ def _drawn(
     codec: TextCodec | None = None,
     ids: range = range(5_000),
     limits: LengthLimits | None = None,
-) -> DrawnRequests:
+) -> Drawn:
     return TokenNormDist(Independent(inputs, _OUTPUTS), ids, seed, limits or LengthLimits(), codec, shared=shared).draw(count)
 
 

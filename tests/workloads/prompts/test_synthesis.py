@@ -25,7 +25,7 @@ def _lengths(*rows: tuple[int, int]) -> Workload:
 def test_requests_have_the_classes_of_their_rows_and_none_is_that_of_probes() -> None:
     columns = {"input_tokens": [2, 3, 4], "output_tokens": [1] * 3, "request_class": ["GPT-4, API log", None, "probe"]}
     workload = Workload.of_columns(WorkloadFacts("burstgpt", "trace.csv"), 3, columns)
-    drawn = Synthesis(range(100), 1).requests(workload, None).requests
+    drawn = Synthesis(workload, range(100), 1).draw(None).requests
     assert [request.traffic_class for request in drawn] == ["GPT-4, API log", None, "probe of the file"]
 
 
@@ -37,7 +37,7 @@ def _blocks(rows: list[list[int]], lengths: list[int]) -> Workload:
 @given(rows=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8), seed=st.integers(0, 2**31))
 def test_prompts_have_the_lengths_of_their_rows(rows: list[tuple[int, int]], seed: int) -> None:
     for codec in (None, _WORDS):
-        drawn = Synthesis(range(10**6), seed, codec).requests(_lengths(*rows), None)
+        drawn = Synthesis(_lengths(*rows), range(10**6), seed, codec).draw(None)
         assert [(len(r.input_ids or ()), r.output_tokens) for r in drawn.requests] == rows
         assert [r.input_tokens for r in drawn.requests] == [row[0] for row in rows]
         assert (codec is None) is (drawn.requests[0].prompt is None)
@@ -49,7 +49,7 @@ def test_prompts_have_the_lengths_of_their_rows(rows: list[tuple[int, int]], see
 )
 def test_blocks_are_equal_exactly_where_their_hashes_are(rows: list[list[int]], partial: int) -> None:
     lengths = [_BLOCK * (len(row) - 1) + partial for row in rows]
-    drawn = Synthesis(range(10**9), 1).requests(_blocks(rows, lengths), None).requests
+    drawn = Synthesis(_blocks(rows, lengths), range(10**9), 1).draw(None).requests
     tokens: dict[int, tuple[int, ...]] = {}
     for row, request, length in zip(rows, drawn, lengths, strict=True):
         ids = request.input_ids or ()
@@ -64,53 +64,53 @@ def test_blocks_are_equal_exactly_where_their_hashes_are(rows: list[list[int]], 
 
 def test_a_request_does_not_depend_on_how_many_are_drawn_or_dropped() -> None:
     workload = _lengths((5, 1), (50, 1), (7, 1))
-    everything = Synthesis(range(1000), 3).requests(workload, None).requests
-    short = Synthesis(range(1000), 3, limits=LengthLimits(max_input_len=10)).requests(workload, None)
+    everything = Synthesis(workload, range(1000), 3).draw(None).requests
+    short = Synthesis(workload, range(1000), 3, limits=LengthLimits(max_input_len=10)).draw(None)
     assert short.requests == (everything[0], everything[2])
     assert (short.rows, short.dropped_too_long) == (3, 1)
-    assert Synthesis(range(1000), 3).requests(workload, 2).requests == everything[:2]
-    assert Synthesis(range(1000), 4).requests(workload, None).requests != everything
+    assert Synthesis(workload, range(1000), 3).draw(2).requests == everything[:2]
+    assert Synthesis(workload, range(1000), 4).draw(None).requests != everything
 
 
 def test_a_partial_last_block_without_a_hash_is_the_row_s_own() -> None:
-    drawn = Synthesis(range(10**9), 1).requests(_blocks([[1, 2], [1, 2], [1, 2]], [10, 10, 8]), None).requests
+    drawn = Synthesis(_blocks([[1, 2], [1, 2], [1, 2]], [10, 10, 8]), range(10**9), 1).draw(None).requests
     one, other, whole = (tuple(request.input_ids or ()) for request in drawn)
     assert (len(one), len(other)) == (10, 10)
     assert one[:8] == other[:8] == whole
     assert not set(one[8:]) & {*other[8:], *whole}
-    alone = Synthesis(range(10**9), 1).requests(_lengths((2, 1), (2, 1)), None).requests
+    alone = Synthesis(_lengths((2, 1), (2, 1)), range(10**9), 1).draw(None).requests
     assert (one[8:], other[8:]) == tuple(tuple(request.input_ids or ()) for request in alone)
 
 
 def test_of_blocks_of_one_token_none_may_be_missing() -> None:
     facts, columns = WorkloadFacts("qwen", "t", block_tokens=1), {"input_tokens": [2], "output_tokens": [1]}
     with pytest.raises(WorkloadError, match="row 1: 1 blocks are fewer than its 2 tokens need"):
-        Synthesis(range(9), 1).requests(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), None)
+        Synthesis(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), range(9), 1).draw(None)
 
 
 def test_a_row_s_own_tokens_are_not_those_of_the_block_with_its_number() -> None:
     """Block 0 has the tokens that end row 1 whole, and row 0 ends with half a block of its own."""
-    own, block = Synthesis(range(5_000), 3).requests(_blocks([[7], [7, 0]], [6, 8]), None).requests
+    own, block = Synthesis(_blocks([[7], [7, 0]], [6, 8]), range(5_000), 3).draw(None).requests
     assert (own.input_ids or ())[4:] != (block.input_ids or ())[4:6]
 
 
 def test_rows_that_are_too_long_are_counted_and_those_that_are_kept_are_known() -> None:
     limits = LengthLimits(max_input_len=10, context_tokens=12)
-    found = Synthesis(range(50), 3, limits=limits).requests(_lengths((50, 1), (5, 7), (5, 8), (10, 2), (11, 1)), None)
+    found = Synthesis(_lengths((50, 1), (5, 7), (5, 8), (10, 2), (11, 1)), range(50), 3, limits=limits).draw(None)
     assert [request.input_tokens for request in found.requests] == [5, 10]
     assert (found.kept, found.rows, found.dropped_too_long) == ((1, 3), 5, 3)
 
 
 @pytest.mark.parametrize("ignore_eos", [True, False])
 def test_requests_end_as_asked(ignore_eos: bool) -> None:
-    (request,) = Synthesis(range(50), 3, ignore_eos=ignore_eos).requests(_lengths((5, 1)), None).requests
+    (request,) = Synthesis(_lengths((5, 1)), range(50), 3, ignore_eos=ignore_eos).draw(None).requests
     assert request.ignore_eos is ignore_eos
 
 
 def test_a_trace_of_blocks_without_any_hash_is_one_of_lengths() -> None:
     facts = WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK)
     workload = Workload.of_columns(facts, 1, {"input_tokens": [9], "output_tokens": [1]})
-    (request,) = Synthesis(range(50), 3, _WORDS).requests(workload, None).requests
+    (request,) = Synthesis(workload, range(50), 3, _WORDS).draw(None).requests
     assert (request.input_tokens, len((request.prompt or "").split())) == (9, 9)
 
 
@@ -120,7 +120,7 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_row() -> None:
         lambda ids: "".join(" abc"[token] for token in ids if token != 1), lambda text: [" abc".index(c) for c in text]
     )
     workload, token_ids = _lengths((12, 1), (12, 1)), [3, 1, 2, 1]  # positions count, not ids
-    made, drawn = (Synthesis(token_ids, 5, text_codec).requests(workload, None).requests for text_codec in (codec, None))
+    made, drawn = (Synthesis(workload, token_ids, 5, text_codec).draw(None).requests for text_codec in (codec, None))
     for row, (request, first) in enumerate(zip(made, drawn, strict=True)):
         again = [token_ids[position] for position in generator(5, Stream.TEXTS, row).integers(0, 4, 200).tolist()]
         with_text = [token for token in [*(first.input_ids or ()), *again] if token != 1]
@@ -129,7 +129,7 @@ def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_row() -> None:
 
 def test_a_row_without_a_text_of_its_length_keeps_the_length_that_it_asked_for() -> None:
     in_pairs = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
-    (request,) = Synthesis(range(3), 0, in_pairs).requests(_lengths((3, 1)), None).requests
+    (request,) = Synthesis(_lengths((3, 1)), range(3), 0, in_pairs).draw(None).requests
     assert (request.input_tokens, request.requested_input_tokens) == (4, 3)
 
 
@@ -140,7 +140,7 @@ def test_a_workload_has_prompts_where_any_row_has_one(prompts: list[str | None],
 
 
 def test_ids_come_from_the_vocabulary() -> None:
-    (request,) = Synthesis([3, 5, 8], 0).requests(_lengths((200, 1)), None).requests
+    (request,) = Synthesis(_lengths((200, 1)), [3, 5, 8], 0).draw(None).requests
     assert set(request.input_ids or ()) == {3, 5, 8}
 
 
@@ -156,4 +156,4 @@ def test_ids_come_from_the_vocabulary() -> None:
 )
 def test_what_cannot_be_made_is_refused(workload: Workload, codec: TextCodec | None, problem: str) -> None:
     with pytest.raises(WorkloadError, match=problem):
-        Synthesis(range(10), 0, codec, LengthLimits(max_input_len=50)).requests(workload, None)
+        Synthesis(workload, range(10), 0, codec, LengthLimits(max_input_len=50)).draw(None)

@@ -153,6 +153,11 @@ def test_an_empty_vocabulary_is_refused() -> None:
         TokenNormDist(Independent(Normal(5, 1), Normal(5, 1)), [], 0).draw(3)
 
 
+def test_random_prompts_need_a_number_for_they_have_no_end() -> None:
+    with pytest.raises(WorkloadError, match="num_requests"):
+        TokenNormDist(Independent(Normal(5, 1), Normal(5, 1)), range(9), 0).draw(None)
+
+
 def test_what_a_text_lacks_is_drawn_from_the_stream_of_its_request() -> None:
     """Token 1 has no text, so half of each prompt is drawn again, in order, from seed, stream and the request's number."""
     codec = TextCodec(

@@ -47,7 +47,7 @@ def test_blocks_have_16_tokens(read: Read) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (_row(1, -1, 1.0), '"chat_id" 1 stands in an earlier row'),
+        (_row(1, -1, 1.0), '"chat_id" 1 occurs in an earlier row'),
         (_row("2", -1, 1.0), '"chat_id" must be a 64-bit integer'),
         (_row(2, None, 1.0), '"parent_chat_id" must be a 64-bit integer'),
         (_row(2, 2**70, 1.0), '"parent_chat_id" must be a 64-bit integer'),

@@ -90,6 +90,6 @@ def test_a_repeated_key_is_named_with_its_row(read: Callable[..., Any]) -> None:
     text = json.dumps([_ROW, _ROW]).replace('"output"', '"input"', 1)
     reading = read(text.encode())
     assert [str(reject) for reject in reading.rejects.first] == [
-        "Reject(where='row 1', reason=\"the key 'input' stands twice in an object\")"
+        "Reject(where='row 1', reason=\"the key 'input' occurs twice in an object\")"
     ]
     assert len(reading.workload) == 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from workloads.elements.errors import WorkloadError
-from workloads.elements.request import LengthLimits, Request
+from workloads.elements.request import LengthLimits, Request, Turn
 from workloads.prompts.dataset import OutputLengths
-from workloads.schedule.load import Turn
 from workloads.schedule.schedule import HistorySource
 from workloads.schedule.session_replay import behind_their_parents, names_of, replayed_sessions
-from workloads.schedule.sessions import Most, SessionRules, TurnClock, TurnOrder, session_requests
+from workloads.schedule.sessions import SessionPrompts, SessionRules, TurnClock, TurnOrder
 from workloads.table.workload import Workload, WorkloadFacts
 
 
@@ -57,10 +56,10 @@ def _words(text: str) -> list[int]:
 
 def test_turns_are_requests_in_the_order_of_their_rows() -> None:
     rules = SessionRules(order=TurnOrder.BY_ROW)
-    made = session_requests(_chats(["a b", None, None]), None, Most(), OutputLengths(), rules)
+    made = SessionPrompts(_chats(["a b", None, None]), None, OutputLengths(), rules).draw(None)
     assert [request.prompt for request in made.requests] == ["one two", "x", "one two\na b\nthree"]
     assert made.kept == (0, 1, 2)
-    first = session_requests(_chats(["a b", None, None]), None, Most(2), OutputLengths(), rules)
+    first = SessionPrompts(_chats(["a b", None, None]), None, OutputLengths(), rules).draw(2)
     assert first.kept == (0, 1)
 
 
@@ -69,11 +68,11 @@ def test_a_prompt_with_the_server_s_answers_counts_with_the_most_that_they_can_h
     """Two words, an answer of at most four tokens, and a word."""
     rules = SessionRules(as_messages=True, history=HistorySource.SERVER, order=TurnOrder.BY_ROW)
     limits = LengthLimits(max_input_len=most)
-    made = session_requests(_chats([None] * 3), _words, Most(), OutputLengths(), rules, limits)
+    made = SessionPrompts(_chats([None] * 3), _words, OutputLengths(), rules, limits).draw(None)
     assert made.kept == kept
     assert made.dropped_too_long == 3 - len(kept)
 
 
 def test_a_history_without_a_recorded_answer_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"row 1 of the dataset has no answer.*history server"):
-        session_requests(_chats([None] * 3), None, Most(), OutputLengths(), SessionRules())
+        SessionPrompts(_chats([None] * 3), None, OutputLengths(), SessionRules()).draw(None)

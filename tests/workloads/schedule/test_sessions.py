@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Constant, Exponential
 from workloads.elements.errors import WorkloadError
-from workloads.elements.request import LengthLimits, Message, Request
+from workloads.elements.request import LengthLimits, Message, Request, Turn
 from workloads.prompts.dataset import OutputLengths
+from workloads.prompts.drawn import Drawn
 from workloads.readers.detect import read_workload_file
-from workloads.schedule.load import Turn
 from workloads.schedule.schedule import HistorySource
-from workloads.schedule.sessions import Most, SessionRequests, SessionRules, TurnClock, TurnOrder, session_requests
+from workloads.schedule.sessions import SessionPrompts, SessionRules, TurnClock, TurnOrder, sessions_from, sessions_of_users
 from workloads.table.workload import Workload, WorkloadFacts
 
 _LENGTHS = OutputLengths()
-_ALL, _RULES = Most(), SessionRules()
+_RULES = SessionRules()
 _S = 1_000_000_000
 
 
@@ -44,8 +44,8 @@ def _ids(text: str) -> list[int]:
     return [len(word) for word in text.split()]
 
 
-def _requests(workload: Workload, most: Most = _ALL, rules: SessionRules = _RULES, **settings: Any) -> SessionRequests:
-    return session_requests(workload, _ids, most, _LENGTHS, rules, **settings)
+def _requests(workload: Workload, most: int | None = None, rules: SessionRules = _RULES, **settings: Any) -> Drawn:
+    return SessionPrompts(workload, _ids, _LENGTHS, rules, **settings).draw(most)
 
 
 def test_the_prompt_of_a_turn_is_all_that_was_said_and_turns_of_a_session_follow_each_other() -> None:
@@ -87,7 +87,7 @@ def test_with_the_server_s_history_a_turn_has_its_own_messages_alone() -> None:
         ("p0", (Message("system", "s"),)), ("p2", ()), ("p3", ()), ("p1", ()), ("p4", ()),
     ]  # fmt: skip
     assert found.prompt_ids is None
-    schedule = found.beginning(Constant(1.0)).schedule(found.requests, 0)
+    schedule = sessions_from(found, Constant(1.0), SessionRules(history=HistorySource.SERVER)).schedule(found.requests, 0)
     assert schedule.history is schedule.part(0, 1).history is HistorySource.SERVER
     recorded = replace(schedule, history=HistorySource.RECORDED)
     assert recorded.digest != schedule.digest
@@ -124,7 +124,7 @@ def test_turns_too_long_and_turns_behind_them_are_counted() -> None:
 
 def test_a_session_whose_first_turn_is_too_long_is_none_of_the_most() -> None:
     workload = _workload(parent=[None, None], prompt=["one two", "three"], answer=["a", "b"])
-    found = _requests(workload, Most(sessions=1), limits=LengthLimits(max_input_len=1))
+    found = _requests(workload, most_sessions=1, limits=LengthLimits(max_input_len=1))
     assert [request.prompt for request in found.requests] == ["three"]
 
 
@@ -159,18 +159,16 @@ def test_turns_end_as_asked(ignore_eos: bool) -> None:
 @pytest.mark.parametrize("rate_per_s", [None, 2.0])
 def test_users_keep_the_source_of_the_history(rate_per_s: float | None) -> None:
     found = _requests(_two_conversations(), rules=SessionRules(as_messages=True, history=HistorySource.SERVER))
-    assert found.of_users(2, rate_per_s).history is HistorySource.SERVER
+    assert sessions_of_users(found, 2, rate_per_s, HistorySource.SERVER).history is HistorySource.SERVER
 
 
-@pytest.mark.parametrize(
-    ("most", "turns"), [(Most(requests=2), 2), (Most(requests=4), 4), (Most(sessions=1), 3), (Most(9, 9), 5)]
-)
-def test_a_limit_cuts_at_requests_or_sessions(most: Most, turns: int) -> None:
-    assert len(_requests(_two_conversations(), most).requests) == turns
+@pytest.mark.parametrize(("most", "most_sessions", "turns"), [(2, None, 2), (4, None, 4), (None, 1, 3), (9, 9, 5)])
+def test_a_limit_cuts_at_requests_or_sessions(most: int | None, most_sessions: int | None, turns: int) -> None:
+    assert len(_requests(_two_conversations(), most, most_sessions=most_sessions).requests) == turns
 
 
 def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
-    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn behind it"):
+    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn after it"):
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
 
 
@@ -182,7 +180,7 @@ def test_the_tokens_of_whole_prompts_are_known_where_the_history_is_recorded() -
     assert (
         _requests(_two_conversations(), rules=SessionRules(as_messages=True, history=HistorySource.SERVER)).prompt_ids is None
     )
-    assert session_requests(_two_conversations(), None, _ALL, _LENGTHS, _RULES).prompt_ids is None
+    assert SessionPrompts(_two_conversations(), None, _LENGTHS, _RULES).draw(None).prompt_ids is None
 
 
 @pytest.mark.parametrize(("row", "prompt"), [(0, " \n"), (3, "")])
@@ -195,7 +193,7 @@ def test_an_empty_prompt_is_named_by_its_row(row: int, prompt: str) -> None:
 
 def test_a_prompt_without_any_token_is_empty() -> None:
     with pytest.raises(WorkloadError, match=r"^row 1 of the dataset has an empty prompt"):
-        session_requests(_two_conversations(), lambda text: [], _ALL, _LENGTHS, _RULES)
+        SessionPrompts(_two_conversations(), lambda text: [], _LENGTHS, _RULES).draw(None)
 
 
 def test_a_row_s_own_output_length_counts_before_its_answer_and_sessions_without_a_name_have_that_of_their_row() -> None:
@@ -216,11 +214,12 @@ def test_rows_without_a_prompt_are_left_out() -> None:
 
 def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance() -> None:
     times = {"arrival_ns": [0, 1, 2, 10, 20]}
-    found = _requests(_two_conversations(**times), rules=SessionRules(TurnClock.RECORDED))
-    schedule = found.beginning(Constant(2.0)).schedule(found.requests, 0)
+    rules = SessionRules(TurnClock.RECORDED)
+    found = _requests(_two_conversations(**times), rules=rules)
+    schedule = sessions_from(found, Constant(2.0), rules).schedule(found.requests, 0)
     assert schedule.offsets_ns == (0, 2, 10, _S // 2, _S // 2 + 19)
     assert schedule.parents == (None, 0, 1, None, 3)
-    assert str(found.beginning(Exponential(2.0))) == (
+    assert str(sessions_from(found, Exponential(2.0), rules)) == (
         "2 sessions, exponential arrivals at 2 sessions/s, a later turn due at its recorded time, or at the end of the answer "
         "before it"
     )
@@ -230,9 +229,7 @@ def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance()
 def test_users_hold_one_conversation_after_another(users: int, sessions: int, rate_per_s: float | None) -> None:
     turns = tuple(Turn(None if not k else 3 * s + k - 1, 5 * k) for s in range(sessions) for k in range(3))
     requests = tuple(Request(1, prompt="x", session=str(k // 3)) for k in range(len(turns)))
-    load = SessionRequests(requests, turns, "", HistorySource.RECORDED, None, len(turns), 0, 0, 0, ()).of_users(
-        users, rate_per_s
-    )
+    load = sessions_of_users(Drawn(requests, turns=turns), users, rate_per_s, HistorySource.RECORDED)
     schedule = load.schedule(requests, 0)
     beside = "" if rate_per_s is None else f", at most {rate_per_s:g} requests/s each"
     assert load.description == f"{sessions} sessions of {users} users, one after another{beside}"
@@ -256,7 +253,7 @@ def test_users_hold_one_conversation_after_another(users: int, sessions: int, ra
 
 def test_the_real_conversations_make_a_request_of_every_turn(shared_data: Path) -> None:
     workload = read_workload_file(shared_data / "fastchat_dummy_conversation.json").workload
-    found = session_requests(workload, None, Most(), _LENGTHS, SessionRules())
+    found = SessionPrompts(workload, None, _LENGTHS, SessionRules()).draw(None)
     assert (len(found.requests), found.sessions, found.dropped_behind) == (1_000, 500, 0)
     for request, turn in zip(found.requests, found.turns, strict=True):
         if turn.parent is not None:
