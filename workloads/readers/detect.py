@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from workloads.elements.errors import DatasetError, Field, WorkloadError
-from workloads.readers import (
+from workloads.readers.csv_columns import header_of
+from workloads.readers.fields import Row
+from workloads.readers.formats import (
     azure,
     burstgpt,
     custom_prompts,
@@ -22,8 +24,6 @@ from workloads.readers import (
     text_corpus,
     upstream_json,
 )
-from workloads.readers.csv_columns import header_of
-from workloads.readers.fields import Row
 from workloads.readers.hugging_face import hugging_face_rows, is_hugging_face
 from workloads.readers.json_rows import BYTE_ORDER_MARK, LocatedRow, first_object, is_array, json_rows
 from workloads.readers.rejects import RejectCounter, Rejects

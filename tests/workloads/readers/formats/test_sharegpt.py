@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.elements.errors import DatasetError
-from workloads.readers.sharegpt import session_turns
+from workloads.readers.formats.sharegpt import session_turns
 from workloads.readers.text_rows import Message
 
 Rows = Callable[..., list[dict[str, Any]]]
