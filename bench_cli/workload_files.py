@@ -47,7 +47,7 @@ def reader_options(function: Callable[..., Any]) -> Callable[..., Any]:
         callback=_known_format,
         metavar="FORMAT",
         show_default="by the shape of the file",
-        help="Format: azure, burstgpt, custom, mooncake, openai, parquet, questions, qwen, sharegpt, text, turns, upstream.",
+        help="Format: azure, burstgpt, custom, mooncake, openai, parquet, qwen, sharegpt, text, turns, upstream.",
     )
     return named(strict(function))
 

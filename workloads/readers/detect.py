@@ -18,7 +18,6 @@ from workloads.readers.formats import (
     custom_prompts,
     mooncake,
     openai_messages,
-    question_answers,
     question_turns,
     qwen_bailian,
     sharegpt,
@@ -61,7 +60,7 @@ class CsvReader(Protocol):
 
 # In the order in which a row's keys are looked at: a conversation may have an "output" too, upstream's rows have no turns.
 JSON_READERS: tuple[JsonReader, ...] = (
-    mooncake, qwen_bailian, sharegpt, openai_messages, question_turns, question_answers, custom_prompts, upstream_json,
+    mooncake, qwen_bailian, sharegpt, openai_messages, question_turns, custom_prompts, upstream_json,
 )  # fmt: skip
 _CSV_READERS: tuple[CsvReader, ...] = (azure, burstgpt)
 FORMATS = tuple(sorted([*(r.NAME for r in JSON_READERS), *(r.NAME for r in _CSV_READERS), text_corpus.NAME, _PARQUET]))

@@ -37,7 +37,6 @@ FILES = {
     "sharegpt": _dump(_SHAREGPT),
     "openai": _lines([{"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}] * 2),
     "custom": _lines([{"prompt": "a", "output_tokens": 3}] * 2),
-    "questions": _lines([{"question": "a", "answer": "b"}] * 2),
     "turns": _lines([{"question_id": 1, "turns": ["a", "b"]}] * 2),
     "mooncake": _lines(_MOONCAKE),
     "qwen": _lines(_QWEN),
