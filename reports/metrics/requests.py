@@ -158,11 +158,6 @@ class Requests:
         return times
 
 
-def from_table(table: pa.Table) -> Requests:
-    """Columns of a table that ``bench_records.read_table`` returns."""
-    return from_columns(table.select)
-
-
 def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
     """Columns of a run. ``read`` returns the named ones; large columns are read, converted and released one at a time.
 

@@ -11,7 +11,7 @@ import pytest
 from bench_cli import run
 from bench_cli.engine import build
 from bench_errors import ExitStatus
-from serving.engines.tensorrt_llm.build import DTYPES, LORA_MODULES, TensorRtLlmBuild
+from serving.engines.tensorrt_llm.build import LORA_MODULES, TensorRtLlmBuild
 from serving.engines.tensorrt_llm.models import FAMILIES, QUANTIZATIONS
 
 
@@ -59,6 +59,5 @@ def test_choices_are_those_of_the_builder() -> None:
     choices = {parameter.name: getattr(parameter.type, "choices", None) for parameter in build.params}
     assert list(choices["quantization"]) == list(QUANTIZATIONS)
     assert list(choices["model_family"]) == list(FAMILIES)
-    assert list(choices["dtype"]) == list(DTYPES)
     fields = set(TensorRtLlmBuild.__dataclass_fields__)
     assert fields | {"engine", "weight_format", "dry_run"} == set(choices) - {"help"}

@@ -18,7 +18,7 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import MetricSample, write_server_table
 from bench_records.table import read_table, write_table
-from reports.metrics.requests import Requests, from_table
+from reports.metrics.requests import Requests, from_columns
 from reports.run_report import RunReport, read_run
 from tests.reports.manifests import run_manifest
 
@@ -145,7 +145,7 @@ def make_requests(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequenc
 
     def make(records: Sequence[Record]) -> Requests:
         write_table(records, path)
-        return from_table(read_table(path))
+        return from_columns(read_table(path).select)
 
     return make
 

@@ -97,17 +97,8 @@ class Workload:
         pq.write_table(self.table.replace_schema_metadata({_FACTS_KEY: facts}), path, compression="zstd")
 
 
-def read_workload(path: Path) -> Workload:
-    """Read what ``Workload.write`` wrote. Raises DatasetError naming the file and what is wrong with it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DatasetError(path, error.strerror or str(error)) from error
-    return parse_workload(path, content)
-
-
 def parse_workload(path: Path, content: bytes) -> Workload:
-    """The workload of the Parquet file ``content``; ``path`` is its name in messages. Raises DatasetError."""
+    """What ``Workload.write`` wrote: the ``content`` of the file that messages name ``path``. Raises DatasetError."""
     try:
         table = _parquet_table(path, content)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:

@@ -269,10 +269,6 @@ class HttpCaller:
         self._open: set[HttpConnection] = set()
         self._opened = 0
 
-    @property
-    def open_connections(self) -> int:
-        return len(self._open)
-
     def reset_usage(self) -> None:
         self.arrival.unstamped_reads = 0
 

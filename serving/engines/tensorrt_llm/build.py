@@ -25,7 +25,6 @@ from serving.errors import EngineBuildError
 
 DEFAULT_EXAMPLES_DIR = Path("/app/tensorrt_llm/examples")  # in NVIDIA's container
 
-DTYPES = ("auto", "float16", "bfloat16", "float32")
 LORA_MODULES = (
     *("attn_qkv", "attn_q", "attn_k", "attn_v", "attn_dense", "mlp_h_to_4h", "mlp_4h_to_h", "mlp_gate"),
     *("cross_attn_qkv", "cross_attn_q", "cross_attn_k", "cross_attn_v", "cross_attn_dense"),

@@ -9,8 +9,7 @@ import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
-from workloads.readers.detect import FORMATS
-from workloads.table.workload import read_workload
+from workloads.readers.detect import FORMATS, read_workload_file
 from workloads.table.writers import WRITTEN_FORMATS
 
 _TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
@@ -31,7 +30,7 @@ def test_an_imported_workload_is_shown_as_its_origin(trace: Path, tmp_path: Path
     captured = capsys.readouterr()
     assert "11 rows of azure" in captured.out
     assert 'trace.csv: 1 row was not read; for example line 13: "TIMESTAMP" must be a time' in captured.err
-    assert read_workload(output).facts.rejected_rows == 1
+    assert read_workload_file(output).workload.facts.rejected_rows == 1
     run(["workload", "show", str(trace)])
     of_origin = capsys.readouterr().out
     assert run(["workload", "show", str(output)]) == ExitStatus.VALID
@@ -121,7 +120,7 @@ def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.Capt
     arguments = ["workload", "synthesize", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
     assert run(arguments) == ExitStatus.VALID
     assert "requests of 1 clients. Written" in capsys.readouterr().out
-    workload = read_workload(output)
+    workload = read_workload_file(output).workload
     assert 400 < len(workload) < 600
     assert set(workload.table["request_class"].to_pylist()) == {"chunk-3"}
 
@@ -135,7 +134,7 @@ def test_a_trace_is_scaled_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture
     captured = capsys.readouterr()
     assert "3 requests of m.jsonl. Written" in captured.out
     assert "would have 64.3% of the prompt tokens; without --prefix_factor 62.1%." in captured.err
-    workload = read_workload(output)
+    workload = read_workload_file(output).workload
     assert workload.table["arrival_ns"].to_pylist() == [0, 10**9, 2 * 10**9]
     assert workload.table["input_tokens"].to_pylist() == [2124] * 3
     assert workload.facts.source == "m.jsonl, --prefix_factor 2"

@@ -269,7 +269,7 @@ def test_connection_of_a_cancelled_exchange_is_closed(how: str) -> None:
             if how == "cancel":
                 task.cancel()
             await asyncio.wait([task])
-            assert caller.open_connections <= 1
+            assert len(caller._open) <= 1
             result = await closed, task.cancelled()
             await caller.close()
             return result
@@ -415,14 +415,14 @@ def test_connection_is_used_again_and_as_many_are_open_as_were_in_flight() -> No
             caller = HttpCaller(origin)
             await caller.connect(5.0)
             assert [(await exchange(caller, _ask(origin)))[0] for _ in range(3)] == [[b"0.1"], [b"0.2"], [b"0.3"]]
-            assert caller.open_connections == 1
+            assert len(caller._open) == 1
             at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(20)))
             assert len({bodies[0] for bodies, _, _ in at_once}) == 20
-            assert caller.open_connections == 20
+            assert len(caller._open) == 20
             at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(20)))
-            assert caller.open_connections == 20
+            assert len(caller._open) == 20
             await caller.close()
-            assert caller.open_connections == 0
+            assert len(caller._open) == 0
 
     uvloop.run(run())
 
@@ -433,11 +433,11 @@ def test_connections_are_there_before_the_requests_that_need_them() -> None:
             caller = HttpCaller(origin)
             await caller.connect(5.0)
             await caller.prepare(120, 5.0)
-            assert caller.open_connections == 120
+            assert len(caller._open) == 120
             at_once = await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(120)))
             assert len({bodies[0] for bodies, _, _ in at_once}) == 120
             await caller.prepare(7, 5.0)
-            assert caller.open_connections == 120
+            assert len(caller._open) == 120
             await caller.close()
 
     uvloop.run(run())
@@ -469,7 +469,7 @@ def test_connection_that_was_idle_too_long_is_not_trusted(monkeypatch: pytest.Mo
             caller = HttpCaller(origin)
             answers = [await exchange(caller, _ask(origin)) for _ in range(3)]
             await asyncio.sleep(0.05)
-            assert caller.open_connections == 1
+            assert len(caller._open) == 1
             await caller.close()
             return answers
 
