@@ -1,5 +1,5 @@
-# setup, bench, test, test-numpy2, mutants, docs, lint: everything a checkout needs. `make bench ARGS="dataset --request_rate 20"`
-# passes options on.
+# setup, setup-numpy2, bench, test, test-numpy2, mutants, docs, lint: everything a checkout needs.
+# `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
@@ -10,12 +10,12 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 	tests/harness/clients/test_openai_probe.py tests/bench_cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
 
-# What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in one process
-# more than there are cores, because many wait.
-TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/end_to_end/test_core_scheduling.py
+# What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in three
+# processes, because many wait.
+TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/harness/run/test_arrivals_by_workers.py
 IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile
 
-.PHONY: setup bench test test-numpy2 test-all mutants docs lint
+.PHONY: setup setup-numpy2 bench test test-numpy2 test-all mutants docs lint
 
 setup: $(STAMP)
 
@@ -40,7 +40,9 @@ test: setup
 	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(addprefix --ignore ,$(TESTS_ALONE))
 	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable $(TESTS_ALONE)
 
-test-numpy2: $(STAMP_NUMPY2)
+setup-numpy2: $(STAMP_NUMPY2)
+
+test-numpy2: setup-numpy2
 	.venv-numpy2/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=few $(TESTS_NUMPY2)
 
 test-all: setup
