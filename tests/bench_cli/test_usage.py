@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from bench_cli import run
 from bench_cli.bench import bench
 from bench_errors import ExitStatus
+from tests.free_port import free_port
 
 _BENCH = Path(sys.executable).parent / "bench"
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]
@@ -29,13 +29,6 @@ def _error(capsys: pytest.CaptureFixture[str], argv: list[str], status: ExitStat
     assert len(sentences) == 1
     assert captured.err.rstrip().endswith(sentences[0])  # it is the last line, and one line
     return sentences[0]
-
-
-def _free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port: int = holder.getsockname()[1]
-        return port
 
 
 @pytest.fixture(autouse=True)
@@ -278,13 +271,13 @@ def test_batch_size_above_tritons_limit(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_no_server_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     message = _error(capsys, ["dataset", "--url", address], ExitStatus.FAILED)
     assert f"--url {address}: no server answers there" in message
 
 
 def test_run_that_cannot_start_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _error(capsys, ["dataset", "--url", f"127.0.0.1:{_free_port()}"], ExitStatus.FAILED)
+    _error(capsys, ["dataset", "--url", f"127.0.0.1:{free_port()}"], ExitStatus.FAILED)
     assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
 
 

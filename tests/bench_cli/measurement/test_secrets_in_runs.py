@@ -18,6 +18,7 @@ from bench_errors import ExitStatus
 from harness.clients.secret_values import HIDDEN
 from harness.distribution.admission import TOKEN_VARIABLE
 from tests.bench_cli.measurement.secret_places import Echo, Search, echo_server
+from tests.free_port import free_port
 
 _TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
 _LOAD = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--concurrency", "2", "--warmup_requests", "2"]
@@ -100,8 +101,7 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
     with echo_server() as echo:
         options = _options(echo, spelled)
         options["--header"] = [f"X-Signature: {spelled['--header']}", f"Authorization: @{secrets / 'authorization'}"]
-        port = str(echo.port + 1 if echo.port < 65535 else echo.port - 1)
-        page = str(echo.port + 2 if echo.port < 65534 else echo.port - 2)
+        port, page = str(free_port()), str(free_port())
         awaiting = ["--distributed", "--expect_workers", "1", "--master_bind_port", port, "--web_ui", "--web_port", page]
         apart = awaiting if distributed else ["--workers", "1"]
         line = ["token_norm_dist", "-i", "openai", *_words(options), *_LOAD, "--tokenizer_dir", _TOKENIZER, *apart]

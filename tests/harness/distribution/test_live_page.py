@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,21 +16,16 @@ from bench_cli.worker import worker_command
 from harness.distribution.page_guard import LiveAddress, PageGuard
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.run.shared_state import Command
+from tests.free_port import free_port
 
 _TOKEN = "a-token-of-this-run"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def pool_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RemotePool, int]]:
     if find_spec("locust") is None:
         pytest.skip("needs locust")
-    port = _free_port()
+    port = free_port()
     pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=5.0, page=LiveAddress("127.0.0.1", port, _TOKEN)), lambda _: None)
     worker = None
     try:

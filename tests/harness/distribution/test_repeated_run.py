@@ -7,7 +7,6 @@ paces its tokens, so its answers are known by their times.
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from bench_errors import ExitStatus
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
+from tests.free_port import free_port
 from tests.harness.scripted_server import scripted_server
 from tests.interruptible import default_sigint
 
@@ -122,7 +122,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Repeated]:
     folder = tmp_path_factory.mktemp("repeated")
     with ExitStack() as cleaning:
         servers = [cleaning.enter_context(scripted_server(folder / f"received-{number}")) for number in range(2)]
-        place = _Place(servers[0].address, servers[1].address, _free_port(), folder)
+        place = _Place(servers[0].address, servers[1].address, free_port(), folder)
         awake = cleaning.enter_context(place.process("first-a", place.worker("a")))
         suspended = cleaning.enter_context(place.process("first-b", place.worker("b")))
         command = place.master("first", place.first, _QUICK, _REQUESTS)
@@ -218,12 +218,6 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
         member.suspend()
     for member in everything:
         member.kill()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _await(is_so_far: Callable[[], bool]) -> None:

@@ -25,6 +25,7 @@ from harness.clients.protocol import Connection, ExchangeFailedError, MalformedR
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
 from tests.faults.peer_server import peer_server
+from tests.free_port import free_port
 from tests.harness.clients.transport import http2_peer
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
 from workloads.elements.request import Request, Variant
@@ -516,16 +517,9 @@ def test_server_that_went_away_between_requests_cannot_be_connected_to() -> None
     assert "refused" in message
 
 
-def _free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port: int = holder.getsockname()[1]
-        return port
-
-
 def test_a_server_that_does_not_listen_fails_to_connect_at_once() -> None:
     async def run() -> None:
-        await _client(_CORE, f"127.0.0.1:{_free_port()}").connect(60.0)
+        await _client(_CORE, f"127.0.0.1:{free_port()}").connect(60.0)
 
     with pytest.raises(ExchangeFailedError, match="cannot connect: Connection refused") as caught:
         asyncio.run(run())
@@ -625,7 +619,7 @@ def test_inspected_model_is_that_of_its_configuration(server: ScriptedServer) ->
 
 
 def test_inspecting_without_a_server_names_the_option_and_the_address() -> None:
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with pytest.raises(TargetError, match=f"--url {address}: no server answers there"):
         inspect_model(address, "tensorrt_llm")
 
