@@ -18,7 +18,7 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
-from tests.faults.bench_program import Ran, run_bench
+from tests.faults.bench_program import Program, Ran, run_bench
 from tests.interruptible import default_sigint
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
@@ -176,8 +176,7 @@ def test_death_of_the_server_during_a_run_is_reported(own_server: Server, tmp_pa
         [*BENCH, *NORMAL, "--num_requests", "150", "--request_rate", "30", *target],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: (tmp_path / "run" / "journal-0.bin").exists())
-    time.sleep(2.0)
+    Program(process, tmp_path / "run", mark="").wait_for_exchanges(11)
     [triton] = [p for p in descendants_of(f"--grpc-port={own_server.addresses.grpc_port}") if p.name() == "tritonserver"]
     triton.send_signal(signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=60)
@@ -199,8 +198,7 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=default_sigint,
     )  # fmt: skip
-    wait_until(lambda: (tmp_path / "run" / "journal-0.bin").exists())
-    time.sleep(2.0)
+    Program(process, tmp_path / "run", mark="").wait_for_exchanges(11)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr

@@ -30,6 +30,13 @@ note(f"server {os.getpid()}")
 while True:
     time.sleep(0.02)
 """
+# It ends when the server handles signals.
+_PROXY_THAT_ENDS = """
+import sys, time
+while "server" not in open(sys.argv[1]).read():
+    time.sleep(0.02)
+sys.exit(3)
+"""
 _STUBBORN = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -179,7 +186,8 @@ def test_proxy_lasts_until_the_server_has_ended(scripts: _Scripts) -> None:
 
 
 def test_proxy_that_ends_ends_its_server_with_a_sentence(scripts: _Scripts, capfd: pytest.CaptureFixture[str]) -> None:
-    supervisor = _supervise(5, ["--beside", json.dumps(scripts.command("raise SystemExit(3)")), *scripts.command(_SERVER)])
+    proxy = scripts.command(_PROXY_THAT_ENDS)
+    supervisor = _supervise(5, ["--beside", json.dumps(proxy), *scripts.command(_SERVER)])
     assert supervisor.wait(_WAIT_S) == 1
     assert capfd.readouterr().err == "The proxy ended with status 3, so its server was stopped.\n"
     assert not _is_alive(scripts.pid("server"))
