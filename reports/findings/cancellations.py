@@ -24,8 +24,8 @@ _IN_WORDS = {
 
 @dataclass(frozen=True)
 class LatenciesCutOff(Finding):
-    """``shortest_ms`` and ``median_ms`` are from the schedule to the cut. ``bounds`` are the numbers that are lower bounds
-    therefore, as ``p99_ttft``, from the schedule.
+    """``shortest_ms`` and ``median_ms`` are from the schedule to the cut. ``bounds`` names the numbers that are only lower
+    bounds for this reason, such as ``p99_ttft``, from the schedule.
     """
 
     requests: int
@@ -39,13 +39,13 @@ class LatenciesCutOff(Finding):
     severities = (Severity.NOTE, Severity.WARNING)
     when = (
         "the client ended requests before their answer ended: cancelled as planned (`--cancel`), timed out, or in flight when "
-        "the run was stopped; a warning where a percentile is a lower bound therefore"
+        "the run was stopped; a warning where this makes a percentile a lower bound"
     )
     advices = (
-        "What such a request had not reached took longer, so the numbers with ≥ are lower bounds. To know them, measure "
-        "without --cancel, or cancel later; raise --request_timeout; or let the run end.",
+        "These requests would have taken longer, so numbers with ≥ are lower bounds. To measure the values themselves, leave "
+        "out --cancel or cancel later; raise --request_timeout; or let the run end.",
     )
-    briefs = ("Requests were cut off: what has ≥ is a lower bound",)
+    briefs = ("Requests were cut off: numbers with ≥ are lower bounds",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -73,8 +73,8 @@ class LatenciesCutOff(Finding):
         kinds = ", ".join(f"{n:,} {_IN_WORDS[kind]}" for kind, n in self.by_kind.items())
         return (
             f"{self.requests:,} requests ({self.share:.1%}) were cut off before their answer ended: {kinds}. The shortest had "
-            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. Lower bounds therefore: "
-            f"{', '.join(self.bounds)}."
+            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. Therefore these are "
+            f"lower bounds: {', '.join(self.bounds)}."
         )
 
 
@@ -86,9 +86,10 @@ def _bounds(metrics: Metrics) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class GeneratedOn(Finding):
-    """Tokens that the server generated and that did not arrive, against those that the cancelled requests still asked for.
+    """Tokens that the server generated and that did not arrive, compared with the rest of what the cancelled requests
+    requested.
 
-    Where all other requests were answered in full, nothing but answers that were cancelled can explain the difference.
+    Where all other requests were answered in full, only cancelled answers can explain the difference.
     """
 
     withdrawn: int
@@ -98,16 +99,15 @@ class GeneratedOn(Finding):
     code = "generated_after_cancellation"
     severities = (Severity.WARNING,)
     when = (
-        "the server generated tokens that did not arrive: more than those of "
-        f"{_NOTICED_WITHIN_MS:g} ms behind each planned cancellation and {_GENERATED_ON:.0%} of the others that these requests "
-        "still asked for. Checked in streamed runs where the server counts its tokens, the client's are from its counts or "
-        "ids, and no request failed"
+        f"the server generated tokens that did not arrive: more than it generates in the {_NOTICED_WITHIN_MS:g} ms after each "
+        f"planned cancellation, and {_GENERATED_ON:.0%} of the other requested tokens of these requests. Checked in streamed "
+        "runs where the server counts its tokens, the client's come from its counts or ids, and no request failed"
     )
     advices = (
-        "The server computes answers on that their client has cancelled: capacity is lost to users who went away. See whether "
-        "it, or a proxy before it, passes on that a stream was reset or a connection closed.",
+        "The server goes on computing answers that the client has cancelled, so users who left cost capacity. Check whether "
+        "the server, or a proxy before it, passes on the reset of a stream and the end of a connection.",
     )
-    briefs = ("Cancelled answers are computed on: the server misses cancellations",)
+    briefs = ("Cancelled answers are still computed: the server misses cancellations",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -136,5 +136,5 @@ class GeneratedOn(Finding):
     def _sentence(self) -> str:
         return (
             f"The server generated {self.generated_beyond:,.0f} tokens that did not arrive; the {self.withdrawn:,} requests "
-            f"that were cancelled still asked for {self.still_asked:,.0f}."
+            f"that were cancelled had {self.still_asked:,.0f} of their requested tokens left."
         )

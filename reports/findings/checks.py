@@ -121,10 +121,10 @@ def find(facts: RunFacts) -> tuple[Finding, ...]:
 
 
 class Validity(IntEnum):
-    """What the findings of a run leave of it, from all to nothing."""
+    """How much of a run the findings leave valid, from all to nothing."""
 
     VALID = 0
-    REQUESTS_FAILED = 1  # the only reason why it is not valid, so what it shows against the target holds
+    REQUESTS_FAILED = 1  # the only reason why it is not valid, so evidence against the target holds
     INVALID = 2
 
 

@@ -34,7 +34,7 @@ _CLOCK_TOLERANCE_S = 0.01
 
 
 class _Delayed:
-    """Of findings about late sends: the remedy follows from ``cause``."""
+    """What findings about late sends have in common: the remedy follows from ``cause``."""
 
     cause: Cause
     advices: ClassVar[tuple[str, ...]] = tuple(remedy.advice for remedy in REMEDIES.values())
@@ -97,7 +97,7 @@ def _first_sends_are_late(facts: RunFacts, late_ms: float) -> bool:
 
 
 class ClosedLoopSlip(ScheduleSlip):
-    """Of a closed loop whose late requests are most of all the users' first ones, which alone follow from no answer."""
+    """For a closed loop whose late requests are mostly the users' first ones, the only ones that follow no answer."""
 
     advice = ScheduleSlip.advices[-1]
 
@@ -111,8 +111,8 @@ class AchievedBelowOffered(_Delayed, Finding):
     code = "achieved_below_offered"
     severities = (Severity.WARNING, Severity.INVALID)
     when = (
-        f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the offered rate, or with a ceiling of the rate at which it "
-        f"released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
+        f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the requested rate, or with a ceiling of the rate at which "
+        f"the ceiling released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
     )
 
     @classmethod
@@ -130,7 +130,7 @@ class AchievedBelowOffered(_Delayed, Finding):
         return Severity.INVALID if self.achieved_rate < _RATE_SHARE_INVALID * self.offered_rate else Severity.WARNING
 
     def _sentence(self) -> str:
-        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were offered."
+        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were requested."
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class ClientSaturated(Finding):
 
     @property
     def _of_cause(self) -> str:
-        """What shows the cause that the advice is about, and no other."""
+        """The measurement that shows the cause of the advice, and no other cause."""
         shown: dict[Cause, tuple[float | None, str]] = {
             Cause.BUSY: (self.cpu_share, "{:.0%} of a core used"),
             Cause.DISPLACED: (self.run_queue_wait_share, "{:.0%} of the time spent waiting for a core"),

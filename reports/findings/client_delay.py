@@ -1,4 +1,4 @@
-"""Why a client was late, by the samples of its probes, and the remedy: more workers help one that is short of CPU alone."""
+"""Why a client was late, by the samples of its probes, and the remedy: more workers help only a client that is short of CPU."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
             "Late sends at low CPU: see the slip over time (--full)",
         ),
         Cause.UNKNOWN: Remedy(
-            "What kept the client was not recorded; give it a core of its own, more --workers, or a lower rate.",
+            "The cause of the delay was not recorded; give the client a core of its own, more --workers, or a lower rate.",
             "Late sends: a core for the client, more --workers or a lower rate",
         ),
     }
 )
-"""The remedy of each cause; UNKNOWN is of runs without the client's samples."""
+"""The remedy of each cause; UNKNOWN is for runs without the client's samples."""
 
 
 def cause_of(client: ClientHealth | None, delay_ms: float) -> Cause:
@@ -96,9 +96,9 @@ def likely_cause(
     run_queue_wait_share: float | None,
     lag_max_ms: float | None,
 ) -> Cause:
-    """The first cause whose evidence is at hand; None is unknown.
+    """The first cause for which there is evidence; None is unknown.
 
-    ``cpu_share`` is of the busiest worker, ``run_queue_wait_share`` the largest of any.
+    ``cpu_share`` is that of the busiest worker, ``run_queue_wait_share`` the largest of any worker.
     """
     if (steal_cores or 0.0) > _STEAL_CORES:
         return Cause.STEAL

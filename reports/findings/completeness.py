@@ -23,8 +23,8 @@ class Interrupted(Finding):
     code = "interrupted"
     severities = (Severity.WARNING,)
     when = "the run was stopped before its end"
-    advices = ("The run was stopped early; its numbers are of a shorter run than was requested.",)
-    briefs = ("Stopped early: the numbers are of a shorter run",)
+    advices = ("The run was stopped early; its numbers cover a shorter run than requested.",)
+    briefs = ("Stopped early: the numbers cover a shorter run",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -50,7 +50,7 @@ class TurnsNotSent(Finding):
     code = "turns_not_sent"
     severities = (Severity.WARNING,)
     when = "turns of sessions were not sent, since an answer that they wait for failed"
-    advices = ("Fix what fails, or lower the load: conversations that break off ask less of the server.",)
+    advices = ("Fix what fails, or lower the load: conversations that break off are less work for the server.",)
     briefs = ("Conversations broke off: fix what fails, or lower the load",)
 
     @classmethod
@@ -125,7 +125,7 @@ class RecordingFailed(Finding):
     code = "recording_failed"
     severities = (Severity.WARNING,)
     when = "the client could not write its journal, and stopped sending"
-    advices = ("Free some space where the run's folder lies, or name another with --run_dir, and measure again.",)
+    advices = ("Free some space on the disk of the run's folder, or name another folder with --run_dir, and measure again.",)
     briefs = ("The disk was full: make room, or name another --run_dir",)
 
     @classmethod

@@ -39,7 +39,7 @@ _LITTLE_EDGES = 2.0  # latencies that the two ends of the window may cut
 
 @dataclass(frozen=True)
 class OutputLongerThanAsked(Finding):
-    """A server may not exceed the requested length, so responses arrived twice, or the count includes other tokens.
+    """A server may not exceed the requested length, so responses arrived twice, or the count includes more than output.
 
     Counts from text tokenised again are too inexact for this check.
     """
@@ -118,7 +118,7 @@ class TokenCountsDisagree(Finding):
 
 @dataclass(frozen=True)
 class TokenCountsUnknown(Finding):
-    """Of some chunks, or all, the number of tokens is unknown, so ITL could only be of the others.
+    """The number of tokens of some chunks, or of all, is unknown, so ITL could only cover the others.
 
     The others are the chunks of answers that no front end joined, which are faster: their TPOT against that of all is the bias.
     """
@@ -134,10 +134,10 @@ class TokenCountsUnknown(Finding):
         f"{ITL_COVERAGE:.0%} of the gaps between chunks"
     )
     advices = (
-        "ITL is not shown, since it would be of the faster answers alone; TPOT is of all answers. Servers that send running "
+        "ITL is not shown, since it would cover the faster answers alone; TPOT covers all answers. Servers that send running "
         "counts (vLLM: stream_options.continuous_usage_stats) have an ITL.",
-        "ITL leaves out the other gaps; TPOT is of all answers.",
-        "ITL is not shown; inter-chunk latency is of all chunks, and TPOT of all answers of known length.",
+        "ITL leaves out the other gaps; TPOT covers all answers.",
+        "ITL is not shown; inter-chunk latency covers all chunks, and TPOT all answers of known length.",
     )
     briefs = (
         "No ITL, since chunks lack token counts: read TPOT",
@@ -188,7 +188,7 @@ class InputTokensDisagree(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"the server's counts of prompt tokens differ from the requested ones by more than {_INPUT_TOLERANCE:.0%} and "
-        f"{_EDGE_TOKENS} token on average, apart from the tokens of a chat template; with one, by more than "
+        f"{_EDGE_TOKENS} token on average, apart from the tokens of a chat template; with a template, by more than "
         f"{TEMPLATE_EDGE_TOKENS}: a prompt can merge with it at both ends"
     )
     advices = (
@@ -237,11 +237,11 @@ class AnswersLeftOut(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"a latency leaves out more than {_LEFT_OUT:.0%} of the successful answers: TTFT and E2E latency those without a "
-        "token, TPOT those whose tokens came in one response or are of unknown number"
+        "token, TPOT those whose tokens came in one response or whose number is unknown"
     )
     advices = (
-        "The metric is of the other answers alone. Find out why these have no token or no count, or arrive at once: a front "
-        "end that joins chunks, or a request that is answered without generation.",
+        "The metric covers the other answers alone. Find out why the answers that it leaves out have no token or no count, or "
+        "arrive at once: a front end may join chunks, or answer requests without generation.",
     )
     briefs = ("Latencies leave out answers: see the report",)
 
@@ -288,7 +288,7 @@ class TextTokensDisagree(Finding):
     """Over the answers whose text was tokenised again.
 
     Text does not always encode to the tokens it came from: random ones make more, and those outside of the tokenizer's
-    vocabulary make none. So too many tokens in the text are measured against the ratio of random tokens, and too few disagree
+    vocabulary make none. So too many tokens in the text are compared with the ratio of random tokens, and too few disagree
     only where the answers did not come in as many chunks as tokens were reported.
     """
 

@@ -25,8 +25,8 @@ class WorkersLost(Finding):
     severities = (Severity.INVALID,)
     when = "a worker on another host was lost before it had passed on all that it recorded"
     advices = (
-        "From then on the load was lower than asked. Look at that host and its network, then measure again. Its journal may be "
-        "in the folder of its 'bench worker'.",
+        "From then on the load was lower than requested. Look at that host and its network, then measure again. Its journal "
+        "may be in the folder of its 'bench worker'.",
     )
     briefs = ("Workers were lost: look at their hosts, then measure again",)
 
@@ -76,7 +76,7 @@ class WorkerClockUncertain(Finding):
 
     code = "worker_clock_uncertain"
     severities = (Severity.NOTE,)
-    when = f"the clock of a worker's host is known to no better than {_LARGEST_UNCERTAINTY_MS:g} ms"
+    when = f"the clock of a worker's host is not known to within {_LARGEST_UNCERTAINTY_MS:g} ms"
     advices = (
         "The workers' starts may differ by so much, and with them the merged arrivals; latencies do not depend on it. Use a "
         "network with a shorter round trip between master and workers.",
@@ -129,11 +129,12 @@ class MessagesDropped(Finding):
     code = "messages_dropped"
     severities = (Severity.NOTE,)
     when = (
-        "the master's port received what is no message of one of its workers: garbled, impossible, or without the run's token"
+        "the master's port received data that is not a message of one of its workers: garbled, impossible, or without the "
+        "run's token"
     )
     advices = (
-        "They had no effect. Where the sender is a worker, install the same version of bench on both sides and give it the "
-        "master's token; where it is none, look for the program that sends to this port, and close the network.",
+        "They had no effect. If the sender is a worker, install the same version of bench on both sides and give it the "
+        "master's token; if not, look for the program that sends to this port, and close the network.",
     )
     briefs = ("Messages to the master were dropped: see who else sends to its port",)
 
@@ -146,4 +147,4 @@ class MessagesDropped(Finding):
         return cls(found.dropped_messages, sender, reason)
 
     def _sentence(self) -> str:
-        return f"Messages to the master that were dropped: {self.messages:,}, as from {self.sender} ({self.reason})."
+        return f"The master dropped {self.messages:,} messages, for example from {self.sender} ({self.reason})."

@@ -14,7 +14,9 @@ _TAIL = 0.99
 
 @dataclass(frozen=True)
 class RareQueues(Finding):
-    """``largest`` is the number of answers that came at the same time at most; ``limit`` None: the target publishes none."""
+    """``largest`` is the largest number of answers that came at the same time; ``limit`` is None where the target publishes
+    none.
+    """
 
     largest: int
     limit: int | None
@@ -28,20 +30,20 @@ class RareQueues(Finding):
         f"in an open loop, requests waited for a place in the target's batch in fewer than {FEWEST_SPELLS} spells, and in one "
         f"for each {LONG_SPELL / (1 - _TAIL):,.0f} answers or more; or there were as few spells, and the largest batch that "
         f"the target publishes is less than {NEAR_LIMIT:g} standard deviations above the mean number in the system. A request "
-        "waited if it was sent while more than that limit were in the system, or, of a target that gives "
-        f"{SMALLEST_BATCH} answers or more at the same time, while it gave the most, and its first token took {LONG_WAIT:g} "
-        "medians. A note where no limit is published, none waited, and p99 TTFT has an interval"
+        f"waited if it was sent while more than that limit were in the system, or, with a target that gives {SMALLEST_BATCH} "
+        f"answers or more at the same time, while the target gave the most, and if its first token took {LONG_WAIT:g} medians. "
+        "A note where no limit is published, none waited, and p99 TTFT has an interval"
     )
     advices = (
-        "At this load other runs have longer queues, and a p99 that may be many times as long, so its lower limit is shown "
-        "alone. Send ten times as many requests, or lower --request_rate.",
+        "Other runs at this load have longer queues, and a p99 that may be many times as high, so only its lower limit is "
+        "shown. Send ten times as many requests, or lower --request_rate.",
         "The interval of p99 holds for loads without a queue. If the target may be near its capacity, send ten times as many "
-        "requests, or read the metrics of a server that publishes its largest batch: other runs can have queues that this one "
-        "has not.",
+        "requests, or read the metrics of a server that publishes its largest batch: other runs can have queues that this run "
+        "does not have.",
     )
     briefs = (
-        "Queues too rare for p99: send more requests, or lower the rate",
-        "No request waited in this run: p99 rests on that; see the report",
+        "Too few queues for p99: send more requests, or lower the rate",
+        "No request waited, and p99 depends on that; see the report",
     )
 
     @classmethod

@@ -15,7 +15,7 @@ from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.statistics.percentiles import nearest_rank
 
-# A p99 of the waits at the ceiling that is below either changes no conclusion.
+# A p99 of the waits at the ceiling that is below one of these changes no conclusion.
 _WAIT_FLOOR_MS = 2.0
 _WAIT_SHARE = 0.1  # of the median latency
 _MATERIAL_DISTANCE = 0.02  # Kolmogorov-Smirnov distance below which a difference does not affect a target
@@ -44,7 +44,7 @@ class WaitedAtCeiling(Finding):
     )
     advices = (
         "Users arriving at this rate experience the latency from the schedule, and the target received less load than that. "
-        "Raise --max_concurrency to measure it under all of the load, or lower --request_rate.",
+        "Raise --max_concurrency to measure the target under the whole load, or lower --request_rate.",
         "All requests were due at the start, so the latencies from the schedule show how long the whole run took.",
     )
     briefs = (
@@ -76,7 +76,7 @@ class WaitedAtCeiling(Finding):
 
     @property
     def _burst(self) -> bool:
-        """Whether all requests were due at once, which offers no rate."""
+        """Whether all requests were due at once, so that there is no requested rate."""
         return self.offered_rate is None
 
     @property
@@ -144,8 +144,8 @@ class QueueGrowing(Finding):
     severities = (Severity.WARNING,)
     when = (
         "in an open loop, the number of requests in the system grew after the first fifth of the sending (and after 1.5 times "
-        "the time that nine tenths of the first answers took), by more than the same arrivals leave at 95% of capacity and "
-        "chance adds at 90%"
+        "the time that nine tenths of the first answers took), by more than the same arrivals would leave at 95% of capacity, "
+        "and chance would add at 90%"
     )
     advices = (
         "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "
@@ -172,8 +172,8 @@ class QueueGrowing(Finding):
     def _sentence(self) -> str:
         return (
             f"The target completes {self.completed_per_s:,.1f} requests/s while {self.offered_per_s:,.1f}/s arrive: the queue "
-            f"grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests, which leaves "
-            f"{self.share_left_behind:.0%} of {self.arrivals:,} arrivals behind."
+            f"grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests, by {self.share_left_behind:.0%} "
+            f"of {self.arrivals:,} arrivals."
         )
 
 
@@ -211,12 +211,12 @@ class ColdStartFound(Finding):
     when = (
         "mean and median TTFT (or E2E latency of an unstreamed run) of the first 1/24, 1/12, 1/6, 1/4 or 1/3 of the sending "
         "are at least 1.25 times those of its second half, the difference of the means is beyond chance (0.1%), and the load "
-        "does not explain it: in an open loop, the same arrivals at a server of even speed, at all loads up to its "
-        f"capacity, make less than {EXPLAINED_SHARE:.0%} of the difference, and times not {EXPLAINED_RATIO:g} times as long"
+        "does not explain it: in an open loop, the same arrivals at a server of even speed, at any load up to its capacity, "
+        f"make less than {EXPLAINED_SHARE:.0%} of the difference, and do not make times {EXPLAINED_RATIO:g} times as long"
     )
     advices = (
-        "The numbers of the whole run include it. Read the steady window, or send more --warmup_requests before the clock "
-        "starts.",
+        "The numbers of the whole run include the cold start. Read the steady window, or send more --warmup_requests before "
+        "the clock starts.",
     )
     briefs = ("Cold start: read the steady window, or raise --warmup_requests",)
 
@@ -236,7 +236,7 @@ class ColdStartFound(Finding):
 
 @dataclass(frozen=True)
 class ArrivalsNotAsAsked(Finding):
-    """``statistic`` is the Kolmogorov-Smirnov distance; of constant gaps the share that deviates, without a ``p_value``."""
+    """``statistic`` is the Kolmogorov-Smirnov distance; for constant gaps the share that deviates, without a ``p_value``."""
 
     law: str
     rate_per_s: float
@@ -250,9 +250,9 @@ class ArrivalsNotAsAsked(Finding):
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
         f"a Kolmogorov-Smirnov test at the {SIGNIFICANCE:.0%} level rejects that the gaps between sends have the requested "
-        f"exponential or gamma distribution; of constant gaps, more than {SIGNIFICANCE:.0%} deviate by more than 10% and 1 ms. "
-        f"A note where it cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}; or a schedule with that "
-        f"distribution, a p99 slip below {_SMALL_SLIP_MS:g} ms, and an index of dispersion of the sends within "
+        f"exponential or gamma distribution; or more than {SIGNIFICANCE:.0%} of constant gaps deviate by more than 10% and 1 "
+        f"ms. A note where the difference cannot affect a target: a distance below {_MATERIAL_DISTANCE:g}; or a schedule with "
+        f"that distribution, a p99 slip below {_SMALL_SLIP_MS:g} ms, and an index of dispersion of the sends within "
         f"{_SAME_DISPERSION:.0%} of the schedule's"
     )
     advices = (
@@ -307,7 +307,9 @@ class ArrivalsNotAsAsked(Finding):
 
 
 def _as_scheduled(facts: RunFacts, law: Law) -> bool:
-    """Whether the schedule has the law, and sends follow it so closely that what differs is the grain of the client's timer."""
+    """Whether the schedule follows the law, and the sends follow the schedule so closely that only the client's timer makes a
+    difference.
+    """
     slip, metrics = facts.metrics.slip_ms, facts.metrics
     if slip is None or slip.p99 is None or slip.p99 > _SMALL_SLIP_MS:
         return False
@@ -330,10 +332,10 @@ class RateWanders(Finding):
     code = "rate_wanders"
     severities = (Severity.WARNING,)
     when = (
-        "the numbers of sends in windows of 1, 2.5, 5, 10 or 20 s vary more than the requested exponential or gamma gaps let "
-        "them, beyond chance (0.1%)"
+        "the numbers of sends in windows of 1, 2.5, 5, 10 or 20 s vary more than they would with the requested exponential or "
+        "gamma gaps, beyond chance (0.1%)"
     )
-    advices = ("The target met a load that rises and falls. See the schedule slip, and what else ran on the client's machine.",)
+    advices = ("The load on the target rose and fell. See the schedule slip, and what else ran on the client's machine.",)
     briefs = ("The rate of sends wandered: see the schedule slip",)
 
     @classmethod

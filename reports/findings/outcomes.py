@@ -85,11 +85,11 @@ class StoppedAnswering(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"all requests that were sent after the last token or success failed, at least {FEWEST_FAILED}, and more than chance "
-        f"allows ({CHANCE:.1%}) by the share that failed before. The steady window ends there at the latest"
+        f"allows ({CHANCE:.1%}) with the share that failed before. The steady window ends there at the latest"
     )
     advices = (
-        "The server went, hung or refused everything: see its log at that time. The numbers of the whole run include the time "
-        "after it.",
+        "The server ended, hung or refused everything: see its log at that time. The numbers of the whole run include the "
+        "time after that.",
     )
     briefs = ("The server stopped answering: see its log",)
 
@@ -144,13 +144,13 @@ class OutputShorterThanAsked(Finding):
     advices = (
         "Answers ended by themselves; for equal work in every run use --ignore_eos.",
         "The server ended answers early in spite of --ignore_eos; compare tokens/s, not requests/s.",
-        "The server's own limit of length ended them, as that of prompt and answer together: ask for fewer tokens or shorter "
-        "prompts, or raise its limit.",
+        "A limit of the server ended them, for example on prompt and answer together: request fewer tokens or shorter "
+        "prompts, or raise the limit.",
     )
     briefs = (
         "Answers ended early: use --ignore_eos for equal work",
         "Answers ended early in spite of --ignore_eos: compare tokens/s",
-        "The server's limit of length cut answers: ask for less, or raise it",
+        "The server's limit of length cut answers: request less, or raise it",
     )
     ended_early: ClassVar[str] = advices[0]
 
@@ -161,7 +161,7 @@ class OutputShorterThanAsked(Finding):
         retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
         least = requests.requested_output_tokens * (_RETOKENISED_SHORT if retokenised else 1.0)
         short = known & (requests.output_tokens < least)
-        if retokenised:  # the server says of these that they have all the tokens that were asked for
+        if retokenised:  # the server says that these have all the requested tokens
             short &= requests.finish_reason != _CUT
         if not short.any():
             return None
@@ -176,14 +176,14 @@ class OutputShorterThanAsked(Finding):
 
     @property
     def advice(self) -> str:
-        """About what ended most of the short answers."""
+        """The advice for what ended most of the short answers."""
         return self.advices[2] if 2 * self.at_limit >= self.requests else self.ended_early
 
     def _sentence(self) -> str:
-        at_limit = f" The server says of {self.at_limit:,} that a limit of length ended them." if self.at_limit else ""
+        at_limit = f" The server says that a limit of length ended {self.at_limit:,} of them." if self.at_limit else ""
         return (
-            f"{self.requests:,} answers ({self.share:.0%}) were shorter than requested: "
-            f"{self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all.{at_limit}"
+            f"{self.requests:,} answers ({self.share:.0%}) were shorter than requested: {self.got_tokens:,.0f} of "
+            f"{self.asked_tokens:,.0f} tokens in all.{at_limit}"
         )
 
 
@@ -221,8 +221,8 @@ class ReasoningAlone(Finding):
     code = "reasoning_alone"
     severities = (Severity.WARNING,)
     when = "streamed answers have reasoning and no other text"
-    advices = ("TTFO leaves these answers out, and so is too low. Ask for longer outputs, or for less reasoning.",)
-    briefs = ("Answers of reasoning alone: ask for longer outputs",)
+    advices = ("TTFO leaves these answers out, so it is too low. Request longer outputs, or less reasoning.",)
+    briefs = ("Answers have reasoning only: request longer outputs",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -244,8 +244,8 @@ class FinishReasonMissing(Finding):
     severities = (Severity.NOTE,)
     when = "no answer of OpenAI's protocol has a `finish_reason`"
     advices = (
-        "Answers that the server cut look like complete ones here. Compare their lengths with those that were asked for, and "
-        "see the server's log.",
+        "Answers that the server cut look like complete ones here. Compare their lengths with the requested ones, and see the "
+        "server's log.",
     )
     briefs = ("No finish_reason: cut answers would not be seen",)
 
@@ -267,8 +267,8 @@ class EndMarkerMissing(Finding):
     code = "end_marker_missing"
     severities = (Severity.NOTE,)
     when = "streams ended in order and with a `finish_reason`, but without the `[DONE]` of OpenAI's protocol"
-    advices = ("These answers are complete by their finish_reason and the end of the HTTP message.",)
-    briefs = ("Streams without [DONE]: complete by their finish_reason",)
+    advices = ("Their finish_reason and the end of the HTTP message show that these answers are complete.",)
+    briefs = ("Streams without [DONE]: their finish_reason says they are complete",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -24,7 +24,8 @@ _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
 
 _OTHER_CLIENTS = (
-    "Other clients sent requests to this server during the run: the numbers are not of this load alone; measure without them."
+    "Other clients sent requests to this server during the run: the numbers do not cover this load alone; measure without "
+    "those clients."
 )
 _FEWER_REQUESTS = "The server restarted during the run, or does not count all that it answers; see its log."
 _OTHER_METRICS = "The metrics may belong to another server: check --metrics_url."
@@ -41,22 +42,22 @@ class CountersDisagree(Finding):
     code = "counters_disagree"
     severities = (Severity.WARNING,)
     when = (
-        "the server counted other requests than the client, or its metrics other requests than its statistics, or "
-        f"other output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%}). Metrics count where they were read after "
-        "the last answer: those of a server that died are of before"
+        "the server counted more or fewer requests than the client, or its metrics than its statistics, or more or fewer "
+        f"output tokens than the client (by more than {_TOKENS_TOLERANCE:.0%}). Metrics are used only if they were read after "
+        "the last answer, which those of a server that died were not"
     )
     advices = (_OTHER_CLIENTS, _FEWER_REQUESTS, _OTHER_METRICS, _MORE_TOKENS, _FEWER_TOKENS)
     briefs = (
         "Other clients used the server: measure without them",
         "The server's counters disagree: see its log",
-        "The metrics may be of another server: check --metrics_url",
+        "The metrics may belong to another server: check --metrics_url",
         "Tokens were made that did not arrive: see the report",
         "The server counts fewer tokens than it sent: see the report",
     )
 
     @classmethod
     def check(cls, facts: RunFacts) -> CountersDisagree | None:
-        """Requests first: where those disagree, the other counters must."""
+        """Requests first: where they disagree, the other counters must disagree, too."""
         return RequestsDisagree.check(facts) or MetricsDisagree.check(facts) or TokensDisagree.check(facts)
 
 
@@ -91,8 +92,8 @@ class RequestsDisagree(CountersDisagree):
 
 
 def _requests_at_server(facts: RunFacts) -> tuple[int, int]:
-    """How many requests must have reached the server, and how many may have, each as often as it may be counted: of those that
-    the client ended, a failure may be counted twice.
+    """How many requests must have reached the server, and how many may have, each as often as it may be counted: a failure that
+    the client ended may be counted twice.
     """
     requests = facts.sent_requests
     may = ~np.isnan(requests.sent_ns) & (requests.outcome != Outcome.CONNECT.value)
@@ -187,7 +188,7 @@ class PhasesExceedLatency(Finding):
 
 @dataclass(frozen=True)
 class OutsideServerClock(Finding):
-    """Of TTFT and E2E latency, means from the send, the one of which the larger share is not in the server's own time.
+    """TTFT or E2E latency, means from the send: the one with the larger share outside of the server's own time.
 
     ``beside`` is the code of another finding of the run that may explain it; None without one.
     """
@@ -255,8 +256,8 @@ class OutsideServerClock(Finding):
 class PrefixCacheWarmed(Finding):
     """The share of prompts that the server found in its cache; where it does not report it, the share that could be there.
 
-    ``limit_share`` is what an infinite cache can reuse of prompts that were made to share prefixes; None of others.
-    ``repeated_share`` is that in our blocks, ``most_share`` in blocks of any size; None where it was not computed.
+    ``limit_share`` is what an infinite cache can reuse of prompts with requested shared prefixes; None for other prompts.
+    ``repeated_share`` is the same in blocks of ours, ``most_share`` in blocks of any size; None where it was not computed.
     """
 
     reused_share: float | None
@@ -268,11 +269,11 @@ class PrefixCacheWarmed(Finding):
     code = "prefix_cache_warmed"
     severities = (Severity.NOTE, Severity.WARNING)
     when = (
-        f"at least {_REUSE_NOTE:.0%} of the prompts begin as earlier ones of the run, or of before it; a warning where the "
-        f"server found {_REUSE_WARNING:.0%} or more in its cache, and more than prompts with shared prefixes were made to share"
+        f"at least {_REUSE_NOTE:.0%} of the prompts begin like earlier prompts of this run or of one before it; a warning "
+        f"where the server found {_REUSE_WARNING:.0%} or more in its cache, and more than the requested shared prefixes"
     )
     advices = (
-        "Prompts begin as earlier ones of the run do; compare only with runs of the same prompts.",
+        "Prompts begin like earlier prompts of the run; compare only with runs of the same prompts.",
         "Prompts were in the cache before this run began; restart the server, or use another --seed or --reset_prefix_cache.",
     )
     briefs = (

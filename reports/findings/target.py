@@ -1,4 +1,4 @@
-"""Findings about the target: whether it stopped for a time, and had its machine for itself."""
+"""Findings about the target: whether it stopped for a time, and whether it had its machine to itself."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TargetPaused(Finding):
     code = "target_paused"
     severities = (Severity.WARNING,)
     when = (
-        f"in a streamed run, no stream had a token for at least {FLOOR_S:g} s with {FEWEST_IN_FLIGHT} or more requests in "
-        f"flight, {RATIO:g} times as long as such silences are at other times, and not to compute longer prompts than then"
+        f"in a streamed run with {FEWEST_IN_FLIGHT} or more requests in flight, no stream had a token for at least {FLOOR_S:g} "
+        f"s, {RATIO:g} times as long as other such silences, and longer prompts than at other times do not explain it"
     )
     advices = (
         "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
@@ -77,13 +77,13 @@ class MachineShared(Finding):
     code = "machine_shared"
     severities = (Severity.WARNING,)
     when = (
-        f"the target is on this machine, and processes that are neither its own nor the client's used {_OTHERS_SHARE:.0%} of "
-        "the machine's CPU during the run. Not checked where the target's processes are unknown (another user's, behind a "
-        "forwarder of ports), and in distributed runs"
+        f"the target is on this machine, and processes of neither the target nor the client used {_OTHERS_SHARE:.0%} of the "
+        f"machine's CPU during the run. Not checked where the target's processes are unknown (another user's, or reached "
+        f"through a forwarder of ports), and in distributed runs"
     )
     advices = (
-        "Other programs took CPU time from the target, so its latencies are theirs, too, and the next run may differ by "
-        "several times. Stop them, or measure on a machine that is free.",
+        "Other programs took CPU time from the target, so its latencies depend on them, and the next run may differ "
+        "severalfold. Stop them, or measure on a machine that is free.",
     )
     briefs = ("Other programs used the target's machine: stop them, measure again",)
 

@@ -206,7 +206,7 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
     requests = summary(tmp_path / "run")["requests"]
     assert requests["done"] > 10
     assert (requests["not_sent"], requests["by_kind"]) == (1000 - requests["done"], {})
-    assert "Stopped early: the numbers are of a shorter run" in stdout
+    assert "Stopped early: the numbers cover a shorter run" in stdout
     sent = requests["done"]
     assert f"Stopped: {sent} sent, 0 failed, {1000 - sent} not sent.\n" in stderr
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from reports.findings.checks import KINDS
+from reports.findings.client_delay import REMEDIES
 from tools.reference.findings import findings_markdown
 
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "findings.md"
@@ -23,7 +24,14 @@ def test_every_kind_has_one_row_with_its_severities_condition_and_advice() -> No
     for code, severities, condition, advice in rows:
         assert tuple(severities.split(", ")) == kinds[code].severities
         assert condition.replace("`", "") == kinds[code].when.replace("`", "")
-        assert tuple(advice.replace("`", "").split("<br>")) == kinds[code].advices
+        shown = set(re.sub(r"^By its cause: .*?\)\.", "", advice.replace("`", "")).split("<br>")) - {""}
+        remedies = {remedy.advice for remedy in REMEDIES.values()} if advice.startswith("By its cause") else set()
+        assert shown | (remedies & set(kinds[code].advices)) == set(kinds[code].advices)
+
+
+def test_the_remedies_that_kinds_share_are_given_once() -> None:
+    text = findings_markdown().replace("`", "")
+    assert {text.count(remedy.advice) for remedy in REMEDIES.values()} == {1}
 
 
 def test_every_row_has_four_cells() -> None:

@@ -19,6 +19,7 @@ from reports.findings import (
     target,
 )
 from reports.findings.checks import KINDS
+from reports.findings.client_delay import REMEDIES
 from reports.findings.finding import Finding
 
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
@@ -31,11 +32,19 @@ _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("Completeness of the run", (completeness,)),
 )
 _OPTION = re.compile(r"--\w+")
+_REMEDIES = "By its cause: [Why the client was late](#why-the-client-was-late)."
 
 
 def findings_markdown() -> str:
-    """A heading and a table for each theme, with a row for each kind of ``reports.findings.checks.KINDS``."""
-    return "\n".join(f"## {title}\n\n{_table(modules)}" for title, modules in _THEMES)
+    """A heading and a table for each theme, with a row for each kind of ``reports.findings.checks.KINDS``; and the remedies for
+    a late client, which several kinds share.
+    """
+    return "\n".join([*(f"## {title}\n\n{_table(modules)}" for title, modules in _THEMES), _remedies()])
+
+
+def _remedies() -> str:
+    rows = [f"| {cause.value} | {_with_options(remedy.advice)} |" for cause, remedy in REMEDIES.items()]
+    return "\n".join(["## Why the client was late", "", "| cause | remedy |", "| --- | --- |", *rows, ""])
 
 
 def _table(modules: tuple[ModuleType, ...]) -> str:
@@ -45,6 +54,13 @@ def _table(modules: tuple[ModuleType, ...]) -> str:
 
 
 def _row(kind: type[Finding]) -> str:
-    advice = "<br>".join(_OPTION.sub(r"`\g<0>`", text) for text in kind.advices)
-    cells = (f"`{kind.code}`", ", ".join(kind.severities), _OPTION.sub(r"`\g<0>`", kind.when), advice)
+    shared = {remedy.advice for remedy in REMEDIES.values()}
+    own = [_with_options(text) for text in kind.advices if text not in shared]
+    advice = "<br>".join([_REMEDIES, *own] if len(own) < len(kind.advices) else own)
+    cells = (f"`{kind.code}`", ", ".join(kind.severities), _with_options(kind.when), advice)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _with_options(text: str) -> str:
+    """The text with its options as code."""
+    return _OPTION.sub(r"`\g<0>`", text)

@@ -142,7 +142,7 @@ def test_requests_that_time_out_or_are_stopped_are_cut_off_too(
     assert finding is not None
     assert finding.sentence == (
         "2 requests (0.2%) were cut off before their answer ended: 1 in flight when the run was stopped, 1 timed out. The "
-        "shortest had taken 100 ms by then, half of them at most 550 ms. Lower bounds therefore: mean_ttft, mean_e2e."
+        "shortest had taken 100 ms by then, half of them at most 550 ms. Therefore these are lower bounds: mean_ttft, mean_e2e."
     )
 
 

@@ -432,8 +432,8 @@ def test_a_wait_at_the_ceiling_in_words() -> None:
 
 def test_a_growing_queue_in_words() -> None:
     assert QueueGrowing(12.4, 1_200.6, 5_000, 0.231, 100.04, 76.96).sentence == (
-        "The target completes 77.0 requests/s while 100.0/s arrive: the queue grew from 12 to 1,201 requests, which leaves 23% "
-        "of 5,000 arrivals behind."
+        "The target completes 77.0 requests/s while 100.0/s arrive: the queue grew from 12 to 1,201 requests, by 23% of "
+        "5,000 arrivals."
     )
 
 

@@ -128,9 +128,9 @@ def test_answers_that_the_server_cut_at_its_own_limit_have_an_advice_of_their_ow
     finding = finding_of(make_report([*short, *steady_run(20)[len(short) :]]), "output_shorter_than_asked")
     assert finding is not None
     assert finding.severity is (Severity.WARNING if ignore_eos else Severity.NOTE)
-    assert ("raise its limit" in finding.advice, "limit" in finding.brief) == (limit, limit)
+    assert ("raise the limit" in finding.advice, "limit" in finding.brief) == (limit, limit)
     assert finding.evidence["at_limit"] == reasons.count("length")
-    assert f"of {reasons.count('length')} that a limit of length ended them" in finding.sentence
+    assert f"that a limit of length ended {reasons.count('length')} of them" in finding.sentence
 
 
 @pytest.mark.parametrize("output_tokens", [None, 3, 4])

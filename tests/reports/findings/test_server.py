@@ -261,8 +261,8 @@ def test_what_the_server_found_in_its_cache_counts_before_what_it_could_have_fou
 @pytest.mark.parametrize(
     ("reused", "limit", "severity", "advice"),
     [
-        (0.8, 0.8, "note", "earlier ones of the run"),
-        (0.5, 0.8, "note", "earlier ones of the run"),
+        (0.8, 0.8, "note", "earlier prompts of the run"),
+        (0.5, 0.8, "note", "earlier prompts of the run"),
         (0.9, 0.8, "warning", "before this run"),
         (0.5, None, "warning", "before this run"),
     ],
@@ -278,7 +278,7 @@ def test_prompts_that_were_made_to_share_prefixes_are_no_warning_up_to_what_they
 
 
 @pytest.mark.parametrize(
-    ("most", "advice"), [(0.55, "earlier ones of the run"), (0.5, "before this run"), (None, "before this run")]
+    ("most", "advice"), [(0.55, "earlier prompts of the run"), (0.5, "before this run"), (None, "before this run")]
 )
 def test_a_server_with_smaller_blocks_finds_more_than_our_blocks_repeat_without_being_warm(
     make_report: MakeReport, steady_run: SteadyRun, most: float | None, advice: str
@@ -296,7 +296,7 @@ def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: Make
     assert before is not None
     assert itself is not None
     assert "before this run" in before.advice
-    assert "earlier ones of the run" in itself.advice
+    assert "earlier prompts of the run" in itself.advice
     assert before.sentence == (
         "The server found 50% of the prompts' tokens in its prefix cache. 10% of what was sent repeats an earlier prompt."
     )

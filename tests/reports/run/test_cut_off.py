@@ -81,7 +81,7 @@ def test_every_format_says_that_it_is_a_lower_bound(hanging: RunReport) -> None:
     answer = render_answer(hanging)
     assert "≥ 1,000*" in answer
     assert "p99 is a lower bound: requests were cut off." in answer
-    assert "Requests were cut off: what has ≥ is a lower bound" in answer
+    assert "Requests were cut off: numbers with ≥ are lower bounds" in answer
     assert max(map(len, answer.splitlines())) <= WIDTH
 
 
