@@ -73,10 +73,10 @@ def command(
     with one_blas_thread():
         from bench_cli.measurement.measure import measure
     from bench_cli.measurement.file_requests import FileTraffic, prepare_dataset
+    from workloads.prompts.conversations import TurnClock, check_times
     from workloads.prompts.dataset import OutputLengths
     from workloads.prompts.synthesis import has_prompts
     from workloads.schedule.load import OpenLoop
-    from workloads.schedule.sessions import TurnClock, check_times
 
     options = read_options(shared)
     sessions = read_concern(SessionOptions, shared)

@@ -20,15 +20,14 @@ from bench_cli.measurement.target import Target
 from bench_cli.tokenizers import ordinary_token_ids, text_codec
 from workloads.arrivals.processes import Recorded
 from workloads.arrivals.replay import Replay, at_rate, rows_of
-from workloads.elements.request import LengthLimits
+from workloads.elements.request import HistorySource, LengthLimits
+from workloads.prompts.conversations import SessionPrompts, SessionRules, TurnClock, TurnOrder, in_conversations
 from workloads.prompts.dataset import DatasetPrompts, OutputLengths
 from workloads.prompts.drawn import Drawn, PromptSource
 from workloads.prompts.synthesis import Synthesis, has_prompts
 from workloads.readers.source import name_of
 from workloads.schedule.load import AnyLoad, ClosedLoop, Load, OpenLoop, Sessions
-from workloads.schedule.schedule import HistorySource
-from workloads.schedule.session_replay import in_conversations, replayed_sessions
-from workloads.schedule.sessions import SessionPrompts, SessionRules, TurnClock, TurnOrder, sessions_from, sessions_of_users
+from workloads.schedule.sessions import replayed_sessions, sessions_from, sessions_of_users
 from workloads.table.prefixes import infinite_cache_share
 from workloads.table.scaling import Scaling
 from workloads.table.workload import Workload

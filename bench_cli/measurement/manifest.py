@@ -25,10 +25,11 @@ from harness.recording.run_result import RunResult
 from harness.run.environment import describe_environment
 from workloads.arrivals.processes import AllAtOnce, Recorded, offsets_within
 from workloads.arrivals.rate_profile import Piecewise, Profiled
+from workloads.elements.request import HistorySource
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.exact_text import retokenised_ratio
 from workloads.schedule.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
-from workloads.schedule.schedule import AnySchedule, ClosedSchedule, HistorySource, SessionSchedule
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule, SessionSchedule
 from workloads.table.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
 
 _MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run

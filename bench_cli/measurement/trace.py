@@ -133,8 +133,8 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
     would lack its text. Raises WorkloadError where there is none.
     """
     from workloads.elements.errors import WorkloadError
+    from workloads.prompts.conversations import behind_their_parents
     from workloads.prompts.synthesis import has_prompts
-    from workloads.schedule.session_replay import behind_their_parents
 
     window = replay.window(timed)
     if not has_prompts(timed):

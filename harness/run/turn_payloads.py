@@ -13,8 +13,8 @@ from typing import Protocol
 from bench_records.record import Outcome
 from harness.clients.protocol import Client, MalformedResponseError
 from harness.journal.worker_journal import Exchange
-from workloads.elements.request import Message, Request
-from workloads.schedule.schedule import AnyPart, HistorySource, SessionPart
+from workloads.elements.request import HistorySource, Message, Request
+from workloads.schedule.schedule import AnyPart, SessionPart
 
 
 class TurnPayloads(Protocol):

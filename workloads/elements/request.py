@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing error that would exhaust memory
 
@@ -74,6 +75,13 @@ class Turn:
     parent: int | None = None
     think_time_ns: int = 0
     after_first_ns: int | None = None
+
+
+class HistorySource(StrEnum):
+    """Whose answers are the history of later turns: those of the file, or those that the server gave in this run."""
+
+    RECORDED = "recorded"
+    SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workloads.arrivals.processes import Arrivals, offsets_within
-from workloads.elements.request import Request, Turn
-from workloads.schedule.schedule import ClosedSchedule, HistorySource, Schedule, SessionSchedule
+from workloads.elements.request import HistorySource, Request, Turn
+from workloads.schedule.schedule import ClosedSchedule, Schedule, SessionSchedule
 
 _FASTEST_TOKENS_PER_S = 1_000.0  # of one user
 _MOST_PREPARED_TOKENS = 10_000_000  # prompt tokens of a closed loop, whose number of requests is unknown beforehand

@@ -11,11 +11,10 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 from workloads.arrivals.processes import Arrivals
-from workloads.elements.request import CancelPoint, Message, Request, Variant
+from workloads.elements.request import CancelPoint, HistorySource, Message, Request, Variant
 from workloads.elements.token_ids import int64_bytes
 
 _HISTORY = b"history".ljust(64)
@@ -44,13 +43,6 @@ class ClosedPart:
     indices: tuple[int, ...]
     user_starts_ns: tuple[int, ...]
     end_ns: int | None
-
-
-class HistorySource(StrEnum):
-    """Whose answers are the history of later turns: those of the file, or those that the server gave in this run."""
-
-    RECORDED = "recorded"
-    SERVER = "server"
 
 
 @dataclass(frozen=True, slots=True)

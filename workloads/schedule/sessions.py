@@ -1,102 +1,19 @@
-"""Sessions: the conversations of a workload as requests, each later turn after the answer that it waits for."""
+"""Sessions: when the conversations of requests begin, and what their later turns wait for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
-
-from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant
-from workloads.elements.errors import Field, WorkloadError
-from workloads.elements.request import NO_LIMITS, LengthLimits, Message, Request, Turn
-from workloads.elements.token_ids import TokenIds, token_ids
-from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
+from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant, Recorded
+from workloads.elements.request import HistorySource, Turn
+from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
 from workloads.schedule.load import Sessions
-from workloads.schedule.schedule import HistorySource
 from workloads.table.workload import Workload
 
 _SECOND_NS = 1_000_000_000
-
-
-class TurnClock(StrEnum):
-    """When a later turn is due: its think time after the answer before it, or at its recorded time, not before that answer."""
-
-    THINK_TIME = "think_time"
-    RECORDED = "recorded"
-
-
 TURN_RULES = {
     TurnClock.THINK_TIME: "a later turn due its think time after the answer before it",
     TurnClock.RECORDED: "a later turn due at its recorded time, or at the end of the answer before it",
 }
-
-
-class TurnOrder(StrEnum):
-    """The order of requests: one session after another, or the order of the rows, which is by arrival where a file has
-    arrivals.
-    """
-
-    BY_SESSION = "by_session"
-    BY_ROW = "by_row"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRules:
-    """How turns become requests. ``think_time_ns`` is for turns whose file has none. With ``as_messages`` a request carries the
-    messages before its prompt; without, its prompt is the text of them all, in lines. The server's ``history`` exists in chats
-    alone.
-    """
-
-    clock: TurnClock = TurnClock.THINK_TIME
-    think_time_ns: int = 0
-    as_messages: bool = False
-    history: HistorySource = HistorySource.RECORDED
-    order: TurnOrder = TurnOrder.BY_SESSION
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPrompts:
-    """Every turn of the conversations of ``workload``, of at most ``most_sessions``; None is no limit.
-
-    ``encode`` gives token ids; without it a request carries text only, and lengths are not checked. A chat's length is counted
-    without the server's template, and left to the server. Where the history has the server's answers, a prompt counts with all
-    turns before it and the output tokens that they ask for: the most that it can have.
-    """
-
-    workload: Workload
-    encode: Encode | None
-    lengths: OutputLengths
-    rules: SessionRules
-    limits: LengthLimits = NO_LIMITS
-    ignore_eos: bool = False
-    most_sessions: int | None = None
-
-    def draw(self, most: int | None) -> Drawn:
-        """At most ``most`` requests; those beyond the limits are dropped and counted. Raises WorkloadError."""
-        check_lengths(self.lengths, self.limits, self.encode)
-        check_times(self.workload, self.rules.clock)
-        rows = _rows(self.workload)
-        turns = _Turns(rows, self)
-        sessions = used = 0
-        for row in _ordered(rows, self.rules.order):
-            if len(turns.made) == most or (row.parent is None and sessions == self.most_sessions):
-                break
-            used += 1
-            sessions += turns.add(row) and row.parent is None
-        if not turns.made:
-            raise WorkloadError("every prompt of the dataset is longer than allowed; raise ", Field("max_input_len"))
-        requests, places = zip(*turns.made, strict=True)
-        return Drawn(
-            requests,
-            turns.too_long,
-            turns.behind,
-            kept=tuple(turns.index_of),
-            rows=used,
-            without_length=turns.without_length,
-            turns=places,
-            prompt_ids=tuple(turns.prompt_ids) if self.encode is not None and turns.is_recorded else None,
-        )
 
 
 def sessions_from(drawn: Drawn, arrivals: Arrivals, rules: SessionRules) -> Sessions:
@@ -133,138 +50,19 @@ def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, histor
     return Sessions(Constant(rate_per_s * users), tuple(dealt), description, history)
 
 
-class _Turns:
-    """The turns so far, as requests: ``index_of`` has that of each row that is sent."""
-
-    def __init__(self, rows: dict[int, _Row], source: SessionPrompts) -> None:
-        self._rows, self._source = rows, source
-        self._said: dict[int, tuple[Message, ...]] = {}  # up to and with the row's answer
-        self._most_said: dict[int, int] = {}  # tokens of it, where the answer is the server's
-        self.is_recorded = source.rules.history is HistorySource.RECORDED
-        self.made: list[tuple[Request, Turn]] = []
-        self.prompt_ids: list[TokenIds] = []
-        self.index_of: dict[int, int] = {}
-        self.too_long = self.behind = self.without_length = 0
-
-    def add(self, row: _Row) -> bool:
-        """Whether the turn is sent: it is not too long, and the one before it is sent, too. Raises WorkloadError."""
-        if row.parent is not None and row.parent not in self.index_of:
-            self.behind += 1
-            return False
-        history = (() if row.parent is None else self._said.get(row.parent, ())) + row.history
-        text = "\n".join([*(message.content for message in history), row.prompt])
-        ids = None if self._source.encode is None else token_ids(self._source.encode(text))
-        if not row.prompt.strip() or (ids is not None and not ids):
-            raise WorkloadError(f"row {row.number + 1} of the dataset has an empty prompt")
-        output_tokens = output_tokens_of(row.output_tokens, row.answer, self._source.lengths)
-        if ids is not None and not self._fits(row, len(ids), output_tokens):
-            self.too_long += 1
-            return False
-        request = Request(output_tokens, ignore_eos=self._source.ignore_eos, session=row.session or f"row {row.first + 1}")
-        if self._source.rules.as_messages:
-            request = replace(request, prompt=row.prompt, history=history)
+def replayed_sessions(sent: Workload, rules: SessionRules) -> Sessions:
+    """The conversations of ``sent``, whose requests are its rows, at its times."""
+    names = ("arrival_ns", "parent", "think_time_ns")
+    first_ns: list[int] = []
+    turns: list[Turn] = []
+    for arrival_ns, parent, think_time_ns in zip(*(sent.table[name].to_pylist() for name in names), strict=True):
+        first_ns.append(arrival_ns if parent is None else first_ns[parent])
+        if parent is None:
+            turns.append(Turn())
+        elif rules.clock is TurnClock.RECORDED:
+            turns.append(Turn(parent, after_first_ns=arrival_ns - first_ns[-1]))
         else:
-            request = replace(request, prompt=text, input_ids=ids, input_tokens=None if ids is None else len(ids))
-        if ids is not None:
-            self.prompt_ids.append(ids)
-        self.index_of[row.number] = len(self.made)
-        self.made.append((request, _turn(row, self._rows, self.index_of, self._source.rules)))
-        self.without_length += row.output_tokens is None and row.answer is None
-        if row.has_next and self.is_recorded:
-            self._said[row.number] = (*history, Message("user", row.prompt), Message("assistant", _answer(row)))
-        return True
-
-    def _fits(self, row: _Row, own_tokens: int, output_tokens: int) -> bool:
-        tokens = own_tokens + (0 if row.parent is None else self._most_said.get(row.parent, 0))
-        if not self.is_recorded:
-            self._most_said[row.number] = tokens + output_tokens
-        return self._source.limits.allow(tokens, output_tokens)
-
-
-def check_times(workload: Workload, clock: TurnClock) -> None:
-    """Raise WorkloadError where ``clock`` needs times that the file lacks."""
-    if clock is TurnClock.RECORDED and workload.table["arrival_ns"].null_count:
-        raise WorkloadError(
-            Field("sessions"),
-            f" recorded: {workload.facts.source} has no arrival times; use ",
-            Field("sessions"),
-            " think_time",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: int
-    parent: int | None
-    first: int  # the row of the first turn
-    has_next: bool
-    session: str | None
-    prompt: str
-    answer: str | None
-    output_tokens: int | None
-    history: tuple[Message, ...]
-    arrival_ns: int | None
-    think_time_ns: int | None
-
-
-def _rows(workload: Workload) -> dict[int, _Row]:
-    """The rows that have a prompt, by their number."""
-    table = workload.table
-    columns = {
-        name: table[name].to_pylist()
-        for name in ("parent", "session", "prompt", "answer", "output_tokens", "history", "arrival_ns", "think_time_ns")
-    }
-    waited_for = {parent for parent in columns["parent"] if parent is not None}
-    rows: dict[int, _Row] = {}
-    for number, values in enumerate(zip(*columns.values(), strict=True)):
-        parent, session, prompt, answer, output_tokens, history, arrival_ns, think_time_ns = values
-        if prompt is None:
-            continue
-        first = rows[parent].first if parent in rows else number
-        messages = tuple(Message(message["role"], message["content"]) for message in history or ())
-        rows[number] = _Row(
-            number,
-            parent,
-            first,
-            number in waited_for,
-            session,
-            prompt,
-            answer,
-            output_tokens,
-            messages,
-            arrival_ns,
-            think_time_ns,
-        )
-    return rows
-
-
-def _ordered(rows: dict[int, _Row], order: TurnOrder) -> Iterator[_Row]:
-    if order is TurnOrder.BY_ROW:
-        return iter(rows.values())
-    return iter(sorted(rows.values(), key=lambda row: (row.first, row.number)))
-
-
-def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: SessionRules) -> Turn:
-    if row.parent is None:
-        return Turn()
-    parent = index_of[row.parent]
-    if rules.clock is TurnClock.RECORDED:
-        first_ns, own_ns = rows[row.first].arrival_ns, row.arrival_ns
-        assert first_ns is not None
-        assert own_ns is not None
-        return Turn(parent, after_first_ns=own_ns - first_ns)
-    return Turn(parent, rules.think_time_ns if row.think_time_ns is None else row.think_time_ns)
-
-
-def _answer(row: _Row) -> str:
-    if row.answer is None:
-        raise WorkloadError(
-            f"row {row.number + 1} of the dataset has no answer for the history of the turn after it; with ",
-            Field("protocol"),
-            " openai, ",
-            Field("sessions"),
-            " think_time ",
-            Field("history"),
-            " server takes the server's",
-        )
-    return row.answer
+            turns.append(Turn(parent, rules.think_time_ns if think_time_ns is None else think_time_ns))
+    begins = tuple(begin for begin, turn in zip(first_ns, turns, strict=True) if turn.parent is None)
+    description = f"{len(begins):,} sessions at the trace's own times, {TURN_RULES[rules.clock]}"
+    return Sessions(Recorded(begins), tuple(turns), description, rules.history)

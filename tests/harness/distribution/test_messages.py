@@ -38,9 +38,9 @@ from harness.distribution.messages import (
 )
 from harness.journal.worker_journal import Ended
 from harness.run.worker import WorkerPlan
-from workloads.elements.request import CancelPoint, Message, Request, Variant
+from workloads.elements.request import CancelPoint, HistorySource, Message, Request, Variant
 from workloads.elements.token_ids import token_ids
-from workloads.schedule.schedule import AnyPart, ClosedPart, HistorySource, OpenPart, SessionPart
+from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 _RUN_ID = "0123456789abcdef" * 2
 _MODEL = TritonModel("m", True, frozenset({"input_ids"}), frozenset(), ())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workloads.arrivals.processes import AllAtOnce, Constant, Exponential, RampedUp
-from workloads.elements.request import Request, Turn
+from workloads.elements.request import HistorySource, Request, Turn
 from workloads.schedule.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
-from workloads.schedule.schedule import HistorySource
 
 _REQUESTS = [Request(output_tokens=k) for k in range(1, 101)]
 
