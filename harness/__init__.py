@@ -1,0 +1,1 @@
+"""Sending and recording: what a run does, from its workers to its records."""

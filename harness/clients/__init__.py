@@ -1,0 +1,1 @@
+"""What is asked of a server and what its answers mean, one client a protocol."""

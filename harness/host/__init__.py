@@ -1,0 +1,1 @@
+"""This machine and this process: clocks, cores, priorities and signals."""

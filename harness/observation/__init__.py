@@ -1,0 +1,1 @@
+"""What is watched beside the requests: the machine, the event loop, the server's metrics and statistics."""

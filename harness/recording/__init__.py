@@ -1,0 +1,1 @@
+"""From the journals of workers to the records and files of a run."""

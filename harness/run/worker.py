@@ -17,16 +17,16 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 import uvloop
+from msgspec.structs import replace
 
 from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError
-from harness.clients.secret_values import hide_in_text
+from harness.clients.secret_values import Spellings, hide_in_bodies, hide_in_text
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.host.cpu_priority import request_short_slices
-from harness.journal.worker_journal import Began, Ended, JournalWriter
+from harness.journal.worker_journal import Began, Ended, Exchange, JournalWriter
 from harness.observation.event_loop_probe import LoopProbe
 from harness.run.cancellations import planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
-from harness.run.hiding_journal import HidingJournal
 from harness.run.load_loops import send
 from harness.run.shared_state import Command, Control, WorkerControl
 from harness.run.turn_payloads import turn_payloads
@@ -205,3 +205,19 @@ async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
 
     results = await asyncio.gather(*(one(number, request) for number, request in enumerate(plan.warm_up)))
     return tuple(hide_in_text(result, plan.client.hidden) for result in results if result is not None)
+
+
+class HidingJournal:
+    """Writes exchanges to ``journal`` without the secrets in ``hidden``: neither in an answer nor in the text of a failure."""
+
+    def __init__(self, journal: JournalWriter, hidden: Spellings) -> None:
+        self._journal = journal
+        self._hidden = hidden
+
+    def append(self, exchange: Exchange) -> None:
+        """Raises OSError where it cannot be written."""
+        hidden = self._hidden
+        if hidden:
+            error = None if exchange.error is None else hide_in_text(exchange.error, hidden)
+            exchange = replace(exchange, bodies=hide_in_bodies(exchange.bodies, hidden), error=error)
+        self._journal.append(exchange)

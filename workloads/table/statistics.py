@@ -67,7 +67,6 @@ class PrefixSharing:
     repeated: int
     total: int
     unit: str
-    repeating_rows: int
     by_row: NDArray[np.float64]
 
     @property
@@ -160,9 +159,7 @@ def prefixes_of(workload: Workload) -> PrefixSharing | None:
     if not len(prompts):
         return None
     repetition = prefix_repetition([Request(1, prompt) for prompt in prompts.to_pylist()])
-    return PrefixSharing(
-        repetition.repeated, repetition.total, repetition.unit, repetition.repeated_prompts, np.zeros(0, np.float64)
-    )
+    return PrefixSharing(repetition.repeated, repetition.total, repetition.unit, np.zeros(0, np.float64))
 
 
 def _sharing_of_hashes(hashes: pa.ListArray, input_tokens: pa.ChunkedArray, block_tokens: int) -> PrefixSharing:
@@ -180,7 +177,7 @@ def _sharing_of_hashes(hashes: pa.ListArray, input_tokens: pa.ChunkedArray, bloc
     tokens: Integers = pc.fill_null(input_tokens, 0).to_numpy().astype(np.int64)
     reused = np.minimum(reused_blocks * block_tokens, tokens)
     by_row = np.divide(reused, tokens, out=np.zeros(tokens.size), where=tokens > 0)
-    return PrefixSharing(int(reused.sum()), int(tokens.sum()), "tokens", int((reused > 0).sum()), by_row)
+    return PrefixSharing(int(reused.sum()), int(tokens.sum()), "tokens", by_row)
 
 
 def _lengths(name: str, unit: str, values: Integers) -> LengthStatistics:

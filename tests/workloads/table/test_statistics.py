@@ -42,7 +42,6 @@ def test_sharing_is_what_a_cache_of_all_blocks_has_seen(rows: list[tuple[list[in
         seen.update(hashes)
     assert (sharing.repeated, sharing.total) == (sum(repeated), sum(tokens))
     assert sharing.by_row.tolist() == pytest.approx([part / length for part, length in zip(repeated, tokens, strict=True)])
-    assert sharing.repeating_rows == sum(part > 0 for part in repeated)
 
 
 def hash_of(blocks: list[int]) -> int:
@@ -53,13 +52,13 @@ def test_a_known_block_behind_a_new_one_is_no_prefix() -> None:
     columns = {"block_hashes": [[1, 2], [3, 2], [1, 2]], "input_tokens": [8, 8, 8]}
     sharing = prefixes_of(Workload.of_columns(_FACTS, 3, columns))
     assert sharing is not None
-    assert (sharing.by_row.tolist(), sharing.repeating_rows) == ([0.0, 0.0, 1.0], 1)
+    assert sharing.by_row.tolist() == [0.0, 0.0, 1.0]
 
 
 def test_prefixes_of_texts_are_counted_in_bytes() -> None:
     sharing = prefixes_of(Workload.of_columns(WorkloadFacts("custom", "x"), 2, {"prompt": ["a" * 300, "a" * 300]}))
     assert sharing is not None
-    assert (sharing.repeated, sharing.total, sharing.unit, sharing.repeating_rows) == (256, 600, "bytes", 1)
+    assert (sharing.repeated, sharing.total, sharing.unit) == (256, 600, "bytes")
 
 
 def test_what_an_origin_lacks_is_none() -> None:
