@@ -35,5 +35,5 @@ def test_the_remedies_that_kinds_share_are_given_once() -> None:
 
 
 def test_every_row_has_four_cells() -> None:
-    rows = [line for line in findings_markdown().splitlines() if line.startswith("|")]
+    rows = [line for line in findings_markdown().splitlines() if line.startswith("| `")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
