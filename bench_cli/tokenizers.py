@@ -1,45 +1,17 @@
-"""Tokenizers as the verbs that measure, recover and generate use them: the deployment's own folder, and token counts."""
+"""Tokenizers as the verbs that measure, recover and generate use them: their folders, and token counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.clients.triton.model import TritonModel
     from workloads.prompts.exact_text import TextCodec
 
 
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "config.json")
-
-
-def local_tokenizer_dir(parameter_sets: Iterable[Mapping[str, str]]) -> Path | None:
-    """The first ``tokenizer_dir`` of a deployment's model parameters that is a folder on this machine.
-
-    Each set is one model's, in the order of preference; a lazy iterable inspects no more models than necessary.
-    """
-    for parameters in parameter_sets:
-        path = parameters.get("tokenizer_dir")
-        if path and Path(path).is_dir():
-            return Path(path)
-    return None
-
-
-def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
-    """The tokenizer folder that the deployment of ``model`` itself uses, None where it is not on this machine.
-
-    The parameter ``tokenizer_dir`` is searched in ``model`` and then in ``preprocessing``, which ``inspect`` fetches.
-    """
-    from harness.errors import TargetError
-
-    def parameter_sets() -> Iterator[Mapping[str, str]]:
-        yield dict(model.parameters)
-        with suppress(TargetError):  # a server without the ensemble's models
-            yield dict(inspect("preprocessing").parameters)
-
-    return local_tokenizer_dir(parameter_sets())
 
 
 def open_tokenizer(tokenizer_dir: Path) -> Any:

@@ -33,7 +33,8 @@ class GenerateServer:
 
     def tokenizer_for(self, model: TritonModel) -> Any | None:
         """The tokenizer, where the model takes token ids: the given one, or the deployment's if it is on this machine."""
-        from bench_cli.tokenizers import deployed_tokenizer_dir, open_tokenizer
+        from bench_cli.tokenizers import open_tokenizer
+        from harness.clients.triton.model import deployed_tokenizer_dir
 
         if not model.takes_token_ids:
             return None
@@ -44,11 +45,12 @@ class GenerateServer:
 @contextmanager
 def open_server(target: TargetOptions) -> Iterator[GenerateServer]:
     """The server at --url, or the embedded pipeline."""
-    from bench_cli.measurement.target_options import grpc_origin
+    from bench_cli.measurement.target_options import read_address
+    from harness.protocols.triton_grpc import TritonGrpc
     from serving.client.triton import TritonClient
 
     if target.url is not None:
-        with TritonClient(grpc_origin(target.url).address, _security(target)) as client:
+        with TritonClient(read_address(TritonGrpc(), target.url).address, _security(target)) as client:
             yield GenerateServer(client, target.tokenizer_dir)
         return
     import tempfile

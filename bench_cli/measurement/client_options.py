@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
@@ -12,6 +12,9 @@ import cloup
 from bench_cli.measurement.load_options import LoadOptions
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.run.worker_count import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from harness.protocols.protocol import ServingProtocol
 
 _READ_BYTES = 2**16  # lengths are checked by each read, so a smaller limit would be inexact
 
@@ -37,11 +40,11 @@ class ClientOptions:
         return AnswerLimits(self.max_header_bytes, self.max_answer_bytes, self.max_responses, self.max_message_bytes)
 
 
-def check_client_options(options: ClientOptions, load: LoadOptions, protocol: str) -> None:
+def check_client_options(options: ClientOptions, load: LoadOptions, protocol: ServingProtocol) -> None:
     """Raises UsageError for connections of another protocol, and for workers that cannot share the load or the cores."""
     from harness.host.cpus import available_cores
 
-    if protocol != "grpc" and options.connections is not None:
+    if options.connections is not None and not protocol.pools_connections:
         raise click.UsageError("--connections goes with -i grpc: over HTTP/1.1 each request in flight has one of its own")
     if options.workers is None:
         return

@@ -18,7 +18,6 @@ from bench_cli.tokenizers import ordinary_token_ids, text_codec
 from bench_records.run_folder import MANIFEST_SCHEMA
 from harness.calibration.result import this_machine
 from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
-from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ConnectionUsage
 from harness.journal.run_identity import new_run_id
 from harness.recording.run_result import RunResult
@@ -61,7 +60,7 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         "warm_up": {"requests": options.client.warmup_requests},
         "prefix_cache_reset": None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
         "environment": environment,
-        "calibration": calibration_for_run(target.protocol, environment),
+        "calibration": calibration_for_run(target.protocol.calibrated_as, environment),
         "load": _load_entry(options, prepared),
         "workers": {"count": workers.count, "why": workers.reason, "pinned_cores": list(workers.pinned_cores)},
     }
@@ -70,15 +69,15 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
 def _target_entry(target: Target) -> dict[str, Any]:
     return {
         "address": target.address,
-        "protocol": target.protocol,
+        "protocol": target.protocol.name,
         "model": target.model.name,
         "decoupled": target.model.decoupled,
         "streaming": target.streaming,
         "embedded": target.server is not None,
         "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
         "model_parameters": dict(target.model.parameters),
-        "continuous_usage": target.client.continuous_usage if isinstance(target.client, OpenAIChatClient) else None,
-        "sends_finish_reason": target.client.sends_finish_reason if isinstance(target.client, OpenAIChatClient) else None,
+        "continuous_usage": target.client.continuous_usage,
+        "sends_finish_reason": target.client.expects_finish_reason,
         "template_tokens": target.template_tokens,
         "retokenised_ratio": None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
     }
@@ -201,13 +200,13 @@ def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[s
     }
 
 
-def calibration_for_run(protocol: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The result of `bench calibrate` for ``protocol`` on this machine, for the manifest; None where there is none.
+def calibration_for_run(transport: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The result of `bench calibrate` for ``transport`` on this machine, for the manifest; None where there is none.
 
     ``environment`` is ``describe_environment``'s. An unreadable file is a warning, for the run does not depend on it.
     """
     try:
-        return for_manifest(find_calibration(default_path(), this_machine(environment)), protocol)
+        return for_manifest(find_calibration(default_path(), this_machine(environment)), transport)
     except CalibrationFileError as error:
         click.echo(f"Warning: {error}", err=True)
         return None

@@ -98,7 +98,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
 
 def _check(options: MeasureOptions) -> None:
     """Raises UsageError for options that contradict each other, or have no effect; before anything is deployed."""
-    check_client_options(options.client, options.load, options.target.protocol)
+    check_client_options(options.client, options.load, options.target.serving)
     check_distribution_options(options.distribution, options.client, options.load, options.target.url)
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)

@@ -41,7 +41,8 @@ def check_mixture_options(options: MixtureOptions, load: LoadOptions, client: Cl
             "give --request_rate"
         )
     for traffic_class in options.classes:
-        if target.protocol == "openai" and traffic_class.variant is not None and traffic_class.variant.lora_task_id is not None:
+        variant = traffic_class.variant
+        if variant is not None and variant.lora_task_id is not None and not target.serving.takes_lora_task_id:
             raise click.UsageError(
                 f"--class {traffic_class}: lora= is a task id of Triton's models; over OpenAI's protocol an adapter is a model "
                 "of its own: give model=ADAPTER"

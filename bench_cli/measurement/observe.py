@@ -12,13 +12,10 @@ from bench_records.run_folder import RunFolder
 from harness.clients.secret_values import hide_in_text
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, parse_url
+from harness.clients.triton.statistics import ReadStatistics, grpc_statistics
 from harness.errors import JournalError
 from harness.observation.machine_use import target_at
-from harness.observation.model_statistics import ReadStatistics, grpc_statistics, http_statistics
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations
-
-_METRICS_PORT = 8002  # Triton's
-_STATISTICS_PATH = "/v2/models/stats"
 
 
 def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, distributed: bool) -> Observation:
@@ -50,22 +47,14 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
         return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
     if target.server is not None:
         return MetricsSource(parse_url(target.server.addresses.metrics, METRICS_PATH), period_s)
-    if target.protocol == "openai":
-        url = target.origin.url(METRICS_PATH)
-        return MetricsSource(url, period_s, headers=_headers(target, url))
-    return MetricsSource(HttpUrl("http", target.origin.host, _METRICS_PORT, METRICS_PATH), period_s, model=target.model.name)
+    url = target.protocol.metrics_url(target.origin)
+    return MetricsSource(url, period_s, target.protocol.named_in_metrics(target.model), _headers(target, url))
 
 
 def _statistics(target: Target) -> ReadStatistics | None:
     if target.server is not None:
         return partial(grpc_statistics, target.server.addresses.grpc)
-    match target.protocol:
-        case "grpc":
-            return partial(grpc_statistics, target.address)
-        case "http":
-            return partial(http_statistics, target.origin.url(_STATISTICS_PATH), target.headers)
-        case _:
-            return None
+    return target.protocol.statistics(target.origin, target.headers)
 
 
 def _headers(target: Target, url: HttpUrl) -> Headers:

@@ -40,7 +40,7 @@ class SessionOptions:
             return
         for name, reason in _WITHOUT_SESSIONS.items():
             _refuse((name,), f"goes without --sessions: {reason}")
-        if self.history == "server" and options.target.protocol != "openai":
+        if self.history == "server" and not options.target.serving.takes_messages:
             raise click.UsageError("--history server needs -i openai: only a chat takes the messages that came before")
         if self.sessions == "recorded" and (given("think_time") or self.users is not None):
             raise click.UsageError(

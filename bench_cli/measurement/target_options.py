@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,13 @@ from bench_cli.measurement.secrets import (
     secret_fields,
 )
 from harness.clients.secret_values import HIDDEN, Spellings, spellings
+from harness.clients.triton.model import DEFAULT_MODEL
+from harness.protocols.listed import PROTOCOLS
 
 if TYPE_CHECKING:
-    from harness.clients.transport.url import HttpUrl, Origin
+    from harness.clients.transport.url import Origin
+    from harness.protocols.protocol import ServingProtocol
 
-_GRPC_PORTS = {"grpc": 8001}  # Triton's
-_HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
-DEFAULT_TRITON_MODEL = "tensorrt_llm"
 _TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
@@ -71,6 +70,11 @@ class TargetOptions:
     reset_prefix_cache: bool = False
 
     @property
+    def serving(self) -> ServingProtocol:
+        """The protocol that ``protocol`` names."""
+        return PROTOCOLS[self.protocol].load()
+
+    @property
     def headers(self) -> dict[str, str]:
         """``header`` by name."""
         return {header.name: header.value for header in self.header}
@@ -92,76 +96,39 @@ class TargetOptions:
 
 def check_target_options(options: TargetOptions) -> None:
     """Raises UsageError for an option that the protocol does not have, a malformed --url and an unknown model."""
-    if options.protocol == "openai" and options.url is None:
-        raise click.UsageError("-i openai needs --url: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
-    if options.protocol != "openai":
+    protocol = options.serving
+    if protocol.embedded_port is None and options.url is None:
+        needs = f"-i {protocol.name} needs --url"
+        raise click.UsageError(f"{needs}: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
+    if not protocol.takes_own_fields:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if value:
                 raise click.UsageError(f"{name} goes with -i openai")
     if options.reset_prefix_cache and options.url is None:
         raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
-    if options.protocol == "grpc" and options.header:
+    if options.header and not protocol.takes_headers:
         raise click.UsageError("--header goes with -i http and -i openai")
     if options.url is not None:
-        _ADDRESSES[options.protocol](options)
-    elif options.model not in (None, DEFAULT_TRITON_MODEL, *_TEXT_MODELS):
+        read_address(protocol, options.url, options.endpoint)
+    elif options.model not in (None, DEFAULT_MODEL, *_TEXT_MODELS):
         raise click.UsageError(
-            f"--model {options.model}: the embedded pipeline has {DEFAULT_TRITON_MODEL}, which takes token ids, and "
+            f"--model {options.model}: the embedded pipeline has {DEFAULT_MODEL}, which takes token ids, and "
             f"{' and '.join(_TEXT_MODELS)}, which take text; --url measures another server"
         )
 
 
-def grpc_origin(url: str) -> Origin:
-    """Host and port of a gRPC --url; the port defaults to Triton's. Raises BadParameter."""
-    return _origin(
-        url,
-        _GRPC_PORTS,
-        f"{hide_in_refused_url(url)!r} is no gRPC address; give host:port, or -i openai or -i http for a server over HTTP",
-    )
-
-
-def http_origin(url: str) -> Origin:
-    """Scheme, host and port of an HTTP --url; the port defaults to 8000, for https to 443. Raises BadParameter."""
-    return _origin(url, _HTTP_PORTS, f"{hide_in_refused_url(url)!r} is no HTTP address; give http://host:port, without a path")
-
-
-def openai_url(options: TargetOptions) -> HttpUrl:
-    """The URL of the chat completions: --url may be a server, or its base path as OpenAI's clients take it (``…/v1``).
-
-    Raises BadParameter, and UsageError for a path in both --url and --endpoint.
-    """
-    from harness.clients.openai_chat import COMPLETIONS, DEFAULT_PATH
-    from harness.clients.transport.url import parse_base
+def read_address(protocol: ServingProtocol, url: str, endpoint: str | None = None) -> Origin:
+    """The address in --url. Raises BadParameter, and UsageError for a path in both --url and --endpoint."""
+    from harness.protocols.protocol import TwoPathsError, UrlError
 
     try:
-        base = parse_base(options.url or "", _HTTP_PORTS)
-    except ValueError as error:
-        shown = hide_in_refused_url(options.url or "").partition("?")[0]
-        remedy = f"{shown!r} is no HTTP address; give http://host:port, or http://host:port/v1"
-        if "?" in (options.url or ""):
-            remedy = f"{shown!r} has a query; give that with the path, as --endpoint '/v1/chat/completions?NAME=VALUE'"
-        raise click.BadParameter(remedy, param_hint="--url") from error
-    if not base.path:
-        return base.origin.url(DEFAULT_PATH if options.endpoint is None else str(options.endpoint))
-    if options.endpoint is not None:
-        raise click.UsageError(f"--url has the path {base.path} and --endpoint another; give the path once")
-    return base if base.path.endswith(COMPLETIONS) else base.origin.url(base.path + COMPLETIONS)
-
-
-_ADDRESSES: dict[str, Callable[[TargetOptions], object]] = {
-    "grpc": lambda options: grpc_origin(options.url or ""),
-    "http": lambda options: http_origin(options.url or ""),
-    "openai": openai_url,
-}
-
-
-def _origin(url: str, default_ports: Mapping[str, int], problem: str) -> Origin:
-    from harness.clients.transport.url import parse_origin
-
-    try:
-        return parse_origin(url, default_ports)
-    except ValueError as error:
-        raise click.BadParameter(problem, param_hint="--url") from error
+        return protocol.address(url, None if endpoint is None else str(endpoint))
+    except UrlError as error:
+        shown = hide_in_refused_url(url)
+        shown = shown.partition("?")[0] if error.without_query else shown
+        raise click.BadParameter(f"{shown!r} {error}", param_hint="--url") from error
+    except TwoPathsError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
@@ -239,6 +206,8 @@ def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | N
     return revealed_path
 
 
+*_FIRST, _LAST = (protocol.title for protocol in PROTOCOLS.values())
+
 target_group = cloup.option_group(
     "What to measure",
     cloup.option(
@@ -250,9 +219,9 @@ target_group = cloup.option_group(
     cloup.option(
         "-i",
         "--protocol",
-        type=click.Choice(["grpc", "http", "openai"]),
+        type=click.Choice(list(PROTOCOLS)),
         default="grpc",
-        help="Protocol: Triton's gRPC, its generate extension over HTTP, or OpenAI's chat completions.",
+        help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}.",
     ),
     cloup.option(
         "-m",

@@ -11,10 +11,6 @@ from harness.calibration.accuracy import Spread
 from harness.calibration.ladder import Limit
 from harness.host.cpus import available_cores
 
-TRANSPORT_OF_PROTOCOL: Mapping[str, str] = {"grpc": "grpc", "http": "sse", "openai": "sse"}
-"""The transport whose calibration applies to a run's ``--protocol``: both HTTP protocols use server-sent events."""
-
-
 QUIET_CORES = 0.2
 
 

@@ -11,7 +11,7 @@ import msgspec
 from platformdirs import user_data_path
 
 from bench_errors import BenchError
-from harness.calibration.result import TRANSPORT_OF_PROTOCOL, Calibration, Machine
+from harness.calibration.result import Calibration, Machine
 from harness.clients.protocol import NOT_JSON
 
 SCHEMA = 1
@@ -74,9 +74,9 @@ def find_calibration(path: Path, machine: Machine) -> Calibration | None:
     return next((calibration for calibration in read_calibrations(path) if calibration.machine == machine), None)
 
 
-def for_manifest(calibration: Calibration | None, protocol: str) -> dict[str, Any] | None:
-    """The manifest's copy for a run over ``protocol``; None where the machine, or this transport, is not calibrated."""
-    transport = None if calibration is None else calibration.transport(TRANSPORT_OF_PROTOCOL.get(protocol, protocol))
+def for_manifest(calibration: Calibration | None, name: str) -> dict[str, Any] | None:
+    """The manifest's copy for a run over the transport ``name``; None where the machine, or it, is not calibrated."""
+    transport = None if calibration is None else calibration.transport(name)
     if calibration is None or transport is None:
         return None
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(transport))

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
@@ -176,6 +177,9 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
 
     def sockets(self, in_flight: int) -> int:
         return max(1, in_flight)
+
+    def for_decoding(self) -> Self:
+        return replace(self, headers={}, extra={}, secrets=(), path=self.path.partition("?")[0])
 
     def encode(self, index: int, request: Request) -> bytes:
         """``index`` is not sent: there is no field for it that all servers take."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Self
 
 import msgspec
 
@@ -137,8 +137,15 @@ class Client(Protocol):
         ...
 
     @property
-    def expects_finish_reason(self) -> bool:
-        """Whether the server was seen to send a finish_reason, so that an answer without one is not complete."""
+    def expects_finish_reason(self) -> bool | None:
+        """Whether the server was seen to send a finish_reason, so that an answer without one is not complete; None where the
+        protocol has none.
+        """
+        ...
+
+    @property
+    def continuous_usage(self) -> bool | None:
+        """Whether the server was seen to count tokens in each response on request; None where the protocol has no request."""
         ...
 
     @property
@@ -148,6 +155,10 @@ class Client(Protocol):
 
     def sockets(self, in_flight: int) -> int:
         """The largest number of sockets that a connection opens for ``in_flight`` requests in flight."""
+        ...
+
+    def for_decoding(self) -> Self:
+        """The client without what only sending needs, which may hold secrets."""
         ...
 
     def encode(self, index: int, request: Request) -> bytes:

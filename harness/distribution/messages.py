@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from harness.clients.protocol import ConnectionUsage
-from harness.clients.registry import KnownClient
 from harness.distribution.byte_streams import Piece, Received
 from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.envelopes import UNDECODABLE
 from harness.journal.run_identity import RunId
 from harness.journal.worker_journal import Ended
+from harness.protocols.known_client import KnownClient
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
 from workloads.elements.request import Request

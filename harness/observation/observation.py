@@ -15,12 +15,12 @@ from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
 from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
+from harness.clients.triton.statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
 from harness.host.clock import ClockOffsets, read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.machine_use import FindTarget, MachineMeter, MachineUse
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
-from harness.observation.model_statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
 from harness.observation.sample_file import read_samples
 
 T = TypeVar("T")

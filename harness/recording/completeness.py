@@ -37,7 +37,7 @@ class FinishReasonWatch:
         return _incomplete(record) if self._is_sent and _is_without_reason(record) else record
 
 
-def judge_completeness(records: Sequence[Record], expects_finish_reason: bool) -> tuple[Record, ...]:
+def judge_completeness(records: Sequence[Record], expects_finish_reason: bool | None) -> tuple[Record, ...]:
     """The records of a run, INCOMPLETE where the server cut the answer.
 
     ``expects_finish_reason``: the server was seen to send one before the run. Else one answer with it shows that.

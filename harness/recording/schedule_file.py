@@ -14,10 +14,10 @@ from msgspec import Meta
 
 from bench_records.regular_file import regular
 from bench_records.whole_file import written_whole
-from harness.clients.registry import KnownClient, for_decoding
 from harness.errors import JournalError
 from harness.journal.frames import framed, read_frame
 from harness.journal.run_identity import RunId
+from harness.protocols.known_client import KnownClient
 from harness.recording.schedule_summary import ScheduleSummary
 
 _MOST_WORKERS = 1 << 16
@@ -38,7 +38,7 @@ class RecordingBasis(msgspec.Struct, frozen=True):
 
 def write_basis(basis: RecordingBasis, path: Path) -> None:
     """Write ``schedule.bin``, whole or not at all, the client without the fields that only sending needs. Raises OSError."""
-    stored = msgspec.structs.replace(basis, client=for_decoding(basis.client))
+    stored = msgspec.structs.replace(basis, client=basis.client.for_decoding())
     with written_whole(path) as temporary:
         temporary.write_bytes(_MAGIC + framed(msgspec.msgpack.encode(stored)))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from bench_cli.measurement.target_options import http_origin
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.clients.protocol import Client, ExchangeFailedError, Response
@@ -16,6 +15,7 @@ from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
+from harness.protocols.triton_http import TritonHttp
 from serving.launch.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
 from tests.end_to_end.triton_calls import generated_tokens, wait_until_busy, wait_until_idle
@@ -60,7 +60,7 @@ def _whole(answer: Sequence[Response]) -> tuple[object, ...]:
 )
 def test_answers_are_those_of_grpc(request: pytest.FixtureRequest, model: str, mode: str, streaming: bool) -> None:
     server: Server = request.getfixturevalue(mode)
-    origin = http_origin(server.addresses.http)
+    origin = TritonHttp().address(server.addresses.http, None)
     by_grpc, by_http = triton_grpc.inspect_model(server.addresses.grpc, model), triton_http.inspect_model(origin, model, {})
     assert by_http == by_grpc
     of_grpc = uvloop.run(_answers(TritonGrpcClient(server.addresses.grpc, by_grpc, streaming, 2, 0)))
@@ -96,7 +96,7 @@ def test_embedded_pipeline_is_driven_over_http(tmp_path: Path) -> None:
 
 
 def test_model_error_is_a_server_error_with_its_message(decoupled_server: Server) -> None:
-    origin = http_origin(decoupled_server.addresses.http)
+    origin = TritonHttp().address(decoupled_server.addresses.http, None)
     client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
 
     async def run() -> ExchangeFailedError:
@@ -122,7 +122,7 @@ def test_requests_beyond_a_full_queue_are_rejected(narrow_server: Server, tmp_pa
 
 
 def test_server_is_notified_of_a_cancelled_request(decoupled_server: Server) -> None:
-    origin = http_origin(decoupled_server.addresses.http)
+    origin = TritonHttp().address(decoupled_server.addresses.http, None)
     client = TritonHttpClient(origin, triton_http.inspect_model(origin, "tensorrt_llm", {}), streaming=True)
 
     async def run() -> None:

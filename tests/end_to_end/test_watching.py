@@ -14,7 +14,7 @@ import pytest
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.clients.transport.url import parse_url
-from harness.observation.model_statistics import grpc_statistics, http_statistics
+from harness.clients.triton.statistics import grpc_statistics, http_statistics
 from serving.launch.server import Server
 from tests.faults.bench_program import run_bench
 from tests.harness.scripted_server import scripted_server

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.clients.openai_chat import unlisted_model
+from harness.clients.triton.statistics import StatisticsError
 from harness.errors import RunError, TargetError
-from harness.observation.model_statistics import StatisticsError
 
 
 def test_the_text_of_a_server_is_cut() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import msgspec
@@ -106,11 +106,18 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
         return ()
 
     @property
-    def expects_finish_reason(self) -> bool:
-        return False
+    def expects_finish_reason(self) -> bool | None:
+        return None
+
+    @property
+    def continuous_usage(self) -> bool | None:
+        return None
 
     def sockets(self, in_flight: int) -> int:
         return self.connections.at_most
+
+    def for_decoding(self) -> Self:
+        return self
 
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.named(request), id=str(index))

@@ -12,10 +12,11 @@ docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/protocol/ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
@@ -114,11 +115,18 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return self.model.excludes_prompt
 
     @property
-    def expects_finish_reason(self) -> bool:
-        return False
+    def expects_finish_reason(self) -> bool | None:
+        return None
+
+    @property
+    def continuous_usage(self) -> bool | None:
+        return None
 
     def sockets(self, in_flight: int) -> int:
         return max(1, in_flight)
+
+    def for_decoding(self) -> Self:
+        return replace(self, headers={}, secrets=())
 
     def encode(self, index: int, request: Request) -> bytes:
         fields: dict[str, Any] = {"id": str(index)}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.errors import TargetError
 from workloads.elements.request import Request
 
+DEFAULT_MODEL = "tensorrt_llm"
 LORA_INPUT = "lora_task_id"
 NO_END_ID = -1  # an end token that no vocabulary has
 _CORE_FLAGS = ("exclude_input_in_output",)
@@ -77,3 +81,18 @@ class TritonModel:
         """The inputs for the end token and the padding token, as far as they are known and the model has them."""
         wanted = {"end_id": NO_END_ID if ignore_eos else end_id, "pad_id": pad_id}
         return {name: value for name, value in wanted.items() if value is not None and name in self.inputs}
+
+
+def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:
+    """The tokenizer folder that the deployment of ``model`` itself uses, None where it is not on this machine.
+
+    The parameter ``tokenizer_dir`` is searched in ``model`` and then in ``preprocessing``, which ``inspect`` fetches.
+    """
+
+    def parameter_sets() -> Iterator[Mapping[str, str]]:
+        yield dict(model.parameters)
+        with suppress(TargetError):  # a server without the ensemble's models
+            yield dict(inspect("preprocessing").parameters)
+
+    paths = (parameters.get("tokenizer_dir") for parameters in parameter_sets())
+    return next((Path(path) for path in paths if path and Path(path).is_dir()), None)

@@ -12,8 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from bench_cli.generate.server import GenerateServer
-from bench_cli.tokenizers import deployed_tokenizer_dir
-from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model import TritonModel, deployed_tokenizer_dir
 from harness.errors import TargetError
 from serving.client.triton import TritonClient
 
@@ -62,8 +61,12 @@ def test_deployed_tokenizer_is_searched_in_the_model_then_in_preprocessing(tmp_p
     def missing(name: str) -> TritonModel:
         raise TargetError(f"no {name}")
 
+    def unwanted(name: str) -> TritonModel:
+        raise AssertionError("one model too many")
+
     elsewhere, here = model("/nosuch"), model(str(tmp_path))
-    assert deployed_tokenizer_dir(here, missing) == tmp_path
+    assert deployed_tokenizer_dir(here, unwanted) == tmp_path
+    assert deployed_tokenizer_dir(model(""), missing) is None
     assert deployed_tokenizer_dir(elsewhere, lambda name: here if name == "preprocessing" else elsewhere) == tmp_path
     assert deployed_tokenizer_dir(elsewhere, lambda name: elsewhere) is None
     assert deployed_tokenizer_dir(elsewhere, missing) is None

@@ -14,10 +14,12 @@ import click
 import pytest
 
 from bench_cli import run
-from bench_cli.measurement.target_options import grpc_origin, http_origin
+from bench_cli.measurement.target_options import read_address
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
+from harness.protocols.triton_grpc import TritonGrpc
+from harness.protocols.triton_http import TritonHttp
 from tests.harness.scripted_server import ScriptedServer
 from tests.harness.threaded_http import threaded_http
 
@@ -54,7 +56,7 @@ def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_http_addresses(url: str, origin: str) -> None:
-    assert str(http_origin(url)) == origin
+    assert str(read_address(TritonHttp(), url)) == origin
 
 
 @pytest.mark.parametrize(
@@ -74,11 +76,12 @@ def test_http_addresses(url: str, origin: str) -> None:
 )
 def test_malformed_http_address(url: str) -> None:
     with pytest.raises(click.BadParameter, match="no HTTP address"):
-        http_origin(url)
+        read_address(TritonHttp(), url)
 
 
 def test_grpc_addresses() -> None:
-    assert [grpc_origin(url).address for url in ("h", "h:9", "grpc://h:9", "[::1]")] == ["h:8001", "h:9", "h:9", "[::1]:8001"]
+    read = [read_address(TritonGrpc(), url).address for url in ("h", "h:9", "grpc://h:9", "[::1]")]
+    assert read == ["h:8001", "h:9", "h:9", "[::1]:8001"]
 
 
 # ---- combinations of options

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench_cli.measurement.connect import connection_limits
 from bench_cli.measurement.manifest import connections_entry
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
+from harness.protocols.triton_grpc import connection_limits
 
 
 def test_a_given_number_is_exact() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from bench_cli import run
-from bench_cli.measurement.connect import takes_no_variant
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerAddresses, NullServerOptions, null_server
 from harness.errors import TargetError
+from harness.protocols.protocol import takes_no_variant
 from workloads.elements.request import Variant
 
 _TOKENIZER = ["--tokenizer_dir", str(Path(__file__).parents[3] / "serving" / "demo_engine")]

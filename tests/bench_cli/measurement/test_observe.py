@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from bench_cli import run
-from bench_cli.measurement.connect import MeasuredModel
 from bench_cli.measurement.measure import measure  # noqa: F401  binds the real stderr, not the capture of one test
 from bench_cli.measurement.observe import metrics_source
 from bench_cli.measurement.target import Target
-from bench_cli.measurement.target_options import grpc_origin
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
@@ -21,6 +19,9 @@ from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin, parse_url
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
+from harness.protocols.listed import PROTOCOLS
+from harness.protocols.protocol import MeasuredModel
+from harness.protocols.triton_grpc import TritonGrpc
 from serving.launch.addresses import ServerAddresses
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer
@@ -33,11 +34,11 @@ class _Deployed:
 def _target(origin: Origin, protocol: str = "grpc", headers: Headers = (), server: Any = None) -> Target:
     model = TritonModel("core", True, frozenset(), frozenset(), ())
     client = TritonGrpcClient(origin.address, model, True)
-    return Target(origin, protocol, headers, client, MeasuredModel("core", False, True), server=server)
+    return Target(origin, PROTOCOLS[protocol].load(), headers, client, MeasuredModel("core", False, True), server=server)
 
 
 def _grpc_target(url: str = "host:8001", server: Any = None) -> Target:
-    return _target(grpc_origin(url), server=server)
+    return _target(TritonGrpc().address(url, None), server=server)
 
 
 def _http_target(protocol: str, url: str, headers: Headers = ()) -> Target:

@@ -19,11 +19,11 @@ from bench_cli.measurement.secrets import (
     reveal_query,
     revealed,
 )
-from bench_cli.measurement.target_options import Header, _read_headers, http_origin
+from bench_cli.measurement.target_options import Header, _read_headers, read_address
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.registry import for_decoding
 from harness.clients.secret_values import HIDDEN
 from harness.clients.transport.url import Origin
+from harness.protocols.triton_http import TritonHttp
 
 
 def test_a_value_is_read_from_a_file_or_the_environment(
@@ -63,13 +63,13 @@ def test_secret_like_names_are_hidden_and_sampling_fields_are_not() -> None:
 
 def test_a_refused_url_does_not_contain_its_password() -> None:
     with pytest.raises(click.BadParameter) as refused:
-        http_origin("http://me:hush@host:1")
+        read_address(TritonHttp(), "http://me:hush@host:1")
     assert "hush" not in str(refused.value)
 
 
 def test_the_schedule_file_has_no_query() -> None:
     client = OpenAIChatClient(Origin("http", "h", 1), "m", path="/v1?api-key=hush", extra=json.loads('{"key": "hush"}'))
-    assert "hush" not in repr(for_decoding(client)) + str(getattr(for_decoding(client), "path", ""))
+    assert "hush" not in repr(client.for_decoding())
 
 
 @pytest.mark.parametrize(("shared", "others"), [(False, 0), (True, 0o055)])

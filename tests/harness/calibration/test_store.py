@@ -99,7 +99,7 @@ def test_a_folder_in_its_place_is_an_error_in_words(tmp_path: Path) -> None:
 
 
 def test_a_run_copies_the_calibration_of_its_transport() -> None:
-    copied = for_manifest(_CALIBRATION, "openai")
+    copied = for_manifest(_CALIBRATION, "sse")
     assert copied is not None
     assert (copied["made_at"], copied["quick"], copied["transport"]) == ("2026-11-22T01:23:51+00:00", False, "sse")
     assert copied["busy_cores"] == 0.03

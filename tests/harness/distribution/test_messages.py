@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.protocol import ConnectionUsage
-from harness.clients.registry import KnownClient
 from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
@@ -37,6 +36,7 @@ from harness.distribution.messages import (
     unpack,
 )
 from harness.journal.worker_journal import Ended
+from harness.protocols.known_client import KnownClient
 from harness.run.worker import WorkerPlan
 from workloads.elements.request import CancelPoint, HistorySource, Message, Request, Variant
 from workloads.elements.token_ids import token_ids

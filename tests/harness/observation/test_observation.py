@@ -10,8 +10,8 @@ import pytest
 
 from bench_records.run_folder import RunFolder
 from harness.clients.transport.url import HttpUrl
+from harness.clients.triton.statistics import StatisticsError
 from harness.host.clock import now_ns
-from harness.observation.model_statistics import StatisticsError
 from harness.observation.observation import MetricsSource, Observation, tabulate_observations
 from tests.harness.metrics_server import MetricsServer, metrics_server
 

@@ -13,7 +13,6 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_cli.measurement.target_options import http_origin
 from bench_records.record import Outcome
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.clients.protocol import MalformedResponseError, Response
@@ -21,6 +20,7 @@ from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel, check_inputs
 from harness.errors import TargetError
+from harness.protocols.triton_http import TritonHttp
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, Script, chunked, exchange, plain, serving
 from workloads.elements.request import Request, Variant
 
@@ -252,7 +252,7 @@ def test_stream_needs_no_marker_but_its_end() -> None:
 
 def test_null_server_describes_its_models_as_triton_does() -> None:
     with null_server(NullServerOptions()) as addresses:
-        origin = http_origin(addresses.http)
+        origin = TritonHttp().address(addresses.http, None)
         model = inspect_model(origin, "ensemble", {})
         assert (model.name, model.decoupled, model.takes_token_ids) == ("ensemble", True, False)
         assert {"text_input", "max_tokens", "stream"} <= model.inputs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.clients.transport.url import HttpUrl
-from harness.observation.model_statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
+from harness.clients.triton.statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
 from tests.faults.peer_server import peer_server
 from tests.harness.clients.transport import http2_peer
 from tests.harness.metrics_server import metrics_server

@@ -1,0 +1,105 @@
+"""What Triton's protocols have in common: a model with a configuration, metrics on port 8002, the embedded engine's reset."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import ClassVar
+
+from harness.clients.protocol import Client
+from harness.clients.transport.url import HttpUrl, Origin
+from harness.clients.triton.model import (
+    DEFAULT_MODEL,
+    LORA_INPUT,
+    TritonModel,
+    check_inputs,
+    deployed_tokenizer_dir,
+)
+from harness.clients.triton.prefix_cache_reset import ResetCall, find_triton_prefix_cache_reset
+from harness.errors import TargetError
+from harness.protocols.protocol import (
+    METRICS_PATH,
+    CacheReset,
+    ClientSettings,
+    ConnectedModel,
+    MeasuredModel,
+    ServingProtocol,
+)
+from harness.protocols.set_up_deadline import SetUpDeadline
+from workloads.elements.request import Variant
+
+_METRICS_PORT = 8002
+_INSPECTION_S = 10.0
+
+EndAndPad = tuple[int | None, int | None]
+
+
+class TritonProtocol(ServingProtocol):
+    """A protocol of Triton."""
+
+    takes_lora_task_id: ClassVar[bool] = True
+
+    @abstractmethod
+    def inspect(self, origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float) -> TritonModel:
+        """Fetch a model's configuration. Raises TargetError."""
+
+    @abstractmethod
+    def client(
+        self, origin: Origin, model: TritonModel, streaming: bool, end_and_pad: EndAndPad, settings: ClientSettings
+    ) -> Client:
+        """The client for a model. ``end_and_pad`` are the ids of those tokens, None where unknown."""
+
+    @abstractmethod
+    def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
+        """The request that empties the prefix cache of the engine behind ``model``."""
+
+    def connect(self, address: Origin, settings: ClientSettings, deadline: SetUpDeadline) -> ConnectedModel:
+        def inspect(name: str) -> TritonModel:
+            return deadline.call(lambda left_s: self.inspect(address, name, settings.headers, left_s))
+
+        model = inspect(settings.model or DEFAULT_MODEL)
+        streaming = _streaming(settings.streaming, model)
+
+        def make_client(end_id: int | None, pad_id: int | None) -> Client:
+            return self.client(address, model, streaming, (end_id, pad_id), settings)
+
+        return ConnectedModel(
+            MeasuredModel(model.name, model.takes_token_ids, True, model.decoupled, model.parameters),
+            make_client,
+            deployed_tokenizer_dir(model, inspect),
+            partial(_check_variant, model, inspect),
+        )
+
+    def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:
+        return find_triton_prefix_cache_reset(
+            lambda name: self.inspect(address, name, headers, _INSPECTION_S),
+            model.name if model.takes_token_ids else DEFAULT_MODEL,
+            lambda name: self.reset_call(address, name, headers),
+        )
+
+    def metrics_url(self, origin: Origin) -> HttpUrl:
+        return HttpUrl("http", origin.host, _METRICS_PORT, METRICS_PATH)
+
+    def named_in_metrics(self, model: MeasuredModel) -> str | None:
+        return model.name
+
+
+def _streaming(requested: bool | None, model: TritonModel) -> bool:
+    """Whether to stream. Raises TargetError for a model that cannot be driven, or cannot stream where that is requested."""
+    check_inputs(model)
+    streaming = model.decoupled if requested is None else requested
+    if streaming and not model.decoupled:
+        raise TargetError(f"--streaming: the model {model.name} is not decoupled, so it cannot stream")
+    return streaming
+
+
+def _check_variant(model: TritonModel, inspect: Callable[[str], TritonModel], variant: Variant) -> None:
+    """Raises TargetError."""
+    if variant.lora_task_id is not None and LORA_INPUT not in model.inputs:
+        raise TargetError(f"the model {model.name} has no input {LORA_INPUT}")
+    if variant.model is None:
+        return
+    other = inspect(variant.model)
+    if (other.decoupled, other.inputs, other.outputs) != (model.decoupled, model.inputs, model.outputs):
+        raise TargetError(f"the model {variant.model} has other inputs and outputs than {model.name}; measure it by itself")

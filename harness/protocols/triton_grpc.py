@@ -1,0 +1,62 @@
+"""Triton over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar, Literal
+
+from harness.clients.protocol import Client
+from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
+from harness.clients.transport.http_get import Headers
+from harness.clients.transport.url import Origin, parse_origin
+from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
+from harness.clients.triton.model import TritonModel
+from harness.clients.triton.prefix_cache_reset import GrpcResetCall, ResetCall
+from harness.clients.triton.statistics import ReadStatistics, grpc_statistics
+from harness.protocols.protocol import ClientSettings, UrlError
+from harness.protocols.triton import EndAndPad, TritonProtocol
+
+_PORTS = {"grpc": 8001}  # Triton's
+
+
+class TritonGrpc(TritonProtocol):
+    """Triton's gRPC service: ``ModelStreamInfer``, or ``ModelInfer`` for an answer that is not streamed."""
+
+    name: ClassVar[str] = "grpc"
+    client_type: ClassVar[type] = TritonGrpcClient
+    calibrated_as: ClassVar[Literal["grpc", "sse"]] = "grpc"
+    embedded_port: ClassVar[Literal["grpc", "http"] | None] = "grpc"
+    pools_connections: ClassVar[bool] = True
+    takes_headers: ClassVar[bool] = False
+
+    def address(self, url: str, path: str | None) -> Origin:
+        """Host and port; the port defaults to Triton's."""
+        try:
+            return parse_origin(url, _PORTS)
+        except ValueError as error:
+            remedy = "give host:port, or -i openai or -i http for a server over HTTP"
+            raise UrlError(f"is no gRPC address; {remedy}") from error
+
+    def shown(self, origin: Origin) -> str:
+        return origin.address
+
+    def inspect(self, origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float) -> TritonModel:
+        return inspect_model(origin.address, name, timeout_s)
+
+    def client(
+        self, origin: Origin, model: TritonModel, streaming: bool, end_and_pad: EndAndPad, settings: ClientSettings
+    ) -> Client:
+        connections = connection_limits(settings.connections)
+        return TritonGrpcClient(origin.address, model, streaming, *end_and_pad, connections, settings.limits)
+
+    def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
+        return GrpcResetCall(origin.address, model)
+
+    def statistics(self, origin: Origin, headers: Headers) -> ReadStatistics | None:
+        return partial(grpc_statistics, origin.address)
+
+
+def connection_limits(connections: int | None) -> ConnectionLimits:
+    """Exactly ``connections``; None: the number that measured best, and more where the server's stream limit is reached."""
+    return DEFAULT_LIMITS if connections is None else ConnectionLimits(connections, connections)
