@@ -14,7 +14,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class SetUpDeadline:
-    """``at_s`` is of ``time.monotonic``; ``limit_s`` is the value of --connect_timeout."""
+    """``at_s`` is a time of ``time.monotonic``; ``limit_s`` is the value of --connect_timeout."""
 
     at_s: float
     limit_s: float

@@ -52,7 +52,7 @@ class TritonProtocol(ServingProtocol):
 
     @abstractmethod
     def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
-        """The request that empties the prefix cache of the engine behind ``model``."""
+        """The request that empties the prefix cache of the engine that ``model`` asks."""
 
     def connect(self, address: Origin, settings: ClientSettings, deadline: SetUpDeadline) -> ConnectedModel:
         def inspect(name: str) -> TritonModel:
