@@ -76,7 +76,7 @@ def test_prompts_have_the_scaled_prefix_in_common_and_no_more(trace: Workload, p
 def test_equal_hashes_of_a_scaled_trace_give_equal_tokens(trace: Workload, prefix: float) -> None:
     scaled = Scaling(prefix=prefix).scaled(trace)
     tokens: dict[int, tuple[int, ...]] = {}
-    for row, request in zip(_hashes(scaled), Synthesis(range(10**9), 0).requests(scaled, None).requests, strict=True):
+    for row, request in zip(_hashes(scaled), Synthesis(scaled, range(10**9), 0).draw(None).requests, strict=True):
         ids = tuple(request.input_ids or ())
         for number, block_hash in enumerate(row[:-1]):
             block = ids[_BLOCK * number : _BLOCK * (number + 1)]
@@ -86,8 +86,8 @@ def test_equal_hashes_of_a_scaled_trace_give_equal_tokens(trace: Workload, prefi
 
 def test_a_block_under_its_own_hash_has_the_tokens_that_it_had() -> None:
     trace = _blocks([[1, 2, 9], [1, 2, 8]], [12, 12])
-    plain = Synthesis(range(10**6), 0).requests(trace, None).requests[0].input_ids or ()
-    longer = Synthesis(range(10**6), 0).requests(Scaling(prefix=2.0).scaled(trace), None).requests[0].input_ids or ()
+    plain = Synthesis(trace, range(10**6), 0).draw(None).requests[0].input_ids or ()
+    longer = Synthesis(Scaling(prefix=2.0).scaled(trace), range(10**6), 0).draw(None).requests[0].input_ids or ()
     assert len(longer) == 5 * _BLOCK
     assert (longer[:4], longer[8:12], longer[16:]) == (plain[:4], plain[4:8], plain[8:])
 
@@ -115,7 +115,7 @@ def test_factors_of_1_change_nothing() -> None:
 def test_a_partial_last_block_without_a_hash_is_drawn_and_scaled() -> None:
     """Qwen-Bailian's traces leave such hashes out."""
     trace = _blocks([[1], [1]], [6, 7])
-    assert [len(r.input_ids or ()) for r in Synthesis(range(100), 0).requests(trace, None).requests] == [6, 7]
+    assert [len(r.input_ids or ()) for r in Synthesis(trace, range(100), 0).draw(None).requests] == [6, 7]
     scaled = Scaling(input=3.0).scaled(trace)
     assert _inputs(scaled) == [18, 21]
     assert [len(row) for row in _hashes(scaled)] == [5, 6]
