@@ -39,15 +39,8 @@ def _openai_chat() -> ServingProtocol:
     return OpenAIChat()
 
 
-def _http_copy() -> ServingProtocol:
-    from harness.protocols.http_copy import HttpCopy
-
-    return HttpCopy()
-
-
 PROTOCOLS: Mapping[str, Listed] = {
     "grpc": Listed("Triton's gRPC", _triton_grpc),
     "http": Listed("its generate extension over HTTP", _triton_http),
-    "http_copy": Listed("a copy of it", _http_copy),
     "openai": Listed("OpenAI's chat completions", _openai_chat),
 }
