@@ -49,7 +49,7 @@ _GENERATED = {
     "reference/command-line.md": ["tools.reference.command_line:command_line_markdown"],
     "reference/json.md": ["tools.reference.json_documents:json_documents_markdown"],
     "reference/repository-parameters.md": ["tools.reference.repository_parameters:repository_parameters_markdown"],
-    "explanation/architecture.md": ["tools.reference.metrics:numbers_markdown", "tools.reference.numbers:paths_markdown"],
+    "explanation/architecture.md": ["tools.reference.metrics:numbers_markdown"],
 }
 
 

@@ -16,6 +16,7 @@ from tools.reference.columns import (
 )
 from tools.reference.findings import findings_markdown
 from tools.reference.metrics import metrics_markdown, numbers_markdown
+from tools.reference.numbers import paths_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
@@ -23,6 +24,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "findings": findings_markdown,
         "metrics": metrics_markdown,
         "numbers": numbers_markdown,
+        "paths": paths_markdown,
         "request_columns": request_columns_markdown,
         "computed_columns": computed_columns_markdown,
         "chunk_columns": chunk_columns_markdown,
