@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -23,20 +25,27 @@ _UNKNOWN = "–"
 _IDLE_CHECK_S = 1.0
 
 
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench calibrate``."""
+
+    quick: bool = option(False, help="15 seconds instead of more than a minute: fewer and shorter measurements.")
+    show: bool = option(False, help="Measure nothing; show the last calibration of this machine.")
+    output: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="File to write, or with --show to read. Default: calibration.json in the user's data folder, which runs read.",
+    )
+
+
 @cloup.command(
     name="calibrate",
     short_help="Measure this client's own error and capacity.",
     epilog="Example: bench calibrate",
 )
-@cloup.option("--quick", is_flag=True, help="15 seconds instead of more than a minute: fewer and shorter measurements.")
-@cloup.option("--show", is_flag=True, help="Measure nothing; show the last calibration of this machine.")
-@cloup.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write, or with --show to read. Default: calibration.json in the user's data folder, which runs read.",
-)
+@takes(Options)
 @cloup.constraint(cloup.constraints.mutually_exclusive, ["quick", "show"])
-def command(quick: bool, show: bool, output: Path | None) -> int:
+def command(options: Options) -> int:
     """Measure this client against a server that stamps what it sends, on the clock that the client uses.
 
     First at a low rate: the error of TTFT and inter-chunk latency. Then at rising rates, over gRPC and over server-sent
@@ -45,19 +54,20 @@ def command(quick: bool, show: bool, output: Path | None) -> int:
     """
     from harness.calibration.store import default_path, find_calibration, keep_calibration, write_calibrations
 
-    if show:
-        saved = find_calibration(output or default_path(), _this_machine())
+    path = options.output or default_path()
+    if options.show:
+        saved = find_calibration(path, _this_machine())
         if saved is None:
             raise click.ClickException("this machine, with this version of bench, is not calibrated: run `bench calibrate`")
         click.echo(_rendered(saved))
         return ExitStatus.VALID
-    calibration = _calibrate(quick)
-    if output is None:
-        keep_calibration(default_path(), calibration)
+    calibration = _calibrate(options.quick)
+    if options.output is None:
+        keep_calibration(path, calibration)
     else:
-        write_calibrations(output, (calibration,))
+        write_calibrations(path, (calibration,))
     click.echo(_rendered(calibration))
-    click.echo(f"\nSaved: {output or default_path()}")
+    click.echo(f"\nSaved: {path}")
     return ExitStatus.VALID
 
 

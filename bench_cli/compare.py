@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
-from bench_cli.outputs import check_outputs, output_option, write_outputs
+from bench_cli.conditions import ConditionOptions, allow_single, single_runs_refused
+from bench_cli.declared import Concern, option, part, takes
+from bench_cli.outputs import check_outputs, output_files, write_outputs
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from reports.compare.comparison import Arm
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench compare``."""
+
+    baseline: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False),
+        help="A run, or a folder of repeated runs, to compare every RUN with. Default: the first RUN.",
+    )
+    outputs: tuple[Path, ...] = output_files()
+    conditions: ConditionOptions = part(ConditionOptions)
+    allow_single: bool = allow_single()
+    allow_different: bool = option(False, help="Compare runs of different work, and invalid ones, too.")
 
 
 @cloup.command(
@@ -27,24 +44,9 @@ Examples:
   bench compare runs/now --baseline runs/release-1.0""",
 )
 @cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
-@cloup.option(
-    "--baseline",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A run, or a folder of repeated runs, to compare every RUN with. Default: the first RUN.",
-)
-@output_option
-@condition_options
-@allow_single_option
-@cloup.option("--allow_different", is_flag=True, help="Compare runs of different work, and invalid ones, too.")
+@takes(Options)
 @one_blas_thread()
-def command(
-    runs: tuple[Path, ...],
-    baseline: Path | None,
-    outputs: tuple[Path, ...],
-    allow_single: bool,
-    allow_different: bool,
-    **criteria: Any,
-) -> int:
+def command(options: Options, runs: tuple[Path, ...]) -> int:
     """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
     evidence shows better, worse, or neither, with the smallest difference that these runs could have shown.
 
@@ -55,17 +57,17 @@ def command(
     from reports.compare.console import render
     from reports.compare.writing import WRITERS
 
-    options = ConditionOptions(**criteria)
-    check_outputs(outputs)
-    arms, runs_paired = _arms(runs if baseline is None else (baseline, *runs), options)
-    if options.judges_changes and not allow_single:
+    judged = options.conditions
+    check_outputs(options.outputs)
+    arms, runs_paired = _arms(runs if options.baseline is None else (options.baseline, *runs), judged)
+    if judged.judges_changes and not options.allow_single:
         single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
         if single:
             raise single_runs_refused([arms[0].name, *single])
-    comparison = compare(arms, options.conditions, allow_different=allow_different, runs_paired=runs_paired)
+    comparison = compare(arms, judged.conditions, allow_different=options.allow_different, runs_paired=runs_paired)
     click.echo(render(comparison))
-    write_outputs(comparison, outputs, WRITERS)
-    return ExitStatus.VALID if options.passed(comparison.conditions) else ExitStatus.FAILED
+    write_outputs(comparison, options.outputs, WRITERS)
+    return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
 
 
 def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm], bool]:

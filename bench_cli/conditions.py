@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.measurement.output_options import build_passes, slo_option, undecided_option
+from bench_cli.declared import Concern, option, same
+from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 
 if TYPE_CHECKING:
     from reports.compare.conditions import AnyCondition, ConditionResult
     from reports.criteria import Criterion
 
 
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[AnyCondition, ...]:
+    """Callback of --fail_if; the import is late, for it needs numpy. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.compare.conditions import parse_condition
+    from reports.errors import ConditionError
+
+    try:
+        return tuple(map(parse_condition, texts))
+    except ConditionError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
 @dataclass(frozen=True)
-class ConditionOptions:
+class ConditionOptions(Concern):
     """``slo`` are criteria, ``fail_if`` conditions; ``undecided`` is "pass" or "fail", what an open condition counts as."""
 
-    slo: tuple[Criterion, ...]
-    fail_if: tuple[AnyCondition, ...]
-    undecided: str
+    slo: tuple[Criterion, ...] = same(CriteriaOptions, "slo")
+    fail_if: tuple[AnyCondition, ...] = option(
+        (),
+        metavar="CONDITION",
+        callback=_read_fail_if,
+        help="Exit with status 1 if the evidence shows it: of a change, as 'p99_ttft>+5%' or 'request_throughput<-2%', or of "
+        "the runs that are compared with the baseline, as 'p99_ttft>300ms'. Repeatable.",
+    )
+    undecided: str = same(CriteriaOptions, "undecided")
 
     @property
     def objectives(self) -> tuple[Criterion, ...] | None:
@@ -55,11 +74,9 @@ class ConditionOptions:
         return build_passes(((result.condition.text, result.status, result.why) for result in of_build), self.undecided)
 
 
-def condition_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a verb with --slo, --fail_if and --undecided."""
-    for option in (undecided_option, _fail_if_option, slo_option):
-        function = option(function)
-    return function
+def allow_single() -> bool:
+    """The field of ``--allow_single``."""
+    return option(False, help="Let --fail_if judge one run each, where a change and the variation between starts look alike.")
 
 
 def single_runs_refused(names: Sequence[str]) -> click.UsageError:
@@ -69,33 +86,3 @@ def single_runs_refused(names: Sequence[str]) -> click.UsageError:
         "variation between starts. Give folders of repeated runs, or the folder of a 'bench experiment'; "
         "or add --allow_single to judge these starts alone."
     )
-
-
-allow_single_option = cloup.option(
-    "--allow_single",
-    is_flag=True,
-    help="Let --fail_if judge one run each, where a change and the variation between starts look alike.",
-)
-
-
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[AnyCondition, ...]:
-    """Callback of --fail_if; the import is late, for it needs numpy. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.compare.conditions import parse_condition
-    from reports.errors import ConditionError
-
-    try:
-        return tuple(map(parse_condition, texts))
-    except ConditionError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
-
-
-_fail_if_option = cloup.option(
-    "--fail_if",
-    multiple=True,
-    metavar="CONDITION",
-    callback=_read_fail_if,
-    help="Exit with status 1 if the evidence shows it: of a change, as 'p99_ttft>+5%' or 'request_throughput<-2%', or of the "
-    "runs that are compared with the baseline, as 'p99_ttft>300ms'. Repeatable.",
-)

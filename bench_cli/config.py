@@ -25,7 +25,8 @@ Examples:
   bench token_norm_dist --config bench.toml --request_rate 20""",
 )
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
-def command(run: Path) -> int:
+@click.pass_context
+def command(context: click.Context, run: Path) -> int:
     """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times.
 
     Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir
@@ -35,7 +36,6 @@ def command(run: Path) -> int:
 
     folder = RunFolder(run)
     manifest = folder.read_manifest()
-    context = click.get_current_context()
     group = context.find_root().command
     verb = str(manifest.get("verb"))
     measuring = group.get_command(context, verb) if isinstance(group, click.Group) else None

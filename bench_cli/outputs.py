@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import cloup
 
+from bench_cli.declared import option
 from bench_records.whole_file import written_whole
 from reports.render.formats import Result, Writers
 from reports.render.plain_text import printable
 
-output_option = cloup.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the result to a file, by its suffix .html, .json, .md (for a pull request) or .csv. Repeatable.",
-)
+
+def output_files() -> tuple[Path, ...]:
+    """The field of ``--output``."""
+    return option(
+        (),
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write the result to a file, by its suffix .html, .json, .md (for a pull request) or .csv. Repeatable.",
+    )
 
 
 def check_outputs(paths: Sequence[Path]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
 # Keys of the manifest whose values exist only after a complete run.
@@ -17,6 +19,24 @@ _UNKNOWN = {"connections": None, "clock": None, "server_statistics": None, "tele
 if TYPE_CHECKING:
     from bench_records.run_folder import RunFolder
     from harness.recording.schedule_file import RecordingBasis
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench recover``."""
+
+    tokenizer_dir: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False),
+        show_default="the run's own",
+        help="Hugging Face tokenizer folder, for token counts that the server did not send.",
+    )
+    worker_journals: tuple[Path, ...] = option(
+        (),
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        metavar="DIR",
+        help="Folder that 'bench worker' kept on another host, when its master ended; as often as there are hosts.",
+    )
 
 
 @cloup.command(
@@ -28,20 +48,8 @@ Examples:
   bench recover runs/<run> --worker_journals ./from-host-a --worker_journals ./from-host-b""",
 )
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
-@cloup.option(
-    "--tokenizer_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    show_default="the run's own",
-    help="Hugging Face tokenizer folder, for token counts that the server did not send.",
-)
-@cloup.option(
-    "--worker_journals",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    multiple=True,
-    metavar="DIR",
-    help="Folder that 'bench worker' kept on another host, when its master ended; as often as there are hosts.",
-)
-def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, ...]) -> int:
+@takes(Options)
+def command(options: Options, run: Path) -> int:
     """Make the records of a run that was cut short, by a kill or a full disk, from its journals; then report on it.
 
     Every request of its schedule gets one record: from its journal, or else with the outcome "lost".
@@ -58,7 +66,7 @@ def command(run: Path, tokenizer_dir: Path | None, worker_journals: tuple[Path, 
         folder.read_manifest()  # raises for a folder that is no run
         try:
             with exclusive_lock(run), files_as_private_as(run):
-                _make_records(folder, tokenizer_dir, worker_journals)
+                _make_records(folder, options.tokenizer_dir, options.worker_journals)
         except BlockingIOError as error:
             raise RunFolderError(f"{run}: a process of this run is still at work; wait until it has ended") from error
         report = show_run(folder)

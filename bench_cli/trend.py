@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import cloup
 
-from bench_cli.conditions import ConditionOptions, allow_single_option, condition_options, single_runs_refused
-from bench_cli.outputs import check_outputs, output_option, write_outputs
+from bench_cli.conditions import ConditionOptions, allow_single, single_runs_refused
+from bench_cli.declared import Concern, option, part, takes
+from bench_cli.outputs import check_outputs, output_files, write_outputs
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench trend``."""
+
+    baseline: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
+    )
+    outputs: tuple[Path, ...] = output_files()
+    conditions: ConditionOptions = part(ConditionOptions)
+    allow_single: bool = allow_single()
 
 
 @cloup.command(
@@ -30,18 +45,9 @@ Examples:
     type=click.Path(path_type=Path),
     help="Runs, or folders that contain runs at any depth.",
 )
-@cloup.option(
-    "--baseline",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="A run, or a folder of repeated runs, to compare the others with. Default: the first valid run.",
-)
-@output_option
-@condition_options
-@allow_single_option
+@takes(Options)
 @one_blas_thread()
-def command(
-    folders: tuple[Path, ...], baseline: Path | None, outputs: tuple[Path, ...], allow_single: bool, **criteria: Any
-) -> int:
+def command(options: Options, folders: tuple[Path, ...]) -> int:
     """Show every finished run in order of time: its metrics with their intervals, whether it is valid and comparable to the
     baseline, and the verdict on each metric, as in 'bench compare'.
 
@@ -57,17 +63,17 @@ def command(
     from reports.trend.markdown import write_markdown
     from reports.trend.page import write_html
 
-    options = ConditionOptions(**criteria)
-    check_outputs(outputs)
+    judged = options.conditions
+    check_outputs(options.outputs)
     try:
-        trend = read_trend(folders, baseline, options.conditions, options.objectives)
+        trend = read_trend(folders, options.baseline, judged.conditions, judged.objectives)
     except NotComparableError as error:
         raise NotComparableError(f"--baseline: {error}") from error
-    if options.judges_changes and not allow_single and len(trend.baseline_runs) == 1:
+    if judged.judges_changes and not options.allow_single and len(trend.baseline_runs) == 1:
         raise single_runs_refused(["the baseline", "the newest run"])
     click.echo(render(trend))
-    write_outputs(trend, outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
+    write_outputs(trend, options.outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
     newest = trend.newest_compared
-    if options.fail_if and newest is None:
+    if judged.fail_if and newest is None:
         raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
-    return ExitStatus.VALID if newest is None or options.passed(newest.conditions) else ExitStatus.FAILED
+    return ExitStatus.VALID if newest is None or judged.passed(newest.conditions) else ExitStatus.FAILED

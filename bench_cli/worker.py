@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -22,13 +24,33 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 5557  # Locust's
 
-worker_token_option = cloup.option(
-    "--worker_token_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    show_default="the environment's BENCH_WORKER_TOKEN",
-    help="File with the token by which master and workers know each other: the same for both, at least 16 characters.",
-)
+
+def worker_token() -> Path | None:
+    """The field of the option ``--worker_token_file``."""
+    return option(
+        None,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        show_default="the environment's BENCH_WORKER_TOKEN",
+        help="File with the token by which master and workers know each other: the same for both, at least 16 characters.",
+    )
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench worker``."""
+
+    master_host: str = option("127.0.0.1", metavar="HOST", help="Host of the measuring command.")
+    master_port: int = option(DEFAULT_PORT, type=click.IntRange(1, 65535), metavar="PORT", help="Its --master_bind_port.")
+    locust_processes: int = option(1, type=click.IntRange(1, 256), metavar="N", help="Workers to run here, each a process.")
+    work_dir: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False),
+        show_default="runs/<time>-worker",
+        help="Folder for each run's journals, until its master has them. They stay where it was lost, for 'bench recover'.",
+    )
+    worker_token_file: Path | None = worker_token()
+    keep_running: bool = option(False, help="Wait for the next run when one has ended, until Ctrl-C.")
 
 
 @cloup.command(
@@ -41,29 +63,8 @@ Examples:
   bench worker --master_host 10.0.0.1 --locust_processes 8
 On the master: bench dataset --distributed --expect_workers 9 --master_bind_host 10.0.0.1 --url ...""",
 )
-@cloup.option("--master_host", default="127.0.0.1", metavar="HOST", help="Host of the measuring command.")
-@cloup.option(
-    "--master_port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, metavar="PORT", help="Its --master_bind_port."
-)
-@cloup.option(
-    "--locust_processes", type=click.IntRange(1, 256), default=1, metavar="N", help="Workers to run here, each a process."
-)
-@cloup.option(
-    "--work_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    show_default="runs/<time>-worker",
-    help="Folder for each run's journals, until its master has them. They stay where it was lost, for 'bench recover'.",
-)
-@worker_token_option
-@cloup.option("--keep_running", is_flag=True, help="Wait for the next run when one has ended, until Ctrl-C.")
-def command(
-    master_host: str,
-    master_port: int,
-    locust_processes: int,
-    work_dir: Path | None,
-    worker_token_file: Path | None,
-    keep_running: bool,
-) -> int:
+@takes(Options)
+def command(options: Options) -> int:
     """Send a part of a distributed run from this host.
 
     It waits for a measuring command with --distributed at --master_host, gets its part of the schedule, sends it on time, and
@@ -74,15 +75,19 @@ def command(
     from bench_cli.private_files import private_files
     from harness.distribution.admission import configured_token
 
-    token = configured_token(worker_token_file)
+    token = configured_token(options.worker_token_file)
+    folder = options.work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
+    with private_files():  # a journal contains answers
+        return _work(options, folder, token)
 
-    click.get_current_context().with_resource(private_files())  # a journal contains answers
-    folder = work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
-    if locust_processes > 1:
-        commands = [worker_command(master_host, master_port, folder / str(k), keep_running) for k in range(locust_processes)]
-        return _run_several(commands, token)
+
+def _work(options: Options, folder: Path, token: Token) -> int:
+    host, port = options.master_host, options.master_port
+    if options.locust_processes > 1:
+        folders = [folder / str(number) for number in range(options.locust_processes)]
+        return _run_several([worker_command(host, port, own, options.keep_running) for own in folders], token)
     while True:
-        result = _take_part(master_host, master_port, token, folder)
+        result = _take_part(host, port, token, folder)
         if result.refusal is not None:
             click.echo(f"This worker takes no part: {result.refusal}.", err=True)
         if result.kept is not None:
@@ -96,7 +101,7 @@ def command(
         if not result.is_whole or result.refusal is not None:
             return ExitStatus.FAILED
         click.echo(f"Done: {result.requests:,} requests sent.", err=True)
-        if not keep_running:
+        if not options.keep_running:
             return ExitStatus.VALID
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import cloup
 
+from bench_cli.declared import Concern, option
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -38,18 +38,30 @@ def _known_format(ctx: click.Context, parameter: click.Parameter, name: str | No
     return name
 
 
-def reader_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a verb with ``--format`` and ``--strict``."""
-    strict = cloup.option("--strict", is_flag=True, help="Stop at the first row that cannot be read, instead of counting such.")
-    named = cloup.option(
+def workload_output() -> Path:
+    """The field of ``--output``, the workload to write."""
+    return option(
+        Path("workload.parquet"), "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write."
+    )
+
+
+@dataclass(frozen=True)
+class ReaderOptions(Concern):
+    """How a file is read. ``format_name`` None: by its shape."""
+
+    format_name: str | None = option(
+        None,
         "--format",
-        "format_name",
         callback=_known_format,
         metavar="FORMAT",
         show_default="by the shape of the file",
         help="Format: azure, burstgpt, custom, mooncake, openai, parquet, qwen, sharegpt, text, turns, upstream.",
     )
-    return named(strict(function))
+    strict: bool = option(False, help="Stop at the first row that cannot be read, instead of counting such.")
+
+    def read(self, path: Path) -> Workload:
+        """The workload of a file; rejected rows are reported on stderr in one line. Raises DatasetError."""
+        return read_file(path, self.format_name, self.strict)
 
 
 def read_file(path: Path, format_name: str | None, strict: bool) -> Workload:

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import cloup
+
+from bench_cli.declared import Concern, option, same
+from bench_cli.suggestions import near_names
 
 FORWARDS_OPTIONS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Context settings of a verb whose own options are followed by another verb with its options."""
 
 
-@dataclass(frozen=True)
-class SeriesOptions:
-    """A series of runs. ``arguments`` are the measuring verb and the options of every run; ``experiment_dir`` None: a new one.
-
-    ``repeats`` is the number of blocks, each with one run of every arm.
-    """
-
-    repeats: int
-    seed: int
-    before_each: str | None
-    experiment_dir: Path | None
-    arguments: tuple[str, ...]
-
-
-def series_options(kind: str, default_repeats: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a verb with the options of its runs; ``kind`` is "experiment" or "sweep"."""
-
-    options = (
-        cloup.option(
-            "--repeats", type=click.IntRange(1, 1000), default=default_repeats, help="Blocks, each with one run of every arm."
-        ),
-        cloup.option(
-            "--seed", type=click.IntRange(min=0), default=0, help="Seed of the order, and of the first block's traffic."
-        ),
-        cloup.option(
-            "--before_each", metavar="COMMAND", help="Command before each run, to restart or flush the server of --url."
-        ),
-        cloup.option(
-            "--experiment_dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            help=f"Folder of the {kind}; one that was cut short is continued, and one with fewer --repeats gets the others. "
-            f"Default: runs/<time>-{kind}.",
-        ),
-        cloup.argument("arguments", nargs=-1, type=click.UNPROCESSED, help="A measuring verb and the options of every run."),
+def _series_dir(kind: str) -> Path | None:
+    return option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False),
+        help=f"Folder of the {kind}; one that was cut short is continued, and one with fewer --repeats gets the others. "
+        f"Default: runs/<time>-{kind}.",
     )
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
 
-    return decorate
+@dataclass(frozen=True)
+class SeriesOptions(Concern):
+    """A series of runs. ``repeats`` is the number of blocks, each with one run of every arm; ``experiment_dir`` None: a new
+    one."""
+
+    repeats: int = option(5, type=click.IntRange(1, 1000), help="Blocks, each with one run of every arm.")
+    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the order, and of the first block's traffic.")
+    before_each: str | None = option(
+        None, metavar="COMMAND", help="Command before each run, to restart or flush the server of --url."
+    )
+    experiment_dir: Path | None = _series_dir("experiment")
+
+
+@dataclass(frozen=True)
+class SweepSeriesOptions(SeriesOptions):
+    """The series of a sweep, in which one run of every arm is enough."""
+
+    repeats: int = same(SeriesOptions, "repeats", default=1)
+    experiment_dir: Path | None = _series_dir("sweep")
+
+
+def _read_arguments(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of the arguments. Raises UsageError for an option that the series does not have, and which parsing left here."""
+    if words and words[0].startswith("-"):
+        name = words[0].split("=", 1)[0]
+        near = near_names(name, [spelling for each in context.command.params for spelling in each.opts])
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(
+            f"{name} is no option of bench {context.command.name}; options of the runs stand behind their verb.{hint}", context
+        )
+    return words
+
+
+run_arguments = cloup.argument(
+    "arguments",
+    cls=cloup.Argument,
+    nargs=-1,
+    type=click.UNPROCESSED,
+    is_eager=True,  # an unknown option is named before one that is missing
+    callback=_read_arguments,
+    help="A measuring verb and the options of every run.",
+)

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,67 +16,78 @@ from bench_cli.experiments.hidden_arguments import without_secrets
 from bench_cli.experiments.options import SeriesOptions
 from bench_cli.experiments.plan import block_seed, continued, plan_runs
 from bench_cli.private_files import files_as_private_as, private_files
-from bench_cli.suggestions import near_names, with_near_names
+from bench_cli.suggestions import with_near_names
 from bench_errors import ExitStatus
 from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm
 
 MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
-_SERIES_OPTIONS = ("--seed", "--run_dir")
+_SET_BY_THE_SERIES = {
+    "--seed": "give --seed before the verb, and the traffic of each block follows from it",
+    "--run_dir": "--experiment_dir before the verb names the folder of all runs",
+}
 
 
-def run_series(kind: str, arms: Sequence[PlannedArm], arm_option: str, options: SeriesOptions) -> ExperimentFolder:
-    """Plan and make the runs of ``arms``, which ``arm_option`` defines; ``kind`` is "experiment" or "sweep".
+@dataclass(frozen=True)
+class Series:
+    """A series of runs of ``kind`` "experiment" or "sweep", whose arms the option ``arm_option`` defines.
+
+    ``arguments`` are the measuring verb and the options of every run; ``context`` is that of the command, with all verbs.
+    """
+
+    kind: str
+    arm_option: str
+    options: SeriesOptions
+    arguments: tuple[str, ...]
+    context: click.Context
+
+
+def run_series(series: Series, arms: Sequence[PlannedArm]) -> ExperimentFolder:
+    """Plan and make the runs of ``arms``.
 
     Returns the folder with every run recorded. Raises UsageError before the first run, ClickException when a run fails, and
     KeyboardInterrupt when it was stopped.
     """
-    _check_arguments(options.arguments)
+    options, arguments = series.options, series.arguments
+    _check_arguments(series)
     for arm in arms:
-        _check_options(arm.options, f"{arm_option} {arm.name}")
+        _check_options(series, arm.options, f"{series.arm_option} {arm.name}")
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
-            _check_command(options.arguments, arm, arm_option)
-    experiment = plan_runs(kind, options.arguments, arms, options.repeats, options.seed)
-    with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(options.arguments)):
+            _check_command(series, arm)
+    experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed)
+    with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
         folder = open_folder(options.experiment_dir, without_secrets(experiment))
     given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
     make_runs(given, folder, options.before_each)
     return folder
 
 
-def _check_arguments(arguments: tuple[str, ...]) -> None:
-    """Raises UsageError unless ``arguments`` are a measuring verb and options that the series leaves to its runs."""
-    if arguments and arguments[0].startswith("-"):
-        name = arguments[0].split("=", 1)[0]
-        command = click.get_current_context().command
-        near = near_names(name, [spelling for parameter in command.params for spelling in parameter.opts])
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise click.UsageError(
-            f"{name} is no option of bench {command.name}; options of the runs stand behind their verb.{hint}"
-        )
-    if not arguments or arguments[0].replace("-", "_") not in MEASURING_VERBS:
+def _check_arguments(series: Series) -> None:
+    """Raises UsageError unless the arguments are a measuring verb and options that the series leaves to its runs."""
+    if not series.arguments or series.arguments[0].replace("-", "_") not in MEASURING_VERBS:
         raise click.UsageError(f"after the options comes what to run: {' or '.join(MEASURING_VERBS)}, and its options")
-    _check_options(arguments[1:], "the run's options")
+    _check_options(series, series.arguments[1:], "the run's options")
 
 
-def _check_options(options: tuple[str, ...], where: str) -> None:
+def _check_options(series: Series, options: tuple[str, ...], where: str) -> None:
     """Raises UsageError for an option that the series itself sets for every run."""
     for option in options:
         name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
-        if name in _SERIES_OPTIONS:
-            raise click.UsageError(f"{name} cannot stand in {where}: the experiment sets it for every run")
+        if name in _SET_BY_THE_SERIES:
+            raise click.UsageError(
+                f"{name} cannot stand in {where}: the {series.kind} sets it for every run; {_SET_BY_THE_SERIES[name]}"
+            )
 
 
-def _check_command(arguments: tuple[str, ...], arm: PlannedArm, arm_option: str) -> None:
+def _check_command(series: Series, arm: PlannedArm) -> None:
     """Raises UsageError for options of an arm that the measuring verb does not take, before any folder is made."""
-    context = click.get_current_context()
-    group = context.find_root().command
-    verb = group.get_command(context, arguments[0]) if isinstance(group, click.Group) else None
+    root, arguments = series.context.find_root(), series.arguments
+    verb = root.command.get_command(series.context, arguments[0]) if isinstance(root.command, click.Group) else None
     if verb is None:  # the series is run without the command line
         return
     try:
-        verb.make_context(arguments[0], [*arguments[1:], *arm.options], parent=context.find_root())
+        verb.make_context(arguments[0], [*arguments[1:], *arm.options], parent=root)
     except click.UsageError as error:
-        raise click.UsageError(f"{arm_option} {arm.name}: {with_near_names(error).format_message()}") from error
+        raise click.UsageError(f"{series.arm_option} {arm.name}: {with_near_names(error).format_message()}") from error
 
 
 def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:

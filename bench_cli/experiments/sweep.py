@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, series_options
-from bench_cli.measurement.output_options import build_passes, undecided_option
+from bench_cli.declared import Concern, option, part, required, same, takes
+from bench_cli.experiments.options import FORWARDS_OPTIONS, SweepSeriesOptions, run_arguments
+from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -35,6 +37,28 @@ def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tup
         raise click.BadParameter(str(error), context, parameter) from None
 
 
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench sweep``."""
+
+    axes: tuple[str, ...] = required(
+        "--over",
+        multiple=True,
+        metavar="OPTION=V1,V2,…",
+        help="An option of the measuring verb and its values; with a ';' among them they are parted by it, so that values may "
+        "have commas. With several --over, every combination is an arm.",
+    )
+    fail_if: tuple[HeldRequirement, ...] = option(
+        (),
+        metavar="CRITERION",
+        callback=_read_fail_if,
+        help="Exit with status 1 if the sweep shows this of the highest load that held, as 'held<20'. What a point has to hold "
+        "is --slo and --fail_if of the measuring verb, behind it. Repeatable.",
+    )
+    undecided: str = same(CriteriaOptions, "undecided")
+    series: SweepSeriesOptions = part(SweepSeriesOptions)
+
+
 @cloup.command(
     name="sweep",
     short_help="Measure over rates, lengths or engines.",
@@ -46,26 +70,10 @@ Examples:
   bench sweep --over 'isl=constant:tokens=512;uniform:min=128,max=896' token_norm_dist --request_rate 10
   bench sweep --over request_rate=4,8 --over batch_scheduler_policy=max_utilization,guaranteed_no_evict dataset""",
 )
-@cloup.option(
-    "--over",
-    "axes",
-    multiple=True,
-    required=True,
-    metavar="OPTION=V1,V2,…",
-    help="An option of the measuring verb and its values; with a ';' among them they are parted by it, so that values may "
-    "have commas. With several --over, every combination is an arm.",
-)
-@cloup.option(
-    "--fail_if",
-    multiple=True,
-    metavar="CRITERION",
-    callback=_read_fail_if,
-    help="Exit with status 1 if the sweep shows this of the highest load that held, as 'held<20'. What a point has to hold is "
-    "--slo and --fail_if of the measuring verb, behind it. Repeatable.",
-)
-@undecided_option
-@series_options("sweep", default_repeats=1)
-def command(axes: tuple[str, ...], fail_if: tuple[HeldRequirement, ...], undecided: str, **shared: Any) -> int:
+@takes(Options)
+@run_arguments
+@click.pass_context
+def command(context: click.Context, options: Options, arguments: tuple[str, ...]) -> int:
     """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
 
@@ -74,21 +82,21 @@ def command(axes: tuple[str, ...], fail_if: tuple[HeldRequirement, ...], undecid
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
-    from bench_cli.experiments.series import run_series
+    from bench_cli.experiments.series import Series, run_series
     from reports.sweep.console import render
     from reports.sweep.held import gates_of
     from reports.sweep.points import read_sweep
     from reports.sweep.writing import write_sweep
 
-    points = _points(axes)
-    if fail_if:
-        _check_load(axes)
-    folder = run_series("sweep", points, "--over", SeriesOptions(**shared))
-    sweep = read_sweep(folder, fail_if)
+    points = _points(options.axes)
+    if options.fail_if:
+        _check_load(options.axes)
+    folder = run_series(Series("sweep", "--over", options.series, arguments, context), points)
+    sweep = read_sweep(folder, options.fail_if)
     click.echo(render(sweep))
     click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
     results = ((str(gate.requirement), gate.status, gate.why) for gate in gates_of(sweep))
-    return ExitStatus.VALID if build_passes(results, undecided) else ExitStatus.FAILED
+    return ExitStatus.VALID if build_passes(results, options.undecided) else ExitStatus.FAILED
 
 
 def _check_load(axes: tuple[str, ...]) -> None:

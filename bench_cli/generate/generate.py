@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.generate.options import GenerateOptions, ManyValuedCommand, generate_options, read_options
+from bench_cli.declared import takes
+from bench_cli.generate.options import GenerateOptions, ManyValuedCommand
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ Examples:
 Exit status: 0 success, 1 the server refused the request or failed, or the answer is not as expected, 2 usage,
 130 interrupted (the request is cancelled).""",
 )
-@generate_options
-def command(**values: Any) -> int:
+@takes(GenerateOptions)
+def command(options: GenerateOptions) -> int:
     """Send a request to a deployed model (one per prompt of a list) and print the answer.
 
     Without --url the embedded pipeline is deployed for the length of the call. Only given options are sent, so the
@@ -39,7 +40,7 @@ def command(**values: Any) -> int:
     from bench_cli.signals import signals_as_interrupt
     from serving.errors import RequestError
 
-    options = read_options(values)
+    options.check()
     with signals_as_interrupt():
         from bench_cli.generate.server import open_server
 

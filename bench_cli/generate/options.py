@@ -1,12 +1,11 @@
 """The options of ``bench generate``: those of upstream's two client scripts, under their names.
 
-Each option group follows the dataclass that it fills; a field has the name of its option.
+A field has the name of its option.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import cloup
 
-from bench_cli.engine_options import options_from
+from bench_cli.declared import Concern, option, part, switch
 
 if TYPE_CHECKING:
     from serving.client.request import Scalar
@@ -30,20 +29,35 @@ MANY_VALUED = ("stop_words", "bad_words", "embedding_bias_words", "embedding_bia
 
 
 @dataclass(frozen=True)
-class TargetOptions:
+class TargetOptions(Concern, title="Server and model"):
     """The server and the model; ``url`` None: the embedded pipeline, which ``engine_dir`` and ``decoupled_mode`` configure."""
 
-    url: str | None
-    model: str | None
-    tokenizer_dir: Path | None
-    engine_dir: Path | None
-    decoupled_mode: bool
-    stream_timeout: float | None
-    ssl: bool
-    root_certificates: Path | None
-    private_key: Path | None
-    certificate_chain: Path | None
-    grpc_compression_algorithm: str
+    url: str | None = option(
+        None, "-u", help="host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed."
+    )
+    model: str | None = option(
+        None,
+        "-m",
+        "--model",
+        "--model_name",
+        show_default="ensemble, or tensorrt_llm with --input_tokens_csv",
+        help="Model: tensorrt_llm takes token ids (bench tokenizes text), ensemble and tensorrt_llm_bls take text.",
+    )
+    tokenizer_dir: Path | None = option(
+        None, type=_FOLDER, help="Tokenizer folder. Default: the server's, if it is on this machine."
+    )
+    engine_dir: Path | None = option(None, type=_FOLDER, help="Without --url: engine folder. Default: the demo engine.")
+    decoupled_mode: bool = switch(True, help="Without --url: deploy models that can stream.")
+    stream_timeout: float | None = option(
+        None, "-t", type=click.FloatRange(0, min_open=True), help="Timeout of a request in seconds."
+    )
+    ssl: bool = option(False, "-s", help="Encrypt the connection with TLS.")
+    root_certificates: Path | None = option(None, "-r", type=_FILE, help="TLS: PEM file of trusted root certificates.")
+    private_key: Path | None = option(None, type=_FILE, help="TLS: PEM file of the client's private key.")
+    certificate_chain: Path | None = option(None, "-x", type=_FILE, help="TLS: PEM file of the client's certificate.")
+    grpc_compression_algorithm: str = option(
+        "none", "-C", type=click.Choice(["none", "deflate", "gzip"]), help="Compression of requests."
+    )
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
@@ -53,44 +67,16 @@ class TargetOptions:
             raise click.UsageError("certificates and keys require an encrypted connection; add --ssl")
 
 
-_target = cloup.option_group(
-    "Server and model",
-    cloup.option(
-        "-u", "--url", help="host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed."
-    ),
-    cloup.option(
-        "-m",
-        "--model",
-        "--model_name",
-        show_default="ensemble, or tensorrt_llm with --input_tokens_csv",
-        help="Model: tensorrt_llm takes token ids (bench tokenizes text), ensemble and tensorrt_llm_bls take text.",
-    ),
-    cloup.option("--tokenizer_dir", type=_FOLDER, help="Tokenizer folder. Default: the server's, if it is on this machine."),
-    cloup.option("--engine_dir", type=_FOLDER, help="Without --url: engine folder. Default: the demo engine."),
-    cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Without --url: deploy models that can stream."),
-    cloup.option("-t", "--stream_timeout", type=click.FloatRange(0, min_open=True), help="Timeout of a request in seconds."),
-    cloup.option("-s", "--ssl", is_flag=True, help="Encrypt the connection with TLS."),
-    cloup.option("-r", "--root_certificates", type=_FILE, help="TLS: PEM file of trusted root certificates."),
-    cloup.option("--private_key", type=_FILE, help="TLS: PEM file of the client's private key."),
-    cloup.option("-x", "--certificate_chain", type=_FILE, help="TLS: PEM file of the client's certificate."),
-    cloup.option(
-        "-C",
-        "--grpc_compression_algorithm",
-        type=click.Choice(["none", "deflate", "gzip"]),
-        default="none",
-        help="Compression of requests.",
-    ),
-)
-
-
 @dataclass(frozen=True)
-class PromptOptions:
+class PromptOptions(Concern, title="Prompt"):
     """The input: ``prompt``, one text or a JSON list of them, or a file of token ids."""
 
-    prompt: str | None
-    batch_inputs: bool
-    input_tokens_csv: Path | None
-    draft_tokens_csv: Path | None
+    prompt: str | None = option(
+        None, "-p", "--prompt", "--text", help="Text, or a JSON list of texts, which are sent one after another."
+    )
+    batch_inputs: bool = option(False, help="Send the list of texts as one request of several rows.")
+    input_tokens_csv: Path | None = option(None, type=_FILE, help="Token ids instead of text: the file's first line.")
+    draft_tokens_csv: Path | None = option(None, type=_FILE, help="Draft token ids for the core model: the file's first line.")
 
     def check(self) -> None:
         """Raise UsageError unless there is exactly one input."""
@@ -98,25 +84,41 @@ class PromptOptions:
             raise click.UsageError("give either --prompt (or --text) or --input_tokens_csv")
 
 
-_prompt = cloup.option_group(
-    "Prompt",
-    cloup.option("-p", "--prompt", "--text", help="Text, or a JSON list of texts, which are sent one after another."),
-    cloup.option("--batch_inputs", is_flag=True, help="Send the list of texts as one request of several rows."),
-    cloup.option("--input_tokens_csv", type=_FILE, help="Token ids instead of text: the file's first line."),
-    cloup.option("--draft_tokens_csv", type=_FILE, help="Draft token ids for the core model: the file's first line."),
-)
-
-
 @dataclass(frozen=True)
-class GenerationOptions:
-    """Sampling and outputs. ``scalars`` has the given options of ``serving.client.request.SCALARS``, by name."""
+class GenerationOptions(Concern, title="Generation"):
+    """Sampling, and what ends the answer. None: not sent."""
 
-    scalars: Mapping[str, Scalar]
-    stop_words: tuple[str, ...]
-    bad_words: tuple[str, ...]
-    embedding_bias_words: tuple[str, ...]
-    embedding_bias_weights: tuple[float, ...]
-    lookahead_config: str | None
+    streaming: bool = option(False, "-S", help="Print the answer as it arrives.")
+    request_output_len: int | None = option(
+        None, "-o", type=_INT32, show_default="16 for ids, 100 for text", help="Tokens to generate."
+    )
+    min_tokens: int | None = option(None, type=_INT32, help="At least this many tokens.")
+    beam_width: int | None = option(None, "-b", type=_INT32, help="Beams.")
+    num_return_sequences: int | None = option(None, "-n", type=_INT32, help="Sequences to sample.")
+    temperature: float | None = option(None, type=float, help="Sampling temperature.")
+    top_k: int | None = option(None, type=_INT32, help="Sample from the k most probable tokens; 1: greedy.")
+    top_p: float | None = option(None, type=float, help="Sample from the most probable tokens with this total probability.")
+    seed: int | None = option(None, type=_UINT64, help="Seed of the sampling.")
+    repetition_penalty: float | None = option(None, type=float, help="Above 1: tokens that have occurred become less probable.")
+    presence_penalty: float | None = option(None, type=float, help="Subtracted from the logit of each token that has occurred.")
+    frequency_penalty: float | None = option(None, type=float, help="The same, once per occurrence.")
+    length_penalty: float | None = option(None, type=float, help="Beam search: weight of the length.")
+    beam_search_diversity_rate: float | None = option(None, type=float, help="Beam search: strength of the diversity of beams.")
+    early_stopping: bool | None = switch(None, help="Beam search: end once enough beams are complete.")
+    stop_words: tuple[str, ...] = option((), metavar="WORD…", help="Words that end the answer.")
+    bad_words: tuple[str, ...] = option((), metavar="WORD…", help="Words to exclude from the answer.")
+    embedding_bias_words: tuple[str, ...] = option((), metavar="WORD…", help="Words to make more or less probable.")
+    embedding_bias_weights: tuple[float, ...] = option((), type=float, metavar="W…", help="One weight per word.")
+    end_id: int | None = option(None, type=_INT32, help="Token that ends the answer; -1: none. Default: the tokenizer's.")
+    pad_id: int | None = option(None, type=_INT32, help="Token that pads shorter rows. Default: the tokenizer's.")
+    exclude_input_in_output: bool = option(False, help="Exclude the prompt from the answer.")
+    guided_decoding_guide_type: str | None = option(None, help="Kind of guide: json, json_schema, regex or ebnf_grammar.")
+    guided_decoding_guide: str | None = option(None, help="Schema, expression or grammar for the answer.")
+    lookahead_config: str | None = option(
+        None, metavar="[W,N,V]", help="Lookahead decoding: window, n-gram and verification set."
+    )
+    num_draft_tokens: int | None = option(None, type=_INT32, help="Speculative decoding in tensorrt_llm_bls: tokens per draft.")
+    use_draft_logits: bool = option(False, help="Speculative decoding: accept drafts by their logits.")
 
     def check(self) -> None:
         """Raise UsageError for options that are incomplete."""
@@ -124,7 +126,7 @@ class GenerationOptions:
             raise click.UsageError(
                 "--embedding_bias_words and --embedding_bias_weights differ in number: give one weight per word"
             )
-        if ("guided_decoding_guide_type" in self.scalars) != ("guided_decoding_guide" in self.scalars):
+        if (self.guided_decoding_guide_type is None) != (self.guided_decoding_guide is None):
             raise click.UsageError("--guided_decoding_guide_type and --guided_decoding_guide go together")
 
     def lookahead_sizes(self) -> tuple[int, ...]:
@@ -142,53 +144,22 @@ class GenerationOptions:
         return tuple(sizes)
 
 
-_generation = cloup.option_group(
-    "Generation",
-    cloup.option("-S", "--streaming", is_flag=True, help="Print the answer as it arrives."),
-    cloup.option(
-        "-o", "--request_output_len", type=_INT32, show_default="16 for ids, 100 for text", help="Tokens to generate."
-    ),
-    cloup.option("--min_tokens", type=_INT32, help="At least this many tokens."),
-    cloup.option("-b", "--beam_width", type=_INT32, help="Beams."),
-    cloup.option("-n", "--num_return_sequences", type=_INT32, help="Sequences to sample."),
-    cloup.option("--temperature", type=float, help="Sampling temperature."),
-    cloup.option("--top_k", type=_INT32, help="Sample from the k most probable tokens; 1: greedy."),
-    cloup.option("--top_p", type=float, help="Sample from the most probable tokens with this total probability."),
-    cloup.option("--seed", type=_UINT64, help="Seed of the sampling."),
-    cloup.option("--repetition_penalty", type=float, help="Above 1: tokens that have occurred become less probable."),
-    cloup.option("--presence_penalty", type=float, help="Subtracted from the logit of each token that has occurred."),
-    cloup.option("--frequency_penalty", type=float, help="The same, once per occurrence."),
-    cloup.option("--length_penalty", type=float, help="Beam search: weight of the length."),
-    cloup.option("--beam_search_diversity_rate", type=float, help="Beam search: strength of the diversity of beams."),
-    cloup.option("--early_stopping/--no_early_stopping", default=None, help="Beam search: end once enough beams are complete."),
-    cloup.option("--stop_words", multiple=True, metavar="WORD…", help="Words that end the answer."),
-    cloup.option("--bad_words", multiple=True, metavar="WORD…", help="Words to exclude from the answer."),
-    cloup.option("--embedding_bias_words", multiple=True, metavar="WORD…", help="Words to make more or less probable."),
-    cloup.option("--embedding_bias_weights", multiple=True, type=float, metavar="W…", help="One weight per word."),
-    cloup.option("--end_id", type=_INT32, help="Token that ends the answer; -1: none. Default: the tokenizer's."),
-    cloup.option("--pad_id", type=_INT32, help="Token that pads shorter rows. Default: the tokenizer's."),
-    cloup.option("--exclude_input_in_output", is_flag=True, help="Exclude the prompt from the answer."),
-    cloup.option(
-        "--guided_decoding_guide_type",
-        help="Kind of guide: json, json_schema, regex or ebnf_grammar.",
-    ),
-    cloup.option("--guided_decoding_guide", help="Schema, expression or grammar for the answer."),
-    cloup.option("--lookahead_config", metavar="[W,N,V]", help="Lookahead decoding: window, n-gram and verification set."),
-    cloup.option("--num_draft_tokens", type=_INT32, help="Speculative decoding in tensorrt_llm_bls: tokens per draft."),
-    cloup.option("--use_draft_logits", is_flag=True, help="Speculative decoding: accept drafts by their logits."),
-)
-
-
 @dataclass(frozen=True)
-class AdapterOptions:
+class AdapterOptions(Concern, title="Adapters"):
     """LoRA adapter and prompt embedding table."""
 
-    lora_path: Path | None
-    lora_task_id: int | None
-    prompt_embedding_table_path: Path | None
-    prompt_task_id: int
-    prompt_table_extra_id: int | None
-    vocab_size: int | None
+    lora_path: Path | None = option(None, type=_FOLDER, help="Folder with model.lora_weights.npy and model.lora_config.npy.")
+    lora_task_id: int | None = option(
+        None, type=_UINT64, help="The adapter's id; without --lora_path, of an adapter in the server's cache. 0: none."
+    )
+    prompt_embedding_table_path: Path | None = option(None, type=_FILE, help="P-tuning table, .npy [tasks, tokens, hidden].")
+    prompt_task_id: int = option(0, type=click.IntRange(0), help="Row of that table.")
+    prompt_table_extra_id: int | None = option(
+        None, type=_UINT64, help="Id that distinguishes prompt tables in a reused KV cache."
+    )
+    vocab_size: int | None = option(
+        None, type=_COUNT, help="Size of the vocabulary; ids from here on belong to the prompt table."
+    )
 
     def check(self) -> None:
         """Raise UsageError for an adapter without an id."""
@@ -196,28 +167,13 @@ class AdapterOptions:
             raise click.UsageError("--lora_path needs --lora_task_id, by which later requests refer to the adapter")
 
 
-_adapters = cloup.option_group(
-    "Adapters",
-    cloup.option("--lora_path", type=_FOLDER, help="Folder with model.lora_weights.npy and model.lora_config.npy."),
-    cloup.option(
-        "--lora_task_id",
-        type=_UINT64,
-        help="The adapter's id; without --lora_path, of an adapter in the server's cache. 0: none.",
-    ),
-    cloup.option("--prompt_embedding_table_path", type=_FILE, help="P-tuning table, .npy [tasks, tokens, hidden]."),
-    cloup.option("--prompt_task_id", type=click.IntRange(0), default=0, help="Row of that table."),
-    cloup.option("--prompt_table_extra_id", type=_UINT64, help="Id that distinguishes prompt tables in a reused KV cache."),
-    cloup.option("--vocab_size", type=_COUNT, help="Size of the vocabulary; ids from here on belong to the prompt table."),
-)
-
-
 @dataclass(frozen=True)
-class EndingOptions:
+class EndingOptions(Concern, title="Ending early"):
     """The request's id, and its early stop; ``stop_after_ms`` 0: none."""
 
-    request_id: str
-    stop_after_ms: int
-    stop_via_request_cancel: bool
+    request_id: str = option("", help="The request's id, to which a stop request refers.")
+    stop_after_ms: int = option(0, type=click.IntRange(0), help="Stop after this many ms; 0: never.")
+    stop_via_request_cancel: bool = option(False, help="Stop by cancelling the call instead of a stop request.")
 
     def check(self) -> None:
         """Raise UsageError for options that are incomplete."""
@@ -233,24 +189,24 @@ class EndingOptions:
         return EarlyStop(self.stop_after_ms, self.stop_via_request_cancel) if self.stop_after_ms else None
 
 
-_ending = cloup.option_group(
-    "Ending early",
-    cloup.option("--request_id", default="", help="The request's id, to which a stop request refers."),
-    cloup.option("--stop_after_ms", type=click.IntRange(0), default=0, help="Stop after this many ms; 0: never."),
-    cloup.option("--stop_via_request_cancel", is_flag=True, help="Stop by cancelling the call instead of a stop request."),
-)
-
-
 @dataclass(frozen=True)
-class AnswerOptions:
+class AnswerOptions(Concern, title="Answer"):
     """The outputs to request and the expected answer."""
 
-    requested_outputs: tuple[str, ...]
-    overwrite_output_text: bool
-    check_output: bool
-    output_tokens_csv: Path | None
-    expected_outputs: str | None
-    correctness_threshold: float
+    return_log_probs: bool = option(False, help="Print log probabilities.")
+    return_context_logits: bool = option(False, help="Print the prompt's logits.")
+    return_generation_logits: bool = option(False, help="Print the answer's logits.")
+    return_perf_metrics: bool = option(False, help="Print KV cache blocks, times and draft acceptance.")
+    return_num_input_tokens: bool = option(False, help="Print the server's count of input tokens.")
+    return_num_output_tokens: bool = option(False, help="Print the server's count of output tokens.")
+    requested_outputs: tuple[str, ...] = option(
+        (), metavar="NAME…", help="Request exactly these outputs, and check that they arrive."
+    )
+    overwrite_output_text: bool = option(False, help="Each streamed text replaces the previous one (accumulate_tokens).")
+    check_output: bool = option(False, "-c", "--check_output", "--check_outputs", help="Compare the answer with:")
+    output_tokens_csv: Path | None = option(None, type=_FILE, help="Expected token ids: the file's first line.")
+    expected_outputs: str | None = option(None, metavar="JSON", help="Expected texts: a JSON list, one per prompt.")
+    correctness_threshold: float = option(1.0, type=click.FloatRange(0, 1), help="Share of token ids that must match.")
 
     def check(self, beam_width: int) -> None:
         """Raise UsageError for --check_output without an expected answer, or with several beams."""
@@ -260,83 +216,40 @@ class AnswerOptions:
             raise click.UsageError("--check_output compares one beam; omit --beam_width")
 
 
-_answer = cloup.option_group(
-    "Answer",
-    cloup.option("--return_log_probs", is_flag=True, help="Print log probabilities."),
-    cloup.option("--return_context_logits", is_flag=True, help="Print the prompt's logits."),
-    cloup.option("--return_generation_logits", is_flag=True, help="Print the answer's logits."),
-    cloup.option("--return_perf_metrics", is_flag=True, help="Print KV cache blocks, times and draft acceptance."),
-    cloup.option("--return_num_input_tokens", is_flag=True, help="Print the server's count of input tokens."),
-    cloup.option("--return_num_output_tokens", is_flag=True, help="Print the server's count of output tokens."),
-    cloup.option(
-        "--requested_outputs", multiple=True, metavar="NAME…", help="Request exactly these outputs, and check that they arrive."
-    ),
-    cloup.option(
-        "--overwrite_output_text", is_flag=True, help="Each streamed text replaces the previous one (accumulate_tokens)."
-    ),
-    cloup.option("-c", "--check_output", "--check_outputs", is_flag=True, help="Compare the answer with:"),
-    cloup.option("--output_tokens_csv", type=_FILE, help="Expected token ids: the file's first line."),
-    cloup.option("--expected_outputs", metavar="JSON", help="Expected texts: a JSON list, one per prompt."),
-    cloup.option(
-        "--correctness_threshold",
-        type=click.FloatRange(0, 1),
-        default=1.0,
-        help="Share of token ids that must match.",
-    ),
-)
-
-
 @dataclass(frozen=True)
-class GenerateOptions:
+class GenerateOptions(Concern):
     """The options of one ``bench generate``."""
 
-    target: TargetOptions
-    prompt: PromptOptions
-    generation: GenerationOptions
-    adapters: AdapterOptions
-    ending: EndingOptions
-    answer: AnswerOptions
+    target: TargetOptions = part(TargetOptions)
+    prompt: PromptOptions = part(PromptOptions)
+    generation: GenerationOptions = part(GenerationOptions)
+    adapters: AdapterOptions = part(AdapterOptions)
+    ending: EndingOptions = part(EndingOptions)
+    answer: AnswerOptions = part(AnswerOptions)
 
+    @property
+    def scalars(self) -> dict[str, Scalar]:
+        """The options to send as scalars of ``serving.client.request.SCALARS``, by name: those that are given. A flag that is
+        not given is not sent."""
+        from serving.client.request import SCALARS
 
-def generate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the verb with every option."""
-    for group in (_answer, _ending, _adapters, _generation, _prompt, _target):
-        function = group(function)
-    return function
+        given = {name: value for name, value in self._flat().items() if name in SCALARS and value is not None}
+        return {
+            name: given[name] for name in SCALARS if name in given and (given[name] is not False or name == "early_stopping")
+        }
 
+    def check(self) -> None:
+        """Raise UsageError for values beyond their range, and for options that contradict each other or are incomplete."""
+        for name, value in self._flat().items():
+            low, high = (0, 2**64) if name in _UINT64_OPTIONS else (-(2**31), 2**31)
+            if isinstance(value, int) and not low <= value < high:
+                raise click.UsageError(f"--{name} {value}: must lie between {low} and {high - 1}")
+        for concern in (self.prompt, self.ending, self.generation, self.adapters, self.target):
+            concern.check()
+        self.answer.check(self.generation.beam_width or 1)
 
-def read_options(values: Mapping[str, Any]) -> GenerateOptions:
-    """The options, from the values that click passes. Raises UsageError before anything is deployed."""
-    _check_ranges(values)
-    scalars = _given_scalars(values)
-    options = GenerateOptions(
-        target=options_from(TargetOptions, values),
-        prompt=options_from(PromptOptions, values),
-        generation=options_from(GenerationOptions, {**values, "scalars": scalars}),
-        adapters=options_from(AdapterOptions, values),
-        ending=options_from(EndingOptions, values),
-        answer=options_from(AnswerOptions, values),
-    )
-    for concern in (options.prompt, options.ending, options.generation, options.adapters, options.target):
-        concern.check()
-    options.answer.check(beam_width=int(scalars.get("beam_width", 1)))
-    return options
-
-
-def _check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise UsageError for an integer beyond the range of its tensor."""
-    for name, value in values.items():
-        low, high = (0, 2**64) if name in _UINT64_OPTIONS else (-(2**31), 2**31)
-        if isinstance(value, int) and not low <= value < high:
-            raise click.UsageError(f"--{name} {value}: must lie between {low} and {high - 1}")
-
-
-def _given_scalars(values: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The options to send as scalars: those that are given. A flag that is not given is not sent."""
-    from serving.client.request import SCALARS
-
-    given = {name: values[name] for name in SCALARS if values.get(name) is not None}
-    return {name: value for name, value in given.items() if value is not False or name == "early_stopping"}
+    def _flat(self) -> dict[str, Any]:
+        return {name: value for concern in self.values().values() for name, value in concern.values().items()}
 
 
 class ManyValuedCommand(cloup.Command):

@@ -27,7 +27,7 @@ def make_requests(options: GenerateOptions, model: TritonModel, tokenizer: Any |
     request = GenerationRequest(
         prompts=() if prompt.prompt is None else parse_prompts(prompt.prompt),
         input_ids=() if ids_file is None else (read_token_ids("--input_tokens_csv", ids_file),),
-        scalars=_scalars(generation, model, tokenizer),
+        scalars=_scalars(options.scalars, model, tokenizer),
         stop_words=generation.stop_words,
         bad_words=generation.bad_words,
         arrays={
@@ -70,9 +70,9 @@ def read_token_ids(option: str, path: Path) -> tuple[int, ...]:
     return ids
 
 
-def _scalars(generation: GenerationOptions, model: TritonModel, tokenizer: Any | None) -> dict[str, Scalar]:
+def _scalars(given: dict[str, Scalar], model: TritonModel, tokenizer: Any | None) -> dict[str, Scalar]:
     """The given scalars, with the default output length and, for the core model, the tokenizer's end and padding tokens."""
-    scalars = dict(generation.scalars)
+    scalars = dict(given)
     scalars.setdefault("request_output_len", _CORE_OUTPUT_LEN if model.takes_token_ids else _TEXT_OUTPUT_LEN)
     if scalars.get("lora_task_id") == 0:  # upstream's value for none
         del scalars["lora_task_id"]

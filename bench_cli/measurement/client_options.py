@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
+from bench_cli.declared import Concern, option, switch
 from bench_cli.measurement.load_options import LoadOptions
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.run.worker_count import MAX_WORKERS
@@ -18,22 +17,63 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 2**16  # lengths are checked by each read, so a smaller limit would be inexact
 
+_DEFAULTS = DEFAULT_ANSWER_LIMITS
+
+
+def _limit(value: int, help_text: str, least: int = _READ_BYTES) -> int:
+    return option(value, type=click.IntRange(least, 2**31 - 1), metavar="N", help=help_text)
+
+
+def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
+    """Callback of --workers: a number, or None for "auto"."""
+    if value == "auto":
+        return None
+    number: int = click.IntRange(1, MAX_WORKERS)(value, parameter, context)
+    return number
+
 
 @dataclass(frozen=True)
-class ClientOptions:
+class ClientOptions(Concern, title="Client"):
     """The client's processes. None: chosen for the load and the machine; timeouts in seconds. The limits of answers are those
     of ``AnswerLimits``."""
 
-    workers: int | None
-    pin_workers: bool | None
-    connections: int | None
-    warmup_requests: int
-    request_timeout: float
-    connect_timeout: float
-    max_header_bytes: int
-    max_answer_bytes: int
-    max_responses: int
-    max_message_bytes: int
+    workers: int | None = option(
+        None,
+        default="auto",
+        callback=_read_workers,
+        metavar="N|auto",
+        help="Client processes; auto goes by the load and the machine's cores. N does not change what is sent.",
+    )
+    pin_workers: bool | None = switch(
+        None, show_default="where cores are to spare", help="Give each client process a core of its own."
+    )
+    connections: int | None = option(
+        None,
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        show_default="1, and more where the server limits streams",
+        help="HTTP/2 connections of each client process.",
+    )
+    warmup_requests: int = option(10, type=click.IntRange(min=0), help="Requests before the clock starts.")
+    request_timeout: float = option(
+        600.0,
+        "-t",
+        "--request_timeout",
+        "--stream_timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Seconds after which a request counts as failed.",
+    )
+    connect_timeout: float = option(
+        60.0,
+        type=click.FloatRange(min=0, min_open=True),
+        help="Seconds for finding the model and trying the server, before any request of the run.",
+    )
+    max_header_bytes: int = _limit(_DEFAULTS.max_header_bytes, "Bytes of an answer's headers, beyond which it is malformed.")
+    max_answer_bytes: int = _limit(_DEFAULTS.max_answer_bytes, "Bytes of an answer, as received.")
+    max_responses: int = _limit(_DEFAULTS.max_responses, "Events or messages of an answer.", least=1)
+    max_message_bytes: int = _limit(
+        _DEFAULTS.max_message_bytes, "Bytes of one event or message, or of an answer that is not streamed."
+    )
 
     @property
     def answer_limits(self) -> AnswerLimits:
@@ -53,61 +93,3 @@ def check_client_options(options: ClientOptions, load: LoadOptions, protocol: Se
             raise click.UsageError(f"--workers {options.workers} cannot share {name} {limit}; give no more workers than that")
     if options.pin_workers and options.workers > (cores := len(available_cores().ids)):
         raise click.UsageError(f"--pin_workers: {options.workers} workers cannot have a core each, there are {cores}")
-
-
-def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
-    """Callback of --workers: a number, or None for "auto"."""
-    if value == "auto":
-        return None
-    number: int = click.IntRange(1, MAX_WORKERS)(value, parameter, context)
-    return number
-
-
-def _limit_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    least = 1 if name == "max_responses" else _READ_BYTES
-    default = getattr(DEFAULT_ANSWER_LIMITS, name)
-    return cloup.option(f"--{name}", type=click.IntRange(least, 2**31 - 1), metavar="N", default=default, help=help_text)
-
-
-client_group = cloup.option_group(
-    "Client",
-    cloup.option(
-        "--workers",
-        callback=_read_workers,
-        default="auto",
-        metavar="N|auto",
-        help="Client processes; auto goes by the load and the machine's cores. N does not change what is sent.",
-    ),
-    cloup.option(
-        "--pin_workers/--no_pin_workers",
-        default=None,
-        show_default="where cores are to spare",
-        help="Give each client process a core of its own.",
-    ),
-    cloup.option(
-        "--connections",
-        type=click.IntRange(1, 1024),
-        metavar="N",
-        show_default="1, and more where the server limits streams",
-        help="HTTP/2 connections of each client process.",
-    ),
-    cloup.option("--warmup_requests", type=click.IntRange(min=0), default=10, help="Requests before the clock starts."),
-    cloup.option(
-        "-t",
-        "--request_timeout",
-        "--stream_timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=600.0,
-        help="Seconds after which a request counts as failed.",
-    ),
-    cloup.option(
-        "--connect_timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=60.0,
-        help="Seconds for finding the model and trying the server, before any request of the run.",
-    ),
-    _limit_option("max_header_bytes", "Bytes of an answer's headers, beyond which it is malformed."),
-    _limit_option("max_answer_bytes", "Bytes of an answer, as received."),
-    _limit_option("max_responses", "Events or messages of an answer."),
-    _limit_option("max_message_bytes", "Bytes of one event or message, or of an answer that is not streamed."),
-)

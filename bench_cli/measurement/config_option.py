@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import cloup
 
 from bench_cli.suggestions import near_names
 from bench_records.regular_file import read_bounded
@@ -15,7 +14,7 @@ from bench_records.regular_file import read_bounded
 _MOST_BYTES = 1 << 20
 
 
-def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     """Callback of --config: the file's options become defaults of the command. Raises BadParameter."""
     if path is None:
         return
@@ -42,17 +41,7 @@ def _parameters(command: click.Command) -> dict[str, click.Option]:
     return {
         option.lstrip("-").replace("-", "_"): parameter
         for parameter in command.params
-        if isinstance(parameter, click.Option) and parameter.expose_value
+        if isinstance(parameter, click.Option) and parameter.name != "config"
         for option in parameter.opts
         if option.startswith("--")
     }
-
-
-config_option = cloup.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    is_eager=True,
-    expose_value=False,
-    callback=_read_config,
-    help='TOML file with options, as request_rate = 10 and slo = ["p99_ttft<=300ms"]; the command line wins.',
-)

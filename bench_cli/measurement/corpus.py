@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.engine_options import given
+from bench_cli.declared import Concern, option
 from bench_cli.measurement.length_options import length_option
 from bench_cli.tokenizers import text_codec
 
@@ -32,41 +31,34 @@ _WITHOUT_ISL = {
 
 
 @dataclass(frozen=True)
-class CorpusOptions:
-    """The values of ``corpus_group``. ``isl`` None: the paragraphs of a text are its prompts."""
+class CorpusOptions(Concern, title="Prompts cut from a text corpus (docs/reference/workload-files.md)"):
+    """``isl`` None: the paragraphs of a text are its prompts."""
 
-    isl: Lengths | None
-    osl: Lengths | None
-    pieces: str
+    isl: Lengths | None = length_option(
+        "Cut a text (.txt) into prompts of exactly so many tokens, a mean or a law as of token_norm_dist."
+    )
+    osl: Lengths | None = length_option("Length of answers to them, a mean or a law; by default --output_tokens.")
+    pieces: str = option(
+        "consecutive",
+        type=click.Choice(["consecutive", "random"]),
+        help="Each prompt behind the one before it, so that none share text, or anywhere in the text, drawn from --seed.",
+    )
 
     def check(self, workload: Workload, path: Path) -> None:
         """Raise UsageError for options without an effect."""
-        for name in ("osl", "pieces"):
-            if self.isl is None and given(name):
+        for name in self.given("osl", "pieces"):
+            if self.isl is None:
                 raise click.UsageError(f"--{name} is of prompts cut from a text; it needs --isl, their length")
         if self.isl is not None and workload.facts.format != _TEXT_FORMAT:
             raise click.UsageError(
                 f"--isl cuts prompts from a text corpus, and {path} has prompts or lengths of its own; "
                 "bench token_norm_dist --isl has random ones"
             )
-        for name, reason in _WITHOUT_ISL.items():
-            if self.isl is not None and given(name):
-                raise click.UsageError(f"--{name} goes without --isl: {reason}")
-        if self.osl is not None and given("output_tokens"):
+        for name in self.given(*_WITHOUT_ISL):
+            if self.isl is not None:
+                raise click.UsageError(f"--{name} goes without --isl: {_WITHOUT_ISL[name]}")
+        if self.osl is not None and self.given("output_tokens"):
             raise click.UsageError("--osl and --output_tokens both set the length of answers; give one of them")
-
-
-corpus_group = cloup.option_group(
-    "Prompts cut from a text corpus (docs/reference/workload-files.md)",
-    length_option("--isl", "Cut a text (.txt) into prompts of exactly so many tokens, a mean or a law as of token_norm_dist."),
-    length_option("--osl", "Length of answers to them, a mean or a law; by default --output_tokens."),
-    cloup.option(
-        "--pieces",
-        type=click.Choice(["consecutive", "random"]),
-        default="consecutive",
-        help="Each prompt behind the one before it, so that none share text, or anywhere in the text, drawn from --seed.",
-    ),
-)
 
 
 def prepare_pieces(

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 import cloup
 
-from bench_cli.measurement.corpus import CorpusOptions, corpus_group, prepare_pieces
+from bench_cli.declared import Concern, option, part, takes
+from bench_cli.measurement.corpus import CorpusOptions, prepare_pieces
 from bench_cli.measurement.load_options import make_load
-from bench_cli.measurement.options import measure_options, read_concern, read_options
-from bench_cli.measurement.own_lengths import own_length_options, report_rows_without_text
-from bench_cli.measurement.scaling_options import ScalingOptions, scaling_group
-from bench_cli.measurement.sessions import SessionOptions, session_group
-from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.own_lengths import OwnLengths, report_rows_without_text
+from bench_cli.measurement.scaling_options import ScalingOptions
+from bench_cli.measurement.sessions import SessionOptions
+from bench_cli.workload_files import ReaderOptions, WorkloadPath
 from harness.host.blas_threads import one_blas_thread
 
 _SHIPPED_NAME = "prompts.json"
+
+
+@dataclass(frozen=True)
+class DatasetOptions(Concern, title="Dataset"):
+    """The file, and whether it is sent again from its start. ``path`` None: the shipped prompts."""
+
+    path: Path | None = option(
+        None,
+        "--dataset",
+        type=WorkloadPath(),
+        metavar="FILE",
+        common=True,
+        help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
+        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
+        "hf:NAME of Hugging Face's hub. "
+        "Default: the shipped prompts.",
+    )
+    repeat_dataset: bool = option(
+        False,
+        help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
+    )
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench dataset``."""
+
+    dataset: DatasetOptions = part(DatasetOptions)
+    own_lengths: OwnLengths = part(OwnLengths)
+    corpus: CorpusOptions = part(CorpusOptions)
+    scaling: ScalingOptions = part(ScalingOptions)
+    sessions: SessionOptions = part(SessionOptions)
+    reader: ReaderOptions = part(ReaderOptions)
+    measure: MeasureOptions = part(MeasureOptions)
 
 
 @cloup.command(
@@ -31,39 +66,8 @@ Examples:
   bench dataset --dataset tinyshakespeare.txt --isl 512 --osl 64 --request_rate 4
   zcat prompts.jsonl.gz | bench dataset --dataset - --output_tokens 100""",
 )
-@cloup.option_group(
-    "Dataset",
-    cloup.option(
-        "--dataset",
-        "path",
-        type=WorkloadPath(),
-        metavar="FILE",
-        help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
-        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
-        "hf:NAME of Hugging Face's hub. "
-        "Default: the shipped prompts.",
-    ),
-    cloup.option(
-        "--repeat_dataset",
-        is_flag=True,
-        help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
-    ),
-)
-@own_length_options
-@corpus_group
-@scaling_group
-@session_group
-@reader_options
-@measure_options
-def command(
-    path: Path | None,
-    op_tokens_per_word: float,
-    output_tokens: int,
-    repeat_dataset: bool,
-    format_name: str | None,
-    strict: bool,
-    **shared: Any,
-) -> int:
+@takes(Options)
+def command(options: Options) -> int:
     """Measure with prompts from a dataset, in the file's order. Of conversations first turns are sent, or with --sessions all.
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
@@ -74,26 +78,25 @@ def command(
         from bench_cli.measurement.measure import measure
     from bench_cli.measurement.file_requests import FileTraffic, prepare_dataset
     from workloads.prompts.conversations import TurnClock, check_times
-    from workloads.prompts.dataset import OutputLengths
     from workloads.prompts.synthesis import has_prompts
     from workloads.schedule.load import OpenLoop
 
-    options = read_options(shared)
-    sessions = read_concern(SessionOptions, shared)
-    sessions.check(options)
-    load = make_load(options.load)
+    shared, sessions, corpus = options.measure, options.sessions, options.corpus
+    sessions.check(shared)
+    load = make_load(shared.load)
     is_timed = isinstance(load, OpenLoop) and load.duration_s is not None
-    if repeat_dataset and options.traffic.num_requests is None and not is_timed:
+    repeated = options.dataset.repeat_dataset
+    if repeated and shared.traffic.num_requests is None and not is_timed:
         raise click.UsageError("--repeat_dataset needs --num_requests, or --duration with --request_rate: how often is unknown")
-    path = path or shipped_dataset()
-    workload = read_file(path, format_name, strict)
-    scaling = read_concern(ScalingOptions, shared).scaling()
+    path = options.dataset.path or shipped_dataset()
+    workload = options.reader.read(path)
+    scaling = options.scaling.scaling()
     report_rows_without_text(workload, path)
-    corpus = read_concern(CorpusOptions, shared)
     corpus.check(workload, path)
     scaling.check(workload)
     if corpus.isl is not None:
-        return measure("dataset", options, load, partial(prepare_pieces, (path, workload, output_tokens), corpus))
+        source = (path, workload, options.own_lengths.output_tokens)
+        return measure("dataset", shared, load, partial(prepare_pieces, source, corpus))
     if sessions.sessions is not None:
         if not has_prompts(workload):
             raise click.UsageError(f"--sessions: {path} has lengths alone; bench trace sends its conversations")
@@ -103,10 +106,10 @@ def command(
         scaling.scaled(workload),
         workload if scaling.changes else None,
         scaling,
-        OutputLengths(op_tokens_per_word, output_tokens),
+        options.own_lengths.lengths(),
         sessions if sessions.sessions is not None else None,
     )
-    return measure("dataset", options, load, partial(prepare_dataset, file, repeat_dataset))
+    return measure("dataset", shared, load, partial(prepare_dataset, file, repeated))
 
 
 def shipped_dataset() -> Path:

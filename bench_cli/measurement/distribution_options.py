@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
+from bench_cli.declared import Concern, option
 from bench_cli.measurement.client_options import ClientOptions
 from bench_cli.measurement.load_options import LoadOptions
-from bench_cli.worker import DEFAULT_PORT, import_locust, worker_token_option
+from bench_cli.worker import DEFAULT_PORT, import_locust, worker_token
 from harness.run.worker_count import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -23,20 +23,46 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
-class DistributionOptions:
+class DistributionOptions(Concern, title="Distribution"):
     """The workers of a distributed run. ``master_bind_port`` None: Locust's, or any free one for workers of this host alone."""
 
-    distributed: bool
-    expect_workers: int | None
-    expect_workers_max_wait: float
-    locust_processes: int | None
-    master_bind_host: str
-    master_bind_port: int | None
-    worker_token_file: Path | None
-    accept_any_worker: bool
-    web_ui: bool
-    web_host: str
-    web_port: int
+    distributed: bool = option(
+        False, help="Send from several hosts: wait for 'bench worker' there, and deal them the schedule."
+    )
+    expect_workers: int | None = option(
+        None,
+        type=click.IntRange(1, MAX_WORKERS * 4),
+        metavar="N",
+        show_default="--locust_processes",
+        help="Workers to wait for.",
+    )
+    expect_workers_max_wait: float = option(
+        _WAIT_S, type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="How long to wait for them."
+    )
+    locust_processes: int | None = option(
+        None,
+        type=click.IntRange(1, MAX_WORKERS),
+        metavar="N",
+        help="Start so many of the workers on this host; alone, all of them are here.",
+    )
+    master_bind_host: str = option(
+        "127.0.0.1",
+        metavar="HOST",
+        help="Address at which workers are awaited. One that is not loopback needs a token. Nothing there is encrypted: use a "
+        "private network.",
+    )
+    master_bind_port: int | None = option(
+        None,
+        type=click.IntRange(1, 65535),
+        metavar="PORT",
+        show_default="5557; any free one where all workers are here",
+        help="Its port.",
+    )
+    worker_token_file: Path | None = worker_token()
+    accept_any_worker: bool = option(False, help="Await workers without a token, also at an address that other hosts reach.")
+    web_ui: bool = option(False, "--web_ui/--headless", help="Show the run live on Locust's web page.")
+    web_host: str = option("127.0.0.1", metavar="HOST", help="Address of that page; only the URL that bench prints opens it.")
+    web_port: int = option(_WEB_PORT, type=click.IntRange(1, 65535), metavar="PORT", help="Its port.")
 
     @property
     def workers(self) -> int | None:
@@ -107,61 +133,3 @@ def _check_token(options: DistributionOptions) -> None:
             f"as --worker_token_file worker-token or by the environment variable {TOKEN_VARIABLE}; or accept that with "
             "--accept_any_worker"
         )
-
-
-distribution_group = cloup.option_group(
-    "Distribution",
-    cloup.option(
-        "--distributed",
-        is_flag=True,
-        help="Send from several hosts: wait for 'bench worker' there, and deal them the schedule.",
-    ),
-    cloup.option(
-        "--expect_workers",
-        type=click.IntRange(1, MAX_WORKERS * 4),
-        metavar="N",
-        show_default="--locust_processes",
-        help="Workers to wait for.",
-    ),
-    cloup.option(
-        "--expect_workers_max_wait",
-        type=click.FloatRange(min=0, min_open=True),
-        default=_WAIT_S,
-        metavar="SECONDS",
-        help="How long to wait for them.",
-    ),
-    cloup.option(
-        "--locust_processes",
-        type=click.IntRange(1, MAX_WORKERS),
-        metavar="N",
-        help="Start so many of the workers on this host; alone, all of them are here.",
-    ),
-    cloup.option(
-        "--master_bind_host",
-        default="127.0.0.1",
-        metavar="HOST",
-        help="Address at which workers are awaited. One that is not loopback needs a token. Nothing there is encrypted: use a "
-        "private network.",
-    ),
-    cloup.option(
-        "--master_bind_port",
-        type=click.IntRange(1, 65535),
-        metavar="PORT",
-        show_default="5557; any free one where all workers are here",
-        help="Its port.",
-    ),
-    worker_token_option,
-    cloup.option(
-        "--accept_any_worker",
-        is_flag=True,
-        help="Await workers without a token, also at an address that other hosts reach.",
-    ),
-    cloup.option("--web_ui/--headless", default=False, help="Show the run live on Locust's web page."),
-    cloup.option(
-        "--web_host",
-        default="127.0.0.1",
-        metavar="HOST",
-        help="Address of that page; only the URL that bench prints opens it.",
-    ),
-    cloup.option("--web_port", type=click.IntRange(1, 65535), default=_WEB_PORT, metavar="PORT", help="Its port."),
-)

@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.engine_options import ENGINE_OPTION_NAMES, EngineSettings, engine_options, given
+from bench_cli.declared import Concern, option, part, switch
+from bench_cli.engine_options import ENGINE_OPTION_NAMES, EngineSettings, engine_options
 
 if TYPE_CHECKING:
     from serving.repository.pipeline import RepositorySpec
 
 
 @dataclass(frozen=True)
-class EmbeddedOptions:
+class EmbeddedOptions(Concern, title="The embedded pipeline (without --url)"):
     """The deployment of the embedded pipeline. ``engine_dir`` None: the demo engine."""
 
-    engine_dir: Path | None
-    decoupled_mode: bool
-    engine_settings: EngineSettings
+    engine_dir: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Engine folder made by 'bench engine build'. Default: the demo engine.",
+    )
+    decoupled_mode: bool = switch(True, help="Deploy decoupled models, which can stream.")
+    engine_settings: EngineSettings = part(EngineSettings)
 
     def repository(self, tokenizer_dir: Path | None) -> RepositorySpec:
         """The model repository to deploy; ``tokenizer_dir`` None means the engine's tokenizer."""
@@ -43,21 +47,10 @@ def check_embedded_options(options: EmbeddedOptions, url: str | None) -> None:
     """Raises UsageError for an option of the embedded pipeline beside --url."""
     if url is None:
         return
-    names = [name for name in ENGINE_OPTION_NAMES if given(name)]
+    names = options.given(*ENGINE_OPTION_NAMES)
     if options.engine_dir is not None:
         names.insert(0, "engine_dir")
     if not options.decoupled_mode:
         names.append("no_decoupled_mode")
     if names:
         raise click.UsageError(f"--{names[0]} is of the embedded pipeline; it goes without --url")
-
-
-embedded_group = cloup.option_group(
-    "The embedded pipeline (without --url)",
-    cloup.option(
-        "--engine_dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Engine folder made by 'bench engine build'. Default: the demo engine.",
-    ),
-    cloup.option("--decoupled_mode/--no_decoupled_mode", default=True, help="Deploy decoupled models, which can stream."),
-)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.workload_files import WorkloadPath, read_file
+from bench_cli.declared import option
+from bench_cli.workload_files import read_file
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -24,12 +24,21 @@ _HEAD_BYTES = 1 << 16  # enough to see whether a file has one number a line
 _NOTEWORTHY_MEAN, _NOTEWORTHY_STDEV = 0.01, 0.05  # shares of what is asked for, by which bounds move it
 
 
-def length_option(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``--isl`` or ``--osl``: a law of lengths."""
-    return cloup.option(name, metavar="MEAN[±STDEV]|LAW", callback=_read_law, help=help_text)
+def length_option(help_text: str) -> Lengths | None:
+    """The field of ``--isl`` or ``--osl``: a law of lengths."""
+    return option(None, metavar="MEAN[±STDEV]|LAW", callback=_read_law, common=True, help=help_text)
 
 
-def _read_pairs(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> EmpiricalPairs | None:
+def vocab_size() -> int | None:
+    """The field of ``--vocab_size``."""
+    return option(
+        None,
+        type=click.IntRange(1, 2**31 - 1),
+        help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
+    )
+
+
+def read_pairs(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> EmpiricalPairs | None:
     """Callback of --length_pairs. Raises UsageError, DatasetError."""
     import pyarrow.compute as pc
 
@@ -44,16 +53,6 @@ def _read_pairs(ctx: click.Context, parameter: click.Parameter, path: Path | Non
         raise click.UsageError(f"--length_pairs {path}: no row has both lengths in tokens; give a trace of lengths")
     rows = (_at_least_one(column.filter(known).to_pylist(), path) for column in (inputs, outputs))
     return EmpiricalPairs(next(rows), next(rows), str(path))
-
-
-length_pairs_option = cloup.option(
-    "--length_pairs",
-    "pairs",
-    type=WorkloadPath(),
-    metavar="FILE",
-    callback=_read_pairs,
-    help="Draw both lengths of a request from one row of a trace, with replacement, so that their correlation stays.",
-)
 
 
 def _read_law(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Lengths | None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.engine_options import given
+from bench_cli.declared import Concern, option, switch
 
 if TYPE_CHECKING:
     from workloads.arrivals.law import ArrivalLaw
@@ -19,28 +18,67 @@ _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True)
-class LoadOptions:
+class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
 
-    request_rate: float
-    arrival: str | None
-    rate_profile: str | None
-    time_delay_dist: str
-    burstiness: float | None
-    max_concurrency: int | None
-    concurrency: int | None
-    duration: float | None
-    ramp_up: float | None
+    request_rate: float = option(-1.0, type=float, help="Requests per second; -1 sends everything at once.")
+    arrival: str | None = option(
+        None,
+        metavar="LAW",
+        show_default="exponential",
+        help="Law of the gaps: exponential, constant, gamma:cv=2, weibull:cv=2 (standard deviation / mean) or bursts:size=20.",
+    )
+    rate_profile: str | None = option(
+        None,
+        metavar="PROFILE",
+        help="A rate that changes: sine:amplitude=0.5,period=600s or on_off:on=10s,off=20s around --request_rate, or with "
+        "rates of its own stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s.",
+    )
+    time_delay_dist: str = option(
+        "exponential_dist",
+        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
+        help="Upstream's name of the law of the gaps.",
+    )
+    burstiness: float | None = option(
+        None,
+        type=float,
+        show_default="1",
+        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
+    )
+    max_concurrency: int | None = option(
+        None,
+        type=click.IntRange(min=1),
+        help="Limit of requests in flight: later arrivals wait their turn, and latency counts from the arrival.",
+    )
+    concurrency: int | None = option(
+        None,
+        type=click.IntRange(min=1),
+        help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
+    )
+    duration: float | None = option(
+        None, type=_SECONDS, help="Seconds after which no request is sent; those in flight may end."
+    )
+    ramp_up: float | None = option(
+        None, type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
+    )
 
 
 @dataclass(frozen=True)
-class TrafficOptions:
+class TrafficOptions(Concern, title="Traffic"):
     """Which requests are sent. ``ignore_eos`` None: the workload's default."""
 
-    num_requests: int | None
-    max_input_len: int | None
-    ignore_eos: bool | None
-    seed: int
+    num_requests: int | None = option(
+        None, type=click.IntRange(min=1), help="Number of requests; --repeat_dataset repeats a dataset."
+    )
+    max_input_len: int | None = option(
+        None, type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."
+    )
+    ignore_eos: bool | None = switch(
+        None,
+        show_default="on for random tokens, but not by -i openai; off for dataset",
+        help="Generate exactly the requested number of tokens.",
+    )
+    seed: int = option(0, type=click.IntRange(min=0), help="Seed of lengths, token ids and arrivals.")
 
 
 def make_load(options: LoadOptions) -> Load:
@@ -54,7 +92,7 @@ def make_load(options: LoadOptions) -> Load:
             f"--ramp_up {options.ramp_up:g} leaves nothing of --duration {options.duration:g}; make it shorter"
         )
     if options.concurrency is not None:
-        _check_closed_loop()
+        _check_closed_loop(options)
         return ClosedLoop(options.concurrency, options.duration, options.ramp_up or 0.0)
     if options.rate_profile is not None:
         return _profiled(options, options.rate_profile)
@@ -78,9 +116,8 @@ def arrival_law(options: LoadOptions) -> ArrivalLaw:
         if options.burstiness is not None and options.request_rate == -1 and options.rate_profile is None:
             raise click.UsageError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
         return law_of_upstream(options.time_delay_dist, options.burstiness)
-    for name in ("time_delay_dist", "burstiness"):
-        if given(name):
-            raise click.UsageError(f"--{name} and --arrival both set the gaps; --arrival has all of the laws")
+    for name in options.given("time_delay_dist", "burstiness"):
+        raise click.UsageError(f"--{name} and --arrival both set the gaps; --arrival has all of the laws")
     if options.request_rate == -1 and options.rate_profile is None:
         raise click.UsageError(f"--arrival {options.arrival}: gaps need a --request_rate, or a --rate_profile")
     return parse_law(options.arrival)
@@ -107,64 +144,6 @@ def _profiled(options: LoadOptions, text: str) -> OpenLoop:
     return OpenLoop(arrivals, min(ends_s, default=None), options.max_concurrency)
 
 
-def _check_closed_loop() -> None:
-    for name in _OPEN_LOOP_OPTIONS:
-        if given(name):
-            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the rate")
-
-
-load_group = cloup.option_group(
-    "Load (docs/explanation/load.md)",
-    cloup.option("--request_rate", type=float, default=-1.0, help="Requests per second; -1 sends everything at once."),
-    cloup.option(
-        "--arrival",
-        metavar="LAW",
-        show_default="exponential",
-        help="Law of the gaps: exponential, constant, gamma:cv=2, weibull:cv=2 (standard deviation / mean) or bursts:size=20.",
-    ),
-    cloup.option(
-        "--rate_profile",
-        metavar="PROFILE",
-        help="A rate that changes: sine:amplitude=0.5,period=600s or on_off:on=10s,off=20s around --request_rate, or with "
-        "rates of its own stages:5/s*60s,10/s*60s or piecewise:0s=5/s,60s=10/s.",
-    ),
-    cloup.option(
-        "--time_delay_dist",
-        type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
-        default="exponential_dist",
-        help="Upstream's name of the law of the gaps.",
-    ),
-    cloup.option(
-        "--burstiness",
-        type=float,
-        show_default="1",
-        help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
-    ),
-    cloup.option(
-        "--max_concurrency",
-        type=click.IntRange(min=1),
-        help="Limit of requests in flight: later arrivals wait their turn, and latency counts from the arrival.",
-    ),
-    cloup.option(
-        "--concurrency",
-        type=click.IntRange(min=1),
-        help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
-    ),
-    cloup.option("--duration", type=_SECONDS, help="Seconds after which no request is sent; those in flight may end."),
-    cloup.option(
-        "--ramp_up", type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
-    ),
-)
-
-traffic_group = cloup.option_group(
-    "Traffic",
-    cloup.option("--num_requests", type=click.IntRange(min=1), help="Number of requests; --repeat_dataset repeats a dataset."),
-    cloup.option("--max_input_len", type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."),
-    cloup.option(
-        "--ignore_eos/--no_ignore_eos",
-        default=None,
-        show_default="on for random tokens, but not by -i openai; off for dataset",
-        help="Generate exactly the requested number of tokens.",
-    ),
-    cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of lengths, token ids and arrivals."),
-)
+def _check_closed_loop(options: LoadOptions) -> None:
+    for name in options.given(*_OPEN_LOOP_OPTIONS):
+        raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the rate")

@@ -32,7 +32,7 @@ from bench_cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show
 from bench_cli.measurement.secrets import hidden_in_errors
 from bench_cli.measurement.target import Target, open_target, probe_target
 from bench_cli.measurement.target_options import check_target_options
-from bench_cli.measurement.times import Milestones, command_start, record_whole_times, times_until_recorded
+from bench_cli.measurement.times import Milestones, record_whole_times, times_until_recorded
 from bench_cli.signals import signals_as_interrupt
 from bench_cli.tokenizers import token_counter
 from bench_errors import ExitStatus
@@ -87,7 +87,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
             passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
-            click.echo(record_whole_times(folder, Milestones(command_start(), recorded, closed)), err=True)
+            click.echo(record_whole_times(folder, Milestones(options.call.started, recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
@@ -148,7 +148,7 @@ def _run(
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
             observed = hide_in_json(observation.facts, target.client.hidden)
-            times = {"times": times_until_recorded(command_start(), result)}
+            times = {"times": times_until_recorded(options.call.started, result)}
             distribution = {} if pool is None else {"distribution": pool.facts()}
             finish_run(folder, after_run(manifest, prepared, result) | observed | times | distribution, result)
             tabulate(folder)

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.engine_options import given
+from bench_cli.declared import Concern, option
 
 if TYPE_CHECKING:
     from bench_cli.measurement.client_options import ClientOptions
@@ -18,56 +17,13 @@ if TYPE_CHECKING:
     from workloads.schedule.traffic_classes import TrafficClass
 
 
-@dataclass(frozen=True)
-class MixtureOptions:
-    """What is mixed into the load. ``classes`` is empty, ``probe_rate`` and ``cancel`` are None where there is none."""
+def _read_cancel(context: click.Context, parameter: click.Parameter, text: str | None) -> Cancellation | None:
+    """Callback of --cancel. Raises WorkloadError."""
+    if text is None:
+        return None
+    from workloads.schedule.cancellations import parse_cancellation
 
-    classes: tuple[TrafficClass, ...]
-    probe_rate: float | None
-    probe_isl: int
-    probe_osl: int
-    cancel: Cancellation | None
-
-
-def check_mixture_options(options: MixtureOptions, load: LoadOptions, client: ClientOptions, target: TargetOptions) -> None:
-    """Raise UsageError for options that contradict each other or the protocol, or have no effect."""
-    if options.probe_rate is None:
-        for name in ("probe_isl", "probe_osl"):
-            if given(name):
-                raise click.UsageError(f"--{name} is of probes: give --probe_rate")
-    elif load.concurrency is not None:
-        raise click.UsageError(
-            "--probe_rate goes without --concurrency: probes are due by the clock, and a closed loop has no times of its own; "
-            "give --request_rate"
-        )
-    for traffic_class in options.classes:
-        variant = traffic_class.variant
-        if variant is not None and variant.lora_task_id is not None and not target.serving.takes_lora_task_id:
-            raise click.UsageError(
-                f"--class {traffic_class}: lora= is a task id of Triton's models; over OpenAI's protocol an adapter is a model "
-                "of its own: give model=ADAPTER"
-            )
-    after_ns = None if options.cancel is None else options.cancel.point.after_ns
-    if after_ns is not None and after_ns >= client.request_timeout * 1e9:
-        raise click.UsageError(
-            f"--cancel {options.cancel}: no request lasts so long, for --request_timeout {client.request_timeout:g} ends it"
-        )
-    if options.cancel is not None and options.cancel.point.after_tokens is not None and target.streaming is False:
-        raise click.UsageError(f"--cancel {options.cancel}: tokens come together without --streaming; give a time")
-
-
-def _read_classes(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[TrafficClass, ...]:
-    """Callback of --class; the imports are late, for they need numpy. Raises BadParameter, and WorkloadError."""
-    if not texts:
-        return ()
-    from workloads.schedule.traffic_classes import parse_class
-
-    classes = tuple(_with_objectives(parse_class(text), context, parameter) for text in texts)
-    names = [traffic_class.name for traffic_class in classes]
-    for name in names:
-        if names.count(name) > 1:
-            raise click.BadParameter(f"{name} is given twice; a class has one --class", context, parameter)
-    return classes
+    return parse_cancellation(text)
 
 
 def _with_objectives(traffic_class: TrafficClass, context: click.Context, parameter: click.Parameter) -> TrafficClass:
@@ -91,38 +47,69 @@ def _with_objectives(traffic_class: TrafficClass, context: click.Context, parame
     return replace(traffic_class, objectives=tuple(objectives))
 
 
-def _read_cancel(context: click.Context, parameter: click.Parameter, text: str | None) -> Cancellation | None:
-    """Callback of --cancel. Raises WorkloadError."""
-    if text is None:
-        return None
-    from workloads.schedule.cancellations import parse_cancellation
+def _read_classes(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[TrafficClass, ...]:
+    """Callback of --class; the imports are late, for they need numpy. Raises BadParameter, and WorkloadError."""
+    if not texts:
+        return ()
+    from workloads.schedule.traffic_classes import parse_class
 
-    return parse_cancellation(text)
+    classes = tuple(_with_objectives(parse_class(text), context, parameter) for text in texts)
+    names = [traffic_class.name for traffic_class in classes]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(f"{name} is given twice; a class has one --class", context, parameter)
+    return classes
 
 
-mixture_group = cloup.option_group(
-    "Mixtures (docs/explanation/load.md)",
-    cloup.option(
+@dataclass(frozen=True)
+class MixtureOptions(Concern, title="Mixtures (docs/explanation/load.md)"):
+    """What is mixed into the load. ``classes`` is empty, ``probe_rate`` and ``cancel`` are None where there is none."""
+
+    classes: tuple[TrafficClass, ...] = option(
+        (),
         "--class",
-        "classes",
-        multiple=True,
         metavar="NAME:KEY=VALUE,…",
         callback=_read_classes,
         help="A class of requests, with a row of its own in the report: weight=3 is its share of all classes' weights, "
         "model=NAME and lora=TASK_ID what it asks for, slo=ttft<=500ms an objective of its requests alone. Repeatable.",
-    ),
-    cloup.option(
-        "--probe_rate",
+    )
+    probe_rate: float | None = option(
+        None,
         type=click.FloatRange(min=0, min_open=True, max=1e6),
         metavar="R",
         help="Beside the load, R small requests per second (exponential gaps), reported apart; the load is the same without.",
-    ),
-    cloup.option("--probe_isl", type=click.IntRange(1, 10_000_000), default=32, help="Input tokens of a probe."),
-    cloup.option("--probe_osl", type=click.IntRange(1, 10_000_000), default=8, help="Output tokens of a probe."),
-    cloup.option(
-        "--cancel",
+    )
+    probe_isl: int = option(32, type=click.IntRange(1, 10_000_000), help="Input tokens of a probe.")
+    probe_osl: int = option(8, type=click.IntRange(1, 10_000_000), help="Output tokens of a probe.")
+    cancel: Cancellation | None = option(
+        None,
         metavar="SHARE:after=…",
         callback=_read_cancel,
         help="Cancel a share of the requests: 5%:after=2s of their send, or 5%:after=20tokens. No failures; probes are spared.",
-    ),
-)
+    )
+
+
+def check_mixture_options(options: MixtureOptions, load: LoadOptions, client: ClientOptions, target: TargetOptions) -> None:
+    """Raise UsageError for options that contradict each other or the protocol, or have no effect."""
+    if options.probe_rate is None:
+        for name in options.given("probe_isl", "probe_osl"):
+            raise click.UsageError(f"--{name} is of probes: give --probe_rate")
+    elif load.concurrency is not None:
+        raise click.UsageError(
+            "--probe_rate goes without --concurrency: probes are due by the clock, and a closed loop has no times of its own; "
+            "give --request_rate"
+        )
+    for traffic_class in options.classes:
+        variant = traffic_class.variant
+        if variant is not None and variant.lora_task_id is not None and not target.serving.takes_lora_task_id:
+            raise click.UsageError(
+                f"--class {traffic_class}: lora= is a task id of Triton's models; over OpenAI's protocol an adapter is a model "
+                "of its own: give model=ADAPTER"
+            )
+    after_ns = None if options.cancel is None else options.cancel.point.after_ns
+    if after_ns is not None and after_ns >= client.request_timeout * 1e9:
+        raise click.UsageError(
+            f"--cancel {options.cancel}: no request lasts so long, for --request_timeout {client.request_timeout:g} ends it"
+        )
+    if options.cancel is not None and options.cancel.point.after_tokens is not None and target.streaming is False:
+        raise click.UsageError(f"--cancel {options.cancel}: tokens come together without --streaming; give a time")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import cloup
+
+from bench_cli.declared import Concern, option
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
@@ -20,40 +21,88 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @dataclass(frozen=True)
-class OutputOptions:
+class OutputOptions(Concern, title="Output"):
     """The files to write. ``run_dir`` None: a new folder below ``runs``. ``full``: print every table."""
 
-    run_dir: Path | None
-    full: bool
-    plots: Path | None
-    op_stats_csv: Path | None
-    dump_perfetto_trace: bool
-    shared_results: bool = False
+    run_dir: Path | None = option(None, type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>.")
+    full: bool = option(False, help="Print every table, upstream's included, and the findings with their evidence.")
+    plots: Path | None = option(None, type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper.")
+    op_stats_csv: Path | None = option(None, type=_FILE, help="Append upstream's statistics to this CSV file.")
+    dump_perfetto_trace: bool = option(False, help="Write perfetto.json into the run's folder (ui.perfetto.dev).")
+    shared_results: bool = option(
+        False,
+        help="Give the run's files the modes of your umask, as for a CI job that reads them as another user. Default: 0600.",
+    )
+
+
+def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:
+    """Callback of --slo; the import is late, for it needs numpy. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.criteria import parse_slo
+
+    try:
+        return tuple(map(parse_slo, texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
+    if not texts:
+        return ()
+    from reports.criteria import parse_fail_if
+
+    try:
+        for text in texts:
+            parse_fail_if(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+    return tuple(text.strip() for text in texts)
 
 
 @dataclass(frozen=True)
-class CriteriaOptions:
+class CriteriaOptions(Concern, title="Output"):
     """Reference numbers to check against, and criteria. ``fail_if`` holds texts of the grammar of ``reports/criteria.py``.
 
     ``undecided``: "pass" or "fail", what a gate of ``fail_if`` counts as where the evidence allows both.
     """
 
-    check_perf_json: Path | None
-    check_perf_key: str | None
-    check_perf_rtol: float
-    check_perf_atol: float
-    slo: tuple[Criterion, ...]
-    fail_if: tuple[str, ...]
-    undecided: str
+    check_perf_json: Path | None = option(
+        None, type=_FILE, help='Check against reference numbers: {"key": {"Requests/Sec": 10, …}}.'
+    )
+    check_perf_key: str | None = option(None, help="Entry of --check_perf_json to check against.")
+    check_perf_rtol: float = option(
+        0.05, type=click.FloatRange(min=0), help="How much worse than its reference a metric may be, as a share of it."
+    )
+    check_perf_atol: float = option(
+        0.0, type=click.FloatRange(min=0), help="The same in the metric's own unit, added to the share."
+    )
+    slo: tuple[Criterion, ...] = option(
+        (),
+        metavar="CRITERION",
+        callback=_read_slo,
+        help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
+        "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
+    )
+    fail_if: tuple[str, ...] = option(
+        (),
+        metavar="CRITERION",
+        callback=_read_fail_if,
+        help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
+    )
+    undecided: str = option(
+        "pass", type=click.Choice(["pass", "fail"]), help="What a --fail_if counts as where the evidence allows both."
+    )
 
 
 def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: bool) -> None:
     """Raises UsageError for a criterion that needs token times in an unstreamed run, where all tokens come together."""
     if streaming or not (slo or fail_if):
         return
-    for option, text, criterion in _as_given(slo, fail_if):
+    for name, text, criterion in _as_given(slo, fail_if):
         if criterion.metric.streamed_only:
-            raise click.UsageError(f"{option} {text} needs streamed answers (--streaming); use e2e")
+            raise click.UsageError(f"{name} {text} needs streamed answers (--streaming); use e2e")
 
 
 def check_objectives(slo: Sequence[Criterion], fail_if: Sequence[str]) -> None:
@@ -67,9 +116,9 @@ def check_objectives(slo: Sequence[Criterion], fail_if: Sequence[str]) -> None:
 
     if any(isinstance(criterion, Objective) for criterion in slo):
         return
-    for option, text, criterion in _as_given(slo, fail_if):
+    for name, text, criterion in _as_given(slo, fail_if):
         if criterion.metric in (ATTAINMENT, GOODPUT):
-            raise click.UsageError(f"{option} {text} needs an objective of each request: give --slo, as --slo 'ttft<=200ms'")
+            raise click.UsageError(f"{name} {text} needs an objective of each request: give --slo, as --slo 'ttft<=200ms'")
 
 
 def _as_given(slo: Sequence[Criterion], fail_if: Sequence[str]) -> Iterator[tuple[str, str, Criterion]]:
@@ -89,13 +138,13 @@ def announce_too_few(slo: Sequence[Criterion], fail_if: Sequence[str], requests:
     from reports.criteria import Requirement
     from reports.gates.fewest import fewest_requests
 
-    for option, text, criterion in _as_given(slo, fail_if):
+    for name, text, criterion in _as_given(slo, fail_if):
         needed = fewest_requests(criterion) if isinstance(criterion, Requirement) else 0
         if needed is None:
-            click.echo(f"{option} '{text}': no number of requests can pass it; they can fail it.", err=True)
+            click.echo(f"{name} '{text}': no number of requests can pass it; they can fail it.", err=True)
         elif requests < needed:
             more = f"at least {needed:,} can ({remedy.format(needed)})"
-            click.echo(f"{option} '{text}': {requests:,} requests cannot pass it, {more}; they can still fail it.", err=True)
+            click.echo(f"{name} '{text}': {requests:,} requests cannot pass it, {more}; they can still fail it.", err=True)
 
 
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:
@@ -145,93 +194,3 @@ def build_passes(results: Iterable[tuple[str, Status, str]], undecided: str) -> 
             click.echo(f"Undecided: {requirement} ({why}); {effect}.", err=True)
         passes = passes and status not in failing
     return passes
-
-
-def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:
-    """Callback of --slo; the import is late, for it needs numpy. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.criteria import parse_slo
-
-    try:
-        return tuple(map(parse_slo, texts))
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
-
-
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.criteria import parse_fail_if
-
-    try:
-        for text in texts:
-            parse_fail_if(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
-    return tuple(text.strip() for text in texts)
-
-
-slo_option = cloup.option(
-    "--slo",
-    multiple=True,
-    metavar="CRITERION",
-    callback=_read_slo,
-    help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
-    "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
-)
-
-fail_if_option = cloup.option(
-    "--fail_if",
-    multiple=True,
-    metavar="CRITERION",
-    callback=_read_fail_if,
-    help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
-)
-
-undecided_option = cloup.option(
-    "--undecided",
-    type=click.Choice(["pass", "fail"]),
-    default="pass",
-    help="What a --fail_if counts as where the evidence allows both.",
-)
-
-full_option = cloup.option(
-    "--full", is_flag=True, help="Print every table, upstream's included, and the findings with their evidence."
-)
-
-plots_option = cloup.option(
-    "--plots", type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper."
-)
-
-output_group = cloup.option_group(
-    "Output",
-    cloup.option("--run_dir", type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>."),
-    full_option,
-    plots_option,
-    cloup.option("--op_stats_csv", type=_FILE, help="Append upstream's statistics to this CSV file."),
-    cloup.option("--dump_perfetto_trace", is_flag=True, help="Write perfetto.json into the run's folder (ui.perfetto.dev)."),
-    cloup.option(
-        "--shared_results",
-        is_flag=True,
-        help="Give the run's files the modes of your umask, as for a CI job that reads them as another user. Default: 0600.",
-    ),
-    cloup.option("--check_perf_json", type=_FILE, help='Check against reference numbers: {"key": {"Requests/Sec": 10, …}}.'),
-    cloup.option("--check_perf_key", help="Entry of --check_perf_json to check against."),
-    cloup.option(
-        "--check_perf_rtol",
-        type=click.FloatRange(min=0),
-        default=0.05,
-        help="How much worse than its reference a metric may be, as a share of it.",
-    ),
-    cloup.option(
-        "--check_perf_atol",
-        type=click.FloatRange(min=0),
-        default=0.0,
-        help="The same in the metric's own unit, added to the share.",
-    ),
-    slo_option,
-    fail_if_option,
-    undecided_option,
-)

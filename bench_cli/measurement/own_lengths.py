@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
+from bench_cli.declared import Concern, option
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -18,24 +18,26 @@ if TYPE_CHECKING:
 _NAMED_ROWS = 3
 
 
-def own_length_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a verb with ``--op_tokens_per_word`` and ``--output_tokens``."""
-    group = cloup.option_group(
-        "Output lengths of prompts without one",
-        cloup.option(
-            "--op_tokens_per_word",
-            type=click.FloatRange(min=0, min_open=True),
-            default=1.3,
-            help="Tokens to request per word of the file's answer, where it has no output length.",
-        ),
-        cloup.option(
-            "--output_tokens",
-            type=click.IntRange(1, 10_000_000),
-            default=256,
-            help="Tokens to request where the file has neither an output length nor an answer.",
-        ),
+@dataclass(frozen=True)
+class OwnLengths(Concern, title="Output lengths of prompts without one"):
+    """The output lengths of prompts that have none, in tokens."""
+
+    op_tokens_per_word: float = option(
+        1.3,
+        type=click.FloatRange(min=0, min_open=True),
+        help="Tokens to request per word of the file's answer, where it has no output length.",
     )
-    return group(function)
+    output_tokens: int = option(
+        256,
+        type=click.IntRange(1, 10_000_000),
+        help="Tokens to request where the file has neither an output length nor an answer.",
+    )
+
+    def lengths(self) -> OutputLengths:
+        """The lengths that the options set."""
+        from workloads.prompts.dataset import OutputLengths
+
+        return OutputLengths(self.op_tokens_per_word, self.output_tokens)
 
 
 def without_length_text(prompts: int, lengths: OutputLengths) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.measurement.options import MeasureOptions, read_concern, read_options
+from bench_cli.declared import Concern, option
+from bench_cli.measurement.options import MeasureOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,44 +20,35 @@ if TYPE_CHECKING:
 _LONGEST_TOKENS = 10_000_000
 _MOST_GROUPS = 1_000_000
 
-prefix_group = cloup.option_group(
-    "Shared prefixes, in front of the lengths above",
-    cloup.option(
-        "--prefix_groups", type=click.IntRange(1, _MOST_GROUPS), metavar="G", help="Groups of prompts that share a prefix."
-    ),
-    cloup.option(
-        "--prefix_len", type=click.IntRange(1, _LONGEST_TOKENS), metavar="TOKENS", help="Length of the prefix of each group."
-    ),
-    cloup.option(
-        "--prompts_per_group",
+
+@dataclass(frozen=True)
+class PrefixOptions(Concern, title="Shared prefixes, in front of the lengths above"):
+    """The options as they were given; None is not given."""
+
+    prefix_groups: int | None = option(
+        None, type=click.IntRange(1, _MOST_GROUPS), metavar="G", help="Groups of prompts that share a prefix."
+    )
+    prefix_len: int | None = option(
+        None, type=click.IntRange(1, _LONGEST_TOKENS), metavar="TOKENS", help="Length of the prefix of each group."
+    )
+    prompts_per_group: int | None = option(
+        None,
         type=click.IntRange(1, _LONGEST_TOKENS),
         metavar="N",
         help="Exactly so many prompts of each group, in shuffled order, G·N in all. Default: the group of a prompt is random.",
-    ),
-    cloup.option(
-        "--prefix_zipf",
+    )
+    prefix_zipf: float | None = option(
+        None,
         type=click.FloatRange(0, 20),
         metavar="S",
         help="Choose group k = 1, 2, … with a probability in proportion to k^-S. Default: all alike.",
-    ),
-    cloup.option(
-        "--system_prompt_len",
+    )
+    system_prompt_len: int | None = option(
+        None,
         type=click.IntRange(1, _LONGEST_TOKENS),
         metavar="TOKENS",
         help="Length of a system prompt that all prompts begin with, in front of the prefixes of groups.",
-    ),
-)
-
-
-@dataclass(frozen=True)
-class PrefixOptions:
-    """The options as they were given; None is not given."""
-
-    prefix_groups: int | None
-    prefix_len: int | None
-    prompts_per_group: int | None
-    prefix_zipf: float | None
-    system_prompt_len: int | None
+    )
 
     def shared(self, num_requests: int | None, max_input_len: int | None) -> SharedPrefixes | None:
         """The prefixes that the options describe; None for none. Raises UsageError and WorkloadError for contradictions."""
@@ -96,14 +87,13 @@ class PrefixOptions:
             raise click.UsageError("--prefix_zipf and --prompts_per_group both set the prompts of a group; give one of them")
 
 
-def read_with_prefixes(values: dict[str, Any]) -> tuple[MeasureOptions, SharedPrefixes | None]:
-    """The shared options and the prefixes, None for none, from the values that click passes to a verb with both.
+def with_prefixes(options: MeasureOptions, prefix: PrefixOptions) -> tuple[MeasureOptions, SharedPrefixes | None]:
+    """The shared options and the prefixes, None for none. A number of prompts per group is the number of requests.
 
-    A number of prompts per group is the number of requests. Raises UsageError and WorkloadError for contradictions.
+    Raises UsageError and WorkloadError for contradictions.
     """
-    options = read_options(values)
     traffic = options.traffic
-    prefixes = read_concern(PrefixOptions, values).shared(traffic.num_requests, traffic.max_input_len)
+    prefixes = prefix.shared(traffic.num_requests, traffic.max_input_len)
     if prefixes is not None and prefixes.prompts is not None:
         options = replace(options, traffic=replace(traffic, num_requests=prefixes.prompts))
     return options, prefixes

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
 from bench_cli.measurement.prefix_options import limit_text, manifest_entry, reuse_limit
 from bench_cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_NUM_REQUESTS = 1000
 _MARGIN = 1.1  # over the number that is expected to be dropped
 _MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
-
-vocab_size_option = cloup.option(
-    "--vocab_size",
-    type=click.IntRange(1, 2**31 - 1),
-    help="Draw token ids below this. Default: the tokenizer's vocabulary without its special tokens.",
-)
 
 
 @dataclass(frozen=True)

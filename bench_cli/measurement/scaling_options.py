@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import cloup
+
+from bench_cli.declared import Concern, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,31 +19,22 @@ _FACTOR = click.FloatRange(min=0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True)
-class ScalingOptions:
-    """The values of ``scaling_group``."""
+class ScalingOptions(Concern, title="Lengths of a trace, scaled"):
+    """The factors of a trace's lengths."""
 
-    prefix_factor: float
-    input_factor: float
-    output_factor: float
+    prefix_factor: float = option(
+        1.0,
+        type=_FACTOR,
+        help="Multiply what a prompt shares with others, in whole blocks of a trace with block hashes; the rest of it stays.",
+    )
+    input_factor: float = option(1.0, type=_FACTOR, help="Multiply the prompts' lengths, shared prefixes included.")
+    output_factor: float = option(1.0, type=_FACTOR, help="Multiply the output lengths.")
 
     def scaling(self) -> Scaling:
         """The factors."""
         from workloads.table.scaling import Scaling
 
         return Scaling(self.prefix_factor, self.input_factor, self.output_factor)
-
-
-scaling_group = cloup.option_group(
-    "Lengths of a trace, scaled",
-    cloup.option(
-        "--prefix_factor",
-        type=_FACTOR,
-        default=1.0,
-        help="Multiply what a prompt shares with others, in whole blocks of a trace with block hashes; the rest of it stays.",
-    ),
-    cloup.option("--input_factor", type=_FACTOR, default=1.0, help="Multiply the prompts' lengths, shared prefixes included."),
-    cloup.option("--output_factor", type=_FACTOR, default=1.0, help="Multiply the output lengths."),
-)
 
 
 def reuse_shares(sent: Workload, unscaled: Workload | None) -> dict[str, float | None]:

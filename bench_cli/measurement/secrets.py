@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
 
 import click
+from click.core import ParameterSource
 
 from bench_cli.suggestions import user_text
 from bench_errors import BenchError
@@ -37,6 +39,20 @@ class SecretText(str):
         return made
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenIn:
+    """The option that has a value. Other users see a command line in the list of processes; --config is a file."""
+
+    option: str
+    in_process_list: bool = True
+
+    @classmethod
+    def of(cls, context: click.Context, parameter: click.Parameter) -> WrittenIn:
+        """The option whose callback has these arguments."""
+        name = parameter.name or ""
+        return cls(f"--{name}", context.get_parameter_source(name) is not ParameterSource.DEFAULT_MAP)
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a header, a query parameter or a body field of this name may hold a secret."""
     return _SECRET_NAME.search(name) is not None
@@ -52,48 +68,44 @@ def literal(value: str) -> str:
     return value[0] + value if is_reference(value) or value.startswith(("@@", "$$")) else value
 
 
-def revealed(option: str, name: str, value: str) -> str:
+def revealed(place: WrittenIn, name: str, value: str) -> str:
     """The value that ``@file`` or ``$VARIABLE`` names, ``@x`` for ``@@x`` and ``$x`` for ``$$x``, or else ``value`` itself.
 
     A value that is no reference draws a warning if ``name`` may hold a secret. Raises BadParameter for what cannot be read, and
     for HIDDEN, which a recorded run has in place of a secret.
     """
     if HIDDEN in value:
-        raise click.BadParameter(f"{name}: the recorded run does not contain this value; give it again", param_hint=option)
+        raise click.BadParameter(
+            f"{name}: the recorded run does not contain this value; give it again", param_hint=place.option
+        )
     variable = _VARIABLE.fullmatch(value)
     if variable is not None:
         if variable[1] not in os.environ:
             problem = f"{name}: the environment variable {variable[1]} is not set; $$ begins a value that is no variable"
-            raise click.BadParameter(problem, param_hint=option)
+            raise click.BadParameter(problem, param_hint=place.option)
         return os.environ[variable[1]].strip()
     if is_reference(value):
         try:
             return Path(value[1:]).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             problem = f"{name}: the file after @ cannot be read; @@ begins a value that is no file"
-            raise click.BadParameter(problem, param_hint=option) from error
-    if value and is_secret_name(name) and _is_in_process_list(option):
+            raise click.BadParameter(problem, param_hint=place.option) from error
+    if value and is_secret_name(name) and place.in_process_list:
         click.echo(
-            f"Warning: {option}: other users can read the value of {name} in the list of processes; give @FILE or $VARIABLE",
+            f"Warning: {place.option}: other users can read the value of {name} in the list of processes; "
+            "give @FILE or $VARIABLE",
             err=True,
         )
     return value[1:] if value.startswith(("@@", "$$")) else value
 
 
-def _is_in_process_list(option: str) -> bool:
-    """Whether the option is on the command line; --config reads it from a file."""
-    context = click.get_current_context(silent=True)
-    source = None if context is None else context.get_parameter_source(option.removeprefix("--"))
-    return source is not click.core.ParameterSource.DEFAULT_MAP
-
-
-def reveal_query(option: str, address: str) -> SecretText:
+def reveal_query(place: WrittenIn, address: str) -> SecretText:
     """A URL or path with the values of its query read as ``revealed`` does. Raises BadParameter."""
     secrets: list[str] = []
 
     def reveal(pair: re.Match[str]) -> str:
         name = unquote_plus(pair[1])
-        value = revealed(option, name, pair[2])
+        value = revealed(place, name, pair[2])
         if is_secret_name(name) or is_reference(pair[2]):
             secrets.extend((value, unquote_plus(value)))
         return f"{pair[1]}={value}"
@@ -102,13 +114,13 @@ def reveal_query(option: str, address: str) -> SecretText:
     return SecretText(text, hide_in_url(address), tuple(dict.fromkeys(filter(None, secrets))))
 
 
-def reveal_fields(option: str, value: Any, name: str = "") -> Any:
+def reveal_fields(place: WrittenIn, value: Any, name: str = "") -> Any:
     """JSON with the texts under secret-like names read as ``revealed`` does, at any depth. Raises BadParameter."""
     if isinstance(value, dict):
-        return {key: reveal_fields(option, item, key if is_secret_name(key) else name) for key, item in value.items()}
+        return {key: reveal_fields(place, item, key if is_secret_name(key) else name) for key, item in value.items()}
     if isinstance(value, list):
-        return [reveal_fields(option, item, name) for item in value]
-    return revealed(option, name, value) if isinstance(value, str) and (name or value == HIDDEN) else value
+        return [reveal_fields(place, item, name) for item in value]
+    return revealed(place, name, value) if isinstance(value, str) and (name or value == HIDDEN) else value
 
 
 def hide_fields(value: Any) -> Any:

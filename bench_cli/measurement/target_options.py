@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import cloup
 
+from bench_cli.declared import Concern, option, switch
 from bench_cli.measurement.secrets import (
     SecretText,
+    WrittenIn,
     hide_in_refused_url,
     is_reference,
     is_secret_name,
@@ -35,6 +36,8 @@ _TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
 _ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
+*_FIRST, _LAST = (protocol.title for protocol in PROTOCOLS.values())
+_OVER_HTTP = "Over HTTP (-i http, -i openai)"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
 
 
@@ -55,19 +58,137 @@ class Header:
         return self.is_secret or is_secret_name(self.name)
 
 
+def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    """Callback of --tokenizer: the folder of the tokenizer. Raises BadParameter."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        return path
+    if path.is_file():
+        if path.name.startswith("tokenizer"):
+            return path.parent
+        raise click.BadParameter(f"{text} is no tokenizer file; give its tokenizer.json, or the folder", ctx, parameter)
+    if not _HUB_NAME.fullmatch(text):
+        raise click.BadParameter(f"{text}: no such folder or file", ctx, parameter)
+    from bench_cli.tokenizers import hub_tokenizer_dir
+
+    folder = hub_tokenizer_dir(text)
+    if folder is None:
+        raise click.BadParameter(
+            f"{text}: no such folder, and neither the local Hugging Face cache nor the hub has a tokenizer of that name",
+            ctx,
+            parameter,
+        )
+    return folder
+
+
+def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
+    """Callback of --header. Raises BadParameter."""
+    headers = []
+    for number, line in enumerate(lines, start=1):
+        match = _HEADER.fullmatch(line)
+        if match is None or not line.isascii():  # it is not shown, for it may be a secret alone
+            raise click.BadParameter(f"number {number} is no header; give 'Name: value'", ctx, parameter)
+        if match[1].lower() in _CONNECTION_HEADERS:
+            raise click.BadParameter(f"{match[1]} is between bench and the server; it cannot be set", ctx, parameter)
+        written = match[2].rstrip(" \t")
+        value = revealed(WrittenIn.of(ctx, parameter), match[1], written)
+        if not value.isascii() or not _HEADER.fullmatch(f"{match[1]}: {value}"):
+            raise click.BadParameter(f"{match[1]}: what was read is no value of a header", ctx, parameter)
+        headers.append(Header(match[1], value, is_reference(written)))
+    return tuple(headers)
+
+
+def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
+    """Callback of --extra_body. Raises BadParameter."""
+    if text is None:
+        return {}
+    from harness.clients.openai_chat import OUR_FIELDS
+
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"it is not JSON: {error}", ctx, parameter) from error
+    if not isinstance(fields, dict):
+        raise click.BadParameter('give a JSON object, as {"temperature": 0}', ctx, parameter)
+    reserved = sorted(OUR_FIELDS & fields.keys())
+    if reserved:
+        raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
+    for name in _ANSWERS:
+        if isinstance(fields.get(name), int | float) and fields[name] > 1:
+            raise click.BadParameter(f"{name} is {fields[name]}: bench measures one answer to a request", ctx, parameter)
+    return dict(reveal_fields(WrittenIn.of(ctx, parameter), fields))
+
+
+def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Callback of --endpoint. Raises BadParameter."""
+    if path is None:
+        return None
+    revealed_path = reveal_query(WrittenIn.of(ctx, parameter), path)
+    if not re.fullmatch(r"/[!-~]*", revealed_path):
+        raise click.BadParameter(
+            f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter
+        )
+    return revealed_path
+
+
 @dataclass(frozen=True)
-class TargetOptions:
+class TargetOptions(Concern, title="What to measure"):
     """The model to measure. ``streaming`` None: streaming where the model can; ``endpoint`` None: the protocol's default."""
 
-    url: str | None
-    protocol: str
-    model: str | None
-    streaming: bool | None
-    tokenizer_dir: Path | None
-    endpoint: str | None
-    header: tuple[Header, ...]
-    extra_body: dict[str, Any]
-    reset_prefix_cache: bool = False
+    url: str | None = option(
+        None,
+        "-u",
+        help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
+        "Without it the embedded pipeline is deployed.",
+    )
+    protocol: str = option("grpc", "-i", type=click.Choice(list(PROTOCOLS)), help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}.")
+    model: str | None = option(
+        None,
+        "-m",
+        show_default="tensorrt_llm; for openai the server's only model",
+        help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
+    )
+    streaming: bool | None = switch(
+        None, show_default="streaming where the model is decoupled", help="Request answers token by token."
+    )
+    tokenizer_dir: Path | None = option(
+        None,
+        "--tokenizer",
+        "--tokenizer_dir",
+        metavar="FOLDER|FILE|NAME",
+        callback=_read_tokenizer,
+        help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
+        "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
+    )
+    endpoint: str | None = option(
+        None,
+        callback=_read_endpoint,
+        show_default="/v1/chat/completions",
+        help="Path of OpenAI's chat completions; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
+        "variable OPENAI_API_KEY may hold a key.",
+        group=_OVER_HTTP,
+    )
+    header: tuple[Header, ...] = option(
+        (),
+        callback=_read_headers,
+        help="'Name: value', sent with every request; 'Name: @FILE' and 'Name: $VARIABLE' read the value, and @@x and $$x are "
+        "@x and $x themselves. Repeatable.",
+        group=_OVER_HTTP,
+    )
+    extra_body: dict[str, Any] = option(
+        {},
+        callback=_read_extra_body,
+        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
+        group=_OVER_HTTP,
+    )
+    reset_prefix_cache: bool = option(
+        False,
+        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
+        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
+        group=_OVER_HTTP,
+    )
 
     @property
     def serving(self) -> ServingProtocol:
@@ -129,148 +250,3 @@ def read_address(protocol: ServingProtocol, url: str, endpoint: str | None = Non
         raise click.BadParameter(f"{shown!r} {error}", param_hint="--url") from error
     except TwoPathsError as error:
         raise click.UsageError(str(error)) from error
-
-
-def _read_tokenizer(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    """Callback of --tokenizer: the folder of the tokenizer. Raises BadParameter."""
-    if text is None:
-        return None
-    path = Path(text)
-    if path.is_dir():
-        return path
-    if path.is_file():
-        if path.name.startswith("tokenizer"):
-            return path.parent
-        raise click.BadParameter(f"{text} is no tokenizer file; give its tokenizer.json, or the folder", ctx, parameter)
-    if not _HUB_NAME.fullmatch(text):
-        raise click.BadParameter(f"{text}: no such folder or file", ctx, parameter)
-    from bench_cli.tokenizers import hub_tokenizer_dir
-
-    folder = hub_tokenizer_dir(text)
-    if folder is None:
-        raise click.BadParameter(
-            f"{text}: no such folder, and neither the local Hugging Face cache nor the hub has a tokenizer of that name",
-            ctx,
-            parameter,
-        )
-    return folder
-
-
-def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> tuple[Header, ...]:
-    """Callback of --header. Raises BadParameter."""
-    headers = []
-    for number, line in enumerate(lines, start=1):
-        match = _HEADER.fullmatch(line)
-        if match is None or not line.isascii():  # it is not shown, for it may be a secret alone
-            raise click.BadParameter(f"number {number} is no header; give 'Name: value'", ctx, parameter)
-        if match[1].lower() in _CONNECTION_HEADERS:
-            raise click.BadParameter(f"{match[1]} is between bench and the server; it cannot be set", ctx, parameter)
-        written = match[2].rstrip(" \t")
-        value = revealed("--header", match[1], written)
-        if not value.isascii() or not _HEADER.fullmatch(f"{match[1]}: {value}"):
-            raise click.BadParameter(f"{match[1]}: what was read is no value of a header", ctx, parameter)
-        headers.append(Header(match[1], value, is_reference(written)))
-    return tuple(headers)
-
-
-def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
-    """Callback of --extra_body. Raises BadParameter."""
-    if text is None:
-        return {}
-    from harness.clients.openai_chat import OUR_FIELDS
-
-    try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"it is not JSON: {error}", ctx, parameter) from error
-    if not isinstance(fields, dict):
-        raise click.BadParameter('give a JSON object, as {"temperature": 0}', ctx, parameter)
-    reserved = sorted(OUR_FIELDS & fields.keys())
-    if reserved:
-        raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
-    for name in _ANSWERS:
-        if isinstance(fields.get(name), int | float) and fields[name] > 1:
-            raise click.BadParameter(f"{name} is {fields[name]}: bench measures one answer to a request", ctx, parameter)
-    return dict(reveal_fields("--extra_body", fields))
-
-
-def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
-    """Callback of --endpoint. Raises BadParameter."""
-    if path is None:
-        return None
-    revealed_path = reveal_query("--endpoint", path)
-    if not re.fullmatch(r"/[!-~]*", revealed_path):
-        raise click.BadParameter(
-            f"{hide_in_refused_url(revealed_path.shown)!r} is no path; give one that begins with /", ctx, parameter
-        )
-    return revealed_path
-
-
-*_FIRST, _LAST = (protocol.title for protocol in PROTOCOLS.values())
-
-target_group = cloup.option_group(
-    "What to measure",
-    cloup.option(
-        "-u",
-        "--url",
-        help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
-        "Without it the embedded pipeline is deployed.",
-    ),
-    cloup.option(
-        "-i",
-        "--protocol",
-        type=click.Choice(list(PROTOCOLS)),
-        default="grpc",
-        help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}.",
-    ),
-    cloup.option(
-        "-m",
-        "--model",
-        show_default="tensorrt_llm; for openai the server's only model",
-        help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
-    ),
-    cloup.option(
-        "--streaming/--no_streaming",
-        default=None,
-        show_default="streaming where the model is decoupled",
-        help="Request answers token by token.",
-    ),
-    cloup.option(
-        "--tokenizer",
-        "--tokenizer_dir",
-        "tokenizer_dir",
-        metavar="FOLDER|FILE|NAME",
-        callback=_read_tokenizer,
-        help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
-        "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
-    ),
-)
-
-http_group = cloup.option_group(
-    "Over HTTP (-i http, -i openai)",
-    cloup.option(
-        "--endpoint",
-        callback=_read_endpoint,
-        show_default="/v1/chat/completions",
-        help="Path of OpenAI's chat completions; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
-        "variable OPENAI_API_KEY may hold a key.",
-    ),
-    cloup.option(
-        "--header",
-        multiple=True,
-        callback=_read_headers,
-        help="'Name: value', sent with every request; 'Name: @FILE' and 'Name: $VARIABLE' read the value, and @@x and $$x are "
-        "@x and $x themselves. Repeatable.",
-    ),
-    cloup.option(
-        "--extra_body",
-        callback=_read_extra_body,
-        help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
-    ),
-    cloup.option(
-        "--reset_prefix_cache",
-        is_flag=True,
-        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
-        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
-    ),
-)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.measurement.secrets import SecretText, hide_in_refused_url, reveal_query
+from bench_cli.declared import Concern, option
+from bench_cli.measurement.secrets import SecretText, WrittenIn, hide_in_refused_url, reveal_query
 
 if TYPE_CHECKING:
     from harness.clients.transport.url import HttpUrl
@@ -17,12 +17,25 @@ if TYPE_CHECKING:
 METRICS_PATH = "/metrics"
 
 
+def _read_metrics_url(ctx: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """Callback of --metrics_url. Raises BadParameter."""
+    return None if url is None else reveal_query(WrittenIn.of(ctx, parameter), url)
+
+
 @dataclass(frozen=True)
-class TelemetryOptions:
+class TelemetryOptions(Concern, title="The server's own numbers"):
     """The reading of metrics. ``metrics_url`` None: the target's usual place; ``telemetry_period`` in seconds, 0 for none."""
 
-    metrics_url: str | None
-    telemetry_period: float
+    metrics_url: str | None = option(
+        None,
+        callback=_read_metrics_url,
+        show_default="port 8002 of --url's host; the embedded pipeline's own",
+        help="URL of the server's metrics in Prometheus's format: http://host:port/path; in its query, NAME=@FILE and "
+        "NAME=$VARIABLE read the value.",
+    )
+    telemetry_period: float = option(
+        1.0, type=click.FloatRange(min=0), help="Seconds between two readings of the metrics; 0 reads none."
+    )
 
     @property
     def _shown(self) -> str:
@@ -49,26 +62,3 @@ class TelemetryOptions:
         except ValueError as error:
             problem = f"{hide_in_refused_url(self._shown)!r} is no address of metrics; give http://host:port/path"
             raise click.BadParameter(problem, param_hint="--metrics_url") from error
-
-
-def _read_metrics_url(ctx: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """Callback of --metrics_url. Raises BadParameter."""
-    return None if url is None else reveal_query("--metrics_url", url)
-
-
-telemetry_group = cloup.option_group(
-    "The server's own numbers",
-    cloup.option(
-        "--metrics_url",
-        callback=_read_metrics_url,
-        show_default="port 8002 of --url's host; the embedded pipeline's own",
-        help="URL of the server's metrics in Prometheus's format: http://host:port/path; in its query, NAME=@FILE and "
-        "NAME=$VARIABLE read the value.",
-    ),
-    cloup.option(
-        "--telemetry_period",
-        type=click.FloatRange(min=0),
-        default=1.0,
-        help="Seconds between two readings of the metrics; 0 reads none.",
-    ),
-)

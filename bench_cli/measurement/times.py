@@ -6,18 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from bench_records.run_folder import RunFolder
 from harness.host.moment import Moment
 from harness.recording.run_result import RunResult
-
-
-def command_start() -> Moment:
-    """The start of the command that is running."""
-    context = click.get_current_context(silent=True)
-    start = None if context is None else context.find_object(Moment)
-    return Moment.now() if start is None else start
 
 
 def times_until_recorded(start: Moment, result: RunResult) -> dict[str, Any]:

@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.measurement.length_options import length_option, length_pairs_option
+from bench_cli.declared import Concern, option, part, takes
+from bench_cli.measurement.length_options import length_option, read_pairs, vocab_size
 from bench_cli.measurement.measure_random_prompts import measure_random_prompts
-from bench_cli.measurement.options import measure_options
-from bench_cli.measurement.prefix_options import prefix_group, read_with_prefixes
-from bench_cli.measurement.random_prompts import RandomPrompts, vocab_size_option
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.prefix_options import PrefixOptions, with_prefixes
+from bench_cli.measurement.random_prompts import RandomPrompts
+from bench_cli.workload_files import WorkloadPath
 
 if TYPE_CHECKING:
     from workloads.lengths.law import Lengths
     from workloads.lengths.samples import EmpiricalPairs
 
 _UPSTREAM_INPUTS, _UPSTREAM_OUTPUTS = (128.0, 5.0), (20.0, 2.0)  # mean and stdev of the examples in upstream's README
+
+
+@dataclass(frozen=True)
+class LengthOptions(Concern, title="Lengths in tokens"):
+    """The laws of the lengths, in three spellings. None: not given."""
+
+    isl: Lengths | None = length_option(
+        "Length of prompts (input sequence length) in tokens: 128, 128±5 (also 128:5), or a law: "
+        "normal:mean=128,stdev=40,min=10,max=400; lognormal:mean=512,stdev=300; uniform:min=10,max=200; "
+        "zipf:exponent=1.2,min=1,max=4096; constant:tokens=9; histogram:FILE; empirical:FILE (docs/reference/lengths.md).",
+    )
+    osl: Lengths | None = length_option("Length of answers (output sequence length) in tokens, as --isl.")
+    pairs: EmpiricalPairs | None = option(
+        None,
+        "--length_pairs",
+        type=WorkloadPath(),
+        metavar="FILE",
+        callback=read_pairs,
+        help="Draw both lengths of a request from one row of a trace, with replacement, so that their correlation stays.",
+    )
+    input_mean: float | None = option(None, type=float, show_default="128", help="Mean length of prompts.")
+    input_stdev: float | None = option(
+        None, type=float, show_default="5; 0 with --input_mean", help="Standard deviation of it; 0 makes it constant."
+    )
+    output_mean: float | None = option(None, type=float, show_default="20", help="Mean length of answers.")
+    output_stdev: float | None = option(
+        None, type=float, show_default="2; 0 with --output_mean", help="Standard deviation of it; 0 makes it constant."
+    )
+    vocab_size: int | None = vocab_size()
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench token_norm_dist``."""
+
+    lengths: LengthOptions = part(LengthOptions)
+    prefix: PrefixOptions = part(PrefixOptions)
+    measure: MeasureOptions = part(MeasureOptions)
 
 
 @cloup.command(
@@ -31,45 +72,8 @@ Examples:
   bench token_norm_dist --length_pairs AzureLLMInferenceTrace_conv.csv --request_rate 9
   bench token_norm_dist --request_rate 9 --input_mean 512 --input_stdev 50 --output_mean 64 --output_stdev 0""",
 )
-@cloup.option_group(
-    "Lengths in tokens",
-    length_option(
-        "--isl",
-        "Length of prompts (input sequence length) in tokens: 128, 128±5 (also 128:5), or a law: "
-        "normal:mean=128,stdev=40,min=10,max=400; lognormal:mean=512,stdev=300; uniform:min=10,max=200; "
-        "zipf:exponent=1.2,min=1,max=4096; constant:tokens=9; histogram:FILE; empirical:FILE (docs/reference/lengths.md).",
-    ),
-    length_option("--osl", "Length of answers (output sequence length) in tokens, as --isl."),
-    length_pairs_option,
-    cloup.option("--input_mean", type=float, show_default="128", help="Mean length of prompts."),
-    cloup.option(
-        "--input_stdev",
-        type=float,
-        show_default="5; 0 with --input_mean",
-        help="Standard deviation of it; 0 makes it constant.",
-    ),
-    cloup.option("--output_mean", type=float, show_default="20", help="Mean length of answers."),
-    cloup.option(
-        "--output_stdev",
-        type=float,
-        show_default="2; 0 with --output_mean",
-        help="Standard deviation of it; 0 makes it constant.",
-    ),
-    vocab_size_option,
-)
-@prefix_group
-@measure_options
-def command(
-    isl: Lengths | None,
-    osl: Lengths | None,
-    pairs: EmpiricalPairs | None,
-    input_mean: float | None,
-    input_stdev: float | None,
-    output_mean: float | None,
-    output_stdev: float | None,
-    vocab_size: int | None,
-    **shared: Any,
-) -> int:
+@takes(Options)
+def command(options: Options) -> int:
     """Measure with random token ids, uniform over the vocabulary, and lengths from the laws of --isl and --osl.
 
     128±5 is max(1, ceil(N(128, 5))), as upstream draws it: rounding up adds half a token to the mean. With min or max a law is
@@ -84,19 +88,22 @@ def command(
     """
     from workloads.lengths.samples import Independent
 
-    options, prefixes = read_with_prefixes(shared)
-    means = {"input_mean": input_mean, "input_stdev": input_stdev, "output_mean": output_mean, "output_stdev": output_stdev}
-    if pairs is not None:
-        _check_pairs_alone(means | {"isl": isl, "osl": osl})
-        prompts = RandomPrompts(pairs, {"length_pairs": pairs.source}, vocab_size, prefixes)
-        return measure_random_prompts("token_norm_dist", options, prompts)
-    inputs = _lengths("isl", isl, "input", (input_mean, input_stdev))
-    outputs = _lengths("osl", osl, "output", (output_mean, output_stdev))
+    given = options.lengths
+    shared, prefixes = with_prefixes(options.measure, options.prefix)
+    means = {name: getattr(given, name) for name in ("input_mean", "input_stdev", "output_mean", "output_stdev")}
+    if given.pairs is not None:
+        _check_pairs_alone(means | {"isl": given.isl, "osl": given.osl})
+        prompts = RandomPrompts(given.pairs, {"length_pairs": given.pairs.source}, given.vocab_size, prefixes)
+        return measure_random_prompts("token_norm_dist", shared, prompts)
+    inputs = _lengths("isl", given.isl, "input", (given.input_mean, given.input_stdev))
+    outputs = _lengths("osl", given.osl, "output", (given.output_mean, given.output_stdev))
     lengths = Independent(inputs, outputs)
-    if (isl is None and None in (input_mean, input_stdev)) or (osl is None and None in (output_mean, output_stdev)):
+    if (given.isl is None and None in (given.input_mean, given.input_stdev)) or (
+        given.osl is None and None in (given.output_mean, given.output_stdev)
+    ):
         click.echo(f"Lengths: {lengths}; --isl and --osl set them.", err=True)
     recorded = {**_recorded("isl", "input", inputs), **_recorded("osl", "output", outputs)}
-    return measure_random_prompts("token_norm_dist", options, RandomPrompts(lengths, recorded, vocab_size, prefixes))
+    return measure_random_prompts("token_norm_dist", shared, RandomPrompts(lengths, recorded, given.vocab_size, prefixes))
 
 
 def _check_pairs_alone(others: dict[str, object]) -> None:

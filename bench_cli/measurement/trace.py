@@ -3,30 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.engine_options import given
+from bench_cli.declared import Concern, option, part, takes
 from bench_cli.measurement.load_options import make_load
-from bench_cli.measurement.options import measure_options, read_concern, read_options
-from bench_cli.measurement.own_lengths import own_length_options, report_rows_without_text
-from bench_cli.measurement.scaling_options import ScalingOptions, scaling_group
-from bench_cli.measurement.sessions import TraceSessionOptions, trace_session_group
-from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.own_lengths import OwnLengths, report_rows_without_text
+from bench_cli.measurement.scaling_options import ScalingOptions
+from bench_cli.measurement.sessions import TraceSessionOptions
+from bench_cli.workload_files import ReaderOptions, WorkloadPath
 from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from bench_cli.measurement.options import MeasureOptions
     from workloads.arrivals.replay import Replay
     from workloads.table.workload import Workload
 
 _OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
 _OF_ARRIVALS = ("speed", "spread_ticks")
+
+
+@dataclass(frozen=True)
+class TraceOptions(Concern, title="Trace"):
+    """The window of the trace, in its seconds, and how it is replayed."""
+
+    start: float = option(
+        0.0,
+        type=click.FloatRange(min=0),
+        help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
+    )
+    speed: float = option(
+        1.0,
+        type=click.FloatRange(min=0, min_open=True, max=1e6),
+        help="Replay so many times as fast; --request_rate stretches the trace to this mean rate instead.",
+    )
+    spread_ticks: bool = option(
+        False, help="Spread arrivals that the trace has rounded to a tick at random within it, in their order."
+    )
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench trace``."""
+
+    trace: TraceOptions = part(TraceOptions)
+    scaling: ScalingOptions = part(ScalingOptions)
+    own_lengths: OwnLengths = part(OwnLengths)
+    sessions: TraceSessionOptions = part(TraceSessionOptions)
+    reader: ReaderOptions = part(ReaderOptions)
+    measure: MeasureOptions = part(MeasureOptions)
 
 
 @cloup.command(
@@ -46,42 +76,8 @@ Examples:
     help="A trace of Azure, BurstGPT, Mooncake or Qwen-Bailian, prompts with a timestamp, or a workload.parquet; '-' is "
     "standard input.",
 )
-@cloup.option_group(
-    "Trace",
-    cloup.option(
-        "--start",
-        type=click.FloatRange(min=0),
-        default=0.0,
-        help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
-    ),
-    cloup.option(
-        "--speed",
-        type=click.FloatRange(min=0, min_open=True, max=1e6),
-        default=1.0,
-        help="Replay so many times as fast; --request_rate stretches the trace to this mean rate instead.",
-    ),
-    cloup.option(
-        "--spread_ticks",
-        is_flag=True,
-        help="Spread arrivals that the trace has rounded to a tick at random within it, in their order.",
-    ),
-)
-@scaling_group
-@own_length_options
-@trace_session_group
-@reader_options
-@measure_options
-def command(
-    path: Path,
-    start: float,
-    speed: float,
-    spread_ticks: bool,
-    op_tokens_per_word: float,
-    output_tokens: int,
-    format_name: str | None,
-    strict: bool,
-    **shared: Any,
-) -> int:
+@takes(Options)
+def command(options: Options, path: Path) -> int:
     """Send requests at the arrival times of a trace, with its own prompts, or with random ones of exactly its lengths.
 
     Equal block hashes of a trace give equal tokens, so that a prefix cache meets the prefixes that it met in production.
@@ -93,38 +89,37 @@ def command(
         from bench_cli.measurement.measure import measure
     from bench_cli.measurement.file_requests import FileTraffic, TraceTimes, prepare_trace
     from workloads.arrivals.replay import Replay, rows_of
-    from workloads.prompts.dataset import OutputLengths
 
-    options = read_options(shared)
-    _check_arrivals(options)
-    sessions = read_concern(TraceSessionOptions, shared).checked(options)
-    replay = Replay(start, speed, spread_ticks, _window_s(options))
-    scaling = read_concern(ScalingOptions, shared).scaling()
-    workload = read_file(path, format_name, strict)
+    shared, window = options.measure, options.trace
+    _check_arrivals(shared)
+    sessions = options.sessions.checked(shared)
+    replay = Replay(window.start, window.speed, window.spread_ticks, _window_s(shared))
+    scaling = options.scaling.scaling()
+    workload = options.reader.read(path)
     report_rows_without_text(workload, path)
-    _check_lengths(workload)
-    timed = replay.timed(workload, options.traffic.seed)
+    _check_lengths(options.own_lengths, workload)
+    timed = replay.timed(workload, shared.traffic.seed)
     rows = _whole_conversations(timed, replay)
     file = FileTraffic(
         path,
         replay.on_clock(rows_of(scaling.scaled(timed), rows)),
         replay.on_clock(rows_of(timed, rows)) if scaling.changes else None,
         scaling,
-        OutputLengths(op_tokens_per_word, output_tokens),
+        options.own_lengths.lengths(),
         sessions,
     )
-    times = TraceTimes(replay, options.load.request_rate if given("request_rate") else None)
-    _report_silence(file.workload, options)
-    load = make_load(_with_own_rate(_on_the_clock(options, replay), timed).load)
-    return measure("trace", options, load, partial(prepare_trace, file, times))
+    times = TraceTimes(replay, shared.load.request_rate if shared.given("request_rate") else None)
+    _report_silence(file.workload, shared)
+    load = make_load(_with_own_rate(_on_the_clock(shared, replay), timed).load)
+    return measure("trace", shared, load, partial(prepare_trace, file, times))
 
 
-def _check_lengths(workload: Workload) -> None:
+def _check_lengths(options: OwnLengths, workload: Workload) -> None:
     """Raise UsageError for output lengths of prompts without one, where the trace has lengths and no prompts."""
     from workloads.prompts.synthesis import has_prompts
 
-    for name in ("op_tokens_per_word", "output_tokens"):
-        if given(name) and not has_prompts(workload):
+    for name in options.given("op_tokens_per_word", "output_tokens"):
+        if not has_prompts(workload):
             raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
 
 
@@ -150,7 +145,7 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
 
 def _window_s(options: MeasureOptions) -> float | None:
     """The seconds of the trace that --duration selects; None where it is of the run, or not given."""
-    is_of_run = given("request_rate") or options.load.concurrency is not None
+    is_of_run = options.given("request_rate") or options.load.concurrency is not None
     return None if is_of_run else options.load.duration
 
 
@@ -164,21 +159,21 @@ def _on_the_clock(options: MeasureOptions, replay: Replay) -> MeasureOptions:
 def _report_silence(replayed: Workload, options: MeasureOptions) -> None:
     """Print how long the run waits for its first request, from a second on."""
     first_s = replayed.table["arrival_ns"][0].as_py() / 1e9
-    if first_s >= 1 and not given("request_rate") and options.load.concurrency is None:
+    if first_s >= 1 and not options.given("request_rate") and options.load.concurrency is None:
         click.echo(f"The window begins with {first_s:,.1f} s without a request.", err=True)
 
 
 def _check_arrivals(options: MeasureOptions) -> None:
     """Raise UsageError for options of arrivals that contradict those of the trace."""
-    for name in _OF_A_LAW:
-        if given(name) and options.load.concurrency is None:
+    for name in options.given(*_OF_A_LAW):
+        if options.load.concurrency is None:
             raise click.UsageError(f"--{name} is of a law of arrivals; a trace has its own (--speed, --request_rate)")
-    for name in _OF_ARRIVALS:
-        if given(name) and options.load.concurrency is not None:
+    for name in options.given(*_OF_ARRIVALS):
+        if options.load.concurrency is not None:
             raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the times")
-    if given("speed") and given("request_rate"):
+    if len(options.given("speed", "request_rate")) == 2:
         raise click.UsageError("--speed and --request_rate both scale the trace's arrivals; give one of them")
-    if given("request_rate") and not options.load.request_rate > 0:
+    if options.given("request_rate") and not options.load.request_rate > 0:
         raise click.UsageError(f"--request_rate {options.load.request_rate:g}: a trace is stretched to a rate above 0")
 
 
@@ -187,6 +182,6 @@ def _with_own_rate(options: MeasureOptions, timed: Workload) -> MeasureOptions:
     from workloads.table.statistics import arrivals_of
 
     arrivals = arrivals_of(timed)
-    if options.load.concurrency is not None or given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
+    if options.load.concurrency is not None or options.given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
         return options
     return replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
 _LOG_LINES = 5  # of each server
@@ -55,16 +57,24 @@ def status(name: str | None) -> int:
     return ExitStatus.VALID if healthy else ExitStatus.FAILED
 
 
+@dataclass(frozen=True)
+class StopOptions(Concern):
+    """The options of ``bench serve stop``."""
+
+    stop_all: bool = option(False, "--all", help="Stop every server.")
+
+
 @cloup.command(name="stop", short_help="Stop a server in the background.", epilog="Example: bench serve stop mine")
 @cloup.argument("name", required=False, help="Name of the server; optional where only one runs.")
-@cloup.option("--all", "stop_all", is_flag=True, help="Stop every server.")
-def stop(name: str | None, stop_all: bool) -> int:
+@takes(StopOptions)
+def stop(options: StopOptions, name: str | None) -> int:
     """Stop a server that 'bench serve --background' started, with all its processes, and wait until they are gone.
 
     Requests in flight have the --exit_timeout that the server was started with.
     """
     from serving.launch.background import stop as stop_server
 
+    stop_all = options.stop_all
     if name is not None and stop_all:
         raise click.UsageError("--all stops every server; omit the name")
     servers = _servers(name)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import cloup
+
+from bench_cli.declared import Concern, option, takes
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench serve fill``."""
+
+    in_place: bool = option(False, "-i", help="Write the result to the file instead of stdout.")
 
 
 @cloup.command(
@@ -18,8 +28,8 @@ Examples:
 )
 @cloup.argument("template", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The config.pbtxt.")
 @cloup.argument("substitutions", required=False, default="", help="key:value,…; escape them in a value as \\, and \\:.")
-@cloup.option("-i", "--in_place", is_flag=True, help="Write the result to the file instead of stdout.")
-def command(template: Path, substitutions: str, in_place: bool) -> None:
+@takes(Options)
+def command(options: Options, template: Path, substitutions: str) -> None:
     """Replace each ${key} of a template by its value, as upstream's fill_template.py does.
 
     max_queue_size and max_queue_delay_microseconds are 0 by default. Any other ${…} without a value stays, and is listed on
@@ -39,7 +49,7 @@ def command(template: Path, substitutions: str, in_place: bool) -> None:
         click.echo(f"Note: {template} has no ${{{key}}}; is it already filled?", err=True)
     if filled.unfilled:
         click.echo(f"Note: {template} still has a ${{…}} for {', '.join(filled.unfilled)}.", err=True)
-    if in_place:
+    if options.in_place:
         template.write_bytes(filled.text.encode("utf-8"))
     else:
         click.echo(filled.text, nl=False)

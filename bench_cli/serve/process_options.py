@@ -1,19 +1,17 @@
 """Options of the server processes of ``bench serve``: processes, container and Slurm job.
 
-``serving.launch.options`` and ``serving.launch.slurm`` have the dataclasses that these groups fill.
+``serving.launch.options`` and ``serving.launch.slurm`` have the dataclasses that these become.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import cloup
 
-from bench_cli.engine_options import given, options_from
+from bench_cli.declared import Concern, option
 
 if TYPE_CHECKING:
     from serving.launch.options import ContainerOptions, ProcessOptions
@@ -26,105 +24,94 @@ def _comma_separated(context: click.Context, parameter: click.Parameter, text: s
     return tuple(text.split(","))
 
 
-processes_group = cloup.option_group(
-    "Processes (all launchers but embedded)",
-    cloup.option(
-        "--tritonserver",
+@dataclass(frozen=True)
+class ProcessesOptions(Concern, title="Processes (all launchers but embedded)"):
+    """The server's processes, by the fields of ``ProcessOptions``. ``gpu_count`` None: as many as the machine has."""
+
+    tritonserver: str | None = option(
+        None,
         show_default="the first one on this machine; in a container NVIDIA's",
         help="Server program. Searched: /opt/tritonserver/bin/tritonserver, then PATH, then the one installed with bench.",
-    ),
-    cloup.option("--world_size", type=_COUNT, default=1, help="Ranks, tp_size x pp_size of the engine: one GPU each."),
-    cloup.option(
-        "--tensorrt_llm_model_name",
+    )
+    world_size: int = option(1, type=_COUNT, help="Ranks, tp_size x pp_size of the engine: one GPU each.")
+    tensorrt_llm_model_name: tuple[str, ...] = option(
+        ("tensorrt_llm",),
         default="tensorrt_llm",
         callback=_comma_separated,
         help="Models that ranks above 0 load, separated by commas.",
-    ),
-    cloup.option("--oversubscribe", is_flag=True, help="mpirun may start more ranks than it has slots."),
-    cloup.option("--trtllm_llmapi_launch", is_flag=True, help="Start each rank through trtllm-llmapi-launch."),
-    cloup.option("--multi_model", is_flag=True, help="Orchestrator: several TensorRT-LLM models, each with spawned workers."),
-    cloup.option("--disable_spawn_processes", is_flag=True, help="Orchestrator whose workers are started beside it."),
-    cloup.option("--gpu_count", type=_COUNT, show_default="from nvidia-smi", help="GPUs for the workers of --multi_model."),
-    cloup.option(
-        "--multimodal_gpu0_cuda_mem_pool_bytes",
+    )
+    oversubscribe: bool = option(False, help="mpirun may start more ranks than it has slots.")
+    trtllm_llmapi_launch: bool = option(False, help="Start each rank through trtllm-llmapi-launch.")
+    multi_model: bool = option(False, help="Orchestrator: several TensorRT-LLM models, each with spawned workers.")
+    disable_spawn_processes: bool = option(False, help="Orchestrator whose workers are started beside it.")
+    gpu_count: int | None = option(
+        None, type=_COUNT, show_default="from nvidia-smi", help="GPUs for the workers of --multi_model."
+    )
+    multimodal_gpu0_cuda_mem_pool_bytes: int = option(
+        0,
         type=click.IntRange(min=0),
-        default=0,
         help="Triton's CUDA pool on GPU 0, for tensors between multimodal models; 0: Triton's default.",
-    ),
-)
+    )
 
+    def processes(self) -> ProcessOptions:
+        """The processes, with the number of GPUs where the orchestrator spawns workers."""
+        from serving.launch.find_tritonserver import count_gpus
+        from serving.launch.options import ProcessOptions
 
-def read_process_options(values: Mapping[str, Any]) -> ProcessOptions:
-    """The options of ``processes_group``, with the number of GPUs where the orchestrator spawns workers."""
-    from serving.launch.find_tritonserver import count_gpus
-    from serving.launch.options import ProcessOptions
-
-    processes = options_from(ProcessOptions, values)
-    if processes.spawns_processes and processes.gpu_count is None:
-        return replace(processes, gpu_count=count_gpus())
-    return processes
-
-
-container_group = cloup.option_group(
-    "Container (docker, slurm)",
-    cloup.option("--container_image", show_default="docker: NVIDIA's of 25.06; slurm: none", help="Container image."),
-    cloup.option(
-        "--container_mount",
-        multiple=True,
-        metavar="HOST:CONTAINER",
-        help="Folder to mount: engines, tokenizers. The repository is mounted under its own path. Repeatable.",
-    ),
-    cloup.option("--container_name", show_default="inflight-bench-<gRPC port>", help="docker: the container's name."),
-    cloup.option("--shm_size", default="2g", help="docker: size of the shared memory, which carries tensors between models."),
-)
-
-
-def read_container_options(values: Mapping[str, Any]) -> ContainerOptions:
-    """The options of ``container_group``."""
-    from serving.launch.options import ContainerOptions
-
-    return options_from(ContainerOptions, values)
+        processes = ProcessOptions(**self.values())
+        if processes.spawns_processes and processes.gpu_count is None:
+            return replace(processes, gpu_count=count_gpus())
+        return processes
 
 
 @dataclass(frozen=True)
-class SlurmOptions:
-    """A Slurm job, the path of its script, and whether to submit it."""
+class ContainersOptions(Concern, title="Container (docker, slurm)"):
+    """The container, by the fields of ``ContainerOptions``."""
 
-    job: SlurmJob
-    slurm_script: Path
-    submit: bool
+    container_image: str | None = option(None, show_default="docker: NVIDIA's of 25.06; slurm: none", help="Container image.")
+    container_mount: tuple[str, ...] = option(
+        (),
+        metavar="HOST:CONTAINER",
+        help="Folder to mount: engines, tokenizers. The repository is mounted under its own path. Repeatable.",
+    )
+    container_name: str | None = option(None, show_default="inflight-bench-<gRPC port>", help="docker: the container's name.")
+    shm_size: str = option("2g", help="docker: size of the shared memory, which carries tensors between models.")
 
+    def container(self) -> ContainerOptions:
+        """The container for the launch."""
+        from serving.launch.options import ContainerOptions
 
-slurm_group = cloup.option_group(
-    "Slurm",
-    cloup.option("--slurm_nodes", type=_COUNT, default=1, help="Nodes."),
-    cloup.option("--slurm_tasks_per_node", type=_COUNT, show_default="world_size / nodes", help="Ranks per node: its GPUs."),
-    cloup.option("--slurm_time", help="Time limit in Slurm's format: 1:30:00."),
-    cloup.option("--slurm_account", help="Account."),
-    cloup.option("--slurm_partition", help="Partition."),
-    cloup.option("--slurm_job_name", default="tritonserver", help="Name of the job."),
-    cloup.option("--slurm_mpi", default="pmix", help="srun's --mpi."),
-    cloup.option(
-        "--slurm_script",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=Path("tritonserver.sbatch"),
-        help="File for the script.",
-    ),
-    cloup.option("--submit", is_flag=True, help="Submit the script with sbatch."),
-)
+        return ContainerOptions(**self.values())
 
 
-def read_slurm_options(values: Mapping[str, Any]) -> SlurmOptions:
-    """The options of ``slurm_group``: a field of SlurmJob has the name of its option, less the prefix ``slurm_``.
+@dataclass(frozen=True)
+class SlurmOptions(Concern, title="Slurm"):
+    """A Slurm job: the fields of ``SlurmJob`` with the prefix ``slurm_``, the path of its script, and whether to submit it."""
 
-    Raises UsageError where nodes and tasks contradict --world_size.
-    """
-    from serving.launch.slurm import SlurmJob
+    slurm_nodes: int = option(1, type=_COUNT, help="Nodes.")
+    slurm_tasks_per_node: int | None = option(
+        None, type=_COUNT, show_default="world_size / nodes", help="Ranks per node: its GPUs."
+    )
+    slurm_time: str | None = option(None, help="Time limit in Slurm's format: 1:30:00.")
+    slurm_account: str | None = option(None, help="Account.")
+    slurm_partition: str | None = option(None, help="Partition.")
+    slurm_job_name: str = option("tritonserver", help="Name of the job.")
+    slurm_mpi: str = option("pmix", help="srun's --mpi.")
+    slurm_script: Path = option(
+        Path("tritonserver.sbatch"), type=click.Path(path_type=Path, dir_okay=False), help="File for the script."
+    )
+    submit: bool = option(False, help="Submit the script with sbatch.")
 
-    own = {field.name: values[f"slurm_{field.name}"] for field in fields(SlurmJob) if f"slurm_{field.name}" in values}
-    world_size = values["world_size"]
-    own["tasks_per_node"] = own["tasks_per_node"] or -(-world_size // own["nodes"])
-    job = SlurmJob(**own, output=str(values["log_file"]) if given("log_file") else None)
-    if given("world_size") and job.tasks != world_size:
-        raise click.UsageError(f"--world_size {world_size}: {job.nodes} nodes of {job.tasks_per_node} tasks are {job.tasks}")
-    return SlurmOptions(job, values["slurm_script"], values["submit"])
+    def job(self, world_size: int, log_file: Path | None) -> SlurmJob:
+        """The job for the launch. Raises UsageError where nodes and tasks contradict a given --world_size."""
+        from serving.launch.slurm import SlurmJob
+
+        values = self.values()
+        own = {field.name: values[f"slurm_{field.name}"] for field in fields(SlurmJob) if f"slurm_{field.name}" in values}
+        own["tasks_per_node"] = own["tasks_per_node"] or -(-world_size // own["nodes"])
+        job = SlurmJob(**own, output=str(log_file) if self.given("log_file") else None)
+        if self.given("world_size") and job.tasks != world_size:
+            raise click.UsageError(
+                f"--world_size {world_size}: {job.nodes} nodes of {job.tasks_per_node} tasks are {job.tasks}"
+            )
+        return job

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-import cloup
+
+from bench_cli.declared import Concern, option, switch
 
 if TYPE_CHECKING:
     from serving.proxy.settings import ProxyBounds
@@ -14,16 +15,32 @@ if TYPE_CHECKING:
 _DEFECTS = "any client can crash Triton 24.10 (CVE-2025-23310)"
 
 
+def _read_hosts(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in text.split(",") if name.strip())
+
+
 @dataclass(frozen=True)
-class ProxyOptions:
+class ProxyOptions(Concern, title="Proxy (beyond loopback)"):
     """The proxy and its bounds. ``proxy`` None: for every host but loopback."""
 
-    proxy: bool | None
-    accept_risk: bool
-    allowed_hosts: tuple[str, ...]
-    proxy_body_mib: int
-    proxy_connections: int
-    proxy_timeout: float
+    proxy: bool | None = switch(
+        None,
+        show_default="--proxy beyond loopback",
+        help="Let a proxy listen, which bounds requests and refuses those of web pages, and Triton on loopback alone.",
+    )
+    accept_risk: bool = option(False, help=f"Listen beyond loopback without the proxy, although {_DEFECTS}.")
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        default="",
+        callback=_read_hosts,
+        show_default="none",
+        help="Names of this server in URLs, separated by commas. Numeric addresses and names without a dot are always allowed.",
+    )
+    proxy_body_mib: int = option(32, type=click.IntRange(1, 256), help="MiB of an HTTP body or a gRPC message.")
+    proxy_connections: int = option(4096, type=click.IntRange(1, 65536), help="Connections of each port, and gRPC calls.")
+    proxy_timeout: float = option(
+        60.0, type=click.FloatRange(1, 3600), help="Seconds for a request to arrive, and until an idle connection is closed."
+    )
 
     def is_used(self, host: str) -> bool:
         """Whether a server that is to listen at ``host`` has a proxy."""
@@ -46,36 +63,3 @@ class ProxyOptions:
         from serving.proxy.settings import MIB, ProxyBounds
 
         return ProxyBounds(self.proxy_body_mib * MIB, self.proxy_connections, self.proxy_timeout, self.allowed_hosts)
-
-
-def _read_hosts(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in text.split(",") if name.strip())
-
-
-proxy_group = cloup.option_group(
-    "Proxy (beyond loopback)",
-    cloup.option(
-        "--proxy/--no_proxy",
-        default=None,
-        show_default="--proxy beyond loopback",
-        help="Let a proxy listen, which bounds requests and refuses those of web pages, and Triton on loopback alone.",
-    ),
-    cloup.option("--accept_risk", is_flag=True, help=f"Listen beyond loopback without the proxy, although {_DEFECTS}."),
-    cloup.option(
-        "--allowed_hosts",
-        callback=_read_hosts,
-        default="",
-        show_default="none",
-        help="Names of this server in URLs, separated by commas. Numeric addresses and names without a dot are always allowed.",
-    ),
-    cloup.option("--proxy_body_mib", type=click.IntRange(1, 256), default=32, help="MiB of an HTTP body or a gRPC message."),
-    cloup.option(
-        "--proxy_connections", type=click.IntRange(1, 65536), default=4096, help="Connections of each port, and gRPC calls."
-    ),
-    cloup.option(
-        "--proxy_timeout",
-        type=click.FloatRange(1, 3600),
-        default=60.0,
-        help="Seconds for a request to arrive, and until an idle connection is closed.",
-    ),
-)

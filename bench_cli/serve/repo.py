@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, part, required, switch, takes
 from bench_cli.engine_options import engine_options
 from bench_cli.serve.pipeline_options import OUT_OF_VOCABULARY_IDS, UPSTREAM_RELEASES
 from serving.repository.ngc_parameters import GROUPS, PARAMETERS, REFUSED
@@ -26,7 +27,7 @@ _COUNT = click.IntRange(1, 2**31 - 1)
 _NATURAL = click.IntRange(0, 2**31 - 1)
 _DATATYPE = click.Choice(["FP32", "FP16", "BF16"], case_sensitive=False)
 
-# Options of each target. The default None means "not given", so that a target can refuse the options of other targets.
+# Options of each target.
 _PIPELINE = (
     "tokenizer_dir", "triton_max_batch_size", "decoupled_mode", "max_queue_delay_microseconds", "max_queue_size",
     "preprocessing_instance_count", "postprocessing_instance_count", "bls_instance_count", "logits_datatype",
@@ -39,8 +40,8 @@ _NGC = (
 _LLMAPI = ("model", "decoupled_mode", "accumulate_tokens", "cancellation_check_period_ms", "gpu_device_ids", "check_paths")
 
 
-def _option(parameter: Parameter) -> Any:
-    """An option of the table, whose ``parse`` is the only check of its text."""
+def _option(parameter: Parameter, group: str) -> Any:
+    """The field of an option of the backend's table, whose ``parse`` is the only check of its text."""
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> Value | None:
         from serving.errors import RepositoryError
@@ -50,26 +51,106 @@ def _option(parameter: Parameter) -> Any:
         except RepositoryError as error:
             raise click.UsageError(str(error), context) from None
 
-    return cloup.option(f"--{parameter.option}", metavar=parameter.metavar, help=parameter.help, callback=read)
+    return option(None, group=group, metavar=parameter.metavar, help=parameter.help, callback=read)
 
 
-def _backend_options(command: Any) -> Any:
-    """One option per parameter of the C++ backend's table, in its groups."""
-    for title, parameters in reversed(GROUPS.items()):
-        command = cloup.option_group(title, *(_option(parameter) for parameter in parameters))(command)
-    return command
+def _refused(context: click.Context, option: click.Parameter, text: str | None) -> None:
+    """Callback of the options of old templates, each of which is refused with the reason. Raises UsageError."""
+    if text is not None:
+        raise click.UsageError(f"--{option.name}: {REFUSED[str(option.name)]}", context)
 
 
-def _refused_options(command: Any) -> Any:
-    """Options of old templates, each refused with the reason."""
+BackendOptions = make_dataclass(
+    "BackendOptions",
+    [
+        *((one.option, Any, _option(one, title)) for title, parameters in GROUPS.items() for one in parameters),
+        *((name, Any, option(None, hidden=True, callback=_refused)) for name in REFUSED),
+    ],
+    bases=(Concern,),
+    frozen=True,
+)
+"""The parameters of the C++ backend's table, in its groups, and options of old templates."""
 
-    def refuse(context: click.Context, option: click.Parameter, text: str | None) -> None:
-        if text is not None:
-            raise click.UsageError(f"--{option.name}: {REFUSED[str(option.name)]}", context)
 
-    for name in REFUSED:
-        command = cloup.option(f"--{name}", hidden=True, expose_value=False, callback=refuse)(command)
-    return command
+@dataclass(frozen=True)
+class TargetOptions(Concern, title="Target"):
+    """The server that reads the repository, and the folder."""
+
+    target: str = required(type=click.Choice(["embedded", "ngc", "llmapi"]), help="Server that reads the repository.")
+    output_dir: Path = required(type=_FOLDER, help="New or empty folder for the repository.")
+    check_paths: bool | None = switch(None, help="Check that paths and engine exist here.  [default: check]")
+    world_size: int | None = option(None, type=_COUNT, help="ngc: ranks of the server.")
+
+
+@dataclass(frozen=True)
+class ModelOptions(Concern, title="Models"):
+    """The five models. None: not given."""
+
+    tokenizer_dir: Path | None = option(None, type=_FOLDER, help="Tokenizer folder. embedded: the engine's by default.")
+    triton_max_batch_size: int | None = option(
+        None, type=_COUNT, help="Triton's limit. Default: ngc the engine's, embedded 128."
+    )
+    decoupled_mode: bool | None = switch(None, help="Required for streaming.  [default: decoupled_mode]")
+    max_queue_delay_microseconds: int | None = option(
+        None, type=_NATURAL, help="Time a batch waits for more requests. Default: 0."
+    )
+    max_queue_size: int | None = option(None, type=_NATURAL, help="Maximum queued requests; others are refused. 0: no limit.")
+    preprocessing_instance_count: int | None = option(None, type=_COUNT, help="Default: 1.")
+    postprocessing_instance_count: int | None = option(None, type=_COUNT, help="Default: 1.")
+    bls_instance_count: int | None = option(None, type=_COUNT, help="One serves many requests concurrently. Default: 1.")
+    add_special_tokens: bool | None = switch(None, help="In prompts.  [default: add]")
+    skip_special_tokens: bool | None = switch(None, help="In outputs.  [default: skip]")
+    accumulate_tokens: bool | None = option(None, is_flag=True, help="tensorrt_llm_bls streams the accumulated text.")
+    tensorrt_llm_model_name: str | None = option(
+        None, help="ngc: the model that tensorrt_llm_bls calls. Default: tensorrt_llm."
+    )
+    tensorrt_llm_draft_model_name: str | None = option(None, help="ngc: its draft model, for speculative decoding.")
+    logits_datatype: str | None = option(None, type=_DATATYPE, help="Default: FP32.")
+    prompt_embedding_table_data_type: str | None = option(None, type=_DATATYPE, help="ngc. Default: FP16.")
+    encoder_input_features_data_type: str | None = option(None, type=_DATATYPE, help="ngc. Default: FP16.")
+    tensor_names: str | None = option(
+        None, type=click.Choice(["newest", "v0.19"]), help="ngc: v0.19 and older have min_length and random_seed."
+    )
+
+
+@dataclass(frozen=True)
+class EmbeddedOptions(Concern, title="Embedded engine"):
+    """The engine of the embedded target. None: not given."""
+
+    max_num_sequences: int | None = option(None, type=_COUNT, help="Sequences that run concurrently.")
+    max_num_tokens: int | None = option(None, type=_COUNT, help="Maximum tokens per step.")
+    upstream_release: str | None = option(
+        None, type=UPSTREAM_RELEASES, help="Release whose tensors the models have. Default: newest."
+    )
+    out_of_vocabulary_ids: str | None = option(None, type=OUT_OF_VOCABULARY_IDS, help="Such prompt ids. Default: refuse.")
+
+
+@dataclass(frozen=True)
+class LlmApiOptions(Concern, title="LLM API"):
+    """The checkpoint, and arguments of LLM()."""
+
+    model: str | None = option(None, help="Hugging Face id or checkpoint folder.")
+    set: tuple[str, ...] = option((), metavar="KEY=VALUE", help="An argument of LLM(); dots separate nested keys. Repeatable.")
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench serve repo``. The default None means "not given", so that a target can refuse those of others."""
+
+    target: TargetOptions = part(TargetOptions)
+    models: ModelOptions = part(ModelOptions)
+    backend: Concern = part(BackendOptions)
+    embedded: EmbeddedOptions = part(EmbeddedOptions)
+    llmapi: LlmApiOptions = part(LlmApiOptions)
+
+    def given_values(self) -> dict[str, Any]:
+        """The options that are given, by name, without the target and its folder."""
+        values = {name: value for concern in self.values().values() for name, value in concern.values().items()}
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and value != () and name not in ("target", "output_dir")
+        }
 
 
 @cloup.command(
@@ -81,61 +162,8 @@ Examples:
   bench serve repo --target llmapi --output_dir repo --model ./llama --set tensor_parallel_size=2
   bench serve repo --target embedded --output_dir repo""",
 )
-@cloup.option_group(
-    "Target",
-    cloup.option(
-        "--target",
-        type=click.Choice(["embedded", "ngc", "llmapi"]),
-        required=True,
-        help="Server that reads the repository.",
-    ),
-    cloup.option("--output_dir", type=_FOLDER, required=True, help="New or empty folder for the repository."),
-    cloup.option(
-        "--check_paths/--no_check_paths", default=None, help="Check that paths and engine exist here.  [default: check]"
-    ),
-    cloup.option("--world_size", type=_COUNT, help="ngc: ranks of the server."),
-)
-@cloup.option_group(
-    "Models",
-    cloup.option("--tokenizer_dir", type=_FOLDER, help="Tokenizer folder. embedded: the engine's by default."),
-    cloup.option("--triton_max_batch_size", type=_COUNT, help="Triton's limit. Default: ngc the engine's, embedded 128."),
-    cloup.option(
-        "--decoupled_mode/--no_decoupled_mode", default=None, help="Required for streaming.  [default: decoupled_mode]"
-    ),
-    cloup.option("--max_queue_delay_microseconds", type=_NATURAL, help="Time a batch waits for more requests. Default: 0."),
-    cloup.option("--max_queue_size", type=_NATURAL, help="Maximum queued requests; others are refused. 0: no limit."),
-    cloup.option("--preprocessing_instance_count", type=_COUNT, help="Default: 1."),
-    cloup.option("--postprocessing_instance_count", type=_COUNT, help="Default: 1."),
-    cloup.option("--bls_instance_count", type=_COUNT, help="One serves many requests concurrently. Default: 1."),
-    cloup.option("--add_special_tokens/--no_add_special_tokens", default=None, help="In prompts.  [default: add]"),
-    cloup.option("--skip_special_tokens/--no_skip_special_tokens", default=None, help="In outputs.  [default: skip]"),
-    cloup.option("--accumulate_tokens", is_flag=True, default=None, help="tensorrt_llm_bls streams the accumulated text."),
-    cloup.option("--tensorrt_llm_model_name", help="ngc: the model that tensorrt_llm_bls calls. Default: tensorrt_llm."),
-    cloup.option("--tensorrt_llm_draft_model_name", help="ngc: its draft model, for speculative decoding."),
-    cloup.option("--logits_datatype", type=_DATATYPE, help="Default: FP32."),
-    cloup.option("--prompt_embedding_table_data_type", type=_DATATYPE, help="ngc. Default: FP16."),
-    cloup.option("--encoder_input_features_data_type", type=_DATATYPE, help="ngc. Default: FP16."),
-    cloup.option(
-        "--tensor_names", type=click.Choice(["newest", "v0.19"]), help="ngc: v0.19 and older have min_length and random_seed."
-    ),
-)
-@_backend_options
-@_refused_options
-@cloup.option_group(
-    "Embedded engine",
-    cloup.option("--max_num_sequences", type=_COUNT, help="Sequences that run concurrently."),
-    cloup.option("--max_num_tokens", type=_COUNT, help="Maximum tokens per step."),
-    cloup.option("--upstream_release", type=UPSTREAM_RELEASES, help="Release whose tensors the models have. Default: newest."),
-    cloup.option("--out_of_vocabulary_ids", type=OUT_OF_VOCABULARY_IDS, help="Such prompt ids. Default: refuse."),
-)
-@cloup.option_group(
-    "LLM API",
-    cloup.option("--model", help="Hugging Face id or checkpoint folder."),
-    cloup.option(
-        "--set", multiple=True, metavar="KEY=VALUE", help="An argument of LLM(); dots separate nested keys. Repeatable."
-    ),
-)
-def command(target: str, output_dir: Path, **values: Any) -> None:
+@takes(Options)
+def command(options: Options) -> None:
     """Write a model repository for a target, after checking types, ranges, paths, and the engine against the options.
 
     embedded: the CPU engine, served by 'bench serve'. ngc: the C++ backend of NVIDIA's container, on an engine of trtllm-build.
@@ -144,9 +172,8 @@ def command(target: str, output_dir: Path, **values: Any) -> None:
     """
     from serving.errors import ServingError
 
-    given = {name: value for name, value in values.items() if value is not None and value != ()}
     try:
-        folder = _write_repository(target, given, output_dir)
+        folder = _write_repository(options.target.target, options.given_values(), options.target.output_dir)
     except ServingError as error:
         raise click.UsageError(str(error)) from None
     click.echo(f"Repository: {folder}")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import cloup
+
+from bench_cli.declared import Concern, option
 
 if TYPE_CHECKING:
     from serving.launch.addresses import ServerAddresses
@@ -16,18 +17,42 @@ if TYPE_CHECKING:
 _PORT = click.IntRange(1, 65535)
 
 
+def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    """Callback of --restricted_apis. Raises BadParameter."""
+    from serving.launch.admin_key import RESTRICTABLE
+
+    apis = tuple(dict.fromkeys(filter(None, text.split(","))))
+    unknown = [api for api in apis if api not in RESTRICTABLE]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: use {', '.join(RESTRICTABLE)}", ctx, parameter)
+    return apis
+
+
 @dataclass(frozen=True)
-class AddressOptions:
+class AddressOptions(Concern, title="Addresses"):
     """The addresses to listen on. A port of None is a free one, or Triton's default.
 
     ``restricted_apis``: Triton's protocols that need its admin key beyond the administrative ones.
     """
 
-    host: str
-    http_port: int | None
-    grpc_port: int | None
-    metrics_port: int | None
-    restricted_apis: tuple[str, ...]
+    host: str = option(
+        "127.0.0.1",
+        help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
+        "There a proxy listens, and Triton on loopback alone.",
+    )
+    http_port: int | None = option(None, type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port.")
+    grpc_port: int | None = option(None, type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port.")
+    metrics_port: int | None = option(
+        None, type=_PORT, show_default="embedded: a free port; else 8002", help="Port of /metrics."
+    )
+    restricted_apis: tuple[str, ...] = option(
+        (),
+        default="",
+        callback=_read_apis,
+        show_default="none",
+        help="Triton's protocols that need its key, which is made anew at each start and shown once, separated by commas: "
+        "model-repository, shared-memory, trace, logging, statistics. All but statistics always do.",
+    )
 
     def choose(self) -> ServerAddresses:
         """These addresses with free ports for None. Raises LaunchError for a host of another machine, or a port in use."""
@@ -55,52 +80,30 @@ class AddressOptions:
         return restricted_apis(self.restricted_apis)
 
 
-def _read_apis(ctx: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    """Callback of --restricted_apis. Raises BadParameter."""
-    from serving.launch.admin_key import RESTRICTABLE
-
-    apis = tuple(dict.fromkeys(filter(None, text.split(","))))
-    unknown = [api for api in apis if api not in RESTRICTABLE]
-    if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: use {', '.join(RESTRICTABLE)}", ctx, parameter)
-    return apis
-
-
-addresses_group = cloup.option_group(
-    "Addresses",
-    cloup.option(
-        "--host",
-        default="127.0.0.1",
-        help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
-        "There a proxy listens, and Triton on loopback alone.",
-    ),
-    cloup.option("--http_port", type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port."),
-    cloup.option("--grpc_port", type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port."),
-    cloup.option("--metrics_port", type=_PORT, show_default="embedded: a free port; else 8002", help="Port of /metrics."),
-    cloup.option(
-        "--restricted_apis",
-        callback=_read_apis,
-        default="",
-        show_default="none",
-        help="Triton's protocols that need its key, which is made anew at each start and shown once, separated by commas: "
-        "model-repository, shared-memory, trace, logging, statistics. All but statistics always do.",
-    ),
-)
-
-
 @dataclass(frozen=True)
-class RunningOptions:
+class RunningOptions(Concern, title="Running"):
     """Time limits, log and background of the server. ``ready_timeout`` None: the launcher's default.
 
     ``log_file`` None: triton_log.txt, or in the background the log that is kept under the server's name.
     """
 
-    background: bool
-    name: str
-    ready_timeout: float | None
-    exit_timeout: int
-    log: bool
-    log_file: Path | None
+    background: bool = option(False, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'.")
+    name: str = option("default", help="Name of the server in the background.")
+    ready_timeout: float | None = option(
+        None,
+        type=click.FloatRange(min=1),
+        show_default="embedded: 180; else 600",
+        help="Seconds to wait until the server is ready.",
+    )
+    exit_timeout: int = option(10, type=click.IntRange(1, 3600), help="Seconds for requests in flight when it stops.")
+    log: bool = option(False, help="Verbose log (rank 0).")
+    log_file: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, dir_okay=False),
+        show_default="triton_log.txt, or triton_log-2.txt … beside other servers there; with --background one for each "
+        "--name, which 'bench serve status' shows",
+        help="The server's log.",
+    )
 
     def supervision(self, default_ready_timeout_s: float) -> Supervision:
         """Time limits and log level for the launch."""
@@ -118,29 +121,3 @@ class RunningOptions:
             return default_log(self.name)
         path = self.log_file or free_log(Path("triton_log.txt"))
         return path.resolve() if self.background or self.log else path
-
-
-running_group = cloup.option_group(
-    "Running",
-    cloup.option(
-        "--background", is_flag=True, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'."
-    ),
-    cloup.option("--name", default="default", help="Name of the server in the background."),
-    cloup.option(
-        "--ready_timeout",
-        type=click.FloatRange(min=1),
-        show_default="embedded: 180; else 600",
-        help="Seconds to wait until the server is ready.",
-    ),
-    cloup.option(
-        "--exit_timeout", type=click.IntRange(1, 3600), default=10, help="Seconds for requests in flight when it stops."
-    ),
-    cloup.option("--log", is_flag=True, help="Verbose log (rank 0)."),
-    cloup.option(
-        "--log_file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        show_default="triton_log.txt, or triton_log-2.txt … beside other servers there; with --background one for each "
-        "--name, which 'bench serve status' shows",
-        help="The server's log.",
-    ),
-)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
+from bench_cli.declared import takes
 from bench_cli.serve import background, fill, repo
 from bench_cli.serve.options import (
     EMBEDDED,
     SLURM,
     ServeOptions,
-    read_options,
-    serve_options,
 )
 from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
@@ -53,33 +52,30 @@ Examples:
   bench serve --slurm --model_repo ./repo --slurm_nodes 2 --slurm_tasks_per_node 8 --slurm_time 1:00:00
   bench serve --docker --model_repo ./repo --container_mount ./engines:/engines""",
 )
-@serve_options
+@takes(ServeOptions)
 @click.pass_context
-def command(context: click.Context, /, **values: Any) -> int:
+def command(context: click.Context, options: ServeOptions) -> int:
     """Start Triton, wait until every model is READY, and serve until Ctrl-C.
 
     By default, write the repository of the five models and serve it on loopback, on the CPU. With --model_repo and a launcher,
     serve a repository on GPUs. The sub-commands write repositories and manage servers in the background.
     """
     if context.invoked_subcommand is not None:
-        return _check_subcommand(context, context.invoked_subcommand)
-    options = read_options(values)
+        return _check_subcommand(context, options, context.invoked_subcommand)
+    options.check()
     if options.launcher == SLURM:
         return _serve_slurm(options)
-    if options.running.background and not options.dry_run:
+    if options.running.background and not options.how.dry_run:
         from serving.launch.background import check_name
 
         check_name(options.running.name)  # before anything is created for the server
     return _serve_embedded(options) if options.launcher == EMBEDDED else _serve_repository(options)
 
 
-def _check_subcommand(context: click.Context, subcommand: str) -> int:
+def _check_subcommand(context: click.Context, options: ServeOptions, subcommand: str) -> int:
     """Refuse options of the bare command before a sub-command, which would be ignored."""
-    for name in context.params:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"--{name} belongs to a bare 'bench serve'; options of {subcommand!r} follow its name", context
-            )
+    for name in options.given(*context.params):
+        raise click.UsageError(f"--{name} belongs to a bare 'bench serve'; options of {subcommand!r} follow its name", context)
     return ExitStatus.VALID
 
 
@@ -88,7 +84,7 @@ def _serve_embedded(options: ServeOptions) -> int:
     from serving.launch.embedded import READY_TIMEOUT_S, embedded_plan, with_engine
 
     spec = options.pipeline.repository()
-    if not options.dry_run:
+    if not options.how.dry_run:
         check_installed(spec.engine)
     public = options.addresses.choose()
     repository, temporary_dir = _repository_dir(options)
@@ -98,7 +94,7 @@ def _serve_embedded(options: ServeOptions) -> int:
         options.running.log_path,
         models=spec.model_names,
         supervision=options.running.supervision(READY_TIMEOUT_S),
-        make_backends=not options.dry_run,
+        make_backends=not options.how.dry_run,
     )
     planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)
     return _run(_before(options, planned, public), options, spec)
@@ -117,9 +113,9 @@ def _serve_repository(options: ServeOptions) -> int:
     )
     models = served_models(Path(launch.model_repo))
     in_container = options.launcher == "docker"
-    triton = FoundTriton("") if in_container else find_tritonserver(launch.processes.tritonserver, options.dry_run)
+    triton = FoundTriton("") if in_container else find_tritonserver(launch.processes.tritonserver, options.how.dry_run)
     plan = plan_launch(launch, triton, models)
-    if not options.dry_run:  # raises LaunchError for a port in use
+    if not options.how.dry_run:  # raises LaunchError for a port in use
         choose_addresses(public.http_port, public.grpc_port, public.metrics_port, public.host)
     return _run(_before(options, plan, public), options)
 
@@ -144,7 +140,7 @@ def _serve_slurm(options: ServeOptions) -> int:
 
     launch = _launch_options(options)
     script = plan_script(launch)
-    if options.dry_run:
+    if options.how.dry_run:
         click.echo(script, nl=False)
         return ExitStatus.VALID
     _warn_if_public(options.addresses.host, has_proxy=False)
@@ -159,17 +155,17 @@ def _serve_slurm(options: ServeOptions) -> int:
 def _launch_options(options: ServeOptions) -> LaunchOptions:
     from serving.launch.options import DEFAULT_READY_TIMEOUT_S, Launcher, LaunchOptions
 
-    if options.model_repo is None:
+    if options.pipeline.model_repo is None:
         raise click.UsageError(f"--model_repo: --launcher {options.launcher} serves a repository; give its folder")
     return LaunchOptions(
         launcher=Launcher(options.launcher),
-        model_repo=str(options.model_repo.resolve()),
+        model_repo=str(options.pipeline.model_repo.resolve()),
         addresses=options.addresses.with_default_ports(),
         log_file=str(options.running.log_path),
         supervision=options.running.supervision(DEFAULT_READY_TIMEOUT_S),
-        processes=options.processes,
-        container=options.container,
-        slurm=options.slurm.job,
+        processes=options.processes.processes(),
+        container=options.container.container(),
+        slurm=options.slurm_job(),
     )
 
 
@@ -181,7 +177,7 @@ def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = 
     from serving.launch.run import running
     from serving.proxy.settings import proxy_command
 
-    if options.dry_run:
+    if options.how.dry_run:
         if spec is not None:
             click.echo("# the repository of the five models is written first, to the folder of --model-repository")
         if plan.proxy is not None:
@@ -222,9 +218,9 @@ def _repository_dir(options: ServeOptions) -> tuple[Path, str | None]:
     """The folder for the embedded repository, and its temporary parent folder, if any. A dry run creates none."""
     import tempfile
 
-    if options.model_repo is not None:
-        return options.model_repo.resolve(), None
-    if options.dry_run:
+    if options.pipeline.model_repo is not None:
+        return options.pipeline.model_repo.resolve(), None
+    if options.how.dry_run:
         return Path(tempfile.gettempdir()) / "inflight-bench" / "repository", None
     temporary_dir = tempfile.mkdtemp(prefix="inflight-bench-")
     return Path(temporary_dir) / "repository", temporary_dir

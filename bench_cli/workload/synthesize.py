@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
-from bench_cli.engine_options import given
-from bench_cli.measurement.options import read_concern
-from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, reuse_shares, scaling_group
-from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_cli.declared import Concern, option, part, takes
+from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, reuse_shares
+from bench_cli.workload_files import ReaderOptions, WorkloadPath, workload_output
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
@@ -21,6 +20,20 @@ if TYPE_CHECKING:
     from workloads.table.workload import Workload
 
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e9)
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench workload synthesize``."""
+
+    duration: float | None = option(
+        None, type=_SECONDS, show_default="of a trace, all of it", help="Seconds of traffic; clients need it."
+    )
+    start: float = option(0.0, type=click.FloatRange(min=0, max=1e9), help="Second of the profile or trace to begin at.")
+    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the arrivals and lengths of clients.")
+    output: Path = workload_output()
+    scaling: ScalingOptions = part(ScalingOptions)
+    reader: ReaderOptions = part(ReaderOptions)
 
 
 @cloup.command(
@@ -38,36 +51,20 @@ Examples:
     help="Folder of clients of ServeGen (chunk-<i>-trace.csv, chunk-<i>-dataset.json), or one of its traces; or a trace of "
     "lengths or block hashes.",
 )
-@cloup.option("--duration", type=_SECONDS, show_default="of a trace, all of it", help="Seconds of traffic; clients need it.")
-@cloup.option("--start", type=click.FloatRange(min=0, max=1e9), default=0.0, help="Second of the profile or trace to begin at.")
-@cloup.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the arrivals and lengths of clients.")
-@cloup.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("workload.parquet"), help="File to write."
-)
-@scaling_group
-@reader_options
+@takes(Options)
 @one_blas_thread()
-def synthesize(
-    path: Path,
-    duration: float | None,
-    start: float,
-    seed: int,
-    output: Path,
-    format_name: str | None,
-    strict: bool,
-    **scaling: Any,
-) -> int:
+def synthesize(options: Options, path: Path) -> int:
     """Write a workload that no file holds: requests drawn from ServeGen's clients, at the rate of each at each time and with
     lengths of its own, or a trace with other lengths and longer or shorter shared prefixes.
     """
     from bench_records.whole_file import written_whole
     from workloads.readers.servegen import is_client_profile
 
-    factors = read_concern(ScalingOptions, scaling).scaling()
+    factors, start, duration = options.scaling.scaling(), options.start, options.duration
     if is_client_profile(path):
-        source, origin = _drawn_from_clients(path, duration, start, seed)
+        source, origin = _drawn_from_clients(path, duration, start, options.seed)
     else:
-        source, origin = _read(path, format_name, strict), path.name
+        source, origin = _read(path, options), path.name
     scaled = factors.scaled(source)
     if not is_client_profile(path):
         source, scaled = (_cut(workload, start, duration) for workload in (source, scaled))
@@ -75,9 +72,9 @@ def synthesize(
         report_reuse(reuse_shares(scaled, source), factors)
         names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())
         scaled = replace(scaled, facts=replace(scaled.facts, source=f"{scaled.facts.source}, {names}"))
-    with written_whole(output) as temporary:
+    with written_whole(options.output) as temporary:
         scaled.write(temporary)
-    click.echo(f"{len(scaled):,} requests of {printable(origin)}. Written: {printable(str(output))}")
+    click.echo(f"{len(scaled):,} requests of {printable(origin)}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID
 
 
@@ -91,10 +88,10 @@ def _drawn_from_clients(path: Path, duration: float | None, start: float, seed: 
     return profile_workload(profiles, path.name, seed, duration, start), f"{len(profiles):,} clients"
 
 
-def _read(path: Path, format_name: str | None, strict: bool) -> Workload:
-    if given("seed"):
+def _read(path: Path, options: Options) -> Workload:
+    if options.given("seed"):
         raise click.UsageError(f"--seed draws requests of clients, and {path} has requests of its own; leave it out")
-    return read_file(path, format_name, strict)
+    return options.reader.read(path)
 
 
 def _cut(workload: Workload, start_s: float, duration_s: float | None) -> Workload:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, part, required, same, takes
 from bench_cli.workload.synthesize import synthesize
-from bench_cli.workload_files import WorkloadPath, read_file, reader_options
+from bench_cli.workload_files import ReaderOptions, WorkloadPath, read_file, workload_output
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
@@ -30,25 +32,40 @@ def command() -> None:
 command.add_command(synthesize)
 
 
+@dataclass(frozen=True)
+class ImportOptions(Concern):
+    """The options of ``bench workload import``."""
+
+    output: Path = workload_output()
+    reader: ReaderOptions = part(ReaderOptions)
+
+
 @command.command(
     name="import",
     epilog="Example: bench workload import AzureLLMInferenceTrace_conv.csv -o workload.parquet",
 )
 @_FILE
-@cloup.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("workload.parquet"), help="File to write."
-)
-@reader_options
+@takes(ImportOptions)
 @one_blas_thread()
-def import_(path: Path, output: Path, format_name: str | None, strict: bool) -> int:
+def import_(options: ImportOptions, path: Path) -> int:
     """Read a dataset or trace, and write it as a workload: Parquet, which every verb that takes a dataset reads fast."""
     from bench_records.whole_file import written_whole
 
-    workload = read_file(path, format_name, strict)
-    with written_whole(output) as temporary:
+    workload = options.reader.read(path)
+    with written_whole(options.output) as temporary:
         workload.write(temporary)
-    click.echo(f"{len(workload):,} rows of {workload.facts.format}. Written: {printable(str(output))}")
+    click.echo(f"{len(workload):,} rows of {workload.facts.format}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID
+
+
+@dataclass(frozen=True)
+class ShowOptions(Concern):
+    """The options of ``bench workload show``."""
+
+    html: Path | None = option(
+        None, type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file."
+    )
+    reader: ReaderOptions = part(ReaderOptions)
 
 
 @command.command(
@@ -59,10 +76,9 @@ Examples:
   bench workload show sharegpt.json --html workload.html""",
 )
 @_FILE
-@cloup.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file.")
-@reader_options
+@takes(ShowOptions)
 @one_blas_thread()
-def show(path: Path, html: Path | None, format_name: str | None, strict: bool) -> int:
+def show(options: ShowOptions, path: Path) -> int:
     """Show what a dataset or trace consists of: rows, lengths, arrivals, conversations, and the prefixes that prompts share.
 
     Prefix sharing is what an infinite prefix cache would reuse: by the trace's hashes of blocks, or by the text of prompts.
@@ -73,7 +89,7 @@ def show(path: Path, html: Path | None, format_name: str | None, strict: bool) -
     from reports.render.tables import console_table
     from workloads.table.statistics import workload_statistics
 
-    workload = read_file(path, format_name, strict)
+    workload, html = options.reader.read(path), options.html
     statistics = workload_statistics(workload)
     tables = workload_tables(workload, statistics)
     click.echo("\n\n".join(console_table(table, heading=table.title) for table in tables))
@@ -95,6 +111,20 @@ def _known_written_format(ctx: click.Context, parameter: click.Parameter, name: 
     return name
 
 
+@dataclass(frozen=True)
+class WriteOptions(Concern):
+    """The options of ``bench workload write``."""
+
+    format_name: str = required(
+        "--format",
+        metavar="FORMAT",
+        callback=_known_written_format,
+        help="upstream (JSON), openai and custom (JSON lines) for prompts; azure (CSV) and mooncake (JSON lines) for lengths.",
+    )
+    output: Path = required("-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+    strict: bool = same(ReaderOptions, "strict")
+
+
 @command.command(
     name="write",
     epilog="""\b
@@ -103,23 +133,15 @@ Examples:
   bench workload write workload.parquet --format azure -o trace.csv""",
 )
 @_FILE
-@cloup.option(
-    "--format",
-    "format_name",
-    required=True,
-    metavar="FORMAT",
-    callback=_known_written_format,
-    help="upstream (JSON), openai and custom (JSON lines) for prompts; azure (CSV) and mooncake (JSON lines) for lengths.",
-)
-@cloup.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
-@cloup.option("--strict", is_flag=True, help="Stop at the first row that cannot be read, instead of counting such.")
+@takes(WriteOptions)
 @one_blas_thread()
-def write(path: Path, format_name: str, output: Path, strict: bool) -> int:
+def write(options: WriteOptions, path: Path) -> int:
     """Write a workload in a format that other programs read. Rows that the format cannot express are left out and counted."""
     from bench_records.whole_file import written_whole
     from workloads.table.writers import write_workload
 
-    workload = read_file(path, None, strict)
+    format_name, output = options.format_name, options.output
+    workload = read_file(path, None, options.strict)
     with written_whole(output) as temporary:
         left_out = write_workload(workload, format_name, temporary)
     if left_out:
