@@ -10,7 +10,7 @@ import pytest
 
 from bench_cli import run as bench
 from bench_cli.experiments.plan import plan_runs
-from bench_cli.experiments.series import make_runs, open_folder
+from bench_cli.experiments.series import Series, make_runs, open_folder
 from bench_records.experiment import PlannedArm
 
 _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
@@ -53,7 +53,7 @@ def test_wrong_arguments_of_a_sweep_are_usage_errors(
 def test_values_with_commas_are_parted_by_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[PlannedArm] = []
 
-    def plan(kind: str, points: list[PlannedArm], *others: object) -> None:
+    def plan(series: Series, points: list[PlannedArm]) -> None:
         planned.extend(points)
         raise click.UsageError("planned")
 

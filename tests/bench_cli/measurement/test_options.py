@@ -1,25 +1,14 @@
-"""The shared options: each concern's dataclass and option group agree, and run.json records every option under its name."""
+"""The shared options: run.json records every one under its name."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import click
-import cloup
-import pytest
 
 from bench_cli.bench import CONTEXT_SETTINGS, bench
-from bench_cli.engine_options import EngineSettings, engine_group
-from bench_cli.measurement.client_options import ClientOptions, client_group
-from bench_cli.measurement.distribution_options import DistributionOptions, distribution_group
-from bench_cli.measurement.embedded_options import EmbeddedOptions, embedded_group
-from bench_cli.measurement.load_options import LoadOptions, TrafficOptions, load_group, traffic_group
-from bench_cli.measurement.mixture_options import MixtureOptions, mixture_group
-from bench_cli.measurement.options import MeasureOptions, read_options
-from bench_cli.measurement.output_options import CriteriaOptions, OutputOptions, output_group
-from bench_cli.measurement.target_options import TargetOptions, http_group, target_group
-from bench_cli.measurement.telemetry_options import TelemetryOptions, telemetry_group
+from bench_cli.declared import Call, read
+from bench_cli.measurement.options import MeasureOptions
 
 _DEFAULTS: dict[str, Any] = {
     "url": None,
@@ -216,37 +205,9 @@ _EVERY_ENTRY: dict[str, Any] = {
 
 def _read(*argv: str) -> MeasureOptions:
     context = bench.commands["dataset"].make_context("dataset", list(argv), parent=click.Context(bench, **CONTEXT_SETTINGS))
-    return read_options(context.params)
+    return read(MeasureOptions, context.params, Call())
 
 
 def test_run_json_records_every_option_under_its_name() -> None:
     assert list(_read().manifest_entry().items()) == list(_DEFAULTS.items())
     assert list(_read(*_EVERY_OPTION).manifest_entry().items()) == list(_EVERY_ENTRY.items())
-
-
-def _names(*groups: Any) -> list[str]:
-    def nothing() -> None: ...
-
-    for group in reversed(groups):
-        group(nothing)
-    return [str(parameter.name) for parameter in cloup.command()(nothing).params]
-
-
-@pytest.mark.parametrize(
-    ("concerns", "groups"),
-    [
-        ([TargetOptions], [target_group, http_group]),
-        ([EngineSettings], [engine_group]),
-        ([EmbeddedOptions], [embedded_group]),
-        ([LoadOptions], [load_group]),
-        ([TrafficOptions], [traffic_group]),
-        ([MixtureOptions], [mixture_group]),
-        ([ClientOptions], [client_group]),
-        ([DistributionOptions], [distribution_group]),
-        ([TelemetryOptions], [telemetry_group]),
-        ([OutputOptions, CriteriaOptions], [output_group]),
-    ],
-)
-def test_a_concern_has_the_options_of_its_group(concerns: list[Any], groups: list[Any]) -> None:
-    names = [field.name for concern in concerns for field in fields(concern) if field.name != "engine_settings"]
-    assert names == _names(*groups)

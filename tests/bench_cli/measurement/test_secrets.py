@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.secrets import (
+    WrittenIn,
     hide_fields,
     hide_in_url,
     is_secret_name,
@@ -32,15 +33,15 @@ def test_a_value_is_read_from_a_file_or_the_environment(
     file = tmp_path / "key"
     file.write_text("hush\n")
     monkeypatch.setenv("KEY", "hush")
-    assert [revealed("--header", "X-Key", value) for value in (f"@{file}", "$KEY")] == ["hush", "hush"]
-    assert reveal_fields("--extra_body", {"a": [{"api_key": "$KEY", "stop": "$KEY"}]}) == {
+    assert [revealed(WrittenIn("--header"), "X-Key", value) for value in (f"@{file}", "$KEY")] == ["hush", "hush"]
+    assert reveal_fields(WrittenIn("--extra_body"), {"a": [{"api_key": "$KEY", "stop": "$KEY"}]}) == {
         "a": [{"api_key": "hush", "stop": "$KEY"}]
     }
     assert capsys.readouterr().err == ""
 
 
 def test_a_literal_secret_draws_a_warning_that_does_not_contain_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert revealed("--header", "X-Signature", "hush") == "hush"
+    assert revealed(WrittenIn("--header"), "X-Signature", "hush") == "hush"
     error = capsys.readouterr().err
     assert "X-Signature" in error
     assert "hush" not in error
@@ -49,7 +50,7 @@ def test_a_literal_secret_draws_a_warning_that_does_not_contain_it(capsys: pytes
 @pytest.mark.parametrize("value", [HIDDEN, "$NOT_SET_ANYWHERE", "@/no/such/file"])
 def test_a_value_that_is_missing_is_asked_for(value: str) -> None:
     with pytest.raises(click.BadParameter, match="X-Key"):
-        revealed("--header", "X-Key", value)
+        revealed(WrittenIn("--header"), "X-Key", value)
 
 
 def test_secret_like_names_are_hidden_and_sampling_fields_are_not() -> None:
@@ -89,7 +90,7 @@ def test_files_of_a_run_are_its_owners_alone_unless_shared(tmp_path: Path, share
 
 @given(st.text(max_size=12))
 def test_any_value_can_be_written_literally(value: str) -> None:
-    assert revealed("--header", "X-Route", literal(value)) == value
+    assert revealed(WrittenIn("--header"), "X-Route", literal(value)) == value
 
 
 def test_a_literal_that_begins_as_a_reference_is_recorded_as_it_was_written() -> None:
@@ -99,5 +100,5 @@ def test_a_literal_that_begins_as_a_reference_is_recorded_as_it_was_written() ->
     assert (header.value, str(header)) == ("@home", "X-Route: @@home")
     (again,) = _read_headers(context, parameter, (str(header),))
     assert again == header
-    path = reveal_query("--endpoint", "/v1?route=$$HOME&v=$5")
+    path = reveal_query(WrittenIn("--endpoint"), "/v1?route=$$HOME&v=$5")
     assert (path, path.shown, path.secrets) == ("/v1?route=$HOME&v=$5", "/v1?route=$$HOME&v=$5", ())
