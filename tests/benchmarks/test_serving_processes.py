@@ -100,7 +100,7 @@ def test_capacity_counts_sequences_that_are_computed_again() -> None:
 
 
 def test_acceptances_of_speculated_tokens_do_not_move_together() -> None:
-    """Of a full engine, tokens per step are as variable as independent acceptances make them, for hundreds of steps."""
+    """In a full engine, tokens per step are as variable as independent acceptances make them, for hundreds of steps."""
     engine = Engine(slots=40, noise=0.0, speculated=4, mean_output_tokens=400, mean_input_tokens=10, prompt_token_s=0.0)
     rng = np.random.default_rng(5)
     ends_s = np.sort(engine.latencies(engine.work_at(np.zeros(8_000), rng), rng).e2e_ms)[800:7_200] / 1e3

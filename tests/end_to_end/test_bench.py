@@ -92,7 +92,7 @@ def test_embedded_run_leaves_a_complete_run_folder_and_no_process(tmp_path: Path
         "server.parquet", "summary.json",
     ]  # fmt: skip
     assert result.stdout.startswith(("This run is valid.\n", "THIS RUN IS NOT VALID: "))  # on a busy machine
-    assert "Requests/Sec" not in result.stdout  # upstream's table is of --full
+    assert "Requests/Sec" not in result.stdout  # upstream's table needs --full
     assert result.stdout.rstrip().endswith("Report: run/report.html")
     found = summary(run)
     assert found["requests"] == {

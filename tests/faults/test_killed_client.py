@@ -1,4 +1,4 @@
-"""``kill -9`` of a worker, of the parent, of all: what was written down stands, and every request has its record."""
+"""``kill -9`` of a worker, of the parent, of all: what was written down is kept, and every request has its record."""
 
 from __future__ import annotations
 

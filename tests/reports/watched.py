@@ -16,7 +16,7 @@ _MS = 1_000_000
 
 @dataclass(frozen=True)
 class WorkerUsage:
-    """What a worker uses between two samples; shares are of the time between them."""
+    """What a worker uses between two samples; shares count the time between them."""
 
     cpu_share: float = 0.2
     wait_share: float | None = 0.01

@@ -29,7 +29,7 @@ _ALL = [*_CLASSES, *_PROBES, "--cancel", "20%:after=5tokens"]
 
 @pytest.fixture(scope="module")
 def paced() -> Iterator[NullServerAddresses]:
-    """A server with a first token after 5 ms, and one each 5 ms behind it."""
+    """A server with a first token after 5 ms, and one each 5 ms after it."""
     with null_server(NullServerOptions(Pace(5_000_000, 5_000_000))) as addresses:
         yield addresses
 

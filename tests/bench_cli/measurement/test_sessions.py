@@ -1,4 +1,4 @@
-"""Conversations from the command line: what is sent behind what, and which options contradict each other."""
+"""Conversations from the command line: what is sent after what, and which options contradict each other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _sent_behind_their_answers(rows: list[dict[str, Any]]) -> int:
-    """The number of turns that waited for an answer; each was sent behind it."""
+    """The number of turns that waited for an answer; each was sent after it."""
     later = [row for row in rows if row["parent"] is not None]
     assert all(row["sent_ns"] >= rows[row["parent"]]["done_ns"] for row in later)
     assert all(row["session"] == rows[row["parent"]]["session"] for row in later)

@@ -1,4 +1,4 @@
-"""Golden accuracy, in short: whole runs against a null server, held against what it stamped. Robust on a busy machine.
+"""Golden accuracy, in short: whole runs against a null server, compared with what it stamped. Robust on a busy machine.
 
 `benchmarks/golden_accuracy.py` measures the same in full.
 """

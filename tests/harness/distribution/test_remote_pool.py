@@ -56,7 +56,7 @@ def _plan(folder: Path) -> WorkerPlan:
 
 
 def _say(link: FakeLink, message: Any, peer: str = "w", run_id: str | None = None) -> None:
-    """A message of the run, but for a Hello, which is of none."""
+    """A message of the run, except a Hello, which belongs to no run."""
     own = None if isinstance(message, Hello) else (run_id or _RUN_ID)
     link.events.put(Delivered(peer, pack(own, message)))
 

@@ -144,7 +144,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Repeated]:
 
 
 def _journals(place: _Place) -> list[Path]:
-    """Those of workers, by host."""
+    """The journals of workers, by host."""
     return sorted((place.folder / "work").glob("*/*/journal-*.bin"))
 
 

@@ -259,7 +259,7 @@ def test_responses_without_times_are_refused(tmp_path: Path) -> None:
         list(JournalReader(path).read_new())
 
 
-# ---- the run that a journal is of
+# ---- the run that a journal belongs to
 
 _RUN_ID = "0123456789abcdef" * 2
 _BEGAN = Began(_RUN_ID, "digest", 0, 0)

@@ -1,4 +1,4 @@
-"""Sessions with real worker processes: what was due when, and what is sent behind a failure."""
+"""Sessions with real worker processes: what was due when, and what is sent after a failure."""
 
 from __future__ import annotations
 

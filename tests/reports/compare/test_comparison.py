@@ -563,7 +563,7 @@ def test_an_experiment_is_no_arm(experiment: ExperimentFolder) -> None:
 def test_paired_requests_have_their_difference_and_the_share_that_took_longer(
     make_report: Callable[..., RunReport], answered: Callable[..., Record], failed: Callable[..., Record]
 ) -> None:
-    """Of B 15 requests took 3 ms more, 15 took 0.5 ms more, 60 took 1 ms less, and 10 as long; one failed in both runs, and
+    """Among B 15 requests took 3 ms more, 15 took 0.5 ms more, 60 took 1 ms less, and 10 as long; one failed in both runs, and
     one in B.
     """
     more_ms = [3.0] * 15 + [0.5] * 15 + [-1.0] * 60 + [0.0] * 10

@@ -180,7 +180,7 @@ def test_a_limit_is_a_requirement_of_the_compared_runs(text: str, name: str, at_
 
 
 def test_a_relative_change_is_named_in_per_cent() -> None:
-    """Of logarithms: exp(0.2) is 1.2214, and exp(0.2 - 0.01 · 2.2281) 1.1945."""
+    """The limits of logarithms: exp(0.2) is 1.2214, and exp(0.2 - 0.01 · 2.2281) 1.1945."""
     spread = Spread(0.2, 0.01, 10.0, Evidence.RUNS)
     change = math.expm1(0.2)
     difference = Difference(P99_TTFT, 10.0, 12.2, change, None, None, None, None, Evidence.RUNS, Verdict.WORSE, None, spread)

@@ -114,7 +114,7 @@ def test_spread_of_repeated_runs_is_that_of_their_difference() -> None:
 
 
 def test_no_change_is_named_as_shown_where_none_would_have_been() -> None:
-    """Of 700 requests, seven are above p99: too few for a change of any size to be certain of detection."""
+    """Among 700 requests, seven are above p99: too few for a change of any size to be certain of detection."""
     family = [Measure(metric, q) for metric in (TTFT, E2E) for q in (0.5, 0.8, 0.9, 0.99)]
     runs = [
         {measure.name: percentile(np.random.default_rng(seed).lognormal(0.0, 0.3, 700), measure.q or 0.0) for measure in family}

@@ -62,7 +62,7 @@ def _named(measure: Measure, spread: Spread | None) -> Difference:
 @pytest.mark.parametrize(
     ("error", "requests", "recommended"),
     [
-        # Of five runs a side Student's t with 8 degrees of freedom needs 2.306 + 0.889 errors, here 5 % or log 1.05.
+        # With five runs on each side Student's t with 8 degrees of freedom needs 2.306 + 0.889 errors, here 5 % or log 1.05.
         (0.05, 3_000, 6_500),  # (3.1949 · 0.05 / 0.04879)² / 5 · 3,000 = 6,432
         (0.2, 3_000, 110_000),  # 102,910
         (0.05, 7, 16),  # 15.01

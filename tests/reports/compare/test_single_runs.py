@@ -348,7 +348,7 @@ def test_lengths_explain_the_difference_of_a_quantile_that_they_make() -> None:
 
 
 def _of_equal_servers(crossed: Values) -> float:
-    """The standard error of a mean that is 0 but for chance."""
+    """The standard error of a mean that is 0 except chance."""
     return math.sqrt(float(np.square(crossed).mean()) * mean_of(crossed).long_run.allowed_effect / crossed.size)
 
 
@@ -387,7 +387,9 @@ def test_a_request_without_a_latency_in_one_run_crosses_nothing() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
-    """Of 1, 2 and 3, where 2 is the common median and only a third of the values exceeds it in A, and a half in B."""
+    """The values are 1, 2 and 3, where 2 is the common median and only a third of the values exceeds it in A, and a half in
+    B.
+    """
     rng = np.random.default_rng(1)
     a, b = (rng.permutation(np.repeat([1.0, 2.0, 3.0], counts)) for counts in ((300, 400, 300), (300, 200, 500)))
     if turned:
@@ -428,7 +430,7 @@ def test_lengths_that_both_runs_do_not_have_explain_nothing(za: Values | None, z
 
 
 def test_lengths_that_nearly_determine_each_other_explain_as_one_of_them() -> None:
-    """Requests whose lengths are the same but for rounding must not be explained by the rounding."""
+    """Requests whose lengths are the same except rounding must not be explained by the rounding."""
     rng = np.random.default_rng(1)
     za, zb = rng.normal(0.0, 1.0, (1_000, 1)), rng.normal(0.05, 1.0, (1_000, 1))
     samples = [0.5 * (z[:, 0] - z.mean()) + rng.normal(0.0, 0.3, 1_000) for z in (za, zb)]
@@ -489,7 +491,7 @@ def _with_bursts(size: int, every: int, length: int) -> Values:
 
 @pytest.mark.parametrize(("q", "bursts", "turned"), [(0.99, 2, False), (0.01, 2, True), (0.99, 1, False)])
 def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, bursts: int, turned: bool) -> None:
-    """Of 2,000 values 20 are beyond p99, in one burst or two, or below p1 of the negative values."""
+    """Among 2,000 values 20 are beyond p99, in one burst or two, or below p1 of the negative values."""
     above = _with_bursts(2_000, 2_000 // bursts, 20 // bursts)
     values = 3.0 - above if turned else above
     run = percentile(values, q)

@@ -127,7 +127,7 @@ def test_the_change_is_known_up_to_the_smallest_and_largest_values(q: float, sha
 
 
 def test_a_change_between_failures_and_less_than_the_smallest_value_is_infinite() -> None:
-    """Of ten values of A four failed: nine tenths taken off make its rank 9.5, a failure's, and that of B 0.5."""
+    """Among ten values of A four failed: nine tenths taken off make its rank 9.5, a failure's, and that of B 0.5."""
     a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, *[math.inf] * 4]), np.arange(1.0, 11.0)
     assert QuantileSpread(0.5, a, b, 0.0, 0.9, 0.05, 10.0, Evidence.REQUESTS).estimate == -math.inf
     assert QuantileSpread(0.5, b, a, 0.0, -0.9, 0.05, 10.0, Evidence.REQUESTS).estimate == math.inf

@@ -19,7 +19,7 @@ EXPONENTIAL = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}  # 
 
 
 def withdrawn(record: Record, tokens: int) -> Record:
-    """``record`` as one that was cancelled as planned behind its first ``tokens`` responses of a token each."""
+    """``record`` as one that was cancelled as planned after its first ``tokens`` responses of a token each."""
     return replace(
         record,
         outcome=Outcome.WITHDRAWN,

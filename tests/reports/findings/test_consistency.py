@@ -281,7 +281,7 @@ def test_answers_without_tokens_are_left_out_of_latencies(
 def test_where_every_success_is_left_out_there_are_no_others_to_compare_it_with(
     make_report: MakeReport, answered: Make, failed: Make
 ) -> None:
-    """Latencies are of the failure alone, which counts as infinitely late."""
+    """The only latency is that of the failure, which counts as infinitely late."""
     records = [answered(0, 0, 0, [], output_tokens=0), failed(1, 10, Outcome.TIMEOUT, 10, 500)]
     finding = finding_of(make_report(records), "answers_left_out")
     assert finding is not None
@@ -459,7 +459,7 @@ def test_littles_law_in_words() -> None:
 def test_littles_law_tolerates_a_twentieth_and_what_the_ends_of_the_window_cut(
     make_report: MakeReport, answered: Make, held_open_ms: float, expected: bool
 ) -> None:
-    """Of a window of 15 s two latencies of 100 ms are 1.3 %, so 6.3 % of the requests in flight are tolerated."""
+    """Two latencies of 100 ms are 1.3 % of a window of 15 s, so 6.3 % of the requests in flight are tolerated."""
     report = make_report(held_open(answered, held_open_ms))
     assert (finding_of(report, "littles_law") is not None) is expected
 

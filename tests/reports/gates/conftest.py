@@ -1,4 +1,4 @@
-"""Runs that requirements are held against."""
+"""Runs that requirements are compared with."""
 
 from __future__ import annotations
 

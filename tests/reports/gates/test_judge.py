@@ -59,7 +59,7 @@ def test_a_request_that_was_never_sent_is_no_failure_of_the_target(judged: MakeR
 
 
 def test_a_failed_share_counts_answers_without_a_token(judged: MakeRun, answered: Make, failed: Make) -> None:
-    """Of 200 requests 10 failed, and 90 of the successes had no token: 5 %, not 10 of the 110 that have a latency."""
+    """Among 200 requests 10 failed, and 90 of the successes had no token: 5 %, not 10 of the 110 that have a latency."""
     records = [
         failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1)
         if k % 20 == 0

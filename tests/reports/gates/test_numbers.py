@@ -165,7 +165,7 @@ def test_a_mean_of_which_a_lower_bound_is_known_can_fail_and_never_pass(judged: 
 
 
 def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, answered: Make, failed: Make) -> None:
-    """Of 400 requests 3 hang for 20 s until they are cancelled: so few that the mean has no interval of its own."""
+    """Among 400 requests 3 hang for 20 s until they are cancelled: so few that the mean has no interval of its own."""
 
     def repeat(after_ms: int) -> JudgedRun:
         return judged(
@@ -231,7 +231,7 @@ def test_limits_that_are_equal_are_left_out(calm: JudgedRun) -> None:
 
 @pytest.mark.parametrize(("limit", "status"), [(8.5, Status.PASSED), (8.6, Status.UNDECIDED), (13.5, Status.FAILED)])
 def test_repeats_are_judged_by_the_interval_of_their_mean(calm: JudgedRun, limit: float, status: Status) -> None:
-    """Of 10, 11 and 12: mean 11, Student's t with 2 degrees of freedom 4.303, error 0.577: 8.516 to 13.484."""
+    """The values are 10, 11 and 12: mean 11, Student's t with 2 degrees of freedom 4.303, error 0.577: 8.516 to 13.484."""
     repeats = [_of_rate(calm, value, (value - 0.1, value + 0.1)) for value in (10.0, 11.0, 12.0)]
     gate = gate_of(f"request_throughput>={limit}", *repeats)
     assert gate.status is status
@@ -244,7 +244,7 @@ def test_repeats_need_no_interval_of_their_own(calm: JudgedRun) -> None:
 
 
 def test_the_lower_limit_of_repeats_is_at_least_nothing(calm: JudgedRun) -> None:
-    """Of 1 and 10: 5.5 ± 12.706 · 4.5."""
+    """The values are 1 and 10: 5.5 ± 12.706 · 4.5."""
     evidence = gate_of("request_throughput>=1", *(_of_rate(calm, value, None) for value in (1.0, 10.0))).evidence
     assert (evidence.value, evidence.low) == (5.5, 0.0)
     assert evidence.high == pytest.approx(62.678, abs=1e-3)

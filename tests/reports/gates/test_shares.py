@@ -442,7 +442,7 @@ def test_a_share_at_the_limit_has_no_upper_end_of_that_range(run_of: MakeRun, no
 
 
 def test_a_share_too_close_to_the_limit_says_so(run_of: MakeRun, noise: Noise) -> None:
-    """Half of the requests exceed a limit at their median, which ten million would not tell from it."""
+    """Half of the requests exceed a limit at their median, which ten million would not distinguish from it."""
     values = noise(2_000)
     gate = gate_of(f"p50_ttft<={np.median(values):.6f}ms", run_of(values))
     assert gate.status is Status.UNDECIDED

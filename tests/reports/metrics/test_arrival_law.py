@@ -196,7 +196,7 @@ def test_a_rate_that_changes_every_5_seconds_wanders_over_5_seconds() -> None:
 
 
 def test_counts_of_weibull_gaps_vary_by_the_variation_of_its_gaps() -> None:
-    """Of shape 1/2, Γ(5) / Γ(3)² − 1 = 5 times as much as those of a Poisson process."""
+    """With shape 1/2, Γ(5) / Γ(3)² − 1 = 5 times as much as those of a Poisson process."""
     found = wandering_rate(_alternating((150, 350), 5.0, 12), Law("weibull", 50.0, 0.5))  # type: ignore[arg-type]
     assert found is not None
     assert (found.window_s, found.dispersion) == (5.0, pytest.approx(100**2 * 12 / 11 / 250 / 5, rel=1e-12))

@@ -75,7 +75,7 @@ def test_the_arrivals_of_sessions_are_first_turns(make_report: MakeReport, answe
 
 
 def test_a_ramp_is_taken_off(make_report: MakeReport, answered: Make) -> None:
-    """At t² / (2 · ramp) within it, and behind it all at the full rate."""
+    """At t² / (2 · ramp) within it, and after it all at the full rate."""
     times_s = [0, 2, 4, 5, 6]
     records = [answered(k, at * _S, at * _S, [(at * _S + 1, 1)]) for k, at in enumerate(times_s)]
     load = {"mode": "open", "ramp_up_s": 4.0} | _entry("requests")

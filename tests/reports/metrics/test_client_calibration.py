@@ -1,4 +1,4 @@
-"""The client's calibration in a report: what is read from the manifest, what the run is held against, and the sentences."""
+"""The client's calibration in a report: what is read from the manifest, what the run is compared with, and the sentences."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def metrics_at(answered: Make, make_requests: MakeRequests) -> Callable[[FloatAr
 
 
 def _distributions(metrics: Metrics) -> list[Distribution]:
-    """Of the latencies that depend on the load, from both anchors and of both windows."""
+    """The distributions of latencies that depend on the load, from both anchors and in both windows."""
     assert metrics.ttft_ms is not None
     assert metrics.ttfo_ms is not None
     windows = [window for window in (metrics.windows.whole, metrics.windows.steady) if window is not None]

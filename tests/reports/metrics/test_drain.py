@@ -39,7 +39,7 @@ def _evenly(answered: Make, latencies_ms: Sequence[float], start_ms: float = 0.0
 def test_the_ramp_is_a_tenth_at_least_and_the_drain_begins_with_the_last_send(
     make_requests: MakeRequests, answered: Make, failed: Make, start_ms: float
 ) -> None:
-    """Of a success: a request that failed afterwards is no part of the load that can end."""
+    """The last success counts: a request that failed afterwards is no part of the load that can end."""
     late = failed(1_001, start_ms + 10_500, Outcome.TIMEOUT, start_ms + 10_500, start_ms + 12_000)
     full = _full(make_requests([*_evenly(answered, [500.0] * 1_001, start_ms), late]))
     assert (full.begin_ns, full.start_ns, full.end_ns) == tuple((start_ms + ms) * 1e6 for ms in (0, 1_000, 10_000))
@@ -91,7 +91,7 @@ def _spread(*counts: int) -> float:
 def test_a_drain_varies_as_the_time_from_any_send_to_the_end_of_all_that_is_in_flight(
     make_requests: MakeRequests, answered: Make
 ) -> None:
-    """Of every send after the ramp, in which requests took longer: 27 times the pattern."""
+    """Every send after the ramp counts, in which requests took longer: 27 times the pattern."""
     latencies_ms = [40.0] * 10 + (_PATTERN * 30)[10:150]
     found = _full(make_requests(_evenly(answered, latencies_ms))).drain_deviation_ns
     assert found == pytest.approx(_spread(27, 27, 81), rel=1e-9)
@@ -265,7 +265,7 @@ def test_the_wait_for_the_first_token_is_no_time_in_which_tokens_are_made(make_r
 @pytest.mark.parametrize("count", [1_001, 10_051])
 def test_the_speed_under_load_is_that_of_requests_of_all_kinds(make_requests: MakeRequests, answered: Make, count: int) -> None:
     """5 and 15 tokens in turns in 50 ms, and 180 in the 900 ms of the long ones; 360 in the drain, where it is twice the speed.
-    Of ten thousand requests as well as of a thousand.
+    With ten thousand requests as well as with a thousand.
     """
 
     def tokens_of(k: int, span_ms: int) -> list[tuple[float, int]]:
@@ -278,7 +278,7 @@ def test_the_speed_under_load_is_that_of_requests_of_all_kinds(make_requests: Ma
 def test_without_a_speed_under_load_or_in_the_drain_they_are_taken_as_equal(
     make_requests: MakeRequests, answered: Make
 ) -> None:
-    """Answers whose responses all come at the end, but for the last one; and one whose last token comes long before its end."""
+    """Answers whose responses all come at the end, except the last one; and one whose last token comes long before its end."""
     at_once = _last_alone(answered, lambda k, span: [(10 * t if k == 1_000 else span, 1) for t in range(1, span // 10 + 1)])
     silent = _last_alone(answered, lambda k, span: [(10 * t, 1) for t in range(1, (40 if k == 1_000 else span // 10) + 1)])
     for records in (at_once, silent):

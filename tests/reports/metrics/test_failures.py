@@ -102,7 +102,7 @@ def test_where_no_request_ended_there_is_no_share(make_requests: MakeRequests, a
 
 
 def test_gates_comparisons_and_trends_mean_the_same_share(make_report: MakeReport, answered: Make, failed: Make) -> None:
-    """Of 200 requests 10 failed, and 90 of the successes had no token: 5 %, not 10 of the 110 that have a latency."""
+    """Among 200 requests 10 failed, and 90 of the successes had no token: 5 %, not 10 of the 110 that have a latency."""
     records = [
         failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1)
         if k % 20 == 0

@@ -54,7 +54,7 @@ def _tails(report: RunReport) -> list[Distribution]:
 
 
 def test_a_batch_that_was_full_for_a_moment_has_no_upper_limit_of_a_tail(make_report: MakeReport, batch: Batch) -> None:
-    """Of 2,000 requests a handful waited for one of the places, in fewer than ten spells: other runs have long queues."""
+    """Among 2,000 requests a handful waited for one of the places, in fewer than ten spells: other runs have long queues."""
     report = make_report(batch(SLOTS))
     found = report.metrics.full_batch
     assert found is not None
@@ -119,7 +119,7 @@ def test_an_interval_that_rests_on_many_queues_stays(make_requests: MakeRequests
 
 
 def test_a_published_limit_counts_the_requests_beyond_it(make_requests: MakeRequests, batch: Batch) -> None:
-    """Of a batch of 50, 40 of them taken on average, a request in twenty finds none free or more."""
+    """With a batch of 50, 40 of them taken on average, a request in twenty finds none free or more."""
     requests = make_requests(batch(50))
     found, by_answers = full_batch(requests, 50), full_batch(requests)
     assert found is not None

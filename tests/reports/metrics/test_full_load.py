@@ -135,7 +135,7 @@ def test_where_answers_decide_when_requests_are_sent_the_error_of_a_rate_is_of_w
 def test_in_a_closed_loop_most_requests_are_due_when_another_one_ends(
     make_requests: MakeRequests, answered: Make, at_ends: int, open_loop: bool
 ) -> None:
-    """Of four requests of 10 ms each; half of them may be due then by chance."""
+    """Four requests of 10 ms each; half of them may be due then by chance."""
     due_ms = [[0, 1, 10, 11], [0, 10, 20, 30]][at_ends - 2]
     requests = make_requests([answered(k, at, at, [(at + 9, 1)], done=at + 10) for k, at in enumerate(due_ms)])
     assert requests.is_open_loop == open_loop

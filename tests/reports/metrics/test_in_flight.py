@@ -123,7 +123,7 @@ def test_few_arrivals_and_a_burst_show_no_growth(in_order: Callable[..., Request
     assert queue_growth(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
 
 
-# ---- what the growth is held against
+# ---- what the growth is compared with
 
 
 def test_an_even_server_takes_one_request_after_the_other() -> None:

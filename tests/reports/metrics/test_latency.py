@@ -114,7 +114,7 @@ def test_a_failure_lacks_no_time_per_output_token(make_requests: MakeRequests, f
 
 
 def test_the_share_of_gaps_that_have_a_count(make_requests: MakeRequests, answered: Make) -> None:
-    """Of four gaps one ends with a response of 0 tokens, and one with a response whose tokens are unknown."""
+    """Among four gaps one ends with a response of 0 tokens, and one with a response whose tokens are unknown."""
     requests = make_requests(
         [
             answered(0, 0, 0, [(10, 1), (20, 1), (30, 0), (40, 3)]),

@@ -33,7 +33,7 @@ def test_all_that_comes_before_an_even_rest_is_left_out(ramp: list[float], cut: 
 
 
 def test_batches_count_and_not_their_values() -> None:
-    """0 and 10 in turns make batches of 4 and 6 in turns; a batch of 20 stands out."""
+    """0 and 10 in turns make batches of 4 and 6 in turns; a batch of 20 is the outlier."""
     series = np.tile([0.0, 10.0], 50)
     series[:5] = 20.0
     assert mser5(series) == 5

@@ -90,7 +90,7 @@ def test_two_tokens_in_each_response_are_not_one(make_requests: MakeRequests, an
 
 
 def test_tokens_that_come_singly_need_no_amounts(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
-    """Of a million responses the amounts would be 8 MB of ones."""
+    """The amounts of a million responses would be 8 MB of ones."""
     single = answered(0, 0, 0, [(10, 1), (20, 1)])
     cut = failed(1, 0, Outcome.STREAM_CUT, 0, 30, token_times_ns=(15_000_000,), token_counts=(1,), output_tokens=1)
     for records in ([single], [single, cut]):
@@ -126,7 +126,7 @@ def _mean(value: float, standard_error: float, *, n: int = 1_000, drifts: bool =
 
 
 def test_a_rate_has_the_relative_error_of_its_parts() -> None:
-    """Of parts with a mean of 2 ± 0.02 a half is 1.96 % of the mean: the lower limit is 1 / 1.0196 of it, the upper one
+    """With parts of a mean of 2 ± 0.02 a half is 1.96 % of the mean: the lower limit is 1 / 1.0196 of it, the upper one
     1 + 0.0196 · 1.0196² times it.
     """
     half = 0.01 * 1.959964

@@ -18,7 +18,7 @@ MakeReport = Callable[..., RunReport]
 
 @pytest.fixture
 def reasoned(answered: Make) -> list[Record]:
-    """Reasoning from 100 ms on and the answer from 250 ms on; reasoning alone; no reasoning. All are sent 10 ms late."""
+    """Reasoning from 100 ms on and the answer from 250 ms on; only reasoning; no reasoning. All are sent 10 ms late."""
     return [
         answered(0, 0, 10, [(100, 1), (200, 1), (250, 1), (300, 1)], has_reasoning=True, first_output_ns=250_000_000),
         answered(1, 0, 10, [(120, 1), (220, 1)], has_reasoning=True),

@@ -252,7 +252,7 @@ def _records(draw: Any) -> list[Record]:
 
 
 def _check(actual: Distribution | None, values: Sequence[float], failed: int = 0, bounds: Sequence[float] = ()) -> None:
-    """``bounds`` are of requests that were cut off: what is the same with these as the values and as failures is known."""
+    """``bounds`` belong to requests that were cut off: what is the same with these as the values and as failures is known."""
     if not values and not bounds:
         assert actual is None
         return

@@ -1,4 +1,4 @@
-"""Stages of a rate that changes by steps: which requests are of which, and what is shown of them."""
+"""Stages of a rate that changes by steps: which requests belong to which, and what is shown of them."""
 
 from __future__ import annotations
 

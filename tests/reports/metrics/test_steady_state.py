@@ -201,7 +201,7 @@ def test_a_start_that_is_slow_to_the_first_token_is_no_steady_part(make_requests
 
 
 def test_few_answers_with_tokens_have_no_latencies_that_could_change(make_requests: MakeRequests, answered: Make) -> None:
-    """Of 1,000 answers 84 have tokens, ever sooner."""
+    """Among 1,000 answers 84 have tokens, ever sooner."""
     records = [
         answered(k, 10 * k, 10 * k, [(10 * k + 240 - k / 5, 1)] if k % 12 == 0 else [], done=10 * k + 250) for k in range(1_000)
     ]

@@ -1,4 +1,4 @@
-"""Classes of a mixture, probes and planned cancellations: which requests each number is of, and what is shown of them."""
+"""Classes of a mixture, probes and planned cancellations: which requests each number covers, and what is shown of them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_two_waves_of_long_answers_are_no_steady_rate(make_report: MakeReport, a
 def test_a_steady_part_of_a_closed_loop_holds_five_latencies(
     make_report: MakeReport, answered: Make, latency_s: float, is_steady: bool
 ) -> None:
-    """Of 12 s; latencies spread so much that the users soon fall out of step."""
+    """Runs of 12 s; latencies spread so much that the users soon fall out of step."""
     report = make_report(in_step(answered, 200, latency_s, 12.0, spread=0.5), load=LOAD | {"concurrency": 200})
     windows = report.metrics.windows
     assert (windows.steady is not None) is is_steady

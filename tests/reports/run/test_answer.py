@@ -1,4 +1,4 @@
-"""The answer of a run on a terminal: what stands where, in how many lines of which width."""
+"""The answer of a run on a terminal: what is shown where, in how many lines of which width."""
 
 from __future__ import annotations
 
@@ -351,7 +351,9 @@ def test_a_tail_from_the_send_is_shown_where_it_differs_by_more_than_a_twentieth
 def test_a_delay_within_the_calibrated_error_of_the_client_is_not_shown(
     make_report: MakeReport, answered: Make, error_ms: tuple[float, float] | None, shown: bool
 ) -> None:
-    """Of 20 ms, beside a mean error and two standard deviations of 21 and 19.8 ms; without a calibration of 0.9 ms of 10."""
+    """A delay of 20 ms, beside a mean error and two standard deviations of 21 and 19.8 ms; without a calibration of 0.9 ms of
+    10.
+    """
     late_ms, latency_ms = (0.9, 9.1) if error_ms is None else (20.0, 100.0)
     manifest = {}
     if error_ms is not None:

@@ -122,7 +122,7 @@ def test_the_columns_are_those_of_the_page_with_their_types(opened: Run, name: s
 
 
 def test_units_are_in_the_names(opened: Run) -> None:
-    """A column whose unit is a time or tokens ends in it; but for the tokens of a chunk, which are its whole name."""
+    """A column whose unit is a time or tokens ends in it; except the tokens of a chunk, which are its whole name."""
     for columns in FRAMES.values():
         for column in columns:
             unit = column.unit.partition(",")[0]

@@ -234,7 +234,7 @@ def test_the_limits_of_the_median_golden() -> None:
 
 
 def test_limits_of_few_independent_values_are_the_smallest_and_the_largest() -> None:
-    """Of one of 2 independent values the limits are 0.0126 and 0.9874, times 20, plus a half: 0.75 and 20.25."""
+    """The limits of one of 2 independent values are 0.0126 and 0.9874, times 20, plus a half: 0.75 and 20.25."""
     assert _ranks(20, 0.5, effect=10.0) == (1.0, 20.0)
 
 

@@ -94,7 +94,7 @@ def test_a_value_between_two_ranks_lies_between_their_values_in_proportion(
 
 
 def test_a_long_curve_has_the_ranks_of_its_three_rules_and_no_others() -> None:
-    """Of 21,000 requests of which 1,000 failed: 400 evenly, 200 whose distance from the end grows by one factor from 300 to
+    """Among 21,000 requests of which 1,000 failed: 400 evenly, 200 whose distance from the end grows by one factor from 300 to
     all, the last 300, and the named percentiles that are no failures.
     """
     count = 20_000

@@ -34,7 +34,7 @@ def make_program(folder: Path, name: str, text: str) -> Path:
 
 @pytest.fixture
 def fake_triton(tmp_path: Path) -> Path:
-    """A ``tritonserver`` that is ready at once, has a child process, and leaves it behind on SIGINT."""
+    """A ``tritonserver`` that is ready at once, has a child process, and leaves it running on SIGINT."""
     return make_program(tmp_path, "tritonserver", _SERVER)
 
 

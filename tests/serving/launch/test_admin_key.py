@@ -1,4 +1,4 @@
-"""The key of Triton's administrative protocols: where it is needed, and where it stands."""
+"""The key of Triton's administrative protocols: where it is needed, and where it is written."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Answer:
 
 
 class FakeCore:
-    """Greedy decoding with a function as the network, behind the core model's inputs and outputs."""
+    """Greedy decoding with a function as the network, with the core model's inputs and outputs."""
 
     def __init__(self, next_token: NextToken, token_s: float = 0.0) -> None:
         self._next = next_token

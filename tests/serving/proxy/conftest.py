@@ -38,7 +38,7 @@ class Upstream:
 
 @dataclass(frozen=True)
 class Proxied:
-    """The proxy's addresses, and the servers behind it."""
+    """The proxy's addresses, and the servers that it forwards to."""
 
     addresses: ServerAddresses
     upstream: Upstream

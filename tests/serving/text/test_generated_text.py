@@ -94,7 +94,7 @@ def test_special_tokens_are_text_only_where_they_are_not_skipped(skip_special: b
 
 @pytest.mark.parametrize("skip_special", [True, False])
 def test_the_text_of_a_long_sequence_is_that_of_all_its_tokens(skip_special: bool) -> None:
-    """Its characters are of one to three bytes, and special tokens lie between them: windows begin at all of these."""
+    """Its characters have one to three bytes, and special tokens lie between them: windows begin at all of these."""
     ids = [*_encode("The sea, ça va, 5 €. " * 8), _TOKENIZER.eos_token_id] * 3
     stream = TextStream(_TOKENIZER, skip_special, _SPECIAL)
     added = [stream.add([token]) for token in ids]

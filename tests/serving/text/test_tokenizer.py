@@ -1,4 +1,4 @@
-"""A tokenizer read from its file, held against ``transformers.AutoTokenizer`` of the same folder."""
+"""A tokenizer read from its file, compared with ``transformers.AutoTokenizer`` of the same folder."""
 
 from __future__ import annotations
 

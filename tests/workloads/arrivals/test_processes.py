@@ -223,7 +223,7 @@ def test_a_trace_s_arrivals_are_its_first_times(count: int, offsets_ns: list[int
 def test_a_trace_asks_for_its_own_rate_and_variation() -> None:
     arrivals = Recorded((0, 1_000_000_000, 4_000_000_000))
     assert (arrivals.asked_rate_per_s, arrivals.asked_gap_cv) == (0.5, 0.5)
-    assert Recorded((2_000_000_000, 3_000_000_000, 6_000_000_000)).asked_rate_per_s == 0.5  # behind a silence
+    assert Recorded((2_000_000_000, 3_000_000_000, 6_000_000_000)).asked_rate_per_s == 0.5  # after a silence
     at_once = Recorded((7, 7))
     assert (at_once.asked_rate_per_s, at_once.asked_gap_cv) == (None, None)
     assert (AllAtOnce().asked_rate_per_s, AllAtOnce().asked_gap_cv) == (None, None)

@@ -235,7 +235,7 @@ def test_a_profile_is_part_of_what_the_arrivals_print() -> None:
 # ---- the rate at a time
 
 
-_ORDINARY = st.one_of(  # none changes within a millisecond, but for steps
+_ORDINARY = st.one_of(  # none changes within a millisecond, except steps
     st.builds(Sine, st.floats(0.0, 0.9), st.floats(1.0, 1e3)),
     st.builds(OnOff, st.floats(1.0, 1e3), st.floats(1.0, 1e3)),
     st.lists(st.tuples(st.floats(1.0, 100.0), st.floats(0.1, 100.0)), min_size=1, max_size=6).map(

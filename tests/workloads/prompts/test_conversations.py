@@ -144,7 +144,7 @@ def test_a_session_whose_first_turn_is_too_long_is_none_of_the_most() -> None:
     ],
 )
 def test_with_the_server_s_history_a_turn_counts_with_all_that_may_come_before_it(limits: LengthLimits, turns: int) -> None:
-    """Each prompt has 1 token and each answer up to 10: the third turn is of up to 1 + 10 + 1 + 10 + 1 tokens, and 10 more."""
+    """Each prompt has 1 token and each answer up to 10: the third turn has up to 1 + 10 + 1 + 10 + 1 tokens, and 10 more."""
     workload = _two_conversations(answer=[None] * 5, output_tokens=[10] * 5)
     rules = SessionRules(as_messages=True, history=HistorySource.SERVER)
     assert len(_requests(workload, rules=rules, limits=limits).requests) == turns

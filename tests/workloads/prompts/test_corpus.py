@@ -96,7 +96,7 @@ def test_random_pieces_begin_at_every_place_that_a_whole_one_has() -> None:
 
 @pytest.mark.parametrize(("text", "prompts"), [("東ab", ["a"]), ("a東", ["a", "a"])])
 def test_what_a_part_of_a_character_leaves_out_is_taken_from_the_text_behind_it(text: str, prompts: list[str]) -> None:
-    """Each token is a byte: the second piece of the second text begins with its last character, so its first is behind it."""
+    """Each token is a byte: the second piece of the second text begins with its last character, so its first comes after it."""
     in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda text: list(text.encode("utf-8")))
     drawn = _cut(Constant(1), count=len(prompts), codec=in_bytes, text=text)
     assert [request.prompt for request in drawn.requests] == prompts

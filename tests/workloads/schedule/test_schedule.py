@@ -56,7 +56,7 @@ _CHANGES = {
     "cancel": (CancelPoint(after_tokens=21), CancelPoint(after_ns=20), None),
 }
 
-# Not sent: what the client knows of the prompt's length follows from the prompt; that it was made for is of the law.
+# Not sent: what the client knows of the prompt's length follows from the prompt; that it was made for belongs to the law.
 _NOT_SENT = {"input_tokens", "requested_input_tokens"}
 
 

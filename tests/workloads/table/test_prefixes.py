@@ -108,6 +108,6 @@ def test_the_most_that_can_repeat_is_of_ids_where_all_have_them_and_else_of_byte
 
 
 def test_ids_that_are_alike_in_some_of_their_bytes_are_others() -> None:
-    """Of 8 bytes each: 1 and 257 begin with the same one, and 2^40 and 2^41 with five."""
+    """Hashes have 8 bytes each: 1 and 257 begin with the same one, and 2^40 and 2^41 with five."""
     assert infinite_cache_share([[1], [257]]) == 0.0
     assert infinite_cache_share([[7, 2**40], [7, 2**41]]) == 1 / 4

@@ -12,7 +12,7 @@ from harness.clients.transport.tcp import Arrival, TcpTransport
 
 
 class _Transport(TcpTransport):
-    """Of no socket; open, or closed."""
+    """A transport without a socket; open, or closed."""
 
     def __init__(self, is_closing: bool) -> None:
         self._is_closing = is_closing

@@ -48,7 +48,7 @@ async def _once(script: Script, timeout_s: float = 10.0, marker: bytes | None = 
 
 
 def _answered(*parts: bytes, marker: bytes | None = None) -> Answered:
-    """What an exchange makes of an answer of exactly these bytes, behind which the server closes."""
+    """What an exchange makes of an answer of exactly these bytes, after which the server closes."""
 
     async def script(peer: Peer) -> None:
         await peer.read_request()

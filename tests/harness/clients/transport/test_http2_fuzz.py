@@ -68,7 +68,7 @@ class _Seen:
 
 
 def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = True) -> _Seen:
-    """What three calls come to when the server sends ``reads`` behind its settings and then closes the connection.
+    """What three calls come to when the server sends ``reads`` after its settings and then closes the connection.
 
     Where ``yields`` is set the calls run between two reads.
     """

@@ -1,4 +1,4 @@
-"""Messages are held against tritonclient's own; exchanges run against a real gRPC server on a loopback port."""
+"""Messages are compared with tritonclient's own; exchanges run against a real gRPC server on a loopback port."""
 
 from __future__ import annotations
 
