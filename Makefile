@@ -8,7 +8,8 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
 TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
 	tests/harness/clients/test_openai_probe.py tests/bench_cli/measurement/test_connect.py \
-	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py
+	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py \
+	--ignore tests/reports/test_untrusted_text.py
 
 # What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in three
 # processes, because many wait.
