@@ -12,9 +12,9 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 	--ignore tests/reports/test_untrusted_text.py
 
 # What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in three
-# processes, because many wait.
+# processes, because many wait. In the order of their names, files that take long come before those that only compute.
 TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/harness/run/test_arrivals_by_workers.py
-IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile
+IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup setup-numpy2 bench test test-numpy2 test-all mutants docs lint
 
