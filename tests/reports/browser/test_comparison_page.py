@@ -39,8 +39,7 @@ def comparison_page(
     return page
 
 
-@SIZES
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_it_opens_without_an_error_and_asks_for_nothing(
     tab: Any, comparison_page: Path, size: tuple[int, int], theme: str
 ) -> None:
@@ -102,9 +101,8 @@ def test_the_arrow_keys_walk_from_measure_to_measure(tab: Any, comparison_page: 
     assert len(texts) >= 3
 
 
-@SIZES
-def test_a_click_on_the_legend_hides_a_run(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
-    tab.open(comparison_page, size)
+def test_a_click_on_the_legend_hides_a_run(tab: Any, comparison_page: Path) -> None:
+    tab.open(comparison_page, PHONE)
     for picture, name in (("percentiles", "after"), ("arm1-changes", "worse between these starts")):
         tab.plot(picture)
         button = f"document.querySelector(\"[data-picture='{picture}'] .legend button[data-series='{name}']\")"
@@ -140,9 +138,8 @@ def test_a_finger_scrolls_the_page_until_a_tool_is_picked(tab: Any, comparison_p
         assert tab.run(active) == tools
 
 
-@SIZES
-def test_a_click_on_a_column_s_head_sorts_by_the_number(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
-    tab.open(comparison_page, size)
+def test_a_click_on_a_column_s_head_sorts_by_the_number(tab: Any, comparison_page: Path) -> None:
+    tab.open(comparison_page, PHONE)
     change = f"return [...document.querySelectorAll('#t-{_TABLE} tbody tr')].map((row) => Number(row.cells[4].dataset.value))"
     before = tab.run(change)
     assert len(set(before)) > 5
@@ -173,9 +170,8 @@ def test_the_table_and_a_picture_copy_as_csv(tab: Any, comparison_page: Path) ->
     assert {line.split(",")[0] for line in lines[1:]} == {"before", "after"}
 
 
-@SIZES
-def test_the_theme_follows_the_system_and_the_reader(tab: Any, comparison_page: Path, size: tuple[int, int]) -> None:
-    tab.open(comparison_page, size, "dark").plot("percentiles")
+def test_the_theme_follows_the_system_and_the_reader(tab: Any, comparison_page: Path) -> None:
+    tab.open(comparison_page, PHONE, "dark").plot("percentiles")
     colour = "return window.bench.drawn.get('percentiles').renderers[0].glyph.line_color.value"
     dark = tab.run(colour)
     tab.run("document.getElementById('theme').click()")

@@ -35,8 +35,7 @@ def report_page(make_report: Callable[..., RunReport], mixed_run: list[Record], 
     return page_of(make_report(mixed_run, target=hostile, workload={"description": _HOSTILE, "dropped_too_long": 0}))
 
 
-@SIZES
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_it_opens_without_an_error_and_asks_for_nothing(tab: Any, report_page: Path, size: tuple[int, int], theme: str) -> None:
     tab.open(report_page, size, theme)
     tab.wait_for_all_pictures()
@@ -121,9 +120,8 @@ def test_a_term_that_has_the_focus_is_explained_within_the_screen(tab: Any, repo
     assert tab.run(shown) == ""
 
 
-@SIZES
-def test_a_click_on_the_legend_hides_a_series(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
-    tab.open(report_page, size)
+def test_a_click_on_the_legend_hides_a_series(tab: Any, report_page: Path) -> None:
+    tab.open(report_page)
     tab.plot("rates")
     button = (
         "[...document.querySelectorAll(\"[data-picture='rates'] .legend button\")].find((b) => b.dataset.series === 'sent')"
@@ -162,9 +160,8 @@ def test_a_finger_scrolls_the_page_until_a_tool_is_picked(tab: Any, report_page:
         assert tab.run(active) == tools
 
 
-@SIZES
-def test_a_click_on_a_column_s_head_sorts(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
-    tab.open(report_page, size)
+def test_a_click_on_a_column_s_head_sorts(tab: Any, report_page: Path) -> None:
+    tab.open(report_page)
     head = "document.querySelectorAll('#t-slowest th button')[3]"  # TTFT
     column = "return [...document.querySelectorAll('#t-slowest tbody tr')].map((row) => Number(row.cells[3].dataset.value))"
     before = tab.run(column)
@@ -206,9 +203,8 @@ def test_a_copied_text_is_no_formula(
     assert _copied(tab, "t-messages")[1] == '"\'=cmd|""/c calc""!A1, x",server_error,1,0'
 
 
-@SIZES
-def test_the_theme_follows_the_system_and_the_reader(tab: Any, report_page: Path, size: tuple[int, int]) -> None:
-    tab.open(report_page, size, "dark").plot("rates")
+def test_the_theme_follows_the_system_and_the_reader(tab: Any, report_page: Path) -> None:
+    tab.open(report_page, DESKTOP, "dark").plot("rates")
     theme = "return document.documentElement.dataset.theme"
     colour = "return window.bench.drawn.get('rates').renderers[1].glyph.line_color.value"
     assert tab.run(theme) == "dark"
@@ -223,9 +219,8 @@ def test_the_theme_follows_the_system_and_the_reader(tab: Any, report_page: Path
     assert tab.run(theme) == "dark"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_prints_with_every_picture(tab: Any, report_page: Path, theme: str) -> None:
-    tab.open(report_page, DESKTOP, theme)
+def test_it_prints_with_every_picture(tab: Any, report_page: Path) -> None:
+    tab.open(report_page, DESKTOP, "dark")
     tab.wait_for_all_pictures()
     figures = tab.run("return document.querySelectorAll('figure').length")
     tab.run("dispatchEvent(new Event('beforeprint'))")

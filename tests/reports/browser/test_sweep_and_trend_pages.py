@@ -36,8 +36,7 @@ def trend_page(make_nights: Callable[..., list[Path]], tmp_path_factory: pytest.
     return page
 
 
-@SIZES
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 @pytest.mark.parametrize("name", ["sweep_page", "trend_page"])
 def test_it_opens_without_an_error_and_asks_for_nothing(
     tab: Any, request: pytest.FixtureRequest, name: str, size: tuple[int, int], theme: str
@@ -94,9 +93,8 @@ def test_the_arrow_keys_walk_from_run_to_run(tab: Any, trend_page: Path) -> None
     assert texts == ["run 1", "run 2", "run 4", "run 5"]  # the work of the third was different
 
 
-@SIZES
-def test_the_points_of_a_sweep_sort_by_each_setting_and_number(tab: Any, sweep_page: Path, size: tuple[int, int]) -> None:
-    tab.open(sweep_page, size)
+def test_the_points_of_a_sweep_sort_by_each_setting_and_number(tab: Any, sweep_page: Path) -> None:
+    tab.open(sweep_page, PHONE)
     heads = tab.run("return [...document.querySelectorAll('#t-points th')].map((head) => head.textContent)")
     for column in (heads.index("request_rate"), heads.index("TTFT p99 ms")):
         rows = "return [...document.querySelectorAll('#t-points tbody tr')]"
