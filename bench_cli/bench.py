@@ -44,7 +44,7 @@ class BenchGroup(cloup.Group):
         return super().parse_args(ctx, self._with_verb_first(ctx, args))
 
     def _with_verb_first(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move the options before the verb behind it: ``-i grpc dataset`` becomes ``dataset -i grpc``."""
+        """Move the options before the verb to after it: ``-i grpc dataset`` becomes ``dataset -i grpc``."""
         for position, token in enumerate(args):
             command = self.get_command(ctx, token)
             if command is not None and _are_options_of(command, ctx, args[:position]):
@@ -149,7 +149,7 @@ bench = BenchGroup(
 Without --url, a measuring verb deploys the embedded pipeline (Triton, five models, a CPU engine) on free loopback ports
 for the length of the run.
 
-Options may stand before or after the verb, with underscores or hyphens.""",
+Options may come before or after the verb, with underscores or hyphens.""",
     epilog="""\b
 Examples:
   bench dataset --request_rate 10

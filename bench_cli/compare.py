@@ -88,4 +88,4 @@ def _check_distinct(paths: tuple[Path, ...]) -> None:
     resolved = [path.resolve() for path in paths]
     twice = next((path for number, path in enumerate(paths) if resolved[number] in resolved[:number]), None)
     if twice is not None:
-        raise click.UsageError(f"{twice} stands twice, and a run does not differ from itself; give two runs")
+        raise click.UsageError(f"{twice} is given twice, and a run does not differ from itself; give two runs")

@@ -63,7 +63,7 @@ class ConditionOptions(Concern):
 
     @property
     def judges_changes(self) -> bool:
-        """Whether a condition is of a change, which needs repeated runs."""
+        """Whether a condition limits a change, which needs repeated runs."""
         from reports.compare.conditions import Condition
 
         return any(isinstance(criterion, Condition) for criterion in self.fail_if)

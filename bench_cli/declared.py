@@ -49,7 +49,7 @@ class Concern:
         cls.title, cls.note = title, note
 
     def given(self, *names: str) -> list[str]:
-        """Those of ``names`` that the call gives; they may be options of other concerns of the command."""
+        """The ``names`` that the call gives; they may be options of other concerns of the command."""
         return [name for name in names if name in self.call.given]
 
     def values(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def takes(kind: type[_Concern]) -> Callable[[Callable[..., _Result]], Callable[.
             return function(read(kind, values, _call(context)), **arguments)
 
         decorated: Callable[..., _Result] = command
-        for (title, note), options in reversed([(key, list(each)) for key, each in groupby(declared, lambda one: one[2])]):
+        for (title, note), options in reversed([(key, list(each)) for key, each in groupby(declared, lambda entry: entry[2])]):
             made = [_made(name, how) for name, how, _ in options]
             if title is not None:
                 decorated = cloup.option_group(title, *made, help=note)(decorated)

@@ -20,7 +20,7 @@ def user_text(error: BaseException) -> str:
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are near in spelling, the nearest first; at most two."""
+    """The ``names`` that are near in spelling, the nearest first; at most two."""
     return difflib.get_close_matches(name, list(names), n=2, cutoff=0.75)
 
 

@@ -14,7 +14,7 @@ from bench_records.experiment import Experiment, PlannedArm, PlannedRun
 def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
     """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
 
-    Of two arms, either is first in half the blocks (one more, where ``repeats`` is odd), so that neither gains from its place.
+    With two arms, each is first in half the blocks (one more, where ``repeats`` is odd), so that neither gains from its place.
     ``kind`` is "experiment" or "sweep".
     """
     runs: list[PlannedRun] = []

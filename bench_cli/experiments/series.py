@@ -74,7 +74,7 @@ def _check_options(series: Series, options: tuple[str, ...], where: str) -> None
         name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
         if name in _SET_BY_THE_SERIES:
             raise click.UsageError(
-                f"{name} cannot stand in {where}: the {series.kind} sets it for every run; {_SET_BY_THE_SERIES[name]}"
+                f"{name} cannot be one of {where}: the {series.kind} sets it for every run; {_SET_BY_THE_SERIES[name]}"
             )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 500
 _PARTED_BY = ";"
-_PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what stands behind the comma
+_PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what comes after the comma
 
 
 def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[HeldRequirement, ...]:
@@ -45,15 +45,15 @@ class Options(Concern):
         "--over",
         multiple=True,
         metavar="OPTION=V1,V2,…",
-        help="An option of the measuring verb and its values; with a ';' among them they are parted by it, so that values may "
-        "have commas. With several --over, every combination is an arm.",
+        help="An option of the measuring verb and its values, separated by commas, or by ';' where a value has a comma. "
+        "With several --over, every combination is an arm.",
     )
     fail_if: tuple[HeldRequirement, ...] = option(
         (),
         metavar="CRITERION",
         callback=_read_fail_if,
-        help="Exit with status 1 if the sweep shows this of the highest load that held, as 'held<20'. What a point has to hold "
-        "is --slo and --fail_if of the measuring verb, behind it. Repeatable.",
+        help="Exit with status 1 if this is true of the highest load that held, as 'held<20'. The limits of a point are --slo "
+        "and --fail_if after the measuring verb. Repeatable.",
     )
     undecided: str = same(CriteriaOptions, "undecided")
     series: SweepSeriesOptions = part(SweepSeriesOptions)
@@ -78,7 +78,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
 
     A point held if its queue did not grow, and the --slo and --fail_if of the measuring verb held. A sweep goes past the
-    limit on purpose, so a point that did not hold fails nothing; the sweep's own --fail_if goes by the highest load that held.
+    limit on purpose, so a point that did not hold fails nothing; the sweep's own --fail_if judges the highest load that held.
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     """
@@ -106,7 +106,7 @@ def _check_load(axes: tuple[str, ...]) -> None:
     varied = [(name.replace("-", "_"), value) for axis in axes for name, value in _axis(axis)]
     if len(axes) != 1 or any(name not in LOADS or not _is_positive(value) for name, value in varied):
         raise click.UsageError(
-            f"--fail_if goes by the highest load that held: give one --over, of {', '.join(LOADS)}, with numbers"
+            f"--fail_if judges the highest load that held: give one --over, of {', '.join(LOADS)}, with numbers"
         )
 
 
@@ -136,11 +136,13 @@ def _axis(text: str) -> list[tuple[str, str]]:
     if not name or not all(values):
         raise click.BadParameter(f"{text!r}: write OPTION=V1,V2, such as request_rate=2,4,8", param_hint="--over")
     if len(set(values)) < len(values):
-        raise click.BadParameter(f"{text!r}: a value stands twice; --repeats measures each more than once", param_hint="--over")
+        raise click.BadParameter(
+            f"{text!r}: a value is given twice; --repeats measures each more than once", param_hint="--over"
+        )
     torn = next((value for value in values if _PART_OF_A_LAW.match(value)), None)
     if torn is not None:
         raise click.BadParameter(
-            f"{text!r}: {torn!r} is a part of a value; part values that have commas by ';', as in "
+            f"{text!r}: {torn!r} is a part of a value; separate values that have commas by ';', as in "
             f"'{name}={values[0]},{torn};…'",
             param_hint="--over",
         )

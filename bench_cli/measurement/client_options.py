@@ -42,7 +42,7 @@ class ClientOptions(Concern, title="Client"):
         default="auto",
         callback=_read_workers,
         metavar="N|auto",
-        help="Client processes; auto goes by the load and the machine's cores. N does not change what is sent.",
+        help="Client processes; auto follows the load and the machine's cores. N does not change what is sent.",
     )
     pin_workers: bool | None = switch(
         None, show_default="where cores are to spare", help="Give each client process a core of its own."

@@ -41,14 +41,15 @@ class CorpusOptions(Concern, title="Prompts cut from a text corpus (docs/referen
     pieces: str = option(
         "consecutive",
         type=click.Choice(["consecutive", "random"]),
-        help="Each prompt behind the one before it, so that none share text, or anywhere in the text, drawn from --seed.",
+        help="Cut each prompt where the one before it ends, so that none share text, or anywhere in the text, drawn from "
+        "--seed.",
     )
 
     def check(self, workload: Workload, path: Path) -> None:
         """Raise UsageError for options without an effect."""
         for name in self.given("osl", "pieces"):
             if self.isl is None:
-                raise click.UsageError(f"--{name} is of prompts cut from a text; it needs --isl, their length")
+                raise click.UsageError(f"--{name} applies to prompts cut from a text; it needs --isl, their length")
         if self.isl is not None and workload.facts.format != _TEXT_FORMAT:
             raise click.UsageError(
                 f"--isl cuts prompts from a text corpus, and {path} has prompts or lengths of its own; "
@@ -56,7 +57,7 @@ class CorpusOptions(Concern, title="Prompts cut from a text corpus (docs/referen
             )
         for name in self.given(*_WITHOUT_ISL):
             if self.isl is not None:
-                raise click.UsageError(f"--{name} goes without --isl: {_WITHOUT_ISL[name]}")
+                raise click.UsageError(f"--{name} cannot be combined with --isl: {_WITHOUT_ISL[name]}")
         if self.osl is not None and self.given("output_tokens"):
             raise click.UsageError("--osl and --output_tokens both set the length of answers; give one of them")
 

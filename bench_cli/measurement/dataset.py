@@ -34,8 +34,7 @@ class DatasetOptions(Concern, title="Dataset"):
         common=True,
         help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
         "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
-        "hf:NAME of Hugging Face's hub. "
-        "Default: the shipped prompts.",
+        "hf:NAME of Hugging Face's hub. Default: the shipped prompts.",
     )
     repeat_dataset: bool = option(
         False,
@@ -68,7 +67,8 @@ Examples:
 )
 @takes(Options)
 def command(options: Options) -> int:
-    """Measure with prompts from a dataset, in the file's order. Of conversations first turns are sent, or with --sessions all.
+    """Measure with prompts from a dataset, in the file's order. Only the first turn of a conversation is sent, or with
+    --sessions all turns.
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
     A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.

@@ -76,7 +76,7 @@ class DistributionOptions(Concern, title="Distribution"):
 
     @property
     def token(self) -> Token:
-        """The token of the run. Raises TokenError for one that is none."""
+        """The token of the run. Raises TokenError for a malformed one."""
         from harness.distribution.admission import NO_TOKEN, configured_token, new_token
 
         token = configured_token(self.worker_token_file)
@@ -122,7 +122,7 @@ def check_distribution_options(options: DistributionOptions, client: ClientOptio
 
 
 def _check_token(options: DistributionOptions) -> None:
-    """Raises UsageError where a program of another host could join as a worker, and TokenError for a token that is none."""
+    """Raises UsageError where a program of another host could join as a worker, and TokenError for a malformed token."""
     from harness.distribution.admission import NO_TOKEN, TOKEN_VARIABLE
 
     is_open = options.master_bind_host not in _LOOPBACK and options.token == NO_TOKEN

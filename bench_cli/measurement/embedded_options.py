@@ -53,4 +53,4 @@ def check_embedded_options(options: EmbeddedOptions, url: str | None) -> None:
     if not options.decoupled_mode:
         names.append("no_decoupled_mode")
     if names:
-        raise click.UsageError(f"--{names[0]} is of the embedded pipeline; it goes without --url")
+        raise click.UsageError(f"--{names[0]} configures the embedded pipeline; it cannot be combined with --url")

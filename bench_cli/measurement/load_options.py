@@ -135,7 +135,9 @@ def _profiled(options: LoadOptions, text: str) -> OpenLoop:
             "--ramp_up and --rate_profile both change the rate; piecewise:0s=0/s,60s=10/s,600s=10/s is a ramp"
         )
     if profile.is_absolute and options.request_rate != -1:
-        raise click.UsageError(f"--request_rate {options.request_rate:g} goes without {text}, which has rates of its own")
+        raise click.UsageError(
+            f"--request_rate {options.request_rate:g} cannot be combined with {text}, which has its own rates"
+        )
     if not profile.is_absolute and options.request_rate == -1:
         raise click.UsageError(f"--rate_profile {text} needs its mean rate: give --request_rate")
     rate_per_s = 1.0 if profile.is_absolute else options.request_rate
@@ -146,4 +148,4 @@ def _profiled(options: LoadOptions, text: str) -> OpenLoop:
 
 def _check_closed_loop(options: LoadOptions) -> None:
     for name in options.given(*_OPEN_LOOP_OPTIONS):
-        raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the rate")
+        raise click.UsageError(f"--{name} cannot be combined with --concurrency: in a closed loop the answers set the rate")

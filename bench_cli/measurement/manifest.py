@@ -121,7 +121,7 @@ def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
 
 
 def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
-    """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap behind the last of them
+    """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap after the last of them
     where --num_requests or the prompts end them before. None where the rate stays.
     """
     load, schedule = prepared.load, prepared.schedule
@@ -189,7 +189,7 @@ def _mode(load: AnyLoad) -> str:
 def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[str, Any] | None:
     """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws.
 
-    Those of prompts include the tokens that they share.
+    The lengths of prompts include the tokens that they share.
     """
     if lengths is None:
         return None
@@ -216,7 +216,7 @@ def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunRes
     """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
     sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
     limit_of = prepared.workload.limit_of
-    of_load = [index for index in sent if index < prepared.load_requests]  # probes stand behind
+    of_load = [index for index in sent if index < prepared.load_requests]  # probes come after
     prefixes = {
         **({} if limit_of is None else limit_of(of_load)),
         "repeated_prefix": _repeated_prefix(prepared.schedule, sent),

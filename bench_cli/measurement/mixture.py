@@ -27,7 +27,7 @@ from workloads.schedule.traffic_classes import TrafficClass, with_classes
 
 
 def mix(schedule: AnySchedule, options: MixtureOptions, traffic: TrafficOptions, target: Target) -> Mixed:
-    """``schedule``, which is of the load alone, with what the options mix in. Raises UsageError."""
+    """``schedule``, which has the load alone, with what the options mix in. Raises UsageError."""
     classes, cancel, probes = options.classes, options.cancel, _probe_stream(options)
     if classes:
         for traffic_class in classes:

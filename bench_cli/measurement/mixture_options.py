@@ -39,7 +39,7 @@ def _with_objectives(traffic_class: TrafficClass, context: click.Context, parame
             raise click.BadParameter(f"{traffic_class.name}: {error}", context, parameter) from None
         if not isinstance(criterion, Objective):
             raise click.BadParameter(
-                f"{traffic_class.name}: {text!r} is of a whole run; a class has objectives of each request, as ttft<=500ms",
+                f"{traffic_class.name}: {text!r} judges a whole run; a class has objectives for each request, as ttft<=500ms",
                 context,
                 parameter,
             )
@@ -93,11 +93,11 @@ def check_mixture_options(options: MixtureOptions, load: LoadOptions, client: Cl
     """Raise UsageError for options that contradict each other or the protocol, or have no effect."""
     if options.probe_rate is None:
         for name in options.given("probe_isl", "probe_osl"):
-            raise click.UsageError(f"--{name} is of probes: give --probe_rate")
+            raise click.UsageError(f"--{name} applies to probes: give --probe_rate")
     elif load.concurrency is not None:
         raise click.UsageError(
-            "--probe_rate goes without --concurrency: probes are due by the clock, and a closed loop has no times of its own; "
-            "give --request_rate"
+            "--probe_rate cannot be combined with --concurrency: probes are due by the clock, and a closed loop has no times "
+            "of its own; give --request_rate"
         )
     for traffic_class in options.classes:
         variant = traffic_class.variant

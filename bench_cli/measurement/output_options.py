@@ -1,4 +1,4 @@
-"""Options of the output: the files of a run, and the criteria that its numbers are held against."""
+"""Options of the output: the files of a run, and the criteria for its numbers."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Crite
 def gates_passed(report: RunReport, fail_if: Sequence[str], undecided: str) -> bool:
     """Whether the gates of ``fail_if`` let a build pass; those that are undecided are listed on stderr.
 
-    Of a run that is not valid none counts as passed: it has an exit status of its own.
+    No gate of a run that is not valid counts as failed here: such a run has an exit status of its own.
     """
     if not fail_if:
         return True

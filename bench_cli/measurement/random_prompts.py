@@ -91,7 +91,7 @@ def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tu
 
 
 def _digests(lengths: PairedLengths) -> dict[str, str]:
-    """Of the files behind the laws, so that runs by files of one name and other lengths are not compared."""
+    """The digests of the laws' files, so that runs with files of the same name and other lengths are not compared."""
     sides = zip(("input", "output"), lengths.digests, strict=True)
     return {f"{side}_lengths_digest": digest for side, digest in sides if digest is not None}
 

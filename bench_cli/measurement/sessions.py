@@ -1,4 +1,4 @@
-"""Options of sessions: whole conversations, each turn behind the answer that it waits for."""
+"""Options of sessions: whole conversations, each turn after the answer that it waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WITHOUT_USERS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up", "duration")
 _WITHOUT_SESSIONS = {
     "concurrency": "--users N carry out whole conversations",
-    "max_concurrency": "a turn that waits would delay those behind it",
+    "max_concurrency": "a turn that waits would delay the turns after it",
     "repeat_dataset": "a conversation is held once",
 }
 _TITLE = "Sessions (docs/explanation/load.md)"
@@ -32,7 +32,7 @@ class SessionOptions(Concern, title=_TITLE):
         type=click.Choice(["think_time", "recorded"]),
         show_default="first turns alone",
         help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
-        "recorded time. --request_rate is of conversations.",
+        "recorded time. --request_rate counts conversations.",
     )
     think_time: float = option(
         0.0,
@@ -58,10 +58,10 @@ class SessionOptions(Concern, title=_TITLE):
     def check(self, options: MeasureOptions) -> None:
         """Raise UsageError for options that contradict each other, or have no effect."""
         if self.sessions is None:
-            self._refuse(_NEED_SESSIONS, "is of conversations; it needs --sessions think_time")
+            self._refuse(_NEED_SESSIONS, "applies to conversations; it needs --sessions think_time")
             return
         for name, reason in _WITHOUT_SESSIONS.items():
-            self._refuse((name,), f"goes without --sessions: {reason}")
+            self._refuse((name,), f"cannot be combined with --sessions: {reason}")
         if self.history == "server" and not options.target.serving.takes_messages:
             raise click.UsageError("--history server needs -i openai: only a chat takes the messages that came before")
         if self.sessions == "recorded" and (self.given("think_time") or self.users is not None):
@@ -69,11 +69,11 @@ class SessionOptions(Concern, title=_TITLE):
                 "--think_time and --users go with --sessions think_time; recorded turns have their own times"
             )
         if self.users is not None:
-            self._refuse(_WITHOUT_USERS, "goes without --users: their answers set the times, and --user_rate")
+            self._refuse(_WITHOUT_USERS, "cannot be combined with --users: answers and --user_rate set the times")
         elif self.user_rate is not None:
             raise click.UsageError("--user_rate is the rate of each of --users")
         if self.user_rate is not None:
-            self._refuse(("think_time",), "goes without --user_rate, which sets when later turns are due")
+            self._refuse(("think_time",), "cannot be combined with --user_rate, which sets when later turns are due")
 
     def _refuse(self, names: tuple[str, ...], reason: str) -> None:
         for name in self.given(*names):
@@ -86,7 +86,7 @@ class SessionOptions(Concern, title=_TITLE):
 
 @dataclass(frozen=True)
 class TraceSessionOptions(Concern, title=_TITLE):
-    """Those of a trace, which has the times of first turns."""
+    """The options of sessions of a trace, which has the times of first turns."""
 
     sessions: str | None = same(
         SessionOptions,
@@ -104,6 +104,7 @@ class TraceSessionOptions(Concern, title=_TITLE):
         sessions.check(options)
         if self.sessions is not None and self.given("request_rate") and options.load.duration is not None:
             raise click.UsageError(
-                "--duration and --request_rate go without --sessions, where answers set the times: give --num_requests"
+                "--duration and --request_rate cannot be combined with --sessions, where answers set the times: give "
+                "--num_requests"
             )
         return None if self.sessions is None else sessions

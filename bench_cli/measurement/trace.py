@@ -82,8 +82,8 @@ def command(options: Options, path: Path) -> int:
 
     Equal block hashes of a trace give equal tokens, so that a prefix cache meets the prefixes that it met in production.
     With --sessions a turn of a conversation waits for the answer before it. --start and --duration are seconds of the trace,
-    before --speed; at a --request_rate, and with --concurrency, where users send the requests in a closed loop, --duration is
-    of the run.
+    before --speed; at a --request_rate, and with --concurrency, where users send the requests in a closed loop, --duration
+    counts seconds of the run.
     """
     with one_blas_thread():
         from bench_cli.measurement.measure import measure
@@ -120,12 +120,12 @@ def _check_lengths(options: OwnLengths, workload: Workload) -> None:
 
     for name in options.given("op_tokens_per_word", "output_tokens"):
         if not has_prompts(workload):
-            raise click.UsageError(f"--{name} is of prompts, and the trace has lengths of its own; --output_factor scales them")
+            raise click.UsageError(f"--{name} applies to prompts; the trace has its own lengths, which --output_factor scales")
 
 
 def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
-    """The rows of the window; of a workload with prompts without the turns behind one that comes before --start: their prompts
-    would lack its text. Raises WorkloadError where there is none.
+    """The rows of the window. A workload with prompts loses the turns after one that comes before --start, since their prompts
+    would lack its text. Raises WorkloadError where no row is left.
     """
     from workloads.elements.errors import WorkloadError
     from workloads.prompts.conversations import behind_their_parents
@@ -136,7 +136,7 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
         return window
     kept = behind_their_parents(timed, window)
     if not kept:
-        raise WorkloadError(f"--start {replay.start_s:g}: every turn in the window is of a conversation that began before it")
+        raise WorkloadError(f"--start {replay.start_s:g}: every turn in it belongs to a conversation that began before")
     if len(kept) < len(window):
         left_out = len(window) - len(kept)
         click.echo(f"{left_out:,} turns are left out, since their conversation began before --start.", err=True)
@@ -144,7 +144,7 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
 
 
 def _window_s(options: MeasureOptions) -> float | None:
-    """The seconds of the trace that --duration selects; None where it is of the run, or not given."""
+    """The seconds of the trace that --duration selects; None where it limits the run, or is not given."""
     is_of_run = options.given("request_rate") or options.load.concurrency is not None
     return None if is_of_run else options.load.duration
 
@@ -167,10 +167,12 @@ def _check_arrivals(options: MeasureOptions) -> None:
     """Raise UsageError for options of arrivals that contradict those of the trace."""
     for name in options.given(*_OF_A_LAW):
         if options.load.concurrency is None:
-            raise click.UsageError(f"--{name} is of a law of arrivals; a trace has its own (--speed, --request_rate)")
+            raise click.UsageError(
+                f"--{name} belongs to a law of arrivals; a trace has its own times (--speed, --request_rate)"
+            )
     for name in options.given(*_OF_ARRIVALS):
         if options.load.concurrency is not None:
-            raise click.UsageError(f"--{name} goes without --concurrency: in a closed loop the answers set the times")
+            raise click.UsageError(f"--{name} cannot be combined with --concurrency: its answers set the times")
     if len(options.given("speed", "request_rate")) == 2:
         raise click.UsageError("--speed and --request_rate both scale the trace's arrivals; give one of them")
     if options.given("request_rate") and not options.load.request_rate > 0:

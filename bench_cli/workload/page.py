@@ -51,7 +51,7 @@ def _verdict(statistics: WorkloadStatistics) -> str:
 
 def _reservations(facts: WorkloadFacts) -> Iterator[str]:
     if facts.tick_ns is not None:
-        yield f"Arrivals stand on a grid of {facts.tick_ns / 1e9:g} s: replayed as they are, they come in bursts."
+        yield f"Arrivals lie on a grid of {facts.tick_ns / 1e9:g} s: replayed as they are, they come in bursts."
     if facts.rejected_rows:
         yield f"{facts.rejected_rows:,} rows of the file are not in it."
 

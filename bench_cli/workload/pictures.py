@@ -105,7 +105,7 @@ def _gap_picture(gaps_ms: FloatArray) -> Picture:
 
 
 def prefix_pictures(prefixes: PrefixSharing | None) -> Iterator[Picture]:
-    """How much of each prompt stood in an earlier one; none without hashes of blocks."""
+    """How much of each prompt occurs in an earlier one; none without hashes of blocks."""
     if prefixes is None or not prefixes.by_row.size:
         return
     edges = np.linspace(0.0, 100.0, 51)

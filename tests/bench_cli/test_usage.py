@@ -160,11 +160,14 @@ def test_usage_error_names_the_option(capsys: pytest.CaptureFixture[str], argv: 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--concurrency", "8", "--request_rate", "5"], "--request_rate goes without --concurrency"),
-        (["--concurrency", "8", "--request_rate", "-1"], "--request_rate goes without --concurrency"),
-        (["--concurrency", "8", "--time_delay_dist", "exponential_dist"], "--time_delay_dist goes without --concurrency"),
-        (["--concurrency", "8", "--max_concurrency", "9"], "--max_concurrency goes without --concurrency"),
-        (["--concurrency", "8", "--burstiness", "2"], "--burstiness goes without --concurrency"),
+        (["--concurrency", "8", "--request_rate", "5"], "--request_rate cannot be combined with --concurrency"),
+        (["--concurrency", "8", "--request_rate", "-1"], "--request_rate cannot be combined with --concurrency"),
+        (
+            ["--concurrency", "8", "--time_delay_dist", "exponential_dist"],
+            "--time_delay_dist cannot be combined with --concurrency",
+        ),
+        (["--concurrency", "8", "--max_concurrency", "9"], "--max_concurrency cannot be combined with --concurrency"),
+        (["--concurrency", "8", "--burstiness", "2"], "--burstiness cannot be combined with --concurrency"),
         (["--concurrency", "0"], "--concurrency"),
         (["--max_concurrency", "0"], "--max_concurrency"),
         (["--duration", "0", "--request_rate", "5"], "--duration"),
@@ -318,4 +321,4 @@ def test_closed_stdout_is_no_crash() -> None:
 
 def test_engine_options_shape_the_embedded_pipeline_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dataset", "--url", "localhost:1", "--batch_scheduler_policy", "max_utilization"]) == 2
-    assert "--batch_scheduler_policy is of the embedded pipeline" in capsys.readouterr().err
+    assert "--batch_scheduler_policy configures the embedded pipeline" in capsys.readouterr().err

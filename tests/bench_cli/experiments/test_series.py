@@ -23,7 +23,7 @@ _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
         (["--arm", "a=", "--arm", "a=--workers 2", "dataset"], "different names"),
         (["--arm", "--workers=2", "--arm", "b=", "dataset"], "NAME=OPTIONS"),
         (["--arm", "a=--x 'open", "--arm", "b=", "dataset"], "No closing quotation"),
-        (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot stand in --arm a"),
+        (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot be one of --arm a"),
         (["--arm", "a=", "--arm", "b="], "dataset or token_norm_dist"),
     ],
 )
@@ -36,11 +36,14 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, ca
     ("arguments", "message"),
     [
         (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
-        (["--over", "request_rate=2,2", "dataset"], "a value stands twice"),
-        (["--over", "isl=uniform:min=1,max=9", "dataset"], "'max=9' is a part of a value; part values that have commas by ';'"),
-        (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over seed=1"),
+        (["--over", "request_rate=2,2", "dataset"], "a value is given twice"),
+        (
+            ["--over", "isl=uniform:min=1,max=9", "dataset"],
+            "'max=9' is a part of a value; separate values that have commas by ';'",
+        ),
+        (["--over", "seed=1,2", "dataset"], "--seed cannot be one of --over seed=1"),
         (["--over", "request_rate=2,4", "serve"], "dataset or token_norm_dist"),
-        (["--over", "request_rate=2,4", "dataset", "--run-dir", "r"], "--run_dir cannot stand in the run's options"),
+        (["--over", "request_rate=2,4", "dataset", "--run-dir", "r"], "--run_dir cannot be one of the run's options"),
     ],
 )
 def test_wrong_arguments_of_a_sweep_are_usage_errors(

@@ -49,7 +49,7 @@ fail_if = ["failed_share>50%"]
         ("#" * (1 << 21), "bench.toml: longer than 1,048,576 bytes"),
         ("config = 'other.toml'", "'config' is no option"),
         ("request_rate = 'fast'", "'--request_rate': 'fast' is not a valid float"),
-        ("request_rate = 5\nconcurrency = 4", "--request_rate goes without --concurrency"),
+        ("request_rate = 5\nconcurrency = 4", "--request_rate cannot be combined with --concurrency"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_sentence(

@@ -56,11 +56,11 @@ def test_without_a_number_the_whole_corpus_is_sent(server: ScriptedServer, tmp_p
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--osl", "5"], "--osl is of prompts cut from a text; it needs --isl"),
-        (["--pieces", "random"], "--pieces is of prompts cut from a text; it needs --isl"),
+        (["--osl", "5"], "--osl applies to prompts cut from a text; it needs --isl"),
+        (["--pieces", "random"], "--pieces applies to prompts cut from a text; it needs --isl"),
         (["--isl", "9", "--osl", "5", "--output_tokens", "5"], "--osl and --output_tokens both set"),
-        (["--isl", "9", "--repeat_dataset", "--num_requests", "5"], "--repeat_dataset goes without --isl"),
-        (["--isl", "9", "--op_tokens_per_word", "2"], "--op_tokens_per_word goes without --isl"),
+        (["--isl", "9", "--repeat_dataset", "--num_requests", "5"], "--repeat_dataset cannot be combined with --isl"),
+        (["--isl", "9", "--op_tokens_per_word", "2"], "--op_tokens_per_word cannot be combined with --isl"),
         (["--isl", "9", "--output_factor", "2"], "has prompts of its own"),
         (["--isl", "9", "--pieces", "random"], "--pieces random needs --num_requests"),
         (["--isl", "9000000"], "no prompt can be cut from it"),

@@ -87,10 +87,10 @@ def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp
         ),
         (["--burstiness", "2", "--time_delay_dist", "gamma_dist"], "it needs gamma_dist and a --request_rate"),
         (["--rate_profile", "sine:amplitude=1,period=5s"], "needs its mean rate: give --request_rate"),
-        (["--rate_profile", "stages:5/s*5s", "--request_rate", "5"], "--request_rate 5 goes without stages:5/s*5s"),
+        (["--rate_profile", "stages:5/s*5s", "--request_rate", "5"], "--request_rate 5 cannot be combined with stages:5/s*5s"),
         (["--rate_profile", "stages:5/s*5s", "--ramp_up", "5"], "--ramp_up and --rate_profile both change the rate"),
-        (["--rate_profile", "stages:5/s*5s", "--concurrency", "5"], "--rate_profile goes without --concurrency"),
-        (["--arrival", "constant", "--concurrency", "5"], "--arrival goes without --concurrency"),
+        (["--rate_profile", "stages:5/s*5s", "--concurrency", "5"], "--rate_profile cannot be combined with --concurrency"),
+        (["--arrival", "constant", "--concurrency", "5"], "--arrival cannot be combined with --concurrency"),
         (["--rate_profile", "steps:5"], "'steps' is no profile of a rate; write sine:"),
     ],
 )

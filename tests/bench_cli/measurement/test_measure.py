@@ -186,10 +186,10 @@ def test_a_trace_is_replayed_at_its_own_times(
     ("options", "problem"),
     [
         (("--speed", "2", "--request_rate", "3"), "both scale"),
-        (("--burstiness", "2"), "--burstiness is of a law of arrivals"),
+        (("--burstiness", "2"), "--burstiness belongs to a law of arrivals"),
         (("--request_rate", "-1"), "stretched to a rate above 0"),
-        (("--concurrency", "2", "--speed", "3"), "--speed goes without --concurrency"),
-        (("--concurrency", "2", "--spread_ticks"), "--spread_ticks goes without --concurrency"),
+        (("--concurrency", "2", "--speed", "3"), "--speed cannot be combined with --concurrency"),
+        (("--concurrency", "2", "--spread_ticks"), "--spread_ticks cannot be combined with --concurrency"),
     ],
 )
 def test_options_that_contradict_a_trace_are_refused(

@@ -171,20 +171,26 @@ def test_a_chat_gets_the_file_s_answers_or_those_that_the_server_gave(tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--users", "3"], "--users is of conversations; it needs --sessions think_time"),
-        (["--think_time", "3"], "--think_time is of conversations; it needs --sessions think_time"),
-        (["--sessions", "think_time", "--concurrency", "3"], "--concurrency goes without --sessions: --users N carry out"),
-        (["--sessions", "think_time", "--max_concurrency", "3"], "--max_concurrency goes without --sessions"),
-        (["--sessions", "think_time", "--repeat_dataset", "--num_requests", "3"], "--repeat_dataset goes without --sessions"),
+        (["--users", "3"], "--users applies to conversations; it needs --sessions think_time"),
+        (["--think_time", "3"], "--think_time applies to conversations; it needs --sessions think_time"),
+        (
+            ["--sessions", "think_time", "--concurrency", "3"],
+            "--concurrency cannot be combined with --sessions: --users N carry out",
+        ),
+        (["--sessions", "think_time", "--max_concurrency", "3"], "--max_concurrency cannot be combined with --sessions"),
+        (
+            ["--sessions", "think_time", "--repeat_dataset", "--num_requests", "3"],
+            "--repeat_dataset cannot be combined with --sessions",
+        ),
         (["--sessions", "recorded", "--think_time", "3"], "--think_time and --users go with --sessions think_time"),
         (["--sessions", "think_time", "--user_rate", "3"], "--user_rate is the rate of each of --users"),
         (
             ["--sessions", "think_time", "--users", "2", "--user_rate", "3", "--think_time", "1"],
-            "--think_time goes without --user_rate",
+            "--think_time cannot be combined with --user_rate",
         ),
-        (["--sessions", "think_time", "--users", "3", "--request_rate", "3"], "--request_rate goes without --users"),
+        (["--sessions", "think_time", "--users", "3", "--request_rate", "3"], "--request_rate cannot be combined with --users"),
         (["--sessions", "think_time", "--history", "server"], "--history server needs -i openai: only a chat takes"),
-        (["--history", "server"], "--history is of conversations; it needs --sessions think_time"),
+        (["--history", "server"], "--history applies to conversations; it needs --sessions think_time"),
         (["--sessions", "recorded", "--request_rate", "9"], "s.json has no arrival times; use --sessions think_time"),
     ],
 )

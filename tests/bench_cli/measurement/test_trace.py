@@ -216,13 +216,13 @@ def test_a_conversation_that_began_before_the_start_is_left_out_where_its_text_w
     ("options", "problem"),
     [
         (("--prefix_factor", "2"), "p.jsonl has prompts of its own, of which the length is that of their text"),
-        (("--think_time", "2"), "--think_time is of conversations; it needs --sessions"),
-        (("--sessions", "recorded", "--concurrency", "2"), "--concurrency goes without --sessions"),
+        (("--think_time", "2"), "--think_time applies to conversations; it needs --sessions"),
+        (("--sessions", "recorded", "--concurrency", "2"), "--concurrency cannot be combined with --sessions"),
         (("--sessions", "recorded", "--history", "server"), "--history server needs -i openai"),
         (("--input_factor", "0"), "--input_factor"),
         (
             ("--sessions", "recorded", "--duration", "5", "--request_rate", "3"),
-            "--duration and --request_rate go without --sessions",
+            "--duration and --request_rate cannot be combined with --sessions",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_lengths_of_a_trace_are_not_set_by_options_of_prompts(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _trace(server, tmp_path / "r", _tree(tmp_path / "t.jsonl"), "--output_tokens", "4") == ExitStatus.USAGE
-    assert "--output_tokens is of prompts, and the trace has lengths of its own" in capsys.readouterr().err
+    assert "--output_tokens applies to prompts; the trace has its own lengths" in capsys.readouterr().err
 
 
 def _bursts(path: Path) -> Path:
@@ -283,4 +283,4 @@ def test_a_window_of_turns_whose_conversations_began_before_is_refused(
 ) -> None:
     rows = [{"timestamp": 100 * k, "session_id": 1, "prompt": f"p{k}"} for k in range(3)]
     _trace(server, tmp_path / "r", _lines(tmp_path / "p.jsonl", *rows), "--start", "0.1")
-    assert "--start 0.1: every turn in the window is of a conversation that began before it" in capsys.readouterr().err
+    assert "--start 0.1: every turn in it belongs to a conversation that began before" in capsys.readouterr().err

@@ -391,8 +391,8 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport])
         (["compare", "a", "b", "--output", "c.pdf"], ".html"),
         (["compare", "a", "b", "--output", "nosuch/c.html"], "--output: nosuch/c.html: there is no folder nosuch"),
         (["compare", "a", "b", "--fail_if", "nonsense"], "p99_ttft"),
-        (["compare", "a", "b", "./a"], "a stands twice"),
-        (["compare", "a", "--baseline", "a"], "a stands twice"),
+        (["compare", "a", "b", "./a"], "a is given twice"),
+        (["compare", "a", "--baseline", "a"], "a is given twice"),
     ],
 )
 def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,9 +86,9 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
     ("arguments", "message"),
     [
         (["--over", "request_rate", "dataset"], "OPTION=V1,V2"),
-        (["--over", "request_rate=1,1", "dataset"], "a value stands twice"),
-        (["--over", "seed=1,2", "dataset"], "--seed cannot stand in --over"),
-        (["--over", "request_rate=1,2", "dataset", "--run-dir=x"], "--run_dir cannot stand"),
+        (["--over", "request_rate=1,1", "dataset"], "a value is given twice"),
+        (["--over", "seed=1,2", "dataset"], "--seed cannot be one of --over"),
+        (["--over", "request_rate=1,2", "dataset", "--run-dir=x"], "--run_dir cannot be one of"),
         (["--over", "request_rate=1,2", "serve"], "dataset or token_norm_dist"),
         (["--over", "request_rate=1,2"], "dataset or token_norm_dist"),
         (["dataset"], "--over"),

@@ -199,10 +199,10 @@ def test_a_gate_of_a_sweep_decides_the_exit_status(
 @pytest.mark.parametrize(
     ("axes", "criterion", "message"),
     [
-        (["policy=wait"], "held<20", "--fail_if goes by the highest load"),
-        (["request_rate=-1,4"], "held<20", "--fail_if goes by the highest load"),
-        (["request_rate=1,4", "isl=8,9"], "held<20", "--fail_if goes by the highest load"),
-        (["request_rate=1,4"], "p99_ttft>3ms", "criteria of a run go behind its verb"),
+        (["policy=wait"], "held<20", "--fail_if judges the highest load"),
+        (["request_rate=-1,4"], "held<20", "--fail_if judges the highest load"),
+        (["request_rate=1,4", "isl=8,9"], "held<20", "--fail_if judges the highest load"),
+        (["request_rate=1,4"], "p99_ttft>3ms", "criteria of a run go after its verb"),
     ],
 )
 def test_a_gate_that_a_sweep_cannot_judge_is_a_usage_error(
