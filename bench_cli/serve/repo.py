@@ -63,7 +63,7 @@ def _refused(context: click.Context, option: click.Parameter, text: str | None) 
 BackendOptions = make_dataclass(
     "BackendOptions",
     [
-        *((parameter.option, Any, _option(parameter, title)) for title, parameters in GROUPS.items() for parameter in parameters),
+        *((parameter.option, Any, _option(parameter, title)) for title, group in GROUPS.items() for parameter in group),
         *((name, Any, option(None, hidden=True, callback=_refused)) for name in REFUSED),
     ],
     bases=(Concern,),
