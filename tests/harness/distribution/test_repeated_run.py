@@ -38,7 +38,7 @@ _QUICK, _PACED = "scripted", "paced"  # models: all tokens at once, or 20 ms bef
 _PACED_NS = 5 * 19_000_000  # less the grain of its timer
 _REQUESTS = 60
 _ENOUGH_BYTES = 3_000
-_LIMIT_S = 90.0
+_LIMIT_S = 150.0
 
 
 @dataclass(frozen=True)
