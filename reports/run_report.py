@@ -48,12 +48,12 @@ class RunReport:
 
     @property
     def requests(self) -> Requests:
-        """Those of the load, which all numbers are of that do not say otherwise."""
+        """The load's requests, without probes. Every number covers these unless it says otherwise."""
         return self.all_requests.load
 
     @property
     def judged(self) -> JudgedRun:
-        """What requirements are held against."""
+        """The run as requirements judge it."""
         return JudgedRun(self.requests, self.metrics, configured_load(self.manifest))
 
     @property

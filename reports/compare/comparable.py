@@ -36,7 +36,7 @@ class Disagreement:
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
 # not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), as do the numbers
-# of probes and cancelled requests, objectives do not change what is sent, and the law, its rate and its stages stand in
+# of probes and cancelled requests, objectives do not change what is sent, and the law, its rate and its stages are in
 # "arrivals", too.
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
@@ -159,7 +159,7 @@ def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     counts = [run.requests.index.size for run in runs]
     if _same_schedule(runs) and len(set(counts)) > 1:
         values = tuple(f"{count:,} sent" for count in counts)
-        yield Disagreement("requests", Weight.WARN, values, "Of one schedule some sent more, so requests are not paired.")
+        yield Disagreement("requests", Weight.WARN, values, "Some runs sent more of one schedule, so requests are not paired.")
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:

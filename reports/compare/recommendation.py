@@ -71,9 +71,9 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int, chang
     """The recommendation from the errors of a comparison of ``runs`` a side, with ``requests`` each; None where no latency has
     an error, or where no affordable number would do.
 
-    The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. Of
+    The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. For
     single runs the variation between starts is unknown, and not in the number. Repeats of a schedule that the other side lacks
-    do not take off what the schedules differ.
+    do not reduce the difference between the schedules.
     """
     d = preferred(differences)
     if d is None or d.spread is None or d.spread.evidence is Evidence.SCHEDULES:

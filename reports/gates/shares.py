@@ -56,8 +56,8 @@ class ShareOfRun:
 @dataclass(frozen=True, slots=True)
 class ShareClaim:
     """At most ``allowed`` of the values are above ``limit``; with ``at_least`` that many or more. ``beyond`` names such
-    requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows. Of a ``value`` that requests
-    which were cut off decide, a ``lower_bound`` alone is known; without either it lies among the failed requests.
+    requests ("over 500 ms"). Values of latencies (``grows``) rise as long as the queue grows. Where requests that were cut off
+    decide the ``value``, only a ``lower_bound`` is known; without either it lies among the failed requests.
     """
 
     requirement: Requirement

@@ -75,7 +75,7 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
 
     The counts of a renewal process in windows of many arrivals have the variance / mean of a gap's squared coefficient of
     variation (Cox 1962, Renewal Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis
-    1966, dispersion test). Of several windows the most significant counts. The wait at the ceiling and the ramp are taken off.
+    1966, dispersion test). The most significant of several windows counts. The wait at the ceiling and the ramp are taken off.
     None for a constant law, too.
     """
     if law.name == "constant":

@@ -18,7 +18,7 @@ _NS_PER_S = 1e9
 @dataclass(frozen=True, slots=True)
 class ArrivalSample:
     """The mean rate of ``gaps`` + 1 arrivals, and standard deviation (n in the denominator) over mean of the gaps between them;
-    None for fewer than two gaps. Of a stage the rate is the number of arrivals in its time over this time.
+    None for fewer than two gaps. The rate of a stage is the number of arrivals in its time over this time.
     """
 
     rate_per_s: float
@@ -30,7 +30,7 @@ class ArrivalSample:
 class AskedArrivals:
     """Arrivals of ``unit`` (requests, or sessions, which are first turns), in the whole run, or in ``stage`` of it (from 1 on).
 
-    ``asked_rate`` and ``asked_gap_cv`` are of the law, None where it has none. ``scheduled`` are the arrivals that the law drew
+    ``asked_rate`` and ``asked_gap_cv`` are the law's, None where it has none. ``scheduled`` are the arrivals that the law drew
     or that a trace has, ``sent`` the sends; both without a ramp, and ``sent`` without the wait at a ceiling, as
     ``check_arrivals`` takes them. None for fewer than two.
     """

@@ -42,7 +42,7 @@ class WakeUps:
 
 @dataclass(frozen=True)
 class ThreadLoad:
-    """CPU use of one worker's thread, or of the parent process. Shares are of the time observed; None is unknown.
+    """CPU use of one worker's thread, or of the parent process. Shares are parts of the time observed; None is unknown.
 
     ``wait_ms`` is the mean wait on a run queue before each time that it ran.
     """

@@ -1,9 +1,9 @@
 """Cold start: a beginning of a run in which the target is slow at a load that is no heavier than later.
 
-Latencies fall with the load, too: a trace begins in its busiest hour, or with a burst. So what the arrivals alone leave is
-held against what was seen: the times in a server of even speed (Lindley 1952) that met the same arrivals. How near to its
+Latencies fall with the load, too: a trace begins in its busiest hour, or with a burst. So the observed times are compared with
+what the arrivals alone explain: the times in a server of even speed (Lindley 1952) that met the same arrivals. How near to its
 capacity the target was is not known, nor what its work depends on, so each of several loads and measures of work may explain
-latencies. Where the arrivals were heavier to begin with, a cold start cannot be told from them, and is none.
+latencies. Where more work arrived at the beginning, a cold start cannot be distinguished from that, and none is reported.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def find_cold_start(requests: Requests, load: ConfiguredLoad = OPEN_LOOP) -> Col
     """The beginning of a run whose TTFT is significantly and considerably above that of its second half, although no more work
     arrived in it; None without one.
 
-    The error of the means goes by the long-run variance of the second half. Of several possible ends, the one with the most
-    significant difference counts. The first request of each user of a closed loop is left out, since all may start together;
-    its users are as many early as later, so that its arrivals, which follow from the answers, explain nothing.
+    The error of the means follows from the long-run variance of the second half. The most significant of several possible ends
+    counts. The first request of each user of a closed loop is left out, since all may start together; its users are as many
+    early as later, so that its arrivals, which follow from the answers, explain nothing.
     """
     due_ns, latency_ns = (values[(load.concurrency or 0) if load.closed else 0 :] for values in latencies_by_due(requests))
     if due_ns.size < 2 * FEWEST_VALUES:

@@ -77,7 +77,7 @@ OPEN_LOOP = ConfiguredLoad()
 
 
 def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
-    """The load of a run; a manifest older than load modes is of an open loop."""
+    """The load of a run; a manifest older than load modes belongs to an open loop."""
     load = manifest.get("load")
     if not isinstance(load, dict):
         return ConfiguredLoad(rate_per_s=_rate_per_s(manifest))

@@ -22,7 +22,7 @@ _FELL_BEHIND = 3.0  # times that, in the second half of the arrivals
 _LONGEST_BEGINNING = 2 / 3  # of the sending: the growth after it has too little of the run to be known
 _PARTS = 12
 _LAST_PARTS = 4
-_REFERENCE_LOAD = 0.95  # of the target that the arrivals alone are held against
+_REFERENCE_LOAD = 0.95  # of the target that the arrivals alone are compared with
 _ARRIVALS_A_COUNT = 10  # on average, in the counts whose variance is the noise of a queue
 _FEWEST_SPANS = 3  # in the sending, of the longest over which that variance is taken
 _EVEN_SERVICE = 5.0  # a variance of service per arrival up to which answers do not come in bursts
@@ -56,10 +56,10 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
     until answers end as often as requests arrive, at any load. The statistic is the mean number in the system over the last
     third of the rest less the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an even server
     with a load of 95 % of ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no growth. The rest
-    is held against the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison
+    is compared with the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison
     1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the variance being that of the number's changes per arrival.
     The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth, and neither
-    does a sending that ends before the first answers tell how long they take.
+    does a sending that ends before the first answers show how long they take.
     """
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
@@ -97,7 +97,7 @@ def filling_ns(requests: Requests) -> float:
 
     It is 1.5 times what nine tenths of the first tenth of the arrivals take, when an overloaded target has not fallen far
     behind yet. Where a queue grows evenly, the typical request of the second half takes up to eight times as long as those, at
-    a target below its capacity as long. Of streamed answers only the typical wait for the first token counts: requests that a
+    a target below its capacity as long. For streamed answers only the typical wait for the first token counts: requests that a
     target leaves waiting from its beginning on, as one that takes the latest first, are no long answers.
     """
     known = np.flatnonzero(~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns))

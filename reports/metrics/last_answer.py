@@ -10,7 +10,7 @@ import numpy as np
 from bench_records.record import FAILURES, Outcome
 from reports.metrics.requests import Requests
 
-FEWEST_FAILED = 5  # requests sent behind the last answer
+FEWEST_FAILED = 5  # requests sent after the last answer
 CHANCE = 1e-3  # that as many fail in a row where single requests do
 _NOT_BY_TARGET = (Outcome.CANCELLED, Outcome.LOST)
 
@@ -27,8 +27,8 @@ class LastAnswer:
 def last_answer(requests: Requests) -> LastAnswer | None:
     """The last answer of a target that gave none to the end of the run; None where it answered to the end, or never.
 
-    An answer is a token, or the end of a success. Of the requests sent after it there are five or more, and so many that their
-    failure is no chance by the share that failed before.
+    An answer is a token, or the end of a success. Five or more requests were sent after it, and so many that their failure is
+    no chance with the share that failed before.
     """
     came_ns = np.concatenate([requests.token_times_ns, requests.done_ns[requests.done]])
     if not came_ns.size:

@@ -35,12 +35,12 @@ class LengthLaw:
 
 
 def input_law(requests: Requests, manifest: dict[str, Any]) -> LengthLaw:
-    """Of the prompts; their actual lengths include the tokens of a chat template where the server counts them."""
+    """The lengths of the prompts; their actual lengths include the tokens of a chat template where the server counts them."""
     return _length_law(manifest, "input", requests, (requests.requested_input_tokens, requests.input_tokens))
 
 
 def output_law(requests: Requests, manifest: dict[str, Any]) -> LengthLaw:
-    """Of the answers."""
+    """The lengths of the answers."""
     return _length_law(manifest, "output", requests, (requests.requested_output_tokens, requests.output_tokens))
 
 

@@ -38,8 +38,8 @@ class Lengths:
 def input_lengths(requests: Requests, template_tokens: int | None) -> Lengths | None:
     """Lengths of the prompts that the server counted; None where there are none.
 
-    Where ``template_tokens`` is unknown (None), the difference that nearly all prompts share, but for tokens at its edge, is
-    taken for it.
+    Where ``template_tokens`` is unknown (None), the difference that nearly all prompts share, except tokens at its edge, is
+    used instead.
     """
     counted = np.where(requests.server_counted_input, requests.input_tokens, np.nan)
     requested, actual = _known_of_both(requests, requests.requested_input_tokens, counted)

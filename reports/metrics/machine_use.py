@@ -20,7 +20,7 @@ class MachineUse:
 
     @property
     def others_share(self) -> float:
-        """Of the whole machine."""
+        """The others' share of the whole machine."""
         return self.others_cores / self.cores
 
 

@@ -16,7 +16,7 @@ from reports.metrics.server_load import ServerLoad
 class CachedTokens:
     """``cached`` of the ``prompt`` tokens of successful requests, by the server's counts in its answers.
 
-    Of ``requests``, ``reporting`` had a count. The others count as 0, as some servers (vLLM) leave out a 0, so ``share`` is
+    ``reporting`` of the ``requests`` had a count. The others count as 0, as some servers (vLLM) leave out a 0, so ``share`` is
     the least that is possible.
     """
 
@@ -34,7 +34,7 @@ class CachedTokens:
 class PrefixCache:
     """Shares of what was sent; None is unknown.
 
-    ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next. Of a
+    ``limit_share`` are the prompt tokens that an infinite cache would have had, each request answered before the next. For a
     server that counts blocks, which is the project's own, ``limit_block_tokens_share`` are those in whole blocks of
     ``block_tokens``, and ``limit_block_share`` these blocks as a share of the prompts' blocks, of which the last ones are
     partial. ``unscaled_limit_share`` is ``limit_share`` of the same requests before a trace's lengths were scaled.

@@ -91,7 +91,7 @@ class Requests:
         return self.only(~self.of_class(PROBE)) if PROBE in self.class_names else self
 
     def of_class(self, name: str) -> NDArray[np.bool_]:
-        """Which requests are of the class, one of ``class_names``."""
+        """Which requests belong to the class, one of ``class_names``."""
         which: NDArray[np.bool_] = self.class_of == self.class_names.index(name)
         return which
 
@@ -230,7 +230,7 @@ def _texts(column: pa.ChunkedArray) -> NDArray[np.str_]:
 
 
 def _sources(column: pa.ChunkedArray, outcome: NDArray[np.str_]) -> tuple[str, ...]:
-    """The sources of counts, sorted. Those of requests that were cancelled as planned do not count: the server's count, which
+    """The sources of counts, sorted. Requests that were cancelled as planned do not count: the server's count, which
     comes last, is often cut off with them, whatever counted the others.
     """
     coded = column.combine_chunks().dictionary_encode()

@@ -18,7 +18,7 @@ from reports.metrics.server_series import Level, Telemetry
 _CORE_MODEL = "tensorrt_llm"
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-# Of several names, the first that a server exports counts.
+# The first of several names that a server exports counts.
 _RUNNING = ("vllm:num_requests_running", "trtllm_num_requests_running")
 _WAITING = ("vllm:num_requests_waiting", "trtllm_num_requests_waiting")
 _CACHE_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "trtllm_kv_cache_utilization")
@@ -76,7 +76,7 @@ class EngineTimes:
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """A server's own numbers; None is not exported. Fractions are of 1."""
+    """A server's own numbers; None is not exported. Fractions lie between 0 and 1."""
 
     readings: int
     until_end: bool  # the last reading of the metrics came after the last answer
@@ -109,7 +109,7 @@ def server_load(
 
 
 def _core_labels(telemetry: Telemetry, target: str) -> dict[str, str]:
-    """Labels of the model whose engine's metrics count: the target model, or the core model behind it."""
+    """Labels of the model whose engine's metrics count: the target model, or the core model that it uses."""
     names = {series.labels.get("model") for series in telemetry.select(_REQUESTS)}
     chosen = next((name for name in (target, _CORE_MODEL) if name in names), None)
     return {} if chosen is None else {"model": chosen}

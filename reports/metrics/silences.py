@@ -12,7 +12,7 @@ from reports.statistics.arrays import FloatArray
 
 FEWEST_IN_FLIGHT = 3  # requests: one or two may be held up alone
 FLOOR_S = 0.5
-RATIO = 3.0  # of a pause to every silence that is none
+RATIO = 3.0  # of a pause to every silence that is not a pause
 _FEWEST_SILENCES = 100
 _MOST_PAUSES = 5  # more are the way in which this target works
 _LONGEST = 10_000  # gaps that are looked at
@@ -33,12 +33,13 @@ class Pause:
 
 
 def find_pause(requests: Requests) -> Pause | None:
-    """The pause of a streamed run; None without one, and where there are too few silences to tell.
+    """The pause of a streamed run; None without one, and where there are too few silences to decide.
 
     A silence is the gap between two responses of any streams, or the part of it in which enough requests are in flight: at
-    light load a target is idle before. Those of a working target are its steps. A pause is longer than all others by a ratio
-    that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too: a
-    silence that ends with the first response to more prompt tokens than any other is no pause, unless it is too long for them.
+    light load a target is idle before. The silences of a working target are its steps. A pause is longer than all others by a
+    ratio that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too:
+    a silence that ends with the first response to more prompt tokens than any other is no pause, unless it is too long for
+    them.
     """
     silences = _longest_silences(requests)
     if silences is None or silences.lengths_ns.size < _FEWEST_SILENCES:

@@ -27,7 +27,7 @@ def check_records(table: pa.Table) -> None:
     """Raises ValueError, which names the column, for small columns of ``requests.parquet`` that no run has written."""
     index = integers(table["index"])
     if index.size != np.unique(index).size or (index < 0).any():
-        raise ValueError(f"index: {index.size:,} records are of {np.unique(index).size:,} requests, or of negative numbers")
+        raise ValueError(f"index: {index.size:,} records of {np.unique(index).size:,} requests, or negative numbers")
     _check_words(table, "outcome", Outcome)
     _check_words(table, "output_tokens_source", TokenSource)
     for name in _TOKENS:
@@ -37,7 +37,7 @@ def check_records(table: pa.Table) -> None:
 
 
 def check_parents(index: NDArray[np.int64], parent: FloatArray) -> None:
-    """Raises ValueError where a turn of a whole run waited for a request that is not in it; both are of shape [n]."""
+    """Raises ValueError where a turn of a whole run waited for a request that is not in it; both have shape [n]."""
     if not np.isin(parent[~np.isnan(parent)], index).all():
         raise ValueError("parent: a turn waited for a request that is not there")
 

@@ -22,8 +22,8 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The requests that were scheduled from ``begin_s`` to ``end_s``, of which ``failed`` failed; ``sent_rate`` is of the sends
-    in that time. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
+    """The requests that were scheduled from ``begin_s`` to ``end_s``, of which ``failed`` failed; ``sent_rate`` is the rate of
+    the sends in that time. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
     """
 
     begin_s: float

@@ -21,8 +21,8 @@ from reports.statistics.percentiles import Distribution
 class ClassNumbers:
     """The requests of one class. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
 
-    ``name`` is None of requests that belong to no class. ``goodput`` is by the class's own objectives, or by those of the run
-    where it has none; ``goodput_rate`` is of the requests that met them, per second of the run's whole window.
+    ``name`` is None for requests that belong to no class. ``goodput`` is by the class's own objectives, or by those of the run
+    where it has none; ``goodput_rate`` counts the requests that met them, per second of the run's whole window.
     """
 
     name: str | None

@@ -64,7 +64,7 @@ class Axis:
     """``unit`` is "" for plain counts. ``ticks`` are (position, text) that replace the scale's own.
 
     ``from_zero`` begins the axis at 0 (a linear axis alone). Axes of one ``group`` zoom together, as all of time do.
-    Of an axis of ``nines`` the position of a percentile q is −log10(1 − q).
+    On an axis of ``nines`` the position of a percentile q is −log10(1 − q).
     """
 
     label: str
@@ -109,7 +109,7 @@ class Shape(StrEnum):
     SPECK = "speck"  # one of very many, which may lie over each other
     POINT = "point"  # one of few
     CROSS = "cross"  # a failure
-    RING = "ring"  # around a point that stands out
+    RING = "ring"  # around a point to be noticed
 
 
 @dataclass(frozen=True, eq=False)

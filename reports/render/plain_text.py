@@ -8,7 +8,8 @@ from typing import Any
 
 _REPLACEMENT = "\ufffd"
 _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")  # candidates, of which str.isprintable decides
-# Markdown's syntax is escaped with a backslash, and "@" is parted from the name behind it, which is then no mention of a user.
+# Markdown's syntax is escaped with a backslash, and "@" is separated from the name after it, which is then no mention of a
+# user.
 _MARKDOWN = {ord(character): f"\\{character}" for character in "\\`*_{}[]<>#|!&~"} | {ord("@"): "@\u2060"}
 # The characters at which a spreadsheet begins a formula (OWASP, "CSV Injection"), wide forms too.
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -55,14 +55,14 @@ def latency_table(report: RunReport) -> Table:
         'the target failed as slower than every success. "From schedule" is the latency for a user arriving on time; "from '
         'send" leaves out the delay of the client. Percentiles are nearest-rank.'
         + cut_off_note(metrics)
-        + ("" if guard is None else f" Of some there are {guard}: {'; '.join(unsupported_p99(metrics))}."),
+        + ("" if guard is None else f" Some latencies have {guard}: {'; '.join(unsupported_p99(metrics))}."),
     )
 
 
 def tail_table(report: RunReport) -> Table:
     """p99.9 of the latencies with enough values for it; no rows where there are none."""
     rows = tuple(tail_rows(report.metrics))
-    note = f"Of latencies with at least {required_samples(0.999):,} values."
+    note = f"Latencies with at least {required_samples(0.999):,} values."
     return Table("tails", "p99.9", ("ms", "p99.9", "95 % interval"), rows, note)
 
 
@@ -95,7 +95,7 @@ def window_table(report: RunReport) -> Table:
         "Windows",
         ("window", *WINDOW_COLUMNS),
         tuple(rows),
-        "Output is credited to a window when it arrives; latencies are of the requests scheduled in it. The steady window "
+        "Output is credited to a window when it arrives; latencies cover the requests scheduled in it. The steady window "
         "leaves out the ramp, by MSER-5, and the drain.",
     )
 
@@ -125,7 +125,7 @@ def stage_table(report: RunReport) -> Table:
         "Stages",
         ("stage", "start s", "end s", "asked/s", "scheduled/s", "sent/s", "failed", *_STAGE_LATENCIES, "n"),
         rows,
-        f"Of the requests scheduled in each; a p99 of fewer than {required_samples(0.99)} of them lies too low.",
+        f"Each row covers the requests scheduled in it; a p99 of fewer than {required_samples(0.99)} of them lies too low.",
     )
 
 
@@ -273,7 +273,7 @@ def failure_tables(report: RunReport) -> list[Table]:
     messages = _messages(report.all_requests)
     if messages:
         shown = f" The {_MOST_MESSAGES} most frequent of {len(messages):,}." if len(messages) > _MOST_MESSAGES else ""
-        shown += " Those of probes are among them." if report.probe else ""
+        shown += " Messages of probes are among them." if report.probe else ""
         tables.append(
             Table(
                 "messages",

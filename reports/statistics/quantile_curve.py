@@ -19,7 +19,7 @@ NAMED_PERCENTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
 class Curve:
     """The values of some ranks, shape [m] each, rising: value ``values[i]`` has rank ``ranks[i]`` (from 1) among ``n``.
 
-    ``n`` counts failed requests too, which rank behind all values and have none.
+    ``n`` counts failed requests too, which rank after all values and have none.
     """
 
     ranks: NDArray[np.int64]

@@ -133,7 +133,7 @@ def test_a_manifest_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "reason"),
     [
-        ("index", [0, 0, 0], "3 records are of 1 requests"),
+        ("index", [0, 0, 0], "3 records of 1 requests"),
         ("index", [-1, 0, 1], "negative numbers"),
         ("outcome", ["done", "done", "well"], "'well' is none of done"),
         ("output_tokens_source", ["server", "guess", None], "'guess' is none of server"),

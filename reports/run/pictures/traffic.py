@@ -133,7 +133,7 @@ def _requested_and_received(requests: Requests) -> Iterator[Picture]:
     if len(pairs) > _MOST_PAIRS:
         off = np.abs(pairs[:, 0] - pairs[:, 1])
         chosen = np.sort(np.argsort(off, kind="stable")[np.round(np.linspace(0, len(pairs) - 1, _MOST_PAIRS)).astype(np.int64)])
-        caption += f" Of {len(pairs):,} different pairs {_MOST_PAIRS:,} are shown."
+        caption += f" {_MOST_PAIRS:,} of {len(pairs):,} different pairs are shown."
         pairs, counts = pairs[chosen], counts[chosen]
     most = float(pairs.max())
     marks: tuple[Mark, ...] = (

@@ -258,5 +258,5 @@ def test_a_bad_folder_is_left_out_and_the_others_are_shown(
     pq.write_table(table.set_column(0, "index", zeros), folders[3] / "requests.parquet")
     assert bench(["trend", str(tmp_path / "runs")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for reason in ("not a regular file", "workload.dropped_too_long", "700 records are of 1 requests"):
+    for reason in ("not a regular file", "workload.dropped_too_long", "700 records of 1 requests"):
         assert reason in shown
