@@ -20,6 +20,7 @@ import click
 import cloup
 from click.core import ParameterSource
 
+from bench_cli.short_help import help_option
 from harness.host.moment import Moment
 
 _DECLARED, _PART = "declared", "part"  # keys of a field's metadata
@@ -119,6 +120,9 @@ def takes(kind: type[_Concern]) -> Callable[[Callable[..., _Result]], Callable[.
             return function(read(kind, values, _call(context)), **arguments)
 
         decorated: Callable[..., _Result] = command
+        common = [name for name, how, _ in declared if how.common]
+        if common:
+            decorated = help_option(common)(decorated)
         for (title, note), options in reversed([(key, list(each)) for key, each in groupby(declared, lambda entry: entry[2])]):
             made = [_made(name, how) for name, how, _ in options]
             if title is not None:

@@ -30,15 +30,19 @@ def command() -> None:
 class OpenvinoOptions(Concern, title="openvino"):
     """The engine of OpenVINO."""
 
-    weight_format: str = option("fp16", type=click.Choice(["fp32", "fp16", "int8"]), help="Storage format of the weights.")
+    weight_format: str = option(
+        "fp16", type=click.Choice(["fp32", "fp16", "int8"]), common=True, help="Storage format of the weights."
+    )
 
 
 @dataclass(frozen=True)
 class ParallelismOptions(Concern, title="tensorrt_llm: GPUs"):
     """How the model is divided among GPUs."""
 
-    tp_size: int = option(1, type=_COUNT, help="Tensor parallelism: GPUs per layer.")
-    pp_size: int = option(1, type=_COUNT, help="Pipeline parallelism: groups of layers; tp_size x pp_size is the world size.")
+    tp_size: int = option(1, type=_COUNT, common=True, help="Tensor parallelism: GPUs per layer.")
+    pp_size: int = option(
+        1, type=_COUNT, common=True, help="Pipeline parallelism: groups of layers; tp_size x pp_size is the world size."
+    )
     moe_tp_size: int | None = option(
         None, type=_COUNT, show_default="tp_size / moe_ep_size", help="Tensor parallelism of experts: GPUs per expert."
     )
@@ -49,16 +53,19 @@ class ParallelismOptions(Concern, title="tensorrt_llm: GPUs"):
 class PrecisionOptions(Concern, title="tensorrt_llm: precision"):
     """Data types."""
 
-    dtype: str = option("auto", type=click.Choice(["auto", "float16", "bfloat16", "float32"]), help="Data type of the weights.")
+    dtype: str = option(
+        "auto", type=click.Choice(["auto", "float16", "bfloat16", "float32"]), common=True, help="Data type of the weights."
+    )
     quantization: str = option(
         "none",
         type=click.Choice(
             ["none", "int8_weight_only", "int4_weight_only", "smoothquant", "fp8", "nvfp4", "int4_awq", "w4a8_awq", "int8_sq"]
         ),
+        common=True,
         help="Quantization of the weights. convert_checkpoint.py makes the first four, quantize.py the others.",
     )
     kv_cache_dtype: str | None = option(
-        None, type=click.Choice(["int8", "fp8"]), show_default="dtype", help="Data type of the KV cache."
+        None, type=click.Choice(["int8", "fp8"]), show_default="dtype", common=True, help="Data type of the KV cache."
     )
     calib_dataset: str | None = option(
         None, show_default="the script's", help="Calibration texts: a folder, or a name on the Hugging Face hub."
@@ -72,11 +79,11 @@ class PrecisionOptions(Concern, title="tensorrt_llm: precision"):
 class LimitOptions(Concern, title="tensorrt_llm: limits", note="The defaults are those of trtllm-build."):
     """Limits of the engine; None: trtllm-build's."""
 
-    max_batch_size: int | None = option(None, type=_COUNT, help="Maximum sequences in flight.")
-    max_num_tokens: int | None = option(None, type=_COUNT, help="Maximum tokens per step, over all sequences.")
-    max_input_len: int | None = option(None, type=_COUNT, help="Maximum tokens of a prompt.")
-    max_seq_len: int | None = option(None, type=_COUNT, help="Maximum tokens of prompt and output together.")
-    max_beam_width: int | None = option(None, type=_COUNT, help="Maximum beams.")
+    max_batch_size: int | None = option(None, type=_COUNT, common=True, help="Maximum sequences in flight.")
+    max_num_tokens: int | None = option(None, type=_COUNT, common=True, help="Maximum tokens per step, over all sequences.")
+    max_input_len: int | None = option(None, type=_COUNT, common=True, help="Maximum tokens of a prompt.")
+    max_seq_len: int | None = option(None, type=_COUNT, common=True, help="Maximum tokens of prompt and output together.")
+    max_beam_width: int | None = option(None, type=_COUNT, common=True, help="Maximum beams.")
     max_draft_len: int = option(
         0,
         type=click.IntRange(min=0),
@@ -110,16 +117,16 @@ class ToolOptions(Concern, title="tensorrt_llm: tools"):
         None, type=_FOLDER, show_default="<output_dir>-checkpoint", help="Folder for the intermediate TensorRT-LLM checkpoint."
     )
     workers: int = option(1, type=_COUNT, help="Ranks to compile in parallel.")
-    dry_run: bool = option(False, help="Print the exact commands, and do nothing.")
+    dry_run: bool = option(False, common=True, help="Print the exact commands, and do nothing.")
 
 
 @dataclass(frozen=True)
 class Options(Concern):
     """The options of ``bench engine build``."""
 
-    engine: str = option(_OPENVINO, type=click.Choice([_OPENVINO, _TENSORRT_LLM]), help="Engine to build for.")
-    model_dir: Path = required(type=_FOLDER, help="Hugging Face checkpoint with its tokenizer.")
-    output_dir: Path = required(type=_FOLDER, help="New or empty folder for the engine.")
+    engine: str = option(_OPENVINO, type=click.Choice([_OPENVINO, _TENSORRT_LLM]), common=True, help="Engine to build for.")
+    model_dir: Path = required(type=_FOLDER, common=True, help="Hugging Face checkpoint with its tokenizer.")
+    output_dir: Path = required(type=_FOLDER, common=True, help="New or empty folder for the engine.")
     openvino: OpenvinoOptions = part(OpenvinoOptions)
     parallelism: ParallelismOptions = part(ParallelismOptions)
     precision: PrecisionOptions = part(PrecisionOptions)

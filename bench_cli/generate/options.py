@@ -33,7 +33,10 @@ class TargetOptions(Concern, title="Server and model"):
     """The server and the model; ``url`` None: the embedded pipeline, which ``engine_dir`` and ``decoupled_mode`` configure."""
 
     url: str | None = option(
-        None, "-u", help="host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed."
+        None,
+        "-u",
+        common=True,
+        help="host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed.",
     )
     model: str | None = option(
         None,
@@ -41,10 +44,11 @@ class TargetOptions(Concern, title="Server and model"):
         "--model",
         "--model_name",
         show_default="ensemble, or tensorrt_llm with --input_tokens_csv",
+        common=True,
         help="Model: tensorrt_llm takes token ids (bench tokenizes text), ensemble and tensorrt_llm_bls take text.",
     )
     tokenizer_dir: Path | None = option(
-        None, type=_FOLDER, help="Tokenizer folder. Default: the server's, if it is on this machine."
+        None, type=_FOLDER, common=True, help="Tokenizer folder. Default: the server's, if it is on this machine."
     )
     engine_dir: Path | None = option(None, type=_FOLDER, help="Without --url: engine folder. Default: the demo engine.")
     decoupled_mode: bool = switch(True, help="Without --url: deploy models that can stream.")
@@ -72,10 +76,12 @@ class PromptOptions(Concern, title="Prompt"):
     """The input: ``prompt``, one text or a JSON list of them, or a file of token ids."""
 
     prompt: str | None = option(
-        None, "-p", "--prompt", "--text", help="Text, or a JSON list of texts, which are sent one after another."
+        None, "-p", "--prompt", "--text", common=True, help="Text, or a JSON list of texts, which are sent one after another."
     )
     batch_inputs: bool = option(False, help="Send the list of texts as one request of several rows.")
-    input_tokens_csv: Path | None = option(None, type=_FILE, help="Token ids instead of text: the file's first line.")
+    input_tokens_csv: Path | None = option(
+        None, type=_FILE, common=True, help="Token ids instead of text: the file's first line."
+    )
     draft_tokens_csv: Path | None = option(None, type=_FILE, help="Draft token ids for the core model: the file's first line.")
 
     def check(self) -> None:
@@ -88,28 +94,34 @@ class PromptOptions(Concern, title="Prompt"):
 class GenerationOptions(Concern, title="Generation"):
     """Sampling, and what ends the answer. None: not sent."""
 
-    streaming: bool = option(False, "-S", help="Print the answer as it arrives.")
+    streaming: bool = option(False, "-S", common=True, help="Print the answer as it arrives.")
     request_output_len: int | None = option(
-        None, "-o", type=_INT32, show_default="16 for ids, 100 for text", help="Tokens to generate."
+        None, "-o", type=_INT32, show_default="16 for ids, 100 for text", common=True, help="Tokens to generate."
     )
     min_tokens: int | None = option(None, type=_INT32, help="At least this many tokens.")
-    beam_width: int | None = option(None, "-b", type=_INT32, help="Beams.")
+    beam_width: int | None = option(None, "-b", type=_INT32, common=True, help="Beams.")
     num_return_sequences: int | None = option(None, "-n", type=_INT32, help="Sequences to sample.")
-    temperature: float | None = option(None, type=float, help="Sampling temperature.")
-    top_k: int | None = option(None, type=_INT32, help="Sample from the k most probable tokens; 1: greedy.")
-    top_p: float | None = option(None, type=float, help="Sample from the most probable tokens with this total probability.")
-    seed: int | None = option(None, type=_UINT64, help="Seed of the sampling.")
-    repetition_penalty: float | None = option(None, type=float, help="Above 1: tokens that have occurred become less probable.")
+    temperature: float | None = option(None, type=float, common=True, help="Sampling temperature.")
+    top_k: int | None = option(None, type=_INT32, common=True, help="Sample from the k most probable tokens; 1: greedy.")
+    top_p: float | None = option(
+        None, type=float, common=True, help="Sample from the most probable tokens with this total probability."
+    )
+    seed: int | None = option(None, type=_UINT64, common=True, help="Seed of the sampling.")
+    repetition_penalty: float | None = option(
+        None, type=float, common=True, help="Above 1: tokens that have occurred become less probable."
+    )
     presence_penalty: float | None = option(None, type=float, help="Subtracted from the logit of each token that has occurred.")
     frequency_penalty: float | None = option(None, type=float, help="The same, once per occurrence.")
     length_penalty: float | None = option(None, type=float, help="Beam search: weight of the length.")
     beam_search_diversity_rate: float | None = option(None, type=float, help="Beam search: strength of the diversity of beams.")
     early_stopping: bool | None = switch(None, help="Beam search: end once enough beams are complete.")
-    stop_words: tuple[str, ...] = option((), metavar="WORD…", help="Words that end the answer.")
-    bad_words: tuple[str, ...] = option((), metavar="WORD…", help="Words to exclude from the answer.")
+    stop_words: tuple[str, ...] = option((), metavar="WORD…", common=True, help="Words that end the answer.")
+    bad_words: tuple[str, ...] = option((), metavar="WORD…", common=True, help="Words to exclude from the answer.")
     embedding_bias_words: tuple[str, ...] = option((), metavar="WORD…", help="Words to make more or less probable.")
     embedding_bias_weights: tuple[float, ...] = option((), type=float, metavar="W…", help="One weight per word.")
-    end_id: int | None = option(None, type=_INT32, help="Token that ends the answer; -1: none. Default: the tokenizer's.")
+    end_id: int | None = option(
+        None, type=_INT32, common=True, help="Token that ends the answer; -1: none. Default: the tokenizer's."
+    )
     pad_id: int | None = option(None, type=_INT32, help="Token that pads shorter rows. Default: the tokenizer's.")
     exclude_input_in_output: bool = option(False, help="Exclude the prompt from the answer.")
     guided_decoding_guide_type: str | None = option(None, help="Kind of guide: json, json_schema, regex or ebnf_grammar.")
@@ -171,8 +183,8 @@ class AdapterOptions(Concern, title="Adapters"):
 class EndingOptions(Concern, title="Ending early"):
     """The request's id, and its early stop; ``stop_after_ms`` 0: none."""
 
-    request_id: str = option("", help="The request's id, to which a stop request refers.")
-    stop_after_ms: int = option(0, type=click.IntRange(0), help="Stop after this many ms; 0: never.")
+    request_id: str = option("", common=True, help="The request's id, to which a stop request refers.")
+    stop_after_ms: int = option(0, type=click.IntRange(0), common=True, help="Stop after this many ms; 0: never.")
     stop_via_request_cancel: bool = option(False, help="Stop by cancelling the call instead of a stop request.")
 
     def check(self) -> None:
@@ -193,7 +205,7 @@ class EndingOptions(Concern, title="Ending early"):
 class AnswerOptions(Concern, title="Answer"):
     """The outputs to request and the expected answer."""
 
-    return_log_probs: bool = option(False, help="Print log probabilities.")
+    return_log_probs: bool = option(False, common=True, help="Print log probabilities.")
     return_context_logits: bool = option(False, help="Print the prompt's logits.")
     return_generation_logits: bool = option(False, help="Print the answer's logits.")
     return_perf_metrics: bool = option(False, help="Print KV cache blocks, times and draft acceptance.")
@@ -203,7 +215,7 @@ class AnswerOptions(Concern, title="Answer"):
         (), metavar="NAME…", help="Request exactly these outputs, and check that they arrive."
     )
     overwrite_output_text: bool = option(False, help="Each streamed text replaces the previous one (accumulate_tokens).")
-    check_output: bool = option(False, "-c", "--check_output", "--check_outputs", help="Compare the answer with:")
+    check_output: bool = option(False, "-c", "--check_output", "--check_outputs", common=True, help="Compare the answer with:")
     output_tokens_csv: Path | None = option(None, type=_FILE, help="Expected token ids: the file's first line.")
     expected_outputs: str | None = option(None, metavar="JSON", help="Expected texts: a JSON list, one per prompt.")
     correctness_threshold: float = option(1.0, type=click.FloatRange(0, 1), help="Share of token ids that must match.")

@@ -41,7 +41,7 @@ def _parameters(command: click.Command) -> dict[str, click.Option]:
     return {
         option.lstrip("-").replace("-", "_"): parameter
         for parameter in command.params
-        if isinstance(parameter, click.Option) and parameter.name != "config"
+        if isinstance(parameter, click.Option) and parameter.expose_value and parameter.name != "config"
         for option in parameter.opts
         if option.startswith("--")
     }

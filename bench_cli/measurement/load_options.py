@@ -21,7 +21,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
 
-    request_rate: float = option(-1.0, type=float, help="Requests per second; -1 sends everything at once.")
+    request_rate: float = option(-1.0, type=float, common=True, help="Requests per second; -1 sends everything at once.")
     arrival: str | None = option(
         None,
         metavar="LAW",
@@ -53,10 +53,11 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     concurrency: int | None = option(
         None,
         type=click.IntRange(min=1),
+        common=True,
         help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
     )
     duration: float | None = option(
-        None, type=_SECONDS, help="Seconds after which no request is sent; those in flight may end."
+        None, type=_SECONDS, common=True, help="Seconds after which no request is sent; those in flight may end."
     )
     ramp_up: float | None = option(
         None, type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
@@ -68,7 +69,7 @@ class TrafficOptions(Concern, title="Traffic"):
     """Which requests are sent. ``ignore_eos`` None: the workload's default."""
 
     num_requests: int | None = option(
-        None, type=click.IntRange(min=1), help="Number of requests; --repeat_dataset repeats a dataset."
+        None, type=click.IntRange(min=1), common=True, help="Number of requests; --repeat_dataset repeats a dataset."
     )
     max_input_len: int | None = option(
         None, type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."
@@ -78,7 +79,7 @@ class TrafficOptions(Concern, title="Traffic"):
         show_default="on for random tokens, but not by -i openai; off for dataset",
         help="Generate exactly the requested number of tokens.",
     )
-    seed: int = option(0, type=click.IntRange(min=0), help="Seed of lengths, token ids and arrivals.")
+    seed: int = option(0, type=click.IntRange(min=0), common=True, help="Seed of lengths, token ids and arrivals.")
 
 
 def make_load(options: LoadOptions) -> Load:

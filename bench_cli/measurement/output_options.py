@@ -24,8 +24,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 class OutputOptions(Concern, title="Output"):
     """The files to write. ``run_dir`` None: a new folder below ``runs``. ``full``: print every table."""
 
-    run_dir: Path | None = option(None, type=_FOLDER, help="Folder of this run. Default: runs/<time>-<verb>.")
-    full: bool = option(False, help="Print every table, upstream's included, and the findings with their evidence.")
+    run_dir: Path | None = option(None, type=_FOLDER, common=True, help="Folder of this run. Default: runs/<time>-<verb>.")
+    full: bool = option(
+        False, common=True, help="Print every table, upstream's included, and the findings with their evidence."
+    )
     plots: Path | None = option(None, type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper.")
     op_stats_csv: Path | None = option(None, type=_FILE, help="Append upstream's statistics to this CSV file.")
     dump_perfetto_trace: bool = option(False, help="Write perfetto.json into the run's folder (ui.perfetto.dev).")
@@ -82,6 +84,7 @@ class CriteriaOptions(Concern, title="Output"):
         (),
         metavar="CRITERION",
         callback=_read_slo,
+        common=True,
         help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
         "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
     )
@@ -89,6 +92,7 @@ class CriteriaOptions(Concern, title="Output"):
         (),
         metavar="CRITERION",
         callback=_read_fail_if,
+        common=True,
         help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
     )
     undecided: str = option(

@@ -30,6 +30,7 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
     output_tokens: int = option(
         256,
         type=click.IntRange(1, 10_000_000),
+        common=True,
         help="Tokens to request where the file has neither an output length nor an answer.",
     )
 

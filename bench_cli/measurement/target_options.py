@@ -140,18 +140,22 @@ class TargetOptions(Concern, title="What to measure"):
     url: str | None = option(
         None,
         "-u",
+        common=True,
         help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
         "Without it the embedded pipeline is deployed.",
     )
-    protocol: str = option("grpc", "-i", type=click.Choice(list(PROTOCOLS)), help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}.")
+    protocol: str = option(
+        "grpc", "-i", type=click.Choice(list(PROTOCOLS)), common=True, help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}."
+    )
     model: str | None = option(
         None,
         "-m",
         show_default="tensorrt_llm; for openai the server's only model",
+        common=True,
         help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
     )
     streaming: bool | None = switch(
-        None, show_default="streaming where the model is decoupled", help="Request answers token by token."
+        None, show_default="streaming where the model is decoupled", common=True, help="Request answers token by token."
     )
     tokenizer_dir: Path | None = option(
         None,
@@ -159,6 +163,7 @@ class TargetOptions(Concern, title="What to measure"):
         "--tokenizer_dir",
         metavar="FOLDER|FILE|NAME",
         callback=_read_tokenizer,
+        common=True,
         help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
         "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
     )

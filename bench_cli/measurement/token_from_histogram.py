@@ -20,11 +20,14 @@ from bench_cli.measurement.random_prompts import RandomPrompts
 class HistogramOptions(Concern, title="Lengths in tokens"):
     """The histograms of the lengths. None: not given."""
 
-    histogram_key: str | None = option(None, metavar="KEY", help="Upstream's histograms of this key; it has one: example.")
+    histogram_key: str | None = option(
+        None, metavar="KEY", common=True, help="Upstream's histograms of this key; it has one: example."
+    )
     histogram: Path | None = option(
         None,
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         metavar="FILE",
+        common=True,
         help='JSON file with the buckets [min, max, count] of "input" and of "output".',
     )
     vocab_size: int | None = vocab_size()

@@ -35,11 +35,13 @@ class TraceOptions(Concern, title="Trace"):
     start: float = option(
         0.0,
         type=click.FloatRange(min=0),
+        common=True,
         help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
     )
     speed: float = option(
         1.0,
         type=click.FloatRange(min=0, min_open=True, max=1e6),
+        common=True,
         help="Replay so many times as fast; --request_rate stretches the trace to this mean rate instead.",
     )
     spread_ticks: bool = option(

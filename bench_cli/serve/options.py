@@ -64,6 +64,7 @@ class LauncherOptions(Concern, title="Launcher"):
         None,
         type=click.Choice(LAUNCHERS),
         show_default="embedded; mpirun with --world_size or --multi_model",
+        common=True,
         help="How to start the models. embedded: the five models over the CPU engine, on the server installed with bench. "
         "tritonserver, mpirun, docker: the repository of --model_repo in one process, in one rank per GPU, in a container. "
         "slurm: a script for sbatch.",
@@ -71,7 +72,7 @@ class LauncherOptions(Concern, title="Launcher"):
     slurm: bool = option(False, help="Same as --launcher slurm.")
     docker: bool = option(False, help="Same as --launcher docker.")
     no_mpi: bool = option(False, help="Same as --launcher tritonserver.")
-    dry_run: bool = option(False, help="Print the exact command or script, and do nothing.")
+    dry_run: bool = option(False, common=True, help="Print the exact command or script, and do nothing.")
 
     @property
     def chosen(self) -> str:

@@ -34,19 +34,21 @@ class PipelineOptions(
     model_repo: Path | None = option(
         None,
         type=_FOLDER,
+        common=True,
         help="embedded: write the repository to this folder and keep it (default: a temporary one). Otherwise: serve it.",
     )
     engine: str = option(
         "openvino",
         type=click.Choice(["openvino", "tensorrt_llm"]),
+        common=True,
         help="Inference engine: OpenVINO on the CPU, or TensorRT-LLM's LLM API on a GPU.",
     )
     engine_dir: Path | None = option(
-        None, type=_FOLDER, help="Engine folder made by 'bench engine build'. Default: the demo engine."
+        None, type=_FOLDER, common=True, help="Engine folder made by 'bench engine build'. Default: the demo engine."
     )
-    tokenizer_dir: Path | None = option(None, type=_FOLDER, help="Tokenizer folder. Default: the engine's.")
-    decoupled_mode: bool = switch(True, help="Deploy decoupled models, which can stream.")
-    triton_max_batch_size: int = option(128, type=click.IntRange(1, 2**31 - 1), help="Triton's batch size limit.")
+    tokenizer_dir: Path | None = option(None, type=_FOLDER, common=True, help="Tokenizer folder. Default: the engine's.")
+    decoupled_mode: bool = switch(True, common=True, help="Deploy decoupled models, which can stream.")
+    triton_max_batch_size: int = option(128, type=click.IntRange(1, 2**31 - 1), common=True, help="Triton's batch size limit.")
     exclude_input_in_output: bool = option(False, help="Exclude the prompt from unstreamed answers by default.")
     accumulate_tokens: bool = option(False, help="tensorrt_llm_bls streams the accumulated text.")
     upstream_release: str = option(

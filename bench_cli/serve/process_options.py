@@ -33,7 +33,7 @@ class ProcessesOptions(Concern, title="Processes (all launchers but embedded)"):
         show_default="the first one on this machine; in a container NVIDIA's",
         help="Server program. Searched: /opt/tritonserver/bin/tritonserver, then PATH, then the one installed with bench.",
     )
-    world_size: int = option(1, type=_COUNT, help="Ranks, tp_size x pp_size of the engine: one GPU each.")
+    world_size: int = option(1, type=_COUNT, common=True, help="Ranks, tp_size x pp_size of the engine: one GPU each.")
     tensorrt_llm_model_name: tuple[str, ...] = option(
         ("tensorrt_llm",),
         default="tensorrt_llm",
@@ -68,10 +68,13 @@ class ProcessesOptions(Concern, title="Processes (all launchers but embedded)"):
 class ContainersOptions(Concern, title="Container (docker, slurm)"):
     """The container, by the fields of ``ContainerOptions``."""
 
-    container_image: str | None = option(None, show_default="docker: NVIDIA's of 25.06; slurm: none", help="Container image.")
+    container_image: str | None = option(
+        None, show_default="docker: NVIDIA's of 25.06; slurm: none", common=True, help="Container image."
+    )
     container_mount: tuple[str, ...] = option(
         (),
         metavar="HOST:CONTAINER",
+        common=True,
         help="Folder to mount: engines, tokenizers. The repository is mounted under its own path. Repeatable.",
     )
     container_name: str | None = option(None, show_default="inflight-bench-<gRPC port>", help="docker: the container's name.")

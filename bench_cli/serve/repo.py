@@ -51,7 +51,8 @@ def _option(parameter: Parameter, group: str) -> Any:
         except RepositoryError as error:
             raise click.UsageError(str(error), context) from None
 
-    return option(None, group=group, metavar=parameter.metavar, help=parameter.help, callback=read)
+    common = parameter.option == "engine_dir"
+    return option(None, group=group, common=common, metavar=parameter.metavar, help=parameter.help, callback=read)
 
 
 def _refused(context: click.Context, option: click.Parameter, text: str | None) -> None:
@@ -76,33 +77,41 @@ BackendOptions = make_dataclass(
 class TargetOptions(Concern, title="Target"):
     """The server that reads the repository, and the folder."""
 
-    target: str = required(type=click.Choice(["embedded", "ngc", "llmapi"]), help="Server that reads the repository.")
-    output_dir: Path = required(type=_FOLDER, help="New or empty folder for the repository.")
-    check_paths: bool | None = switch(None, help="Check that paths and engine exist here.  [default: check]")
-    world_size: int | None = option(None, type=_COUNT, help="ngc: ranks of the server.")
+    target: str = required(
+        type=click.Choice(["embedded", "ngc", "llmapi"]), common=True, help="Server that reads the repository."
+    )
+    output_dir: Path = required(type=_FOLDER, common=True, help="New or empty folder for the repository.")
+    check_paths: bool | None = switch(None, common=True, help="Check that paths and engine exist here.  [default: check]")
+    world_size: int | None = option(None, type=_COUNT, common=True, help="ngc: ranks of the server.")
 
 
 @dataclass(frozen=True)
 class ModelOptions(Concern, title="Models"):
     """The five models. None: not given."""
 
-    tokenizer_dir: Path | None = option(None, type=_FOLDER, help="Tokenizer folder. embedded: the engine's by default.")
+    tokenizer_dir: Path | None = option(
+        None, type=_FOLDER, common=True, help="Tokenizer folder. embedded: the engine's by default."
+    )
     triton_max_batch_size: int | None = option(
-        None, type=_COUNT, help="Triton's limit. Default: ngc the engine's, embedded 128."
+        None, type=_COUNT, common=True, help="Triton's limit. Default: ngc the engine's, embedded 128."
     )
-    decoupled_mode: bool | None = switch(None, help="Required for streaming.  [default: decoupled_mode]")
+    decoupled_mode: bool | None = switch(None, common=True, help="Required for streaming.  [default: decoupled_mode]")
     max_queue_delay_microseconds: int | None = option(
-        None, type=_NATURAL, help="Time a batch waits for more requests. Default: 0."
+        None, type=_NATURAL, common=True, help="Time a batch waits for more requests. Default: 0."
     )
-    max_queue_size: int | None = option(None, type=_NATURAL, help="Maximum queued requests; others are refused. 0: no limit.")
+    max_queue_size: int | None = option(
+        None, type=_NATURAL, common=True, help="Maximum queued requests; others are refused. 0: no limit."
+    )
     preprocessing_instance_count: int | None = option(None, type=_COUNT, help="Default: 1.")
     postprocessing_instance_count: int | None = option(None, type=_COUNT, help="Default: 1.")
-    bls_instance_count: int | None = option(None, type=_COUNT, help="One serves many requests concurrently. Default: 1.")
+    bls_instance_count: int | None = option(
+        None, type=_COUNT, common=True, help="One serves many requests concurrently. Default: 1."
+    )
     add_special_tokens: bool | None = switch(None, help="In prompts.  [default: add]")
     skip_special_tokens: bool | None = switch(None, help="In outputs.  [default: skip]")
     accumulate_tokens: bool | None = option(None, is_flag=True, help="tensorrt_llm_bls streams the accumulated text.")
     tensorrt_llm_model_name: str | None = option(
-        None, help="ngc: the model that tensorrt_llm_bls calls. Default: tensorrt_llm."
+        None, common=True, help="ngc: the model that tensorrt_llm_bls calls. Default: tensorrt_llm."
     )
     tensorrt_llm_draft_model_name: str | None = option(None, help="ngc: its draft model, for speculative decoding.")
     logits_datatype: str | None = option(None, type=_DATATYPE, help="Default: FP32.")
@@ -129,8 +138,10 @@ class EmbeddedOptions(Concern, title="Embedded engine"):
 class LlmApiOptions(Concern, title="LLM API"):
     """The checkpoint, and arguments of LLM()."""
 
-    model: str | None = option(None, help="Hugging Face id or checkpoint folder.")
-    set: tuple[str, ...] = option((), metavar="KEY=VALUE", help="An argument of LLM(); dots separate nested keys. Repeatable.")
+    model: str | None = option(None, common=True, help="Hugging Face id or checkpoint folder.")
+    set: tuple[str, ...] = option(
+        (), metavar="KEY=VALUE", common=True, help="An argument of LLM(); dots separate nested keys. Repeatable."
+    )
 
 
 @dataclass(frozen=True)

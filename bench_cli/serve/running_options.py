@@ -37,13 +37,18 @@ class AddressOptions(Concern, title="Addresses"):
 
     host: str = option(
         "127.0.0.1",
+        common=True,
         help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
         "There a proxy listens, and Triton on loopback alone.",
     )
-    http_port: int | None = option(None, type=_PORT, show_default="embedded: a free port; else 8000", help="HTTP port.")
-    grpc_port: int | None = option(None, type=_PORT, show_default="embedded: a free port; else 8001", help="gRPC port.")
+    http_port: int | None = option(
+        None, type=_PORT, show_default="embedded: a free port; else 8000", common=True, help="HTTP port."
+    )
+    grpc_port: int | None = option(
+        None, type=_PORT, show_default="embedded: a free port; else 8001", common=True, help="gRPC port."
+    )
     metrics_port: int | None = option(
-        None, type=_PORT, show_default="embedded: a free port; else 8002", help="Port of /metrics."
+        None, type=_PORT, show_default="embedded: a free port; else 8002", common=True, help="Port of /metrics."
     )
     restricted_apis: tuple[str, ...] = option(
         (),
@@ -87,12 +92,15 @@ class RunningOptions(Concern, title="Running"):
     ``log_file`` None: triton_log.txt, or in the background the log that is kept under the server's name.
     """
 
-    background: bool = option(False, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'.")
-    name: str = option("default", help="Name of the server in the background.")
+    background: bool = option(
+        False, common=True, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'."
+    )
+    name: str = option("default", common=True, help="Name of the server in the background.")
     ready_timeout: float | None = option(
         None,
         type=click.FloatRange(min=1),
         show_default="embedded: 180; else 600",
+        common=True,
         help="Seconds to wait until the server is ready.",
     )
     exit_timeout: int = option(10, type=click.IntRange(1, 3600), help="Seconds for requests in flight when it stops.")
@@ -102,6 +110,7 @@ class RunningOptions(Concern, title="Running"):
         type=click.Path(path_type=Path, dir_okay=False),
         show_default="triton_log.txt, or triton_log-2.txt … beside other servers there; with --background one for each "
         "--name, which 'bench serve status' shows",
+        common=True,
         help="The server's log.",
     )
 

@@ -50,7 +50,7 @@ def _groups(command: click.Command) -> Iterator[tuple[str, list[click.Option]]]:
         shown = [option for option in group.options if not option.hidden]
         if shown and not group.hidden:
             yield group.title, shown
-    rest = [p for p in command.params if isinstance(p, click.Option) and p not in grouped and not p.hidden]
+    rest = [p for p in command.params if isinstance(p, click.Option) and p not in grouped and not p.hidden and p.name != "help"]
     if rest:
         yield "Other options", rest
 
