@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 import click
 import cloup
+
+_WITHOUT_RANGE: dict[type, Any] = {click.IntRange: click.INT, click.FloatRange: click.FLOAT}
 
 
 class _HelpOption(cloup.Option):
@@ -44,7 +47,7 @@ def _short_help(context: click.Context, common: Collection[str]) -> str:
     """Usage, the first paragraph of the help, the arguments, the options ``common``, and how to see the rest."""
     command = context.command
     options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
-    shown = [_ungrouped(each) for each in options if each.name in common]
+    shown = [_brief(each) for each in options if each.name in common]
     brief = cloup.Command(
         command.name,
         params=[*(each for each in command.params if isinstance(each, click.Argument)), *shown],
@@ -59,7 +62,11 @@ def _short_help(context: click.Context, common: Collection[str]) -> str:
     return formatter.getvalue().rstrip("\n")
 
 
-def _ungrouped(option: click.Option) -> click.Option:
+def _brief(option: click.Option) -> click.Option:
+    """The option without its group, default and range, and with the first sentence of its help."""
     alone = copy.copy(option)
+    alone.show_default = False
+    alone.type = _WITHOUT_RANGE.get(type(option.type), option.type)
+    alone.help = re.split(r"(?<=\.) (?=[A-Z])", option.help or "")[0]
     alone.group = None  # type: ignore[attr-defined]
     return alone
