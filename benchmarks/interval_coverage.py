@@ -151,7 +151,7 @@ def statements_of(run: Run, objective_ms: float, fails_above_ms: float) -> tuple
         *_of_latency(e2e),
         Statement(good.attainment, *(good.attainment_interval or ())),
         Statement(failures.value, *(failures.interval or ())),
-        *(Statement(rate.value, *(rate.interval or ())) for rate in rates if rate is not None),
+        *(Statement(rate.value, *(rate.interval or ())) for rate in rates if rate.value is not None),
     )
 
 

@@ -14,6 +14,7 @@ from reports.errors import ConditionError
 from reports.gates.gate import Status
 from reports.gates.judge import judge_together
 from reports.run_report import RunReport
+from reports.statistics.estimate import reason_text
 
 _FORM = re.compile(
     r"\s*(?P<name>\w+)\s*(?P<sign><=|>=|=<|=>|[<>])\s*(?P<amount>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|pp)\s*", re.IGNORECASE
@@ -106,7 +107,7 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
     tail = (1.0 - CONFIDENCE) / 2.0 / together
     near, far = (difference.bound(lower, tail) for lower in (condition.above, not condition.above))
     if near is None or far is None or difference.change is None:
-        return ConditionResult(condition, Status.UNDECIDED, difference.reason or "the change is unknown")
+        return ConditionResult(condition, Status.UNDECIDED, reason_text(difference.reason) or "the change is unknown")
     sign = 1.0 if condition.above else -1.0
     if sign * (near - condition.amount) > 0.0:
         status = Status.FAILED

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reports.compare.comparison import Comparison
 from reports.render.plain_text import spreadsheet_text
+from reports.statistics.estimate import reason_text
 
 COLUMNS = (
     "a", "b", "measure", "unit", "a_value", "b_value", "change", "interval_low", "interval_high", "smallest_shown",
@@ -25,5 +26,5 @@ def write_csv(comparison: Comparison, path: Path) -> None:
                 low, high = d.interval or (None, None)
                 writer.writerow(
                     (a, b, d.measure.name, d.measure.unit, d.a, d.b, d.change, low, high,
-                     d.smallest_shown, d.p_value, d.p_adjusted, d.verdict.value, d.reason)
+                     d.smallest_shown, d.p_value, d.p_adjusted, d.verdict.value, reason_text(d.reason))
                 )  # fmt: skip

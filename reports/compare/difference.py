@@ -21,8 +21,8 @@ from reports.compare.measures import Measure, Measured
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import Cause, OtherSchedules, Reason
 
-OTHER_SCHEDULES = "other schedules"
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 
@@ -70,7 +70,7 @@ class Difference:
     p_adjusted: float | None
     evidence: Evidence | None
     verdict: Verdict
-    reason: str | None
+    reason: Reason | None
     spread: Spread | QuantileSpread | None = field(default=None, compare=False, repr=False)
 
     def bound(self, lower: bool, significance: float) -> float | None:
@@ -106,11 +106,11 @@ def compare_measures(
         _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired, schedules_apart=schedules_apart)
         for measure, (a, b) in zip(common, groups, strict=True)
     ]
-    adjusted = iter(holm([spread.p_value for spread in spreads if not isinstance(spread, str)]))
-    tested = sum(not isinstance(spread, str) for spread in spreads)
+    known = [spread for spread in spreads if isinstance(spread, Spread | QuantileSpread)]
+    adjusted = iter(holm([spread.p_value for spread in known]))
     return tuple(
-        _judged(measure, a, b, spread, next(adjusted), tested)
-        if not isinstance(spread, str)
+        _judged(measure, a, b, spread, next(adjusted), len(known))
+        if isinstance(spread, Spread | QuantileSpread)
         else _unknown(measure, a, b, spread)
         for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
     )
@@ -146,7 +146,7 @@ def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
     return Spread(float(differences.mean()), error, differences.size - 1.0, Evidence.RUN_PAIRS)
 
 
-def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], runs: Spread) -> Spread | str:
+def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], runs: Spread) -> Spread | Reason:
     """``runs``, the spread of repeats, with what one schedule differs from another; or the reason why that is unknown.
 
     It is the error of one run a side, the largest of those in turn, with what lengths explain: they are part of a schedule.
@@ -154,12 +154,12 @@ def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measu
     errors = []
     for mine, other in zip(a, b, strict=False):
         within = _within(measure, replace(mine, covariates=None), replace(other, covariates=None), requests_paired=False)
-        if isinstance(within, str):
-            return f"{OTHER_SCHEDULES}: {within}"
+        if not isinstance(within, Spread | QuantileSpread):
+            return OtherSchedules(within)
         errors.append((within.error, within.freedom))
     error, freedom = max(errors)
     if math.isinf(error):
-        return f"{OTHER_SCHEDULES}: runs too short to know what that changes"
+        return OtherSchedules(Cause.SHORT_RUNS)
     total = runs.error**2 + error**2
     if total:
         freedom = total**2 / (runs.error**4 / runs.freedom + error**4 / freedom)
@@ -174,7 +174,7 @@ def _spread(
     requests_paired: bool,
     runs_paired: bool,
     schedules_apart: bool,
-) -> Spread | QuantileSpread | str:
+) -> Spread | QuantileSpread | Reason:
     unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
     if unknown is not None:
         return unknown
@@ -185,7 +185,7 @@ def _spread(
     return _within(measure, a[0], b[0], requests_paired=requests_paired)
 
 
-def _within(measure: Measure, a: Measured, b: Measured, *, requests_paired: bool) -> Spread | QuantileSpread | str:
+def _within(measure: Measure, a: Measured, b: Measured, *, requests_paired: bool) -> Spread | QuantileSpread | Reason:
     """The spread of two runs with known values, or the reason why it is unknown."""
     if measure.q is not None:
         pairs = quantiles_within_pairs(measure.q, a, b) if requests_paired else None
@@ -228,12 +228,12 @@ def _judged(
         p_adjusted=p_adjusted,
         evidence=spread.evidence,
         verdict=verdict,
-        reason="no spread" if no_spread else None,
+        reason=Cause.NO_SPREAD if no_spread else None,
         spread=spread,
     )
 
 
-def _unknown(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: str) -> Difference:
+def _unknown(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], reason: Reason) -> Difference:
     a_value, b_value = _middle(measure, a), _middle(measure, b)
     change = None
     if a_value is not None and b_value is not None and (a_value > 0 or not measure.relative):

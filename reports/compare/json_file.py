@@ -12,6 +12,7 @@ from reports.compare.spread import Interval
 from reports.compare.tables import headline, notes
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
+from reports.statistics.estimate import reason_text
 
 SCHEMA = 1
 
@@ -99,7 +100,7 @@ def difference_document(d: Difference) -> dict[str, Any]:
         "p_adjusted": d.p_adjusted,
         "evidence": None if d.evidence is None else d.evidence.value,
         "verdict": d.verdict.value,
-        "reason": d.reason,
+        "reason": reason_text(d.reason),
     }
 
 

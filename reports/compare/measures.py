@@ -33,9 +33,9 @@ from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
+from reports.statistics.estimate import Cause, Reason, TooFew
 from reports.statistics.percentiles import nearest_rank, percentile_key, required_samples
 
-REACHES_CUT = "reaches into the requests that were cut off"
 BINS = 1_000  # parts of the window, each one contribution to a rate
 
 
@@ -92,7 +92,7 @@ class Measured:
 
     value: float | None
     sample: FloatArray
-    reason: str | None = None
+    reason: Reason | None = None
     other_error: float = 0.0
     covariates: FloatArray | None = None
     ordered: FloatArray = field(default_factory=lambda: np.empty(0))
@@ -166,20 +166,21 @@ def exact_percentiles(latencies: CensoredLatencies, quantiles: Sequence[float]) 
     return [
         point
         if nearest_rank(fastest, q) == (math.inf if point.value is None else point.value)
-        else _unknown(point.sample, REACHES_CUT, None)
+        else _unknown(point.sample, Cause.REACHES_CUT, None)
         for point, q in zip(found, quantiles, strict=True)
     ]
 
 
 def _percentile(values: FloatArray, ordered: FloatArray, q: float) -> Measured:
     n = ordered.size
-    if n < max(FEWEST_VALUES, required_samples(q) if q > 0.5 else 0):
-        return _unknown(values, "n too small", _quantile_or_none(ordered, q))
+    needed = max(FEWEST_VALUES, required_samples(q) if q > 0.5 else 0)
+    if n < needed:
+        return _unknown(values, TooFew(n, needed), _quantile_or_none(ordered, q))
     quantile = nearest_rank(ordered, q)
     if not math.isfinite(quantile):
-        return _unknown(values, "reaches into the failed requests", None)
+        return _unknown(values, Cause.REACHES_FAILED, None)
     if ordered[0] <= 0:
-        return _unknown(values, "some values are 0", quantile)
+        return _unknown(values, Cause.ZEROS, quantile)
     return Measured(quantile, values, ordered=ordered)
 
 
@@ -188,7 +189,7 @@ def mean(values: FloatArray) -> Measured:
     known = np.isfinite(values)
     n = int(known.sum())
     if n < FEWEST_VALUES:
-        return _unknown(values, "n too small", float(values[known].mean()) if n else None)
+        return _unknown(values, TooFew(n, FEWEST_VALUES), float(values[known].mean()) if n else None)
     value = float(values[known].mean())
     return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))
 
@@ -202,11 +203,12 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
     nothing = np.zeros(BINS)
     events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
     if events is None:
-        return _unknown(nothing, "no token counts" if tokens and requests.done.any() else "no request succeeded", None)
+        return _unknown(nothing, Cause.UNCOUNTED if tokens and requests.done.any() else Cause.NONE_SUCCEEDED, None)
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
     value = rate_value(events, start_ns, end_ns)
-    if int(requests.done.sum()) < FEWEST_VALUES or not value:
-        return _unknown(nothing, "n too small", value)
+    done = int(requests.done.sum())
+    if done < FEWEST_VALUES or not value:
+        return _unknown(nothing, TooFew(done, FEWEST_VALUES), value)
     full = full_load(requests, events)
     if full is None:
         return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))
@@ -238,12 +240,12 @@ def failed_share(failed: FloatArray) -> Measured:
     """The share of failed requests, of those that ended; ``failed``, shape [requests], as of ``failed_by_request``."""
     known = ~np.isnan(failed)
     if not known.any():
-        return _unknown(failed, "no request ended", None)
+        return _unknown(failed, Cause.NONE_ENDED, None)
     share = float(failed[known].mean())
     return Measured(share, np.where(known, (failed - share) * (failed.size / known.sum()), 0.0))
 
 
-def _unknown(values: NDArray[np.float64], reason: str, value: float | None) -> Measured:
+def _unknown(values: NDArray[np.float64], reason: Reason, value: float | None) -> Measured:
     return Measured(value, np.zeros(values.size), reason)
 
 

@@ -18,22 +18,20 @@ from reports.compare.measures import Measured
 from reports.compare.spread import Evidence, QuantileSpread, Spread, common_threshold
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import (
-    DRIFTS,
     FEWEST_INDEPENDENT,
     Mean,
-    effective_size_reason,
     mean_cluster_size,
     mean_of,
 )
+from reports.statistics.estimate import Cause, Correlated, FewClusters, Reason
 
-FEWEST_CLUSTERS = 5.0  # of requests above a quantile, in each run
+FEWEST_CLUSTERS = 5  # of requests above a quantile, in each run
 FEWEST_CROSSINGS = 20  # paired requests that exceed a quantile in one run alone
 FEWEST_CROSSING_CLUSTERS = 10.0
 _MIDDLE = (0.05, 0.95)  # quantiles to which the latencies of a pair are limited before they are subtracted
 _VALUES_A_DEGREE = 6.0  # independent ones, of freedom of an error; chosen by benchmarks/compare_honesty.py near capacity
 _FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, or gaps, beyond which they are of other workloads
 _LEAST_APART = 0.01  # of the mean gaps of two loads that differ
-SENT_UNLIKE = "sent at different rates"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +43,14 @@ class _Explained:
     expected: float
 
 
-def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | Reason:
     """The spread of a difference from the contributions of one run each (Welch 1947), or the reason why it is unknown.
 
     The rate of an open loop is that of its arrivals, and latencies follow from it. Where two schedules differ by more than
     independent gaps do by chance, so do all numbers, whatever the server.
     """
     if _sent_unlike(a.gap, b.gap):
-        return SENT_UNLIKE
+        return Cause.SENT_UNLIKE
     of_a, of_b = (run.sample if run.sample_of_run is None else run.sample_of_run for run in (a, b))
     explained = _explained(of_a, of_b, a.covariates, b.covariates)
     means = [mean_of(series) for series in (explained.a, explained.b)]
@@ -65,11 +63,11 @@ def within_runs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     return Spread(estimate - explained.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
-def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
+def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | Reason:
     """As ``within_runs``, of contributions paired by request."""
     difference = mean_of(_residuals(b.sample - a.sample, a.covariates))
     if difference.long_run.drifts:
-        return DRIFTS
+        return Cause.DRIFTS
     problem = next((why for run in (a, b) if (why := _too_few(mean_of(run.sample))) is not None), None)
     if problem is not None:
         return problem
@@ -78,14 +76,14 @@ def within_pairs(a: Measured, b: Measured, estimate: float) -> Spread | str:
     return Spread(estimate, error, degrees, Evidence.REQUEST_PAIRS)
 
 
-def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | str:
+def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread | Reason:
     """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown.
 
     Its error is the larger one of the shares above the common threshold, which a test of equality needs, and above the runs'
     own quantiles, which an interval needs where the runs are far apart. Schedules of other rates as in ``within_runs``.
     """
     if _sent_unlike(a.gap, b.gap):
-        return SENT_UNLIKE
+        return Cause.SENT_UNLIKE
     threshold = common_threshold(a.ordered, b.ordered, q)
     own, common = _above(a, b, float(a.value or 0.0), float(b.value or 0.0)), _above(a, b, threshold, threshold)
     means = [mean_of(series) for series in (own.a, own.b)]
@@ -100,7 +98,7 @@ def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread 
     return _quantile_spread(q, a, b, excess, common.expected, math.sqrt(variance), freedom, Evidence.REQUESTS)
 
 
-def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread | str | None:
+def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread | Reason | None:
     """The same of paired requests; None where too few of them exceed the quantile in one run alone to know their spread.
 
     The error is that of equal servers, whose pairs cross in either direction alike (McNemar 1947): pairs that all cross in one
@@ -119,7 +117,7 @@ def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread
     if crossings / mean_cluster_size(mean.long_run.effect) < FEWEST_CROSSING_CLUSTERS:
         return None
     if mean.long_run.drifts:
-        return DRIFTS
+        return Cause.DRIFTS
     apart = mean_of(_apart(a, b, known))
     thinned_effect = 1.0 + crossings / mean.n * (apart.long_run.allowed_effect - 1.0)
     effect = max(mean.long_run.allowed_effect, thinned_effect)
@@ -210,33 +208,34 @@ def _effective(mean: Mean) -> float:
     return mean.n / max(1.0, mean.long_run.effect)
 
 
-def _why_not(mean: Mean) -> str | None:
+def _why_not(mean: Mean) -> Reason | None:
     return mean.no_interval_reason or _too_few(mean)
 
 
-def _too_few(mean: Mean) -> str | None:
+def _too_few(mean: Mean) -> Reason | None:
     """The reason where the effective sample size is too small, else None."""
     effective = _effective(mean)
     if effective >= FEWEST_INDEPENDENT:
         return None
-    return _would_do(effective_size_reason(effective), mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))
+    requests = _would_do(mean.n, FEWEST_INDEPENDENT / max(effective, 1.0))
+    return Correlated(math.floor(effective), FEWEST_INDEPENDENT, requests)
 
 
-def _too_few_clusters(above: Mean, q: float) -> str | None:
+def _too_few_clusters(above: Mean, q: float) -> Reason | None:
     """The reason where the values above a ``q``-quantile, or below it, come in too few clusters, else None.
 
     Clusters are independent, not the values (Leadbetter 1983).
     """
     if above.long_run.drifts:
-        return DRIFTS
+        return Cause.DRIFTS
     clusters = above.n * min(q, 1.0 - q) / mean_cluster_size(above.long_run.effect)
     if clusters >= FEWEST_CLUSTERS:
         return None
-    reason = f"values beyond it in {math.floor(clusters)} clusters, {FEWEST_CLUSTERS:.0f} needed"
-    return _would_do(reason, above.n, FEWEST_CLUSTERS / max(clusters, 0.5))
+    requests = _would_do(above.n, FEWEST_CLUSTERS / max(clusters, 0.5))
+    return FewClusters(math.floor(clusters), FEWEST_CLUSTERS, requests)
 
 
-def _would_do(reason: str, n: int, factor: float) -> str:
-    """The reason with the number of requests that would do, ``factor`` times ``n`` to two digits; at least 30."""
+def _would_do(n: int, factor: float) -> int:
+    """The number of requests that would do, ``factor`` times ``n`` to two digits; at least 30."""
     unit = 10.0 ** (math.floor(math.log10(n * factor)) - 1)
-    return f"{reason}; about {math.ceil(round(n * factor / unit, 6)) * unit:,.0f} requests would do"
+    return round(math.ceil(round(n * factor / unit, 6)) * unit)

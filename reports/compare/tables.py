@@ -10,6 +10,7 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
+from reports.statistics.estimate import reason_text
 
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
@@ -108,9 +109,10 @@ def notes(comparison: ArmComparison) -> list[str]:
     a, b, texts = comparison.baseline, comparison.arm, []
     if comparison.pairs is not None:
         d = comparison.pairs.difference_ms
+        interval = d.percentile(0.50).interval_text
         texts.append(
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
-            f"(95 %: {d.percentile(0.50).interval_text}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
+            f"(95 %: {interval}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
@@ -156,7 +158,7 @@ def change_text(measure: Measure, change: float | None) -> str:
 def interval_text(difference: Difference) -> str:
     """The interval of the change, or the reason why there is none."""
     if difference.interval is None:
-        return difference.reason or UNKNOWN
+        return reason_text(difference.reason) or UNKNOWN
     low, high = (change_text(difference.measure, bound) for bound in difference.interval)
     return f"{low} to {high}"
 

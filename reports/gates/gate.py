@@ -12,6 +12,7 @@ from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.in_flight import QueueGrowth, queue_growth
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics
+from reports.statistics.estimate import Reason
 
 _LEFT_BEHIND = 0.02  # of the arrivals, in overload: 5 % at 1.05 times the capacity
 
@@ -77,7 +78,7 @@ class JudgedRun:
         return found if found is not None and found.share_left_behind >= _LEFT_BEHIND else None
 
     @cached_property
-    def clustered(self) -> str | None:
+    def clustered(self) -> Reason | None:
         """The reason why no number that depends on the load has an interval: arrivals in few clusters."""
         return clustered_arrivals(self.requests, self.load.ramp_up_s)
 

@@ -84,8 +84,7 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; {NO_OBJECTIVE}")
         return _attainment(requirement, runs) if metric is ATTAINMENT else _goodput(requirement, runs)
     if metric in runs[0].metrics.rates:
-        rates = of_rates([run.metrics.rates[metric] for run in runs], sum(run.metrics.done for run in runs))
-        return judge_number(requirement, rates, runs)
+        return judge_number(requirement, of_rates([run.metrics.rates[metric] for run in runs]), runs)
     if any(run.metrics.latencies.get(metric) is None for run in runs):
         return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; this run has no {metric.label}")
     return _latency(requirement, runs)
@@ -103,7 +102,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
         if shown is None or least is None:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
-        mean = of_mean(shown.mean, least.mean, least.n)
+        mean = of_mean(shown.mean, least.mean)
         starts = [
             float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
         ]
@@ -190,8 +189,7 @@ def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 
 def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     """Goodput by its own interval; and where requests arrive at a rate, by the attainment that the limit needs of it."""
-    done = sum(run.metrics.done for run in runs)
-    measured = of_rates([None if run.metrics.goodput is None else run.metrics.goodput.rate for run in runs], done, grows=True)
+    measured = of_rates([run.metrics.goodput.rate for run in runs if run.metrics.goodput is not None], grows=True)
     gate = judge_number(requirement, _of_a_longer_run(measured, runs), runs)
     rates = [rate for rate in map(_largest_rate, runs) if rate is not None]
     if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(runs):
@@ -223,7 +221,7 @@ def _largest_rate(run: JudgedRun) -> float | None:
     throughput = run.metrics.rates[REQUEST_THROUGHPUT]
     if run.load.rate_per_s is not None or run.metrics.offered_rate is None:
         return run.load.rate_per_s
-    if throughput is None or throughput.interval is None:
+    if throughput.value is None or throughput.interval is None:
         return _UNKNOWN_RATE * run.metrics.offered_rate
     return run.metrics.offered_rate * throughput.interval[1] / throughput.value
 

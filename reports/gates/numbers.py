@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
-from reports.gates.words import amount, in_words, number, rounded_up, several
-from reports.metrics.output_events import Rate
+from reports.gates.words import amount, number, rounded_up, several
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import SHORT_RUN, Interval, fewest_independent, mean_over_groups
-from reports.statistics.percentiles import CONFIDENCE, SampleMean
+from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
+from reports.statistics.estimate import Cause, Estimate, Interval, Reason
+from reports.statistics.percentiles import CONFIDENCE
 from reports.statistics.probability import student_quantile
 
 _CLOSE = 0.01  # of the limit: a number as close to it needs more requests than anyone sends
@@ -33,7 +33,7 @@ class KnownNumber:
 
     value: float | None
     interval: Interval | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     grows: bool = False
     bounded: bool = False
 
@@ -59,10 +59,11 @@ def is_clear(requirement: Requirement, value: float | None, runs: Sequence[Judge
     return value >= _FAR_MORE * limit if requirement.at_most else value <= _FAR_LESS * limit
 
 
-def of_mean(mean: SampleMean, least: SampleMean, n: int) -> KnownNumber:
-    """The mean of ``n`` latencies; ``least`` is that with each request that was cut off at its bound."""
-    reason = in_words(mean.reason or least.reason, fewest_independent(n))
-    return KnownNumber(least.value, least.interval, reason, grows=True, bounded=mean.lower_bound is not None)
+def of_mean(mean: Estimate, least: Estimate) -> KnownNumber:
+    """The mean of latencies; ``least`` is that with each request that was cut off at its bound."""
+    return KnownNumber(
+        least.value, least.interval, mean.reason or least.reason, grows=True, bounded=mean.lower_bound is not None
+    )
 
 
 def over_groups(known: KnownNumber, values: FloatArray, groups: NDArray[np.int64] | None) -> KnownNumber:
@@ -73,25 +74,23 @@ def over_groups(known: KnownNumber, values: FloatArray, groups: NDArray[np.int64
     mean = mean_over_groups(values[finite], groups[finite])
     wider = None if mean is None else mean.interval(CONFIDENCE)
     if wider is None:
-        return replace(known, interval=None, reason="requests are of too few conversations")
+        return replace(known, interval=None, reason=Cause.FEW_CONVERSATIONS)
     low, high = known.interval
     return replace(known, interval=(min(low, wider[0]), max(high, wider[1])))
 
 
-def of_rates(rates: Sequence[Rate | None], done: int, *, grows: bool = False) -> KnownNumber:
+def of_rates(rates: Sequence[Estimate], *, grows: bool = False) -> KnownNumber:
     """A rate of one run, or the mean of several starts with Student's interval, which includes what differs between them."""
-    known = [rate for rate in rates if rate is not None]
-    if len(known) < len(rates):
-        return KnownNumber(None, reason="no request succeeded")
-    if len(known) == 1:
-        (rate,) = known
-        return KnownNumber(rate.value, rate.interval, in_words(rate.reason, fewest_independent(done)), grows=grows)
-    values = [rate.value for rate in known]
+    values = [rate.value for rate in rates if rate.value is not None]
+    if len(values) < len(rates):
+        return KnownNumber(None, reason=Cause.NONE_SUCCEEDED)
+    if len(rates) == 1:
+        return KnownNumber(rates[0].value, rates[0].interval, rates[0].reason, grows=grows)
     mean = statistics.fmean(values)
     if len(set(values)) == 1:
-        intervals = [rate.interval for rate in known]
+        intervals = [rate.interval for rate in rates]
         ends = [interval for interval in intervals if interval is not None]
-        reason = next((in_words(rate.reason, fewest_independent(done)) for rate in known if rate.reason), None)
+        reason = next((rate.reason for rate in rates if rate.reason is not None), None)
         widest = (min(low for low, _ in ends), max(high for _, high in ends)) if len(ends) == len(intervals) else None
         return KnownNumber(mean, widest, reason, grows=grows)
     return KnownNumber(mean, between_starts(values), grows=grows)
@@ -137,8 +136,8 @@ def _why(requirement: Requirement, evidence: Evidence, status: Status, known: Kn
         return f"{text}; the queue grew by {grew:.3g} requests/s, so a longer run is worse"
     if status is not Status.UNDECIDED:
         return text
-    if known.reason:
-        return f"{text}; {known.reason}"
+    if known.reason is not None:
+        return f"{text}; {known.reason.sentence}"
     if known.grows and _status(requirement, evidence, False) is Status.FAILED:
         return f"{text}; fewer than {SHORT_RUN} requests may all lie within one slow time"
     return f"{text}; {_needed(requirement, known, runs)}"

@@ -1,40 +1,12 @@
-"""Numbers and reasons of a gate in words."""
+"""Numbers of a gate in words."""
 
 from __future__ import annotations
 
 from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
-from reports.statistics.autocorrelation import (
-    CLUSTERED_ARRIVALS,
-    DRIFTS,
-    FEWEST_INDEPENDENT_ARRIVALS,
-    FEWEST_VALUES,
-    TOO_FEW,
-    TOO_UNEVEN,
-    independent_values,
-)
-from reports.statistics.percentiles import CUT_OFF, REACHES_FAILURES
 
 SHARES = (ATTAINMENT, FAILED_SHARE)
 NO_OBJECTIVE = "it needs an objective of each request, as --slo ttft<=200ms"
-
-
-def in_words(reason: str | None, needed: int) -> str | None:
-    """The reason for having no interval, in words that need no table; ``needed`` independent requests would do."""
-    if reason is None:
-        return None
-    independent = independent_values(reason)
-    if independent is not None:
-        return f"equivalent to {independent:,} independent requests, {needed:,} needed"
-    words = {
-        TOO_FEW: f"too few requests for an interval, at least {FEWEST_VALUES} needed",
-        DRIFTS: "it drifts, or the run is too short",
-        TOO_UNEVEN: "it rests on few values",
-        CLUSTERED_ARRIVALS: f"arrivals came in few clusters, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones are needed",
-        REACHES_FAILURES: "it falls among the failed requests",
-        CUT_OFF: "requests were cut off, so a lower bound alone is known",
-    }
-    return words.get(reason, reason)
 
 
 def amount(requirement: Requirement, value: float) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import Reason
 from reports.statistics.percentiles import Distribution, summarise
 
 _NS_PER_MS = 1e6
@@ -44,7 +45,7 @@ class CensoredLatencies:
         """The values with those infinite of which a bound alone is known: as slow as they can have been."""
         return np.where(self.is_bound, np.inf, self.values_ms)
 
-    def summary(self, no_interval_reason: str | None = None) -> Distribution | None:
+    def summary(self, no_interval_reason: Reason | None = None) -> Distribution | None:
         """Their distribution; None where no request has a value or a bound."""
         counted = self.counted
         return summarise(counted.values_ms, no_interval_reason=no_interval_reason, is_bound=counted.is_bound)

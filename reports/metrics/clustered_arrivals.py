@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from reports.metrics.arrival_law import at_even_rate_ns
 from reports.metrics.requests import Requests
-from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, FEWEST_INDEPENDENT_ARRIVALS, FEWEST_VALUES, mean_of
+from reports.statistics.autocorrelation import FEWEST_VALUES, mean_of
+from reports.statistics.estimate import FEWEST_INDEPENDENT_ARRIVALS, Cause, Reason
 
 _CLUSTERED = 3.0  # independent gaps have a design effect above it in 0.3 % of runs
 _HEAVY_TAILED = 9.0  # squared coefficient of variation of the gaps: 1 of exponential ones, 4 of gamma ones with a shape of 1/4
 
 
-def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArray[np.bool_] | None = None) -> str | None:
+def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArray[np.bool_] | None = None) -> Reason | None:
     """``CLUSTERED_ARRIVALS`` where arrivals cluster, and are worth less than 200 independent ones; else None.
 
     Of the ``chosen`` requests, shape [requests], or all; None also of fewer than 100 gaps, and where answers decided when
@@ -37,4 +38,4 @@ def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArr
     effect, variation = gaps.long_run.effect, float(gaps_ns.var()) / gaps.value**2 if gaps.value > 0 else 0.0
     size = effect * (variation if variation > _HEAVY_TAILED else 1.0)
     too_few = size > _CLUSTERED and gaps_ns.size / size < FEWEST_INDEPENDENT_ARRIVALS
-    return CLUSTERED_ARRIVALS if too_few else None
+    return Cause.CLUSTERED_ARRIVALS if too_few else None

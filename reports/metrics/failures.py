@@ -9,7 +9,8 @@ import numpy as np
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, Interval
+from reports.statistics.autocorrelation import FEWEST_VALUES
+from reports.statistics.estimate import Interval, Reason
 from reports.statistics.exceedances import interval_of_share_above
 from reports.statistics.percentiles import share_limits
 
@@ -49,7 +50,7 @@ def failures_as_slowest_ms(requests: Requests) -> FloatArray:
     return np.where(failed > 0, np.inf, np.nan_to_num(ttft_ms, nan=0.0))[~np.isnan(failed)]
 
 
-def failed_share_of(requests: Requests, no_interval_reason: str | None = None) -> FailedShare | None:
+def failed_share_of(requests: Requests, no_interval_reason: Reason | None = None) -> FailedShare | None:
     """The share of a run; None where no request ended. It has no interval where there is a ``no_interval_reason``.
 
     The interval knows that failures come together; in runs of fewer than 100 requests, where that cannot be seen, it is

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from reports.metrics.in_flight import number_over_time
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, QUEUES_IN_FEW_SPELLS
+from reports.statistics.autocorrelation import FEWEST_VALUES
+from reports.statistics.estimate import Cause, Reason
 from reports.statistics.percentiles import Distribution, without_upper_limits
 
 FEWEST_SPELLS = 10  # of waiting, on which the limits of a tail may rest
@@ -45,12 +46,12 @@ class FullBatch:
     limit: int | None = None
     near_limit: bool = False
 
-    def no_upper_limit_reason(self, q: float) -> str | None:
+    def no_upper_limit_reason(self, q: float) -> Reason | None:
         """Why the q-quantile of a latency has no upper limit; None where it may have one."""
         if self.spells >= FEWEST_SPELLS:
             return None
         few = self.spells > 0 and self.spells * LONG_SPELL >= (1.0 - q) * self.answers
-        return QUEUES_IN_FEW_SPELLS if few or self.near_limit else None
+        return Cause.FEW_QUEUES if few or self.near_limit else None
 
 
 def without_rare_tails(latency: Distribution | None, batch: FullBatch | None) -> Distribution | None:

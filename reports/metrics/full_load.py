@@ -17,10 +17,11 @@ import numpy as np
 
 from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.mser import BATCH, mser5
-from reports.metrics.output_events import Events, Rate, rate, rate_value, rate_with_error_of
+from reports.metrics.output_events import Events, rate, rate_value, rate_with_error_of
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, mean_of
+from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import CONFIDENCE
 from reports.statistics.probability import normal_quantile
 
@@ -175,7 +176,7 @@ def _token_speed(begins_ns: FloatArray, ends_ns: FloatArray, tokens: FloatArray,
 
 def rate_of_run(
     events: Events, start_ns: float, end_ns: float, full: FullLoad | None, confidence: float = CONFIDENCE
-) -> Rate | None:
+) -> Estimate:
     """The amount per second in [start, end], the whole run, with an interval from its part under full load.
 
     Where that is None, the interval is from equal parts of the whole.

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, Rate, completions, rate_value, without_interval
+from reports.metrics.output_events import Events, completions, rate_value, without_interval
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import TOO_UNEVEN, Interval
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Interval, Reason
 from reports.statistics.exceedances import interval_of_share_above
 
 _NS_PER_MS = 1e6
@@ -61,7 +61,7 @@ class Goodput:
     good_from_send: int
     sent: int
     undetermined: int
-    rate: Rate | None
+    rate: Estimate
     attainment: float
     attainment_interval: Interval | None
     from_send_interval: Interval | None
@@ -82,7 +82,7 @@ class Goodput:
         return self.good_from_send - self.good_from_release
 
 
-def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_reason: str | None = None) -> Goodput | None:
+def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_reason: Reason | None = None) -> Goodput | None:
     """The goodput of a run; None without objectives, or where no request that was sent is judged. No number has an interval
     where there is a ``no_interval_reason``.
     """
@@ -195,7 +195,7 @@ def _attainment_interval(
     return None if missed is None else (1.0 - missed[1], 1.0 - missed[0])
 
 
-def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_], attainment: Interval | None) -> Rate | None:
+def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_], attainment: Interval | None) -> Estimate:
     """Good requests, counted at their ends, per second of the whole window: first scheduled to the end of the last success, or
     of the last good request that was cancelled.
 
@@ -203,18 +203,18 @@ def _rate(requests: Requests, good: NDArray[np.bool_], judged: NDArray[np.bool_]
     """
     ended = requests.done | good
     if not ended.any():
-        return None
+        return UNKNOWN
     events = Events(requests.done_ns[good])
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[ended].max())
     value = rate_value(events, start_ns, end_ns)
     ends = completions(requests)
     throughput = rate_of_run(ends, start_ns, end_ns, full_load(requests, ends))
-    if value is None or throughput is None:
-        return None
+    if value is None or throughput.value is None:
+        return UNKNOWN
     if throughput.interval is None or attainment is None:
-        return Rate(value, None, throughput.reason or TOO_UNEVEN)
+        return Estimate(value, reason=throughput.reason or Cause.UNEVEN)
     share = float(good[judged].mean())
     below, above = (abs(limit / throughput.value - 1.0) for limit in throughput.interval)
     ended_per_s = value / share if share > 0 else throughput.value
     low = value - ended_per_s * math.hypot(below * share, share - attainment[0])
-    return Rate(value, (max(0.0, low), value + ended_per_s * math.hypot(above * share, attainment[1] - share)), None)
+    return Estimate(value, (max(0.0, low), value + ended_per_s * math.hypot(above * share, attainment[1] - share)))

@@ -8,8 +8,9 @@ import numpy as np
 
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
-from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, TOO_FEW, TOO_UNEVEN, Interval, Mean, mean_of
-from reports.statistics.percentiles import CONFIDENCE, interval_text
+from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, Mean, mean_of
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Reason, TooFew
+from reports.statistics.percentiles import CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,6 @@ class Events:
     def per_bin(self, start_ns: float, end_ns: float, bins: int) -> FloatArray:
         """The amount in each of ``bins`` equal parts of [start, end], shape [bins]."""
         return np.histogram(self.times_ns, bins, (start_ns, end_ns), weights=self.amounts)[0].astype(np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """``value`` per second over a window. Where there is no ``interval``, ``reason`` is why; None where none is computed."""
-
-    value: float
-    interval: Interval | None
-    reason: str | None
-
-    @property
-    def interval_text(self) -> str:
-        return interval_text(self.interval, None, self.reason)
 
 
 def completions(requests: Requests) -> Events:
@@ -69,21 +57,20 @@ def output_tokens(requests: Requests) -> Events | None:
     return Events(times_ns, None if (counts == 1.0).all() else counts, by_send)
 
 
-def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Rate | None:
-    """The amount per second in [start, end], with an interval from equal parts of the window; None for an empty window."""
+def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Estimate:
+    """The amount per second in [start, end], with an interval from equal parts of the window; unknown for an empty window."""
     value = rate_value(events, start_ns, end_ns)
     if value is None:
-        return None
-    if np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)) < FEWEST_VALUES:
-        return Rate(value, None, TOO_FEW)
+        return UNKNOWN
+    n = int(np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)))
+    if n < FEWEST_VALUES:
+        return Estimate(value, reason=TooFew(n, FEWEST_VALUES))
     return rate_with_error_of(value, mean_of(events.per_bin(start_ns, end_ns, BINS)), confidence)
 
 
-def without_interval(found: Rate | None, reason: str | None) -> Rate | None:
+def without_interval(found: Estimate, reason: Reason | None) -> Estimate:
     """The rate without an interval, where there is a ``reason`` for having none."""
-    if found is None or reason is None:
-        return found
-    return Rate(found.value, None, reason)
+    return found if found.value is None or reason is None else Estimate(found.value, reason=reason)
 
 
 def rate_value(events: Events, start_ns: float, end_ns: float) -> float | None:
@@ -99,13 +86,13 @@ def mean_rate(times_ns: FloatArray) -> float | None:
     return float((times_ns.size - 1) / span_s) if span_s > 0 else None
 
 
-def rate_with_error_of(value: float, mean: Mean, confidence: float = CONFIDENCE) -> Rate:
+def rate_with_error_of(value: float, mean: Mean, confidence: float = CONFIDENCE) -> Estimate:
     """``value`` with the relative error of ``mean``, that of the amounts in equal parts of a time."""
     interval = mean.interval(confidence) if mean.no_interval_reason is None else None
     if interval is None or mean.value <= 0:
-        return Rate(value, None, mean.no_interval_reason or TOO_UNEVEN)
+        return Estimate(value, reason=mean.no_interval_reason or Cause.UNEVEN)
     low, high = (bound / mean.value * value for bound in interval)
-    return Rate(value, (min(low, value), max(high, value)), None)
+    return Estimate(value, (min(low, value), max(high, value)))
 
 
 def summed_token_counts(requests: Requests) -> FloatArray:

@@ -45,12 +45,13 @@ from reports.metrics.latency import (
     schedule_slip_ms,
     time_per_output_token_ms,
 )
-from reports.metrics.output_events import Rate, mean_rate
+from reports.metrics.output_events import mean_rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
 from reports.statistics.arrays import FloatArray, mean_of_known
+from reports.statistics.estimate import UNKNOWN, Estimate, Reason
 from reports.statistics.percentiles import Distribution, summarise
 
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
@@ -135,14 +136,14 @@ class Metrics:
         }
 
     @property
-    def rates(self) -> Mapping[Metric, Rate | None]:
-        """Throughputs and arrival rates of the whole run; None is unknown. Arrival rates have no interval."""
+    def rates(self) -> Mapping[Metric, Estimate]:
+        """Throughputs and arrival rates of the whole run. Arrival rates have no interval."""
         whole = self.windows.whole
         return {
-            REQUEST_THROUGHPUT: None if whole is None else whole.request_throughput,
-            OUTPUT_TOKEN_THROUGHPUT: None if whole is None else whole.output_token_throughput,
-            OFFERED_RATE: None if self.offered_rate is None else Rate(self.offered_rate, None, None),
-            ACHIEVED_RATE: None if self.achieved_rate is None else Rate(self.achieved_rate, None, None),
+            REQUEST_THROUGHPUT: UNKNOWN if whole is None else whole.request_throughput,
+            OUTPUT_TOKEN_THROUGHPUT: UNKNOWN if whole is None else whole.output_token_throughput,
+            OFFERED_RATE: Estimate(self.offered_rate),
+            ACHIEVED_RATE: Estimate(self.achieved_rate),
         }
 
     @property
@@ -151,11 +152,11 @@ class Metrics:
 
     @property
     def request_throughput(self) -> float | None:
-        return _value(self.rates[REQUEST_THROUGHPUT])
+        return self.rates[REQUEST_THROUGHPUT].value
 
     @property
     def output_token_throughput(self) -> float | None:
-        return _value(self.rates[OUTPUT_TOKEN_THROUGHPUT])
+        return self.rates[OUTPUT_TOKEN_THROUGHPUT].value
 
     @property
     def failed(self) -> int:
@@ -216,17 +217,13 @@ def compute_metrics(
     )
 
 
-def _value(rate: Rate | None) -> float | None:
-    return None if rate is None else rate.value
-
-
-def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: str | None, batch: FullBatch | None) -> Anchored:
+def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: Reason | None, batch: FullBatch | None) -> Anchored:
     anchors_ns = (requests.scheduled_ns, requests.sent_ns)
     by_anchor = (latencies_by_request(requests, ends_ns, anchor_ns) for anchor_ns in anchors_ns)
     return Anchored(*(without_rare_tails(latencies.summary(no_interval_reason), batch) for latencies in by_anchor))
 
 
-def _token_latencies(requests: Requests, no_interval_reason: str | None) -> tuple[Distribution | None, Distribution | None]:
+def _token_latencies(requests: Requests, no_interval_reason: Reason | None) -> tuple[Distribution | None, Distribution | None]:
     """ITL and ICL, in ms; with one token a response they are the same.
 
     Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone

@@ -8,10 +8,11 @@ from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.full_batch import FullBatch, without_rare_tails
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, Rate, completions, output_tokens, rate, without_interval
+from reports.metrics.output_events import Events, completions, output_tokens, rate, without_interval
 from reports.metrics.requests import Requests
 from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import UNKNOWN, Estimate, Reason
 from reports.statistics.percentiles import Distribution
 
 _Outputs = tuple[Events, Events | None]  # the ends of requests, and their output tokens where those are known
@@ -25,8 +26,8 @@ class Window:
 
     start_s: float
     end_s: float
-    request_throughput: Rate | None
-    output_token_throughput: Rate | None
+    request_throughput: Estimate
+    output_token_throughput: Estimate
     ttft_ms: Distribution | None
     e2e_ms: Distribution | None
 
@@ -50,7 +51,7 @@ def compute_windows(
     ttft_ms: Distribution | None,
     e2e_ms: Distribution | None,
     load: ConfiguredLoad = OPEN_LOOP,
-    no_interval_reason: str | None = None,
+    no_interval_reason: Reason | None = None,
     batch: FullBatch | None = None,
 ) -> Windows:
     """Both windows; ``ttft_ms`` and ``e2e_ms`` are the whole run's, from the schedule (TTFT None where not streamed).
@@ -70,7 +71,7 @@ def compute_windows(
 
 
 def whole_window(
-    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, no_interval_reason: str | None = None
+    requests: Requests, ttft_ms: Distribution | None, e2e_ms: Distribution | None, no_interval_reason: Reason | None = None
 ) -> Window | None:
     """The whole run alone; None where nothing succeeded."""
     if not requests.done.any():
@@ -79,13 +80,13 @@ def whole_window(
 
 
 def _whole(
-    requests: Requests, outputs: _Outputs, ttft_ms: Distribution | None, e2e_ms: Distribution | None, reason: str | None
+    requests: Requests, outputs: _Outputs, ttft_ms: Distribution | None, e2e_ms: Distribution | None, reason: Reason | None
 ) -> Window:
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
 
-    def of_run(events: Events | None) -> Rate | None:
+    def of_run(events: Events | None) -> Estimate:
         if events is None:
-            return None
+            return UNKNOWN
         return without_interval(rate_of_run(events, start_ns, end_ns, full_load(requests, events)), reason)
 
     request_throughput, token_throughput = map(of_run, outputs)
@@ -93,7 +94,7 @@ def _whole(
 
 
 def _steady(
-    requests: Requests, outputs: _Outputs, steady: Steady, streaming: bool, reason: str | None, batch: FullBatch | None
+    requests: Requests, outputs: _Outputs, steady: Steady, streaming: bool, reason: Reason | None, batch: FullBatch | None
 ) -> Window | None:
     if steady.window_ns is None:
         return None
@@ -104,8 +105,8 @@ def _steady(
         found = latencies_by_request(requests, ends_ns, requests.scheduled_ns).of(within).summary(reason)
         return without_rare_tails(found, batch)
 
-    def of_window(events: Events | None) -> Rate | None:
-        return None if events is None else without_interval(rate(events, start_ns, end_ns), reason)
+    def of_window(events: Events | None) -> Estimate:
+        return UNKNOWN if events is None else without_interval(rate(events, start_ns, end_ns), reason)
 
     request_throughput, token_throughput = map(of_window, outputs)
     return Window(

@@ -12,19 +12,19 @@ from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
-from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
 from reports.render.tables import UNKNOWN, three_digits
 from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
 from reports.run.rows import three_digits_of
 from reports.run_report import RunReport
-from reports.statistics.autocorrelation import Interval, independent_values
-from reports.statistics.percentiles import CUT_OFF, Distribution, Percentile, fewest_for_limits, required_samples
+from reports.statistics.estimate import Cause, Correlated, Estimate, Interval, Reason
+from reports.statistics.percentiles import Distribution, required_samples
 
 WIDTH = 80
 _COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 % interval")
 _UNSUPPORTED = "*"
+_NOT_YET = "p99 not yet supported: "
 _SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as one
 _SAME_ATTAINMENT = 0.001  # anchors whose attainment differs by less are shown as one
 _MOST_LINES = 23  # with the path of the report 24; findings beyond them are counted
@@ -106,7 +106,7 @@ def _is_supported(d: Distribution) -> bool:
     return d.supports(0.99) and d.percentile(0.99).interval is not None
 
 
-def _limits(percentile: Percentile) -> str:
+def _limits(percentile: Estimate) -> str:
     if percentile.interval is not None:
         return _between(percentile.interval)
     return UNKNOWN if percentile.at_least is None else f"≥ {three_digits(percentile.at_least)}"
@@ -120,32 +120,32 @@ def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
     """The reason of each mark, and what was needed. Where there are several reasons, the rows of each are named; the numbers of
     those that are worth too few independent requests follow each other.
     """
-    worth: dict[int, list[str]] = {}
+    worth: dict[Correlated, list[str]] = {}
     others: dict[str, list[str]] = {}
     short = [(name, d) for name, d in rows if not d.supports(0.99)]
     for name, d in rows:
         if not d.supports(0.99) or _is_supported(d):
             continue
-        reason = d.percentile(0.99).reason or ""
-        independent = independent_values(reason)
-        if independent is None:
-            others.setdefault(reason, []).append(name)
+        reason = d.percentile(0.99).reason
+        if isinstance(reason, Correlated):
+            worth.setdefault(reason, []).append(name)
         else:
-            worth.setdefault(independent, []).append(name)
-    notes = [([name for name, _ in short], _too_few(short))] if short else []
-    notes += [(names, reason) for reason, names in others.items()]
+            others.setdefault(_of_p99(reason), []).append(name)
+    notes = [([name for name, _ in short], _NOT_YET + _too_few(short))] if short else []
+    notes += [(names, text) for text, names in others.items()]
     if worth:
         (first, first_names), *more = worth.items()
-        also = "".join(f"; {', '.join(rows_of)}: to {independent:,}" for independent, rows_of in more)
-        needed = f"{fewest_for_limits(0.99):,} needed"
-        notes.append((first_names, f"equivalent to {first:,} independent requests, {needed}{also}"))
+        also = "".join(f"; {', '.join(names)}: to {reason.equivalent:,}" for reason, names in more)
+        notes.append((first_names, f"{_NOT_YET}{first.sentence}{also}"))
     has_one = len(notes) == 1 and len(worth) < 2
-    texts = (f"{'' if has_one else ', '.join(names) + ': '}{_of_p99(reason)}." for names, reason in notes)
+    texts = (f"{'' if has_one else ', '.join(names) + ': '}{text}." for names, text in notes)
     return [line for text in texts for line in _wrapped(f"{_UNSUPPORTED} {text}", indent="  ")]
 
 
-def _of_p99(reason: str) -> str:
-    return "p99 is a lower bound: requests were cut off" if reason == CUT_OFF else f"p99 not yet supported: {reason}"
+def _of_p99(reason: Reason | None) -> str:
+    if reason is Cause.CUT_OFF:
+        return "p99 is a lower bound: requests were cut off"
+    return _NOT_YET + ("" if reason is None else str(reason))
 
 
 def _too_few(rows: list[tuple[str, Distribution]]) -> str:
@@ -190,14 +190,16 @@ def _objectives(goodput: Goodput) -> str:
     return f"{text} Attainment {FROM_SEND}: {100 * goodput.attainment_from_send:.1f} %."
 
 
-def _rate(rate: Rate | None) -> str:
-    return UNKNOWN if rate is None else three_digits(rate.value)
+def _rate(rate: Estimate) -> str:
+    return UNKNOWN if rate.value is None else three_digits(rate.value)
 
 
-def _rate_limits(rate: Rate | None) -> str:
-    if rate is None:
+def _rate_limits(rate: Estimate) -> str:
+    if rate.value is None:
         return ""
-    return f"95 %: {_between(rate.interval)}" if rate.interval is not None else f"95 %: {UNKNOWN} ({rate.reason})"
+    if rate.interval is not None:
+        return f"95 %: {_between(rate.interval)}"
+    return f"95 %: {UNKNOWN}" + ("" if rate.reason is None else f" ({rate.reason!s})")
 
 
 def _gate(gate: Gate) -> list[str]:

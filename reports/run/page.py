@@ -11,7 +11,6 @@ from reports.gates.gate import Status
 from reports.glossary import terms
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
 from reports.metrics.goodput import Goodput
-from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.render.picture import Picture
@@ -43,6 +42,7 @@ from reports.run.tables import (
 )
 from reports.run.watched_tables import client_tables, server_tables, times_tables, worker_tables
 from reports.run_report import RunReport
+from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import percentile_key
 
 
@@ -198,7 +198,7 @@ def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
         f"{title}, {FROM_SCHEDULE}",
         cell_text(cell),
         "" if isinstance(cell, str) else metric.unit,
-        _interval(percentile.interval_text),
+        _interval(percentile),
     )
 
 
@@ -210,14 +210,15 @@ def _goodput_card(goodput: Goodput) -> Card:
     return replace(card, title=f"{card.title}: {objectives}", interval=f"{share}; {card.interval}")
 
 
-def _rate_card(metric: Metric, rate: Rate | None) -> Card:
-    if rate is None:
+def _rate_card(metric: Metric, rate: Estimate) -> Card:
+    if rate.value is None:
         return Card(metric.label, cell_text(None), "", "unknown")
-    return Card(metric.label, cell_text(rate.value), metric.table_unit, _interval(rate.interval_text))
+    return Card(metric.label, cell_text(rate.value), metric.table_unit, _interval(rate))
 
 
-def _interval(text: str) -> str:
-    return f"95 %: {text}" if text[:1].isdigit() or text.startswith("≥") else f"no interval: {text}"
+def _interval(estimate: Estimate) -> str:
+    has_limit = estimate.interval is not None or estimate.at_least is not None
+    return f"{'95 %' if has_limit else 'no interval'}: {estimate.interval_text}"
 
 
 def _footer(report: RunReport) -> str:

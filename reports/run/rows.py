@@ -13,14 +13,13 @@ from reports.metrics.catalogue import (
     WINDOW,
 )
 from reports.metrics.mser import RULE
-from reports.metrics.output_events import Rate
 from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
 from reports.render.tables import Cell, Quantity, cell_text, three_digits
-from reports.statistics.autocorrelation import Interval
-from reports.statistics.percentiles import Distribution, Percentile, required_samples
+from reports.statistics.estimate import Estimate, Interval
+from reports.statistics.percentiles import Distribution, required_samples
 
 LATENCY_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max", "n")
 INTERVAL_COLUMNS = ("mean", "p50", "p99")
@@ -39,7 +38,7 @@ def percentile_cell(d: Distribution, q: float) -> Cell:
     return bounded(percentile.value, percentile.lower_bound)
 
 
-def three_digits_of(percentile: Percentile, unit: str = "") -> str:
+def three_digits_of(percentile: Estimate, unit: str = "") -> str:
     """The same in three digits, with the ``unit`` behind a number."""
     if percentile.lower_bound is not None:
         return f"≥ {three_digits(percentile.lower_bound)}{unit}"
@@ -101,8 +100,8 @@ def _percent(share: Interval | None) -> str:
     return "" if share is None else f"{100 * share[0]:.2f} – {100 * share[1]:.2f}"
 
 
-def _rate_row(name: str, rate: Rate | None) -> tuple[str, float | None, str]:
-    return (name, None, "") if rate is None else (name, rate.value, rate.interval_text)
+def _rate_row(name: str, rate: Estimate) -> tuple[str, float | None, str]:
+    return name, rate.value, "" if rate.value is None else rate.interval_text
 
 
 def tail_rows(metrics: Metrics) -> list[tuple[str, Cell, str]]:
@@ -181,7 +180,7 @@ def _window_row(window: Window) -> tuple[Cell, ...]:
     latency = window.e2e_ms if window.ttft_ms is None else window.ttft_ms
     rates = (window.request_throughput, window.output_token_throughput)
     percentiles = (None, None) if latency is None else (percentile_cell(latency, 0.5), percentile_cell(latency, 0.99))
-    return (window.start_s, window.end_s, *(None if rate is None else rate.value for rate in rates), *percentiles)
+    return (window.start_s, window.end_s, *(rate.value for rate in rates), *percentiles)
 
 
 def upstream_rows(table: UpstreamTable) -> list[tuple[str, float | int | None]]:

@@ -27,7 +27,6 @@ from reports.metrics.goodput import Goodput
 from reports.metrics.length_laws import LengthLaw
 from reports.metrics.lengths import Lengths
 from reports.metrics.mser import RULE
-from reports.metrics.output_events import Rate
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Anchored, Metrics
 from reports.metrics.stages import Stage
@@ -35,8 +34,8 @@ from reports.metrics.traffic_classes import ClassNumbers
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
-from reports.statistics.autocorrelation import Interval
-from reports.statistics.percentiles import WITH_INTERVAL, Distribution
+from reports.statistics.estimate import Estimate, Interval, reason_text
+from reports.statistics.percentiles import WITH_INTERVAL, Distribution, percentile_key
 
 SCHEMA = 1
 
@@ -204,31 +203,29 @@ def _latency(value: Anchored | Distribution | None) -> dict[str, Any] | None:
 def _distribution(d: Distribution | None) -> dict[str, Any] | None:
     if d is None:
         return None
-    with_interval = [(percentile.key, percentile) for percentile in d.percentiles if percentile.q in WITH_INTERVAL]
-    reasons = [("mean", d.mean.reason), *((key, percentile.reason) for key, percentile in with_interval)]
-    limits = [("mean", d.mean.at_least), *((key, percentile.at_least) for key, percentile in with_interval)]
+    with_interval = {"mean": d.mean} | {percentile_key(q): d.percentile(q) for q in WITH_INTERVAL}
     return {
         "mean": d.mean.value,
-        **{percentile.key: percentile.value for percentile in d.percentiles},
+        **{percentile_key(q): percentile.value for q, percentile in d.percentiles.items()},
         "max": d.max,
         "n": d.n,
         "failed": d.failed,
         "censored": d.censored,
         "lower_bounds": d.bounds,
-        "mean_interval": _pair(d.mean.interval),
-        **{f"{key}_interval": _pair(percentile.interval) for key, percentile in with_interval},
-        "interval_reasons": {key: reason for key, reason in reasons if reason is not None},
-        "at_least": {key: at_least for key, at_least in limits if at_least is not None},
+        **{f"{key}_interval": _pair(estimate.interval) for key, estimate in with_interval.items()},
+        "interval_reasons": {key: str(one.reason) for key, one in with_interval.items() if one.reason is not None},
+        "at_least": {key: estimate.at_least for key, estimate in with_interval.items() if estimate.at_least is not None},
         "p99_supported": d.supports(0.99),
     }
 
 
-def _rate(rate: Rate | None) -> dict[str, Any] | None:
-    return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval), "interval_reason": rate.reason}
+def _rate(rate: Estimate) -> dict[str, Any] | None:
+    value = _value_of(rate)
+    return None if value is None else value | {"interval_reason": reason_text(rate.reason)}
 
 
-def _value_of(rate: Rate | None) -> dict[str, Any] | None:
-    return None if rate is None else {"value": rate.value, "interval": _pair(rate.interval)}
+def _value_of(rate: Estimate) -> dict[str, Any] | None:
+    return None if rate.value is None else {"value": rate.value, "interval": _pair(rate.interval)}
 
 
 def _attainment(goodput: Goodput) -> dict[str, Any]:

@@ -17,12 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import Cause, Correlated, Interval, Reason, TooFew
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
-
-_AS_GOOD_AS = "n as good as "
-
-Interval = tuple[float, float]
 
 BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
 FEWEST_VALUES = 100  # below, the correlation of neighbours cannot be estimated
@@ -30,12 +27,6 @@ SHORT_RUN = 700  # values; in fewer, a run with slow changes looks like a calm o
 FEWEST_INDEPENDENT = 30  # with an effective sample size below, the correlation time may exceed the run
 _FEWEST_INDEPENDENT_OF_LONG = 10
 
-TOO_FEW = "n too small"
-DRIFTS = "drifts, or run too short"
-TOO_UNEVEN = "rests on few values"
-CLUSTERED_ARRIVALS = "arrivals in few clusters"
-QUEUES_IN_FEW_SPELLS = "queues in few spells"
-FEWEST_INDEPENDENT_ARRIVALS = 200  # that clustered ones must be worth
 
 _FEWEST_DEGREES = 4.0  # where the spectrum is unknown
 _PILOT_COSINES = 8
@@ -92,13 +83,14 @@ class Mean:
         return (self.value / (1.0 + share), self.value + half * (1.0 + share) ** 2) if share < 1.0 else None
 
     @property
-    def no_interval_reason(self) -> str | None:
+    def no_interval_reason(self) -> Reason | None:
         """Why no number computed from this series has an interval; None where one may have."""
         if self.n < FEWEST_VALUES:
-            return TOO_FEW
+            return TooFew(self.n, FEWEST_VALUES)
         if self.long_run.drifts:
-            return DRIFTS
-        return effective_size_reason(self.independent) if self.independent < fewest_independent(self.n) else None
+            return Cause.DRIFTS
+        needed = fewest_independent(self.n)
+        return Correlated(math.floor(self.independent), needed) if self.independent < needed else None
 
 
 def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> Mean:
@@ -157,18 +149,6 @@ def mean_cluster_size(effect: float) -> float:
 def fewest_independent(n: int) -> int:
     """The independent values that ``n`` correlated ones must be worth for the interval of a mean."""
     return FEWEST_INDEPENDENT if n < SHORT_RUN else _FEWEST_INDEPENDENT_OF_LONG
-
-
-def effective_size_reason(independent: float) -> str:
-    """The reason that names how many independent values a correlated series is worth."""
-    return f"{_AS_GOOD_AS}{math.floor(independent):,}"
-
-
-def independent_values(reason: str) -> int | None:
-    """The number in a reason of ``effective_size_reason``; None of another reason."""
-    if not reason.startswith(_AS_GOOD_AS):
-        return None
-    return int(reason.removeprefix(_AS_GOOD_AS).replace(",", ""))
 
 
 def _starts(size: int) -> NDArray[np.int64]:

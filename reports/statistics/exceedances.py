@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import FEWEST_VALUES, Interval, mean_cluster_size, mean_of, mean_over_groups, share_of
+from reports.statistics.autocorrelation import FEWEST_VALUES, mean_cluster_size, mean_of, mean_over_groups, share_of
+from reports.statistics.estimate import Interval
 from reports.statistics.percentiles import CONFIDENCE
 
 MARKOV = 20.0

@@ -6,7 +6,7 @@ Below it the limits of percentiles and shares, and how many samples a claim abou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -14,16 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.statistics.autocorrelation import (
-    TOO_FEW,
-    TOO_UNEVEN,
-    Interval,
     Mean,
-    effective_size_reason,
     mean_cluster_size,
     mean_of,
     share_of,
     student_to_normal,
 )
+from reports.statistics.estimate import Cause, Correlated, Estimate, Interval, Reason, TooFew
 from reports.statistics.probability import beta_quantile, binomial_at_most
 from reports.statistics.quantile_curve import NAMED_PERCENTILES, Curve, curve_of, nearest_rank_of, value_at_rank
 
@@ -31,57 +28,10 @@ CONFIDENCE = 0.95  # of the intervals that are printed
 SAMPLE_SIZE_CONFIDENCE = 0.99  # of the sample-size guard, MLPerf LoadGen's
 LEAST_EFFECT = 0.5  # n values never count for more than 2n
 _LARGEST_GROWTH = 4.0  # of the effect, at a limit of twice the percentile or more
-REACHES_FAILURES = "failed"
-CUT_OFF = "requests cut off"
-
 WITH_INTERVAL = (0.50, 0.99, 0.999)  # the percentiles whose interval is computed, since none is shown of the others
 _NEEDS_SUPPORT = 0.999
 _TAIL = 0.9
 _TAIL_EFFECT = 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class SampleMean:
-    """A mean with its two-sided interval at CONFIDENCE; where there is none, ``reason`` is why, and ``at_least`` the lower
-    limit where that one exists. Where some values are bounds, ``value`` is None, and ``lower_bound`` the mean with those.
-    """
-
-    value: float | None
-    interval: Interval | None = None
-    reason: str | None = None
-    at_least: float | None = None
-    lower_bound: float | None = None
-
-    @property
-    def interval_text(self) -> str:
-        return interval_text(self.interval, self.at_least, self.reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Percentile:
-    """The nearest-rank ``q``-quantile, with its two-sided interval at CONFIDENCE.
-
-    ``value`` is None where the percentile falls among the failed requests, and for p99.9 also where there are too few values
-    for a claim; and where values that are bounds alone decide it: then it is at least ``lower_bound``. Where there is no
-    interval ``reason`` is why, and ``at_least`` the lower limit where that one exists. Of p90, p95 and a p99.9 of too few
-    values no interval is computed: ``interval`` and ``reason`` are None.
-    """
-
-    q: float
-    value: float | None
-    interval: Interval | None = None
-    at_least: float | None = None
-    reason: str | None = None
-    lower_bound: float | None = None
-
-    @property
-    def key(self) -> str:
-        """The name in JSON: "p50", "p99_9"."""
-        return percentile_key(self.q)
-
-    @property
-    def interval_text(self) -> str:
-        return interval_text(self.interval, self.at_least, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +42,13 @@ class Distribution:
     percentiles as slower than every value: a percentile that falls among them is None, as is ``max``, so that a failure can
     never improve a tail. Of ``censored`` requests, which were cut off, a lower bound alone is known: percentiles below the
     lowest one are exact, and the mean, ``max`` and percentiles that they decide are None, with a lower bound in their place.
-    ``percentiles`` are p50, p90, p95, p99 and p99.9. Intervals allow for correlation between neighbours. ``curve`` is the whole
-    distribution, as far as it is exact, for pictures.
+    ``percentiles`` are the nearest-rank p50, p90, p95, p99 and p99.9, by their quantile; p99.9 of too few values for a claim
+    has no value. No interval is computed of p90, p95 and such a p99.9; the others allow for correlation between neighbours.
+    ``curve`` is the whole distribution, as far as it is exact, for pictures.
     """
 
-    mean: SampleMean
-    percentiles: tuple[Percentile, ...]
+    mean: Estimate
+    percentiles: Mapping[float, Estimate]
     max: float | None
     n: int
     failed: int
@@ -105,12 +56,9 @@ class Distribution:
     max_lower_bound: float | None = None
     curve: Curve | None = field(default=None, compare=False, repr=False)
 
-    def percentile(self, q: float) -> Percentile:
+    def percentile(self, q: float) -> Estimate:
         """One of ``percentiles``. Raises KeyError for another quantile."""
-        for percentile in self.percentiles:
-            if percentile.q == q:
-                return percentile
-        raise KeyError(q)
+        return self.percentiles[q]
 
     @property
     def p50(self) -> float | None:
@@ -135,10 +83,8 @@ class Distribution:
     @property
     def bounds(self) -> dict[str, float]:
         """The lower bounds of the numbers of which no more is known, by their names in JSON: "mean", "p99", "max"."""
-        named = [
-            ("mean", self.mean.lower_bound),
-            *((percentile.key, percentile.lower_bound) for percentile in self.percentiles),
-        ]
+        percentiles = ((percentile_key(q), percentile.lower_bound) for q, percentile in self.percentiles.items())
+        named = [("mean", self.mean.lower_bound), *percentiles]
         return {name: bound for name, bound in (*named, ("max", self.max_lower_bound)) if bound is not None}
 
 
@@ -147,17 +93,10 @@ def percentile_key(q: float) -> str:
     return f"p{100.0 * q:g}".replace(".", "_")
 
 
-def interval_text(interval: Interval | None, at_least: float | None, reason: str | None) -> str:
-    """The interval with two decimals, or the reason why there is none, after the lower limit where there is one."""
-    if interval is not None:
-        return f"{interval[0]:,.2f} – {interval[1]:,.2f}"
-    return reason or "" if at_least is None else f"≥ {at_least:,.2f}; {reason}"
-
-
 def summarise(
     series: NDArray[np.float64],
     confidence: float = CONFIDENCE,
-    no_interval_reason: str | None = None,
+    no_interval_reason: Reason | None = None,
     is_bound: NDArray[np.bool_] | None = None,
 ) -> Distribution | None:
     """Summarise ``series``, shape [n], in the order in which the requests came; None when it has no values.
@@ -175,7 +114,7 @@ def summarise(
     mean, largest = _sample_mean(value, long_run, confidence, reason), _finite(float(ordered[-1]))
     return Distribution(
         mean=mean if ranked.censored == 0 else _as_bound(mean),
-        percentiles=tuple(_percentiles(ranked, long_run, confidence, reason)),
+        percentiles={q: _percentile(q, ranked, long_run, confidence, reason) for q in NAMED_PERCENTILES},
         max=largest if ranked.censored == 0 else None,
         n=known - ranked.censored,
         failed=int(series.size) - known,
@@ -197,9 +136,9 @@ class _Ranked:
     censored: int
     exact: int
 
-    def percentile(self, q: float) -> Percentile:
+    def percentile(self, q: float) -> Estimate:
         low, high = nearest_rank(self.at_least, q), nearest_rank(self.at_most, q)
-        return Percentile(q, _finite(low)) if low == high else Percentile(q, None, lower_bound=low)
+        return Estimate(_finite(low)) if low == high else Estimate(None, lower_bound=low)
 
 
 def _ranked(series: NDArray[np.float64], is_bound: NDArray[np.bool_] | None) -> _Ranked:
@@ -211,56 +150,53 @@ def _ranked(series: NDArray[np.float64], is_bound: NDArray[np.bool_] | None) -> 
     return _Ranked(series, ordered, at_most, int(np.count_nonzero(is_bound)), exact)
 
 
-def without_upper_limits(found: Distribution | None, reason_of: Callable[[float], str | None]) -> Distribution | None:
+def without_upper_limits(found: Distribution | None, reason_of: Callable[[float], Reason | None]) -> Distribution | None:
     """The distribution without the upper limits of those tails (from p90 on) for which ``reason_of`` the quantile has a reason
     outside of the series; their lower limits stay.
     """
     if found is None:
         return None
-    percentiles = (
-        replace(percentile, interval=None, at_least=percentile.interval[0], reason=reason)
-        if percentile.interval is not None and percentile.q >= _TAIL and (reason := reason_of(percentile.q)) is not None
+    percentiles = {
+        q: replace(percentile, interval=None, at_least=percentile.interval[0], reason=reason)
+        if percentile.interval is not None and q >= _TAIL and (reason := reason_of(q)) is not None
         else percentile
-        for percentile in found.percentiles
-    )
-    return replace(found, percentiles=tuple(percentiles))
+        for q, percentile in found.percentiles.items()
+    }
+    return replace(found, percentiles=percentiles)
 
 
-def _sample_mean(value: float, mean: Mean, confidence: float, reason: str | None) -> SampleMean:
+def _sample_mean(value: float, mean: Mean, confidence: float, reason: Reason | None) -> Estimate:
     if reason is not None:
-        return SampleMean(value, reason=reason)
+        return Estimate(value, reason=reason)
     interval = mean.interval(confidence)
-    return SampleMean(value, interval, TOO_UNEVEN if interval is None else None)
+    return Estimate(value, interval, Cause.UNEVEN if interval is None else None)
 
 
-def _as_bound(mean: SampleMean) -> SampleMean:
+def _as_bound(mean: Estimate) -> Estimate:
     """The mean where some of its values are bounds: of its interval the lower limit holds."""
     at_least = None if mean.interval is None else mean.interval[0]
-    return SampleMean(None, reason=mean.reason or CUT_OFF, at_least=at_least, lower_bound=mean.value)
+    return Estimate(None, reason=mean.reason or Cause.CUT_OFF, at_least=at_least, lower_bound=mean.value)
 
 
-def _percentiles(ranked: _Ranked, mean: Mean, confidence: float, reason: str | None) -> Iterator[Percentile]:
-    for q in NAMED_PERCENTILES:
-        percentile = ranked.percentile(q)
-        if q == _NEEDS_SUPPORT and mean.n < required_samples(q):
-            yield Percentile(q, None)
-        elif q not in WITH_INTERVAL:
-            yield percentile
-        elif reason is not None:
-            yield replace(percentile, reason=reason)
-        else:
-            yield _with_limits(percentile, ranked, mean, confidence)
+def _percentile(q: float, ranked: _Ranked, mean: Mean, confidence: float, reason: Reason | None) -> Estimate:
+    if q == _NEEDS_SUPPORT and mean.n < required_samples(q):
+        return Estimate(None)
+    if q not in WITH_INTERVAL:
+        return ranked.percentile(q)
+    if reason is not None:
+        return replace(ranked.percentile(q), reason=reason)
+    return _with_limits(q, ranked, mean, confidence)
 
 
-def _with_limits(percentile: Percentile, ranked: _Ranked, mean: Mean, confidence: float) -> Percentile:
-    q, series, ordered = percentile.q, ranked.series, ranked.at_least
+def _with_limits(q: float, ranked: _Ranked, mean: Mean, confidence: float) -> Estimate:
+    percentile, series, ordered = ranked.percentile(q), ranked.series, ranked.at_least
     share = share_of(series <= nearest_rank(ordered, q))
     allowed = share.allowed_effect if q < _TAIL else _tail_effect(share.allowed_effect, mean.long_run.allowed_effect)
     effect = max(LEAST_EFFECT, allowed) * student_to_normal(confidence, share.degrees) ** 2
     low, high = percentile_limits(ordered, q, effect, confidence)
-    reaches = REACHES_FAILURES
+    reaches = Cause.AMONG_FAILURES
     if ranked.censored and math.isfinite(high):
-        reaches, high = CUT_OFF, percentile_limits(ranked.at_most, q, effect, confidence)[1]
+        reaches, high = Cause.CUT_OFF, percentile_limits(ranked.at_most, q, effect, confidence)[1]
     shown = share.effect if q < _TAIL else _tail_effect(share.effect, mean.long_run.effect)
     reason = _no_upper_limit_reason(series.size, mean.independent, shown, fewest_for_limits(q, confidence))
     if reason is None and math.isfinite(high) and percentile.value is not None:
@@ -275,15 +211,15 @@ def _tail_effect(own: float, mean_effect: float) -> float:
     return max(own, min(mean_effect, _TAIL_EFFECT * own))
 
 
-def _no_upper_limit_reason(n: int, independent: float, effect: float, fewest: int) -> str | None:
+def _no_upper_limit_reason(n: int, independent: float, effect: float, fewest: int) -> Reason | None:
     """Why the largest value may lie below the percentile; None where it lies above, with the certainty that a limit needs.
 
     Values above a high percentile come in clusters, and the clusters are independent, not the values (Leadbetter 1983).
     """
     if n < fewest:
-        return TOO_FEW
+        return TooFew(n, fewest)
     clusters = min(independent, n / mean_cluster_size(effect))
-    return None if clusters >= fewest else effective_size_reason(clusters)
+    return None if clusters >= fewest else Correlated(math.floor(clusters), fewest)
 
 
 def _finite(value: float) -> float | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.metrics.catalogue import OFFERED_RATE
-from reports.metrics.estimates import Estimate
 from reports.render.plain_text import json_text
+from reports.statistics.estimate import Estimate
 from reports.sweep.held import SweepGate, gates_of
 from reports.sweep.points import Sweep, SweepPoint
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from reports.gates.gate import Status
 from reports.glossary import terms
-from reports.metrics.estimates import Estimate
 from reports.page.page import Card, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
+from reports.statistics.estimate import Estimate
 from reports.sweep.held import gates_of
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
@@ -79,5 +79,5 @@ def _cards(sweep: Sweep) -> tuple[Card, ...]:
 
 
 def _card(title: str, unit: str, estimate: Estimate, point: SweepPoint) -> Card:
-    interval = f"95 %: {estimate.interval_text}" if estimate.interval else f"no interval: {estimate.interval_text}"
+    interval = f"{'95 %' if estimate.interval else 'no interval'}: {estimate.limits_text(cell_text)}"
     return Card(title, cell_text(estimate.value), unit, printable(f"at {point.name}; {interval}"))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT
-from reports.metrics.estimates import Estimate
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plain_text import printable
+from reports.render.tables import cell_text
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import percentile_key
 from reports.sweep.curves import curve_axis, curves, setting_number
 from reports.sweep.points import Sweep, SweepPoint
@@ -61,7 +62,7 @@ def _by_setting(sweep: Sweep) -> Iterator[Picture]:
         return
 
     def setting(point: SweepPoint) -> Estimate:
-        return Estimate(setting_number(point, axis) if _placed(point, axis) else None, None, None)
+        return Estimate(setting_number(point, axis) if _placed(point, axis) else None)
 
     shown = printable(axis)
     for name, title, read, y in (
@@ -124,7 +125,8 @@ def _limit_lines(sweep: Sweep, marks: Sequence[Mark], percentile: str | None) ->
 def _note(point: SweepPoint, across: Read) -> str:
     """Name of the point and its interval of tokens/s; the other interval is in the whiskers."""
     wide = across(point)
-    return printable(point.name if wide.interval is None else f"{point.name}; 95 % of tokens/s: {wide.interval_text}")
+    beside = "" if wide.interval is None else f"; 95 % of tokens/s: {wide.limits_text(cell_text)}"
+    return printable(f"{point.name}{beside}")
 
 
 def _tokens(point: SweepPoint) -> Estimate:

@@ -13,10 +13,11 @@ from reports.findings.load import QueueGrowing
 from reports.gates.gate import Gate, Status
 from reports.gates.judge import judge_together
 from reports.metrics.catalogue import E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TTFT
-from reports.metrics.estimates import Estimate, of_percentile, of_rate, over_runs
+from reports.metrics.estimates import of_percentile, over_runs
 from reports.metrics.goodput import Goodput, Objective
 from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
+from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.statistics.percentiles import Distribution
 
 QUEUE_GROWING = QueueGrowing.code
@@ -200,8 +201,8 @@ def _measured(report: RunReport, run: SweepRun) -> _Measured:
         run=run,
         streamed=metrics.streamed,
         offered_rate=metrics.offered_rate,
-        request_throughput=of_rate(metrics.rates[REQUEST_THROUGHPUT]),
-        output_token_throughput=of_rate(metrics.rates[OUTPUT_TOKEN_THROUGHPUT]),
+        request_throughput=metrics.rates[REQUEST_THROUGHPUT],
+        output_token_throughput=metrics.rates[OUTPUT_TOKEN_THROUGHPUT],
         ttft_ms=None if metrics.ttft_ms is None else metrics.ttft_ms.scheduled,
         e2e_ms=metrics.e2e_ms.scheduled,
         goodput=metrics.goodput,
@@ -223,7 +224,7 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
         latency_p50_ms=over_runs([of_percentile(latency, 0.50) for latency in latencies]),
         latency_p99_ms=over_runs([of_percentile(latency, 0.99) for latency in latencies]),
         e2e_p99_ms=over_runs([of_percentile(run.e2e_ms, 0.99) for run in runs]),
-        goodput=over_runs([of_rate(None if run.goodput is None else run.goodput.rate) for run in runs]),
+        goodput=over_runs([UNKNOWN if run.goodput is None else run.goodput.rate for run in runs]),
         attainment=_mean([None if run.goodput is None else run.goodput.attainment for run in runs]),
         gates=measured.gates,
         failed=sum(run.failed for run in runs),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Table, link_to
+from reports.render.tables import Cell, Table, cell_text, link_to
 from reports.sweep.curves import setting_number
 from reports.sweep.held import found_text, gates_of, held_of, load_text
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
@@ -151,10 +151,10 @@ def _numbers(point: SweepPoint, on_front: bool, *, with_goodput: bool) -> tuple[
         point.offered_rate,
         point.request_throughput.value,
         point.output_token_throughput.value,
-        point.output_token_throughput.interval_text,
+        point.output_token_throughput.limits_text(cell_text),
         point.latency_p50_ms.value,
         point.latency_p99_ms.value,
-        point.latency_p99_ms.interval_text,
+        point.latency_p99_ms.limits_text(cell_text),
         point.e2e_p99_ms.value,
         *(_goodput(point) if with_goodput else ()),
         held_text(point),

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from reports.render.plain_text import spreadsheet_text
+from reports.statistics.estimate import reason_text
 from reports.trend.history import Trend
 
 COLUMNS = (
@@ -30,5 +31,6 @@ def write_csv(trend: Trend, path: Path) -> None:
                 )  # fmt: skip
                 writer.writerow(
                     (spreadsheet_text(run.name), run.started_at.isoformat(), run.standing.value, measure.name, measure.unit,
-                     estimate.value, *(estimate.interval or (None, None)), *of_change, None if d is None else d.reason)
+                     estimate.value, *(estimate.interval or (None, None)), *of_change,
+                     None if d is None else reason_text(d.reason))
                 )  # fmt: skip

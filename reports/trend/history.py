@@ -18,10 +18,10 @@ from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.findings.finding import Severity
 from reports.metrics.catalogue import FAILED_SHARE
-from reports.metrics.estimates import Estimate, of_mean, of_percentile, of_rate
 from reports.metrics.failures import FailedShare
 from reports.metrics.run_metrics import Anchored
 from reports.run_report import RunReport, read_run
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate
 from reports.trend.folders import FoundRun, LeftOut, find_runs
 
 
@@ -121,16 +121,18 @@ def _estimate(report: RunReport, measure: Measure) -> Estimate:
     if metric is FAILED_SHARE:
         return _share(metrics.failed_share)
     if metric in metrics.rates:
-        return of_rate(metrics.rates[metric])
+        return metrics.rates[metric]
     value = metrics.latencies[metric]
     distribution = value.scheduled if isinstance(value, Anchored) else value
-    return of_mean(distribution) if measure.q is None else of_percentile(distribution, measure.q)
+    if distribution is None:
+        return UNKNOWN
+    return distribution.mean if measure.q is None else distribution.percentile(measure.q)
 
 
 def _share(share: FailedShare | None) -> Estimate:
     if share is None:
-        return Estimate(None, None, "no request ended")
-    return Estimate(share.value, share.interval, None if share.interval else "too few requests, or they come in few clusters")
+        return Estimate(None, reason=Cause.NONE_ENDED)
+    return Estimate(share.value, share.interval, None if share.interval else Cause.CLUSTERED_FAILURES)
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:

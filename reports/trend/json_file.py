@@ -8,6 +8,7 @@ from typing import Any
 from reports.compare.json_file import condition_document, difference_document
 from reports.compare.measures import MEASURES
 from reports.render.plain_text import json_text
+from reports.statistics.estimate import reason_text
 from reports.trend.history import Trend, TrendRun
 
 SCHEMA = 1
@@ -44,7 +45,7 @@ def _run(run: TrendRun) -> dict[str, Any]:
                 "unit": _UNITS[name],
                 "value": estimate.value,
                 "interval": None if estimate.interval is None else list(estimate.interval),
-                "reason": estimate.reason,
+                "reason": reason_text(estimate.reason),
             }
             for name, estimate in run.estimates.items()
         },

@@ -9,10 +9,10 @@ import numpy as np
 from reports.compare.difference import Difference, Verdict
 from reports.compare.measures import Measure
 from reports.compare.tables import change_text, interval_text
-from reports.metrics.estimates import Estimate
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Trail, Whiskers
 from reports.render.plain_text import printable
 from reports.statistics.arrays import FloatArray
+from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.trend.history import Standing, Trend, TrendRun
 from reports.trend.tables import in_unit, refusal, start_text, unit_of
 
@@ -124,7 +124,7 @@ def _values(placed: Sequence[Placed], measure: Measure) -> tuple[FloatArray, Flo
 
 
 def _estimate(run: TrendRun, measure: Measure) -> Estimate:
-    return run.estimates.get(measure.name, Estimate(None, None, None))
+    return run.estimates.get(measure.name, UNKNOWN)
 
 
 def _difference(run: TrendRun, measure: Measure) -> Difference | None:

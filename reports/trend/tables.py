@@ -9,9 +9,9 @@ from pathlib import Path
 from reports.compare.comparable import Weight
 from reports.compare.measures import Measure
 from reports.compare.tables import DIFFERENCE_COLUMNS, difference_row, summary_sentence
-from reports.metrics.estimates import Estimate
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, cell_text, link_to
+from reports.statistics.estimate import Estimate
 from reports.trend.history import Standing, Trend, TrendRun
 
 _UNFOLDED = 12  # rows of a table of less interest
@@ -124,7 +124,7 @@ def _interval(measure: Measure, estimate: Estimate | None) -> str:
     if estimate is None:
         return cell_text(None)
     if estimate.interval is None or measure.relative:
-        return estimate.interval_text
+        return estimate.limits_text(cell_text)
     low, high = (in_unit(measure, bound) for bound in estimate.interval)
     return f"{cell_text(low)} – {cell_text(high)}"
 

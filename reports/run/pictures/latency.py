@@ -145,8 +145,8 @@ def _token_series(report: RunReport) -> list[Series]:
 def _whiskers(series: Series) -> Iterator[Whiskers]:
     d = series.distribution
     assert d is not None
-    known = [d.percentile(0.50), d.percentile(0.99)]
-    at = [(-np.log10(1.0 - percentile.q), *percentile.interval) for percentile in known if percentile.interval is not None]
+    intervals = ((q, d.percentile(q).interval) for q in (0.50, 0.99))
+    at = [(-np.log10(1.0 - q), *interval) for q, interval in intervals if interval is not None]
     if at:
         x, low, high = (np.array(column) for column in zip(*at, strict=True))
         yield Whiskers(series.name, x, low, high, series.colour)

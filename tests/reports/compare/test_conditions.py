@@ -17,6 +17,7 @@ from reports.compare.spread import Evidence, Spread
 from reports.errors import ConditionError
 from reports.metrics.catalogue import FAILED_SHARE, TTFT
 from reports.run_report import RunReport
+from reports.statistics.estimate import TooFew
 
 P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
 T_975, T_9875 = 2.228138852, 2.633766914  # Student's t with 10 degrees of freedom
@@ -114,9 +115,9 @@ def test_conditions_share_the_significance_level() -> None:
     ("differences", "why"),
     [
         ([], "these runs do not have this measure"),
-        ([_unknown("n too small")], "n too small"),
+        ([_unknown(TooFew(9, 100))], "n too small"),
         ([_unknown(None)], "the change is unknown"),
-        ([replace(_unknown("n too small"), change=0.5)], "n too small"),
+        ([replace(_unknown(TooFew(9, 100)), change=0.5)], "n too small"),
     ],
 )
 def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list[Difference], why: str) -> None:

@@ -14,7 +14,7 @@ from reports.compare.measures import Measure, Measured, percentile
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
 from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TPOT, TTFT
-from reports.statistics.autocorrelation import DRIFTS
+from reports.statistics.estimate import Cause, TooFew
 
 LATENCY = Measure(TTFT, 0.50)
 RATE = Measure(REQUEST_THROUGHPUT)
@@ -87,7 +87,7 @@ def test_a_higher_value_is_worse_or_better_by_the_measure(measure: Measure, b: f
 
 def test_an_unknown_value_has_an_unknown_difference_and_does_not_join_the_family() -> None:
     rng = np.random.default_rng(4)
-    unknown = Measured(None, np.zeros(10), "n too small")
+    unknown = Measured(None, np.zeros(10), TooFew(9, 100))
     found = compare_measures(
         [LATENCY, RATE],
         [{"p50_ttft": _run(rng), "request_throughput": unknown}],
@@ -96,14 +96,14 @@ def test_an_unknown_value_has_an_unknown_difference_and_does_not_join_the_family
         runs_paired=False,
     )
     assert found[1].verdict is Verdict.UNKNOWN
-    assert found[1].reason == "n too small"
+    assert found[1].reason == TooFew(9, 100)
     assert found[0].p_adjusted == found[0].p_value
 
 
 def test_a_run_that_drifts_is_not_judged() -> None:
     rng = np.random.default_rng(3)
     drifting = percentile(np.linspace(10, 40, 1_000) * rng.lognormal(0, 0.05, 1_000), 0.5)
-    assert quantiles_within_runs(0.5, _run(rng), drifting) == DRIFTS
+    assert quantiles_within_runs(0.5, _run(rng), drifting) == Cause.DRIFTS
 
 
 def test_spread_of_repeated_runs_is_that_of_their_difference() -> None:
@@ -170,7 +170,7 @@ def test_a_constant_ratio_of_runs_is_certain_and_has_no_interval() -> None:
     assert difference.change == pytest.approx(1.0)
     assert difference.difference == pytest.approx(32.0)
     assert (difference.p_value, difference.p_adjusted, difference.verdict) == (0.0, 0.0, Verdict.WORSE)
-    assert (difference.interval, difference.smallest_shown, difference.reason) == (None, None, "no spread")
+    assert (difference.interval, difference.smallest_shown, difference.reason) == (None, None, Cause.NO_SPREAD)
     assert difference.evidence is Evidence.RUN_PAIRS
 
 
@@ -296,10 +296,10 @@ def test_paired_quantiles_without_enough_crossings_are_compared_as_unpaired_ones
 def test_the_change_of_values_whose_error_is_unknown(
     measure: Measure, a: float | None, b: float | None, change: float | None
 ) -> None:
-    a_runs, b_runs = ([{measure.name: Measured(value, np.zeros(3), "n too small")}] for value in (a, b))
+    a_runs, b_runs = ([{measure.name: Measured(value, np.zeros(3), TooFew(9, 100))}] for value in (a, b))
     (difference,) = compare_measures([measure], a_runs, b_runs, requests_paired=False, runs_paired=False)
     assert (difference.a, difference.b, difference.change) == tuple(map(pytest.approx, (a, b, change)))
-    assert (difference.measure, difference.verdict, difference.reason) == (measure, Verdict.UNKNOWN, "n too small")
+    assert (difference.measure, difference.verdict, difference.reason) == (measure, Verdict.UNKNOWN, TooFew(9, 100))
     assert (difference.interval, difference.smallest_shown, difference.p_value, difference.p_adjusted) == (None,) * 4
     assert difference.evidence is None
     assert difference.bound(True, 0.05) is None
@@ -309,10 +309,10 @@ def test_the_change_of_values_whose_error_is_unknown(
 @pytest.mark.parametrize("unknown_in", ["a", "b"])
 def test_one_unknown_run_makes_the_difference_of_repeated_runs_unknown(unknown_in: str) -> None:
     known = [{"p50_ttft": _known(20.0)}, {"p50_ttft": _known(45.0)}]
-    partly = [{"p50_ttft": _known(20.0)}, {"p50_ttft": Measured(None, np.zeros(3), "reaches into the failed requests")}]
+    partly = [{"p50_ttft": _known(20.0)}, {"p50_ttft": Measured(None, np.zeros(3), Cause.REACHES_FAILED)}]
     sides = (partly, known) if unknown_in == "a" else (known, partly)
     (difference,) = compare_measures([LATENCY], *sides, requests_paired=False, runs_paired=False)
-    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, "reaches into the failed requests")
+    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, Cause.REACHES_FAILED)
     assert (difference.a, difference.b) == ((None, pytest.approx(30.0)) if unknown_in == "a" else (pytest.approx(30.0), None))
 
 
@@ -327,9 +327,7 @@ def test_a_middle_of_runs_below_1_is_geometric() -> None:
 
 
 def test_a_middle_of_runs_with_a_value_of_0_is_arithmetic() -> None:
-    a_runs, b_runs = (
-        [{"p50_ttft": Measured(value, np.zeros(3), "some values are 0")} for value in (0.0, high)] for high in (4.0, 6.0)
-    )
+    a_runs, b_runs = ([{"p50_ttft": Measured(value, np.zeros(3), Cause.ZEROS)} for value in (0.0, high)] for high in (4.0, 6.0))
     (difference,) = compare_measures([LATENCY], a_runs, b_runs, requests_paired=False, runs_paired=False)
     assert (difference.a, difference.b, difference.change) == (2.0, 3.0, 0.5)
 

@@ -26,6 +26,7 @@ from reports.metrics.catalogue import REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.full_load import full_load
 from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
+from reports.statistics.estimate import Cause, TooFew
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -68,7 +69,7 @@ def test_a_percentile_of_too_few_values_has_a_value_and_no_sample(q: float, n: i
         assert measured.sample is values
         assert (measured.ordered == values).all()
     else:
-        assert measured.reason == "n too small"
+        assert measured.reason == TooFew(9, 100)
         assert (measured.sample == np.zeros(n)).all()
         assert measured.ordered.size == 0
 
@@ -82,13 +83,13 @@ def test_a_percentile_is_of_the_known_values_in_any_order() -> None:
 
 def test_a_percentile_among_failures_has_no_value() -> None:
     measured = percentile(np.array([1.0] * 60 + [np.inf] * 61), 0.5)
-    assert (measured.value, measured.reason) == (None, "reaches into the failed requests")
+    assert (measured.value, measured.reason) == (None, Cause.REACHES_FAILED)
     assert percentile(np.array([1.0] * 61 + [np.inf] * 60), 0.5).value == 1.0
     assert percentile(np.array([1.0] * 2 + [np.inf] * 10), 0.5).value is None  # of too few values
     assert percentile(np.array([np.nan] * 3), 0.5).value is None
 
 
-@pytest.mark.parametrize(("smallest", "reason"), [(0.0, "some values are 0"), (-1.0, "some values are 0"), (0.01, None)])
+@pytest.mark.parametrize(("smallest", "reason"), [(0.0, Cause.ZEROS), (-1.0, Cause.ZEROS), (0.01, None)])
 def test_a_percentile_is_not_compared_where_a_value_has_no_logarithm(smallest: float, reason: str | None) -> None:
     measured = percentile(np.array([smallest] + [5.0] * 120), 0.5)
     assert (measured.value, measured.reason) == (5.0, reason)
@@ -105,7 +106,7 @@ def test_contributions_to_a_mean_are_relative_and_of_the_known_values() -> None:
 
 @pytest.mark.parametrize(
     ("n", "value", "reason"),
-    [(0, None, "n too small"), (1, 4.0, "n too small"), (99, 4.0, "n too small"), (100, 4.0, None)],
+    [(0, None, TooFew(0, 100)), (1, 4.0, TooFew(1, 100)), (99, 4.0, TooFew(99, 100)), (100, 4.0, None)],
 )
 def test_a_mean_of_too_few_values_has_no_contributions(n: int, value: float | None, reason: str | None) -> None:
     measured = mean(np.array([4.0] * n + [np.nan] * 7))
@@ -121,7 +122,7 @@ def test_contributions_to_the_share_of_failures_are_of_the_requests_that_ended()
 
 def test_the_share_of_failures_is_unknown_where_no_request_ended() -> None:
     measured = failed_share(np.array([np.nan, np.nan]))
-    assert (measured.value, measured.reason, measured.sample.tolist()) == (None, "no request ended", [0.0, 0.0])
+    assert (measured.value, measured.reason, measured.sample.tolist()) == (None, Cause.NONE_ENDED, [0.0, 0.0])
 
 
 # ---- throughputs
@@ -199,7 +200,7 @@ def test_only_an_open_loop_has_a_gap(make_requests: MakeRequests, answered: Make
 def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
-    for succeeded, reason in ((99, "n too small"), (100, None)):
+    for succeeded, reason in ((99, TooFew(99, 100)), (100, None)):
         records = [answered(k, 10 * k, 10 * k, [(10 * k + 8, 1)], done=10 * k + 10) for k in range(succeeded)]
         records += [failed(succeeded, 10 * succeeded, Outcome.TIMEOUT, 10 * succeeded, 9_000)]
         measured = throughput(make_requests(records), tokens=False)
@@ -215,10 +216,10 @@ def test_a_throughput_without_successes_or_token_counts_is_unknown(
     uncounted = make_requests([answered(0, 0, 0, [(5, 1)], output_tokens=None, token_counts=None)])
     for tokens in (False, True):
         measured = throughput(nothing_done, tokens=tokens)
-        assert (measured.value, measured.reason) == (None, "no request succeeded")
+        assert (measured.value, measured.reason) == (None, Cause.NONE_SUCCEEDED)
         assert measured.sample.tolist() == [0.0] * BINS
-    assert throughput(uncounted, tokens=True).reason == "no token counts"
-    assert throughput(uncounted, tokens=False).reason == "n too small"
+    assert throughput(uncounted, tokens=True).reason == Cause.UNCOUNTED
+    assert throughput(uncounted, tokens=False).reason == TooFew(9, 100)
 
 
 # ---- what the schedule fixed

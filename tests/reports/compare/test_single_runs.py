@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from reports.compare.measures import Measured, mean, percentile
 from reports.compare.single_runs import (
     FEWEST_CROSSINGS,
-    SENT_UNLIKE,
     quantiles_within_pairs,
     quantiles_within_runs,
     within_pairs,
     within_runs,
 )
 from reports.compare.spread import Evidence, QuantileSpread, Spread, common_threshold
-from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, mean_of
+from reports.statistics.autocorrelation import mean_of
+from reports.statistics.estimate import Cause, Correlated, Reason, TooFew
 
 Values = NDArray[np.float64]
 
@@ -174,8 +174,8 @@ def test_paired_means_hold_less_error_than_unpaired_ones() -> None:
 
 def test_a_drifting_mean_is_not_judged() -> None:
     steady, drifting = mean(_latencies(1)), mean(np.linspace(10.0, 40.0, 2_000) * _latencies(2) / 20.0)
-    assert within_runs(steady, drifting, 0.1) == DRIFTS
-    assert within_pairs(steady, drifting, 0.1) == DRIFTS
+    assert within_runs(steady, drifting, 0.1) == Cause.DRIFTS
+    assert within_pairs(steady, drifting, 0.1) == Cause.DRIFTS
 
 
 # ---- exact cases
@@ -446,26 +446,26 @@ def test_lengths_that_nearly_determine_each_other_explain_as_one_of_them() -> No
 # ---- too few values
 
 
-@pytest.mark.parametrize(("n", "needed"), [(1_000, "3,800"), (2_000, "7,500"), (100, "380"), (240, "900")])
-def test_a_correlated_run_names_how_many_requests_would_be_worth_enough(n: int, needed: str) -> None:
+@pytest.mark.parametrize(("n", "needed"), [(1_000, 3_800), (2_000, 7_500), (100, 380), (240, 900)])
+def test_a_correlated_run_names_how_many_requests_would_be_worth_enough(n: int, needed: int) -> None:
     """30 independent values are needed, of a wave that is worth 8 whatever its length."""
     wave = _wave(n) + 0.01 * _signs(2, n)
     slightly = 1e-3 * _signs(1, n)
     for a, b in ((wave, wave + slightly), (slightly, wave), (wave, slightly)):
         reason = within_pairs(_contributions(a), _contributions(b), 0.0)
-        assert reason == f"n as good as 8; about {needed} requests would do"
+        assert reason == Correlated(8, 30, needed)
 
 
 @pytest.mark.parametrize(
     ("n", "reason"),
     [
-        (29, "n as good as 29; about 30 requests would do"),
-        (3, "n as good as 3; about 30 requests would do"),
-        (1, "n as good as 1; about 30 requests would do"),
+        (29, Correlated(29, 30, 30)),
+        (3, Correlated(3, 30, 30)),
+        (1, Correlated(1, 30, 30)),
         (30, None),
     ],
 )
-def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: str | None) -> None:
+def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: Reason | None) -> None:
     signs = _signs(1, n)
     spread = within_pairs(_contributions(signs), _contributions(signs * 0.5), 0.0)
     assert isinstance(spread, Spread) if reason is None else spread == reason
@@ -473,10 +473,9 @@ def test_thirty_pairs_of_independent_values_are_enough(n: int, reason: str | Non
 
 def test_a_single_run_of_too_few_values_has_no_error() -> None:
     few, enough = _contributions(_signs(1, 99)), _contributions(_signs(1, 100))
-    assert within_runs(few, enough, 0.0) == within_runs(enough, few, 0.0) == TOO_FEW
+    assert within_runs(few, enough, 0.0) == within_runs(enough, few, 0.0) == TooFew(99, 100)
     assert isinstance(within_runs(enough, enough, 0.0), Spread)
-    assert within_runs(_contributions(_wave(1_000)), enough, 0.0) != TOO_FEW
-    assert str(within_runs(_contributions(_wave(1_000)), enough, 0.0)).startswith("n as good as")
+    assert isinstance(within_runs(_contributions(_wave(1_000)), enough, 0.0), Correlated)
 
 
 def _with_bursts(size: int, every: int, length: int) -> Values:
@@ -591,10 +590,10 @@ def test_numbers_of_schedules_whose_rates_differ_beyond_chance_cannot_be_told(
 ) -> None:
     runs = [Measured(1.0, 0.1 * _signs(seed, 1_000), gap=gap) for seed, gap in ((1, a), (2, b))]
     spread = within_runs(runs[0], runs[1], 0.0)
-    assert isinstance(spread, Spread) if told else spread == SENT_UNLIKE
+    assert isinstance(spread, Spread) if told else spread == Cause.SENT_UNLIKE
     of_latency = [replace(percentile(_latencies(seed), 0.5), gap=gap) for seed, gap in ((1, a), (2, b))]
     found = quantiles_within_runs(0.5, of_latency[0], of_latency[1])
-    assert isinstance(found, QuantileSpread) if told else found == SENT_UNLIKE
+    assert isinstance(found, QuantileSpread) if told else found == Cause.SENT_UNLIKE
 
 
 def test_contributions_of_whole_runs_count_where_requests_are_not_paired() -> None:

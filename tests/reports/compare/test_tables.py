@@ -29,6 +29,7 @@ from reports.compare.tables import (
 from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TTFT
 from reports.render.tables import Quantity
 from reports.run_report import RunReport
+from reports.statistics.estimate import TooFew
 from reports.statistics.percentiles import summarise
 
 P99, P50, P99_E2E = Measure(TTFT, 0.99), Measure(TTFT, 0.50), Measure(E2E, 0.99)
@@ -83,7 +84,7 @@ def test_a_change_is_in_per_cent_or_points(measure: Measure, change: float | Non
 def test_an_interval_is_two_changes_or_the_reason_for_none() -> None:
     assert interval_text(_difference(P99)) == "+10.0% to +40.0%"
     assert interval_text(_difference(FAILED, interval=(-0.01, 0.02))) == "-1.00 pp to +2.00 pp"
-    assert interval_text(_difference(P99, interval=None, reason="n too small")) == "n too small"
+    assert interval_text(_difference(P99, interval=None, reason=TooFew(9, 100))) == "n too small"
     assert interval_text(_difference(P99, interval=None)) == "–"
 
 
@@ -125,7 +126,7 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
         Quantity(12.5, "±12.50 pp"),
         "no difference shown",
     )
-    unknown = Difference(P99, None, 5.0, None, None, None, None, None, None, Verdict.UNKNOWN, "n too small")
+    unknown = Difference(P99, None, 5.0, None, None, None, None, None, None, Verdict.UNKNOWN, TooFew(9, 100))
     assert difference_row(unknown)[1:] == (None, Quantity(5.0, "5.00"), None, None, "n too small", None, None, "cannot be told")
     assert difference_row(_difference(P99, a=12_345.678))[1] == Quantity(12_345.678, "12,345.68")
 

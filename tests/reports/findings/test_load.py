@@ -346,7 +346,7 @@ def test_sends_are_as_scheduled_up_to_a_tenth_of_the_dispersion(
 def test_sends_of_an_unknown_slip_are_not_as_scheduled(grained: RunReport) -> None:
     slip = grained.metrics.slip_ms
     assert slip is not None
-    failed = replace(slip, percentiles=tuple(replace(percentile, value=None) for percentile in slip.percentiles))
+    failed = replace(slip, percentiles={q: replace(percentile, value=None) for q, percentile in slip.percentiles.items()})
     for unknown in (None, failed):
         finding = ArrivalsNotAsAsked.check(_facts(grained, slip_ms=unknown))
         assert finding is not None

@@ -11,9 +11,7 @@ from bench_records.record import Outcome
 from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
 from reports.metrics.configuration import ConfiguredLoad
-from reports.metrics.output_events import Rate
-from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS
-from reports.statistics.percentiles import SampleMean
+from reports.statistics.estimate import UNKNOWN, Cause, Correlated, Estimate, Reason
 from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
 
@@ -29,10 +27,10 @@ def growing(judged: MakeRun, queued_run: Queue) -> JudgedRun:
     return judged(queued_run(75.0, 1))
 
 
-def _of_rate(run: JudgedRun, value: float, interval: tuple[float, float] | None, reason: str = DRIFTS) -> JudgedRun:
+def _of_rate(run: JudgedRun, value: float, interval: tuple[float, float] | None, reason: Reason = Cause.DRIFTS) -> JudgedRun:
     whole = run.metrics.windows.whole
     assert whole is not None
-    changed = replace(whole, request_throughput=Rate(value, interval, None if interval else reason))
+    changed = replace(whole, request_throughput=Estimate(value, interval, None if interval else reason))
     return replace(run, metrics=replace(run.metrics, windows=replace(run.metrics.windows, whole=changed)))
 
 
@@ -61,20 +59,20 @@ def test_a_throughput_is_judged_by_its_interval(calm: JudgedRun, text: str, stat
 @pytest.mark.parametrize(
     ("mean", "limit", "status"),
     [
-        (SampleMean(110.0, (100.0, 120.0)), 120, Status.PASSED),
-        (SampleMean(110.0, (100.0, 120.0)), 119, Status.UNDECIDED),
-        (SampleMean(110.0, (100.0, 120.0)), 100, Status.UNDECIDED),
-        (SampleMean(110.0, (100.0, 120.0)), 99, Status.FAILED),
-        (SampleMean(110.0, None, DRIFTS), 120, Status.UNDECIDED),
-        (SampleMean(110.0, None, DRIFTS), 50, Status.UNDECIDED),
-        (SampleMean(110.0, None, DRIFTS), 13.75, Status.FAILED),  # 8 times the limit
+        (Estimate(110.0, (100.0, 120.0)), 120, Status.PASSED),
+        (Estimate(110.0, (100.0, 120.0)), 119, Status.UNDECIDED),
+        (Estimate(110.0, (100.0, 120.0)), 100, Status.UNDECIDED),
+        (Estimate(110.0, (100.0, 120.0)), 99, Status.FAILED),
+        (Estimate(110.0, None, Cause.DRIFTS), 120, Status.UNDECIDED),
+        (Estimate(110.0, None, Cause.DRIFTS), 50, Status.UNDECIDED),
+        (Estimate(110.0, None, Cause.DRIFTS), 13.75, Status.FAILED),  # 8 times the limit
     ],
 )
 def test_a_mean_is_judged_by_its_interval_or_fails_where_it_is_far_above(
-    calm: JudgedRun, mean: SampleMean, limit: float, status: Status
+    calm: JudgedRun, mean: Estimate, limit: float, status: Status
 ) -> None:
     requirement = required(f"mean_ttft<={limit}ms")
-    assert judge_number(requirement, of_mean(mean, mean, 700), [calm]).status is status
+    assert judge_number(requirement, of_mean(mean, mean), [calm]).status is status
 
 
 def test_a_rate_is_never_far_above(calm: JudgedRun) -> None:
@@ -190,12 +188,12 @@ def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, a
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("n as good as 9", "equivalent to 9 independent requests, 10 needed"),
-        (DRIFTS, "it drifts, or the run is too short"),
-        (CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
+        (Correlated(9, 10), "equivalent to 9 independent requests, 10 needed"),
+        (Cause.DRIFTS, "it drifts, or the run is too short"),
+        (Cause.CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
     ],
 )
-def test_why_a_number_is_undecided_is_in_words(calm: JudgedRun, reason: str, words: str) -> None:
+def test_why_a_number_is_undecided_is_in_words(calm: JudgedRun, reason: Reason, words: str) -> None:
     assert gate_of("request_throughput>=1", _of_rate(calm, 10.0, None, reason)).why == f"10 requests/s; {words}"
 
 
@@ -251,14 +249,14 @@ def test_the_lower_limit_of_repeats_is_at_least_nothing(calm: JudgedRun) -> None
 
 
 def test_equal_repeats_keep_the_widest_of_their_own_limits() -> None:
-    rates = [Rate(10.0, (9.0, 11.0), None), Rate(10.0, (8.0, 10.5), None)]
-    assert of_rates(rates, 1_400) == KnownNumber(10.0, (8.0, 11.0))
-    without = of_rates([*rates, Rate(10.0, None, DRIFTS)], 2_100)
-    assert without == KnownNumber(10.0, None, "it drifts, or the run is too short")
+    rates = [Estimate(10.0, (9.0, 11.0)), Estimate(10.0, (8.0, 10.5))]
+    assert of_rates(rates) == KnownNumber(10.0, (8.0, 11.0))
+    without = of_rates([*rates, Estimate(10.0, None, Cause.DRIFTS)])
+    assert without == KnownNumber(10.0, None, Cause.DRIFTS)
 
 
 def test_a_repeat_without_a_rate_leaves_none() -> None:
-    assert of_rates([Rate(10.0, (9.0, 11.0), None), None], 700) == KnownNumber(None, reason="no request succeeded")
+    assert of_rates([Estimate(10.0, (9.0, 11.0)), UNKNOWN]) == KnownNumber(None, reason=Cause.NONE_SUCCEEDED)
 
 
 def test_the_mean_of_repeats_is_of_all_their_requests(run_of: MakeRun, noise: Noise) -> None:

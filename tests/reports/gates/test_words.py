@@ -9,33 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.criteria import Requirement, parse_slo
-from reports.gates.words import amount, duration, in_words, number, percentage, rounded_up, several
-from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS, DRIFTS, TOO_FEW, TOO_UNEVEN
-from reports.statistics.percentiles import CUT_OFF, REACHES_FAILURES
+from reports.gates.words import amount, duration, number, percentage, rounded_up, several
 
 
 def _required(text: str) -> Requirement:
     criterion = parse_slo(text)
     assert isinstance(criterion, Requirement)
     return criterion
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        (None, None),
-        ("n as good as 1,234", "equivalent to 1,234 independent requests, 30 needed"),
-        (TOO_FEW, "too few requests for an interval, at least 100 needed"),
-        (DRIFTS, "it drifts, or the run is too short"),
-        (TOO_UNEVEN, "it rests on few values"),
-        (CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
-        (REACHES_FAILURES, "it falls among the failed requests"),
-        (CUT_OFF, "requests were cut off, so a lower bound alone is known"),
-        ("odd", "odd"),
-    ],
-)
-def test_a_reason_needs_no_table(reason: str | None, words: str | None) -> None:
-    assert in_words(reason, 30) == words
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,13 @@ from reports.metrics.catalogue import TTFT
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.goodput import Objective
-from reports.metrics.output_events import Rate
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.windows import whole_window
 from reports.run.answer import render_answer
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
-from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS
+from reports.statistics.estimate import Cause, Estimate
 from reports.statistics.percentiles import Distribution
 
 Make = Callable[..., Record]
@@ -60,12 +59,12 @@ def test_independent_arrivals_are_not_clustered(at: Callable[[FloatArray], Reque
 
 def test_arrivals_in_few_clusters_are_found_and_many_are_enough(at: Callable[[FloatArray], Requests]) -> None:
     few, many = at(_spells_ms(2_000, 1)), at(_spells_ms(40_000, 1))
-    assert (clustered_arrivals(few), clustered_arrivals(many)) == (CLUSTERED_ARRIVALS, None)
+    assert (clustered_arrivals(few), clustered_arrivals(many)) == (Cause.CLUSTERED_ARRIVALS, None)
 
 
 def test_the_order_of_the_records_does_not_matter(at: Callable[[FloatArray], Requests]) -> None:
     times_ms = _spells_ms(2_000, 1)
-    assert clustered_arrivals(at(np.random.default_rng(0).permutation(times_ms))) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(at(np.random.default_rng(0).permutation(times_ms))) == Cause.CLUSTERED_ARRIVALS
     assert clustered_arrivals(at(np.random.default_rng(0).permutation(_poisson_ms(2_000, 1)))) is None
 
 
@@ -73,7 +72,7 @@ def test_of_fewer_than_a_hundred_gaps_nothing_is_known(at: Callable[[FloatArray]
     """Forty gaps of 1 ms, the others of 20 ms."""
     gaps_ms = np.repeat([1.0, 20.0], [40, 61])
     assert clustered_arrivals(at(np.cumsum(gaps_ms[:100]))) is None
-    assert clustered_arrivals(at(np.cumsum(gaps_ms))) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(at(np.cumsum(gaps_ms))) == Cause.CLUSTERED_ARRIVALS
 
 
 def test_arrivals_all_at_once_are_not_clustered(at: Callable[[FloatArray], Requests]) -> None:
@@ -93,7 +92,7 @@ def test_the_ramp_of_a_rate_is_no_cluster(at: Callable[[FloatArray], Requests]) 
     """100 requests/s from the third second on; before it, the rate grows evenly from 0."""
     even_ms = _poisson_ms(500, 3)
     requests = at(np.where(even_ms < 1_000, np.sqrt(2 * 2_000 * even_ms), even_ms + 1_000))
-    assert clustered_arrivals(requests) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(requests) == Cause.CLUSTERED_ARRIVALS
     assert clustered_arrivals(requests, ramp_up_s=2.0) is None
 
 
@@ -105,14 +104,14 @@ def _heavy_tailed_ms(n: int, seed: int) -> FloatArray:
 
 def test_few_gaps_that_make_up_most_of_the_time_part_clusters(at: Callable[[FloatArray], Requests]) -> None:
     found = [clustered_arrivals(at(_heavy_tailed_ms(2_000, seed))) for seed in range(50)]
-    assert sum(reason == CLUSTERED_ARRIVALS for reason in found) >= 48
+    assert sum(reason == Cause.CLUSTERED_ARRIVALS for reason in found) >= 48
 
 
 def test_one_long_silence_parts_two_clusters(at: Callable[[FloatArray], Requests]) -> None:
     due_ms = _poisson_ms(2_000, 1)
     assert clustered_arrivals(at(due_ms)) is None
     due_ms[1_000:] += 3_000.0  # 300 mean gaps
-    assert clustered_arrivals(at(due_ms)) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(at(due_ms)) == Cause.CLUSTERED_ARRIVALS
 
 
 def test_many_clusters_of_heavy_tailed_gaps_are_enough(at: Callable[[FloatArray], Requests]) -> None:
@@ -122,7 +121,7 @@ def test_many_clusters_of_heavy_tailed_gaps_are_enough(at: Callable[[FloatArray]
     gaps_ms = np.diff(due_ms)
     assert 60 < gaps_ms.var() / gaps_ms.mean() ** 2 < 100
     assert clustered_arrivals(at(due_ms)) is None
-    assert clustered_arrivals(at(due_ms[:2_000])) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(at(due_ms[:2_000])) == Cause.CLUSTERED_ARRIVALS
 
 
 def test_bursts_at_even_intervals_are_no_chance(at: Callable[[FloatArray], Requests]) -> None:
@@ -139,7 +138,7 @@ def test_a_part_of_a_run_is_judged_by_its_own_arrivals(at: Callable[[FloatArray]
     """A second at 50 requests/s, then two at 500."""
     slow_ms, quick_ms = _poisson_ms(150, 2) * 2, 4_000 + _poisson_ms(1_000, 2) / 5
     requests, first = at(np.concatenate([slow_ms, quick_ms])), np.arange(1_150) < 150
-    assert clustered_arrivals(requests) == CLUSTERED_ARRIVALS
+    assert clustered_arrivals(requests) == Cause.CLUSTERED_ARRIVALS
     assert (clustered_arrivals(requests, chosen=first), clustered_arrivals(requests, chosen=~first)) == (None, None)
 
 
@@ -175,11 +174,11 @@ def _distributions(metrics: Metrics) -> list[Distribution]:
     return [distribution for distribution in found if distribution is not None]
 
 
-def _rates(metrics: Metrics) -> list[Rate]:
+def _rates(metrics: Metrics) -> list[Estimate]:
     windows = [window for window in (metrics.windows.whole, metrics.windows.steady) if window is not None]
     found = [rate for window in windows for rate in (window.request_throughput, window.output_token_throughput)]
     assert metrics.goodput is not None
-    return [rate for rate in (*found, metrics.goodput.rate) if rate is not None]
+    return [rate for rate in (*found, metrics.goodput.rate) if rate.value is not None]
 
 
 def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArray], Metrics]) -> None:
@@ -187,11 +186,9 @@ def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArra
     assert (len(_distributions(independent)), len(_rates(independent))) == (13, 5)
     for distribution in _distributions(clustered):
         numbers = (distribution.mean, distribution.percentile(0.50), distribution.percentile(0.99))
-        assert [(number.interval, number.reason) for number in numbers] == [(None, CLUSTERED_ARRIVALS)] * 3
-    assert {(rate.interval, rate.reason) for rate in _rates(clustered)} == {(None, CLUSTERED_ARRIVALS)}
-    assert all(
-        distribution.mean.interval and distribution.percentile(0.99).interval for distribution in _distributions(independent)
-    )
+        assert [(number.interval, number.reason) for number in numbers] == [(None, Cause.CLUSTERED_ARRIVALS)] * 3
+    assert {(rate.interval, rate.reason) for rate in _rates(clustered)} == {(None, Cause.CLUSTERED_ARRIVALS)}
+    assert all(d.mean.interval and d.percentile(0.99).interval for d in _distributions(independent))
     assert all(rate.interval for rate in _rates(independent))
     for metrics, known in ((clustered, False), (independent, True)):
         assert metrics.goodput is not None
@@ -203,16 +200,16 @@ def test_the_configured_ramp_of_a_run_is_no_cluster(metrics_at: Callable[..., Me
     even_ms = _poisson_ms(500, 3)
     ramped_ms = np.where(even_ms < 1_000, np.sqrt(2 * 2_000 * even_ms), even_ms + 1_000)
     plain, ramped = (metrics_at(ramped_ms, ConfiguredLoad(ramp_up_s=ramp_s)) for ramp_s in (0.0, 2.0))
-    assert _distributions(plain)[0].mean.reason == CLUSTERED_ARRIVALS
+    assert _distributions(plain)[0].mean.reason == Cause.CLUSTERED_ARRIVALS
     assert _distributions(ramped)[0].mean.reason is None
 
 
 def test_the_whole_window_alone_has_no_interval_either(answered: Make, make_requests: MakeRequests) -> None:
     requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 7, 1)]) for k in range(200)])
-    window = whole_window(requests, None, None, CLUSTERED_ARRIVALS)
+    window = whole_window(requests, None, None, Cause.CLUSTERED_ARRIVALS)
     assert window is not None
     assert window.request_throughput is not None
-    assert (window.request_throughput.interval, window.request_throughput.reason) == (None, CLUSTERED_ARRIVALS)
+    assert (window.request_throughput.interval, window.request_throughput.reason) == (None, Cause.CLUSTERED_ARRIVALS)
 
 
 def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeReport, answered: Make) -> None:
@@ -232,9 +229,9 @@ def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeRe
     for even, spells in (report.stages, report.classes):
         for latency in ("ttft_ms", "e2e_ms"):
             assert getattr(even, latency).mean.reason is None
-            assert getattr(spells, latency).mean.reason == CLUSTERED_ARRIVALS
+            assert getattr(spells, latency).mean.reason == Cause.CLUSTERED_ARRIVALS
 
 
 def test_the_answer_names_the_reason(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, t, t, [(t + 7 + k % 5, 1)]) for k, t in enumerate(np.round(_spells_ms(2_000, 1), 3).tolist())]
-    assert CLUSTERED_ARRIVALS in render_answer(make_report(records))
+    assert "arrivals in few clusters" in render_answer(make_report(records))

@@ -12,7 +12,7 @@ from reports.compare.measures import measure_run
 from reports.metrics.failures import SLOWEST_MS, FailedShare, failed_share_of
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
-from reports.statistics.autocorrelation import CLUSTERED_ARRIVALS
+from reports.statistics.estimate import Cause
 from reports.statistics.exceedances import interval_of_share_above
 from reports.trend.history import estimates_of
 
@@ -93,7 +93,7 @@ def test_failures_have_no_interval_where_arrivals_came_in_few_clusters(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
     requests = make_requests(_run(answered, failed, [True] * 200))
-    assert failed_share_of(requests, CLUSTERED_ARRIVALS) == FailedShare(0, 200, None)
+    assert failed_share_of(requests, Cause.CLUSTERED_ARRIVALS) == FailedShare(0, 200, None)
 
 
 def test_where_no_request_ended_there_is_no_share(make_requests: MakeRequests, answered: Make, failed: Make) -> None:

@@ -19,7 +19,7 @@ from reports.metrics.requests import Requests
 from reports.run.answer import render_answer
 from reports.run.markdown import render_markdown
 from reports.run_report import RunReport
-from reports.statistics.autocorrelation import QUEUES_IN_FEW_SPELLS
+from reports.statistics.estimate import Cause
 from reports.statistics.percentiles import Distribution
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import full_for_moments
@@ -67,7 +67,7 @@ def test_a_batch_that_was_full_for_a_moment_has_no_upper_limit_of_a_tail(make_re
         assert distribution.percentile(0.50).interval is not None
         assert distribution.mean.interval is not None
     p99 = ttft.percentile(0.99)
-    assert p99.reason == QUEUES_IN_FEW_SPELLS
+    assert p99.reason == Cause.FEW_QUEUES
     assert p99.at_least is not None
     assert p99.value is not None
     assert p99.at_least < p99.value
@@ -75,7 +75,7 @@ def test_a_batch_that_was_full_for_a_moment_has_no_upper_limit_of_a_tail(make_re
     assert finding is not None
     assert finding.severity.value == "warning"
     assert f"at most {SLOTS} answers came at the same time" in finding.sentence
-    assert QUEUES_IN_FEW_SPELLS in render_answer(report)
+    assert "queues in few spells" in render_answer(report)
 
 
 def test_a_limit_that_the_load_nearly_reaches_refuses_a_tail_that_saw_no_queue(make_report: MakeReport, batch: Batch) -> None:
@@ -85,7 +85,7 @@ def test_a_limit_that_the_load_nearly_reaches_refuses_a_tail_that_saw_no_queue(m
     near = known.metrics.full_batch
     assert near is not None
     assert (near.limit, near.near_limit, near.waited) == (limit, True, 0)
-    assert _tails(known)[0].percentile(0.99).reason == QUEUES_IN_FEW_SPELLS
+    assert _tails(known)[0].percentile(0.99).reason == Cause.FEW_QUEUES
     assert _tails(unknown)[0].percentile(0.99).interval is not None
     finding = finding_of(known, "rare_queues")
     assert finding is not None
@@ -179,4 +179,4 @@ def test_a_class_and_a_stage_have_no_more_than_the_run(make_report: MakeReport, 
     (chat,), (whole,) = report.classes, report.stages
     for distribution in (chat.ttft_ms, chat.e2e_ms, whole.ttft_ms, whole.e2e_ms):
         assert distribution is not None
-        assert distribution.percentile(0.99).reason == QUEUES_IN_FEW_SPELLS
+        assert distribution.percentile(0.99).reason == Cause.FEW_QUEUES

@@ -20,7 +20,7 @@ from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.autocorrelation import TOO_UNEVEN
+from reports.statistics.estimate import Cause
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -201,7 +201,7 @@ def test_a_goodput_without_an_interval_of_attainment_has_none(make_requests: Mak
     requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + (5 if k < 500 else 9), 1)]) for k in range(1_000)])
     found = _goodput_of(requests, "ttft_ms<=5")
     assert found.rate is not None
-    assert (found.attainment_interval, found.rate.interval, found.rate.reason) == (None, None, TOO_UNEVEN)
+    assert (found.attainment_interval, found.rate.interval, found.rate.reason) == (None, None, Cause.UNEVEN)
 
 
 # ---- requests that were cut off

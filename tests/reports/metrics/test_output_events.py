@@ -10,7 +10,6 @@ import pytest
 from bench_records.record import Outcome, Record
 from reports.metrics.output_events import (
     Events,
-    Rate,
     completions,
     output_tokens,
     rate,
@@ -19,7 +18,8 @@ from reports.metrics.output_events import (
     summed_token_counts,
 )
 from reports.metrics.requests import Requests
-from reports.statistics.autocorrelation import DRIFTS, TOO_FEW, TOO_UNEVEN, LongRun, Mean
+from reports.statistics.autocorrelation import LongRun, Mean
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Reason, TooFew
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -144,14 +144,14 @@ def test_the_rate_lies_within_its_interval_whatever_the_rounding() -> None:
 @pytest.mark.parametrize(
     ("mean", "reason"),
     [
-        (_mean(2.0, 0.02, n=99), TOO_FEW),
-        (_mean(2.0, 0.02, drifts=True), DRIFTS),
-        (_mean(2.0, 2.0), TOO_UNEVEN),  # the error is as large as the mean: there is no upper limit
-        (_mean(0.0, 0.02), TOO_UNEVEN),
+        (_mean(2.0, 0.02, n=99), TooFew(99, 100)),
+        (_mean(2.0, 0.02, drifts=True), Cause.DRIFTS),
+        (_mean(2.0, 2.0), Cause.UNEVEN),  # the error is as large as the mean: there is no upper limit
+        (_mean(0.0, 0.02), Cause.UNEVEN),
     ],
 )
-def test_a_rate_without_an_interval_says_why(mean: Mean, reason: str) -> None:
-    assert rate_with_error_of(50.0, mean) == Rate(50.0, None, reason)
+def test_a_rate_without_an_interval_says_why(mean: Mean, reason: Reason) -> None:
+    assert rate_with_error_of(50.0, mean) == Estimate(50.0, None, reason)
 
 
 # ---- rates of events
@@ -167,19 +167,16 @@ def test_a_rate_is_the_amount_in_the_window_by_its_length() -> None:
     assert rate_value(amounts, 1e9, 11e9) == 0.7
     assert rate_value(amounts, 0.25e9, 0.75e9) == 18.0
     assert rate_value(amounts, 1e9, 1e9) is None
-    assert rate(amounts, 1e9, 1e9) is None
+    assert rate(amounts, 1e9, 1e9) == UNKNOWN
 
 
 def test_a_rate_of_100_events_has_an_interval() -> None:
     """At the ends of the window, too, but not beyond them."""
     enough, too_few = (rate(_evenly(count), 1e9, 11e9) for count in (100, 99))
-    assert too_few == Rate(9.9, None, TOO_FEW)
-    assert enough is not None
+    assert too_few == Estimate(9.9, None, TooFew(99, 100))
     assert enough.value == 10.0
-    assert enough.reason != TOO_FEW
-    within = rate(_evenly(100), 1e9 + 1, 11e9)
-    assert within is not None
-    assert within.reason == TOO_FEW
+    assert not isinstance(enough.reason, TooFew)
+    assert rate(_evenly(100), 1e9 + 1, 11e9).reason == TooFew(99, 100)
 
 
 def test_less_confidence_has_a_narrower_interval() -> None:

@@ -15,15 +15,14 @@ from reports.findings.checks import KINDS
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.goodput import Goodput, Objective
-from reports.metrics.output_events import Rate
 from reports.render.tables import three_digits
 from reports.run.answer import WIDTH, render_answer
 from reports.run.console import render as render_full
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.autocorrelation import TOO_FEW
-from reports.statistics.percentiles import Distribution, Percentile
+from reports.statistics.estimate import Cause, Correlated, Estimate, Reason, TooFew
+from reports.statistics.percentiles import Distribution
 from tests.reports.findings.runs import withdrawn
 from tests.reports.manifests import calibration, rate_limit
 
@@ -183,18 +182,18 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
 # ---- whole answers, of numbers by hand
 
 
-def _percentiles(d: Distribution, p50: Percentile, p90_ms: float | None, p99: Percentile, n: int = 700) -> Distribution:
-    p90 = Percentile(0.90, p90_ms)
+def _percentiles(d: Distribution, p50: Estimate, p90_ms: float | None, p99: Estimate, n: int = 700) -> Distribution:
+    p90 = Estimate(p90_ms)
     chosen = {0.50: p50, 0.90: p90, 0.99: p99}
-    return dataclasses.replace(d, n=n, percentiles=tuple(chosen.get(percentile.q, percentile) for percentile in d.percentiles))
+    return dataclasses.replace(d, n=n, percentiles=dict(d.percentiles) | chosen)
 
 
 def _calm(d: Distribution, n: int = 700) -> Distribution:
-    return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, 30.0, (25.0, 35.0)), n)
+    return _percentiles(d, Estimate(10.0, (9.0, 11.0)), 20.0, Estimate(30.0, (25.0, 35.0)), n)
 
 
-def _tail(d: Distribution, reason: str, n: int = 700) -> Distribution:
-    return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, 30.0, None, 25.0, reason), n)
+def _tail(d: Distribution, reason: Reason, n: int = 700) -> Distribution:
+    return _percentiles(d, Estimate(10.0, (9.0, 11.0)), 20.0, Estimate(30.0, None, reason, 25.0), n)
 
 
 Change = Callable[[Distribution], Distribution]
@@ -221,21 +220,19 @@ def steady(make_report: MakeReport, steady_run: SteadyRun) -> RunReport:
 
 def test_a_whole_answer(steady: RunReport) -> None:
     def slow(d: Distribution) -> Distribution:
-        return _percentiles(
-            d, Percentile(0.50, 1_234.0, (1_000.0, 1_500.0)), 1_600.0, Percentile(0.99, 1_700.0, (1_650.0, 1_800.0))
-        )
+        return _percentiles(d, Estimate(1_234.0, (1_000.0, 1_500.0)), 1_600.0, Estimate(1_700.0, (1_650.0, 1_800.0)))
 
     def worth_62(d: Distribution) -> Distribution:
-        return _percentiles(d, Percentile(0.50, 1.5), 2.0, Percentile(0.99, 5.05, None, 4.46, "n as good as 62"))
+        return _percentiles(d, Estimate(1.5), 2.0, Estimate(5.05, None, Correlated(62, 368), 4.46))
 
     def among_failures(d: Distribution) -> Distribution:
-        return _percentiles(d, Percentile(0.50, 171.0, (127.0, 293.0)), 556.0, Percentile(0.99, None, None, None, "failed"))
+        return _percentiles(d, Estimate(171.0, (127.0, 293.0)), 556.0, Estimate(None, None, Cause.AMONG_FAILURES, None))
 
     objective, requirement = parse_slo("ttft<=200ms"), parse_slo("p99_ttft<=300ms")
     assert isinstance(objective, Objective)
     assert isinstance(requirement, Requirement)
     goodput = Goodput(
-        (objective,), (350,), (700,), 350, 525, 525, 700, 0, Rate(4.65, (3.816, 6.16), None), 0.5, (0.44, 0.561), None
+        (objective,), (350,), (700,), 350, 525, 525, 700, 0, Estimate(4.65, (3.816, 6.16)), 0.5, (0.44, 0.561), None
     )
     whole = steady.metrics.windows.whole
     assert whole is not None
@@ -243,8 +240,8 @@ def test_a_whole_answer(steady: RunReport) -> None:
         steady.metrics.windows,
         whole=dataclasses.replace(
             whole,
-            request_throughput=Rate(9.86, None, "n too small"),
-            output_token_throughput=Rate(992.0, (819.0, 1_285.0), None),
+            request_throughput=Estimate(9.86, None, TooFew(9, 100)),
+            output_token_throughput=Estimate(992.0, (819.0, 1_285.0)),
         ),
     )
     numbers = {"failed_by_kind": {"timeout": 1_005, "connect": 1}, "not_sent": 2_000, "windows": windows, "goodput": goodput}
@@ -283,7 +280,7 @@ undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
 def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> None:
     objective = parse_slo("ttft<=200ms")
     assert isinstance(objective, Objective)
-    goodput = Goodput((objective,), (350,), (700,), 350, 350, 350, 700, 0, Rate(4.65, None, "n too small"), 0.5, None, None)
+    goodput = Goodput((objective,), (350,), (700,), 350, 350, 350, 700, 0, Estimate(4.65, None, TooFew(9, 100)), 0.5)
     text = render_answer(dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput)))
     assert "\nAttainment               50.0 % of 700 sent\n" in text
 
@@ -291,7 +288,7 @@ def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> No
 def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) -> None:
     objective, limits = parse_slo("ttft<=200ms"), (12_345.0, 123_456.0)
     assert isinstance(objective, Objective)
-    rate, sent, undetermined = Rate(99_999.0, limits, None), 1_000_000, 1_000_000
+    rate, sent, undetermined = Estimate(99_999.0, limits, None), 1_000_000, 1_000_000
     goodput = Goodput((objective,), (1,), (1,), 250_000, 1, 750_000, sent, undetermined, rate, 0.25, (0.2, 1.0), None)
     report = dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput))
     assert max(map(len, render_answer(report).splitlines())) <= WIDTH
@@ -300,26 +297,26 @@ def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) 
 def test_tails_of_one_number_of_independent_requests_are_named_together(steady: RunReport) -> None:
     report = _of(
         steady,
-        lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 40"),
-    )  # fmt: skip
+        *(lambda d, n=n: _tail(d, Correlated(n, 368)) for n in (62, 62, 40)),
+    )
     assert (
         "* TTFT, TPOT: p99 not yet supported: equivalent to 62 independent requests, 368\n  needed; E2E latency: to 40.\n"
     ) in render_answer(report)
 
 
 def test_tails_of_two_numbers_of_independent_requests_are_named_apart(steady: RunReport) -> None:
-    report = _of(steady, _calm, lambda d: _tail(d, "n as good as 62"), lambda d: _tail(d, "n as good as 40"))
+    report = _of(steady, _calm, lambda d: _tail(d, Correlated(62, 368)), lambda d: _tail(d, Correlated(40, 368)))
     note = render_answer(report).partition("\n* ")[2].partition("\n\n")[0]
     assert " ".join(note.split()) == (
         "TPOT: p99 not yet supported: equivalent to 62 independent requests, 368 needed; E2E latency: to 40."
     )
-    report = _of(steady, *(lambda d, n=n: _tail(d, f"n as good as {n}") for n in (62, 40, 40)))
+    report = _of(steady, *(lambda d, n=n: _tail(d, Correlated(n, 368)) for n in (62, 40, 40)))
     note = render_answer(report).partition("\n* ")[2].partition("\n\n")[0]
     assert " ".join(note.split()).endswith("368 needed; TPOT, E2E latency: to 40.")
 
 
 def test_tails_of_too_few_values_are_counted_from_the_fewest_to_the_most(steady: RunReport) -> None:
-    few = render_answer(_of(steady, *(lambda d, n=n: _tail(d, TOO_FEW, n) for n in (150, 661, 100))))
+    few = render_answer(_of(steady, *(lambda d, n=n: _tail(d, TooFew(n, 368), n) for n in (150, 661, 100))))
     assert "* p99 not yet supported: 100 to 661 values, 662 needed.\n" in few
     one = render_answer(_of(steady, *(lambda d, n=n: _calm(d, n) for n in (100, 662, 1_200))))
     assert "* p99 not yet supported: 100 values, 662 needed.\n" in one
@@ -334,7 +331,7 @@ def test_a_tail_from_the_send_is_shown_where_it_differs_by_more_than_a_twentieth
     steady: RunReport, scheduled_ms: float | None, sent_ms: float | None, shown: bool
 ) -> None:
     def with_p99(d: Distribution, p99_ms: float | None) -> Distribution:
-        return _percentiles(d, Percentile(0.50, 10.0, (9.0, 11.0)), 20.0, Percentile(0.99, p99_ms, None, 25.0, "failed"))
+        return _percentiles(d, Estimate(10.0, (9.0, 11.0)), 20.0, Estimate(p99_ms, None, Cause.AMONG_FAILURES, 25.0))
 
     changed = _of(steady, lambda d: with_p99(d, scheduled_ms), _calm, lambda d: d)
     found = changed.metrics.ttft_ms

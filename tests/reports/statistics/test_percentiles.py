@@ -11,22 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binomtest
 
-from reports.statistics.autocorrelation import TOO_UNEVEN, mean_of, share_of, student_to_normal
+from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
+from reports.statistics.estimate import Cause, Estimate, TooFew
 from reports.statistics.percentiles import (
-    CUT_OFF,
     Distribution,
-    Percentile,
-    SampleMean,
     fewest_for_limits,
-    interval_text,
     nearest_rank,
+    percentile_key,
     percentile_limits,
     required_samples,
     share_limits,
     summarise,
 )
 
-_TOO_FEW = "n too small"
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
 
 
@@ -70,14 +67,14 @@ def test_summary_golden() -> None:
     summary = summarise(values)
     assert summary is not None
     assert summary == Distribution(
-        mean=SampleMean(50.5, summary.mean.interval),
-        percentiles=(
-            Percentile(0.50, 50.0, summary.percentile(0.50).interval),
-            Percentile(0.90, 90.0),
-            Percentile(0.95, 95.0),
-            Percentile(0.99, 99.0, None, summary.percentile(0.99).at_least, _TOO_FEW),
-            Percentile(0.999, None),
-        ),
+        mean=Estimate(50.5, summary.mean.interval),
+        percentiles={
+            0.50: Estimate(50.0, summary.percentile(0.50).interval),
+            0.90: Estimate(90.0),
+            0.95: Estimate(95.0),
+            0.99: Estimate(99.0, None, TooFew(100, 368), summary.percentile(0.99).at_least),
+            0.999: Estimate(None),
+        },
         max=100.0,
         n=100,
         failed=0,
@@ -92,20 +89,20 @@ def test_no_values_have_no_summary() -> None:
 
 
 def test_one_value_is_every_percentile_and_supports_none() -> None:
-    percentiles = (
-        Percentile(0.50, 3.0, reason=_TOO_FEW),
-        Percentile(0.90, 3.0),
-        Percentile(0.95, 3.0),
-        Percentile(0.99, 3.0, reason=_TOO_FEW),
-        Percentile(0.999, None),
-    )
-    assert summarise(np.array([3.0])) == Distribution(SampleMean(3.0, reason=_TOO_FEW), percentiles, 3.0, 1, 0)
+    percentiles = {
+        0.50: Estimate(3.0, reason=TooFew(1, 100)),
+        0.90: Estimate(3.0),
+        0.95: Estimate(3.0),
+        0.99: Estimate(3.0, reason=TooFew(1, 100)),
+        0.999: Estimate(None),
+    }
+    assert summarise(np.array([3.0])) == Distribution(Estimate(3.0, reason=TooFew(1, 100)), percentiles, 3.0, 1, 0)
 
 
 def test_a_percentile_is_looked_up_by_its_quantile_and_no_other() -> None:
     d = summarise(np.arange(1.0, 101.0))
     assert d is not None
-    assert [d.percentile(q).key for q in (0.5, 0.9, 0.95, 0.99, 0.999)] == ["p50", "p90", "p95", "p99", "p99_9"]
+    assert [percentile_key(q) for q in d.percentiles] == ["p50", "p90", "p95", "p99", "p99_9"]
     assert [d.percentile(q).value for q in (0.5, 0.9, 0.95, 0.99)] == [d.p50, d.p90, d.p95, d.p99]
     with pytest.raises(KeyError, match=r"0\.75"):
         d.percentile(0.75)
@@ -124,14 +121,14 @@ def test_percentiles_are_ordered_and_are_values_that_occurred(values: list[float
 
 def test_failures_count_as_slower_than_every_value() -> None:
     d = summarise(np.concatenate([np.arange(1.0, 91.0), np.full(10, np.inf)]))
-    percentiles = (
-        Percentile(0.50, 50.0, reason=_TOO_FEW),
-        Percentile(0.90, 90.0),
-        Percentile(0.95, None),
-        Percentile(0.99, None, reason=_TOO_FEW),
-        Percentile(0.999, None),
-    )
-    assert d == Distribution(SampleMean(45.5, reason=_TOO_FEW), percentiles, max=None, n=90, failed=10)
+    percentiles = {
+        0.50: Estimate(50.0, reason=TooFew(90, 100)),
+        0.90: Estimate(90.0),
+        0.95: Estimate(None),
+        0.99: Estimate(None, reason=TooFew(90, 100)),
+        0.999: Estimate(None),
+    }
+    assert d == Distribution(Estimate(45.5, reason=TooFew(90, 100)), percentiles, max=None, n=90, failed=10)
     assert d.curve is not None
     assert (d.curve.n, d.curve.values.tolist()) == (100, np.arange(1.0, 91.0).tolist())
 
@@ -142,7 +139,7 @@ def test_a_mean_of_few_large_values_has_a_reason_in_place_of_an_upper_limit() ->
     series[[90, 700]] = 5_000.0
     d = summarise(series)
     assert d is not None
-    assert d.mean == SampleMean(pytest.approx(10.00998), None, TOO_UNEVEN)  # type: ignore[arg-type]
+    assert d.mean == Estimate(pytest.approx(10.00998), None, Cause.UNEVEN)  # type: ignore[arg-type]
 
 
 def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
@@ -160,7 +157,7 @@ def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
             assert p99.at_least is not None
             assert 960 < p99.at_least < 990
         else:
-            assert all(percentile.at_least is None for percentile in d.percentiles)
+            assert all(percentile.at_least is None for percentile in d.percentiles.values())
 
 
 def test_required_samples_golden() -> None:
@@ -225,7 +222,7 @@ def test_p99_has_no_interval_of_too_few_values(n: int, interval: bool) -> None:
     d = summarise(np.random.default_rng(5).permutation(np.arange(1_000.0, 1_000.0 + n)))
     assert d is not None
     assert (d.percentile(0.99).interval is not None) is interval
-    assert {percentile.q for percentile in d.percentiles if percentile.at_least is not None} == (set() if interval else {0.99})
+    assert {q for q, percentile in d.percentiles.items() if percentile.at_least is not None} == (set() if interval else {0.99})
 
 
 def test_the_limits_of_the_median_golden() -> None:
@@ -298,21 +295,6 @@ def test_the_limits_of_a_share_of_few_independent_values_are_of_parts_of_values(
 
 def test_the_limits_of_a_share_hold_at_95_percent_unless_it_is_said() -> None:
     assert share_limits(0.35, 20.0) == share_limits(0.35, 20.0, 0.95)
-
-
-@pytest.mark.parametrize(
-    ("interval", "at_least", "reason", "text"),
-    [
-        ((1234.5, 2000.125), None, None, "1,234.50 – 2,000.12"),
-        (None, 1234.5, "n too small", "≥ 1,234.50; n too small"),
-        (None, None, "failed", "failed"),
-        (None, None, None, ""),
-    ],
-)
-def test_an_interval_is_written_with_its_limits_or_the_reason_for_none(
-    interval: tuple[float, float] | None, at_least: float | None, reason: str | None, text: str
-) -> None:
-    assert interval_text(interval, at_least, reason) == text
 
 
 def _autoregressive(n: int, correlation: float, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -460,10 +442,10 @@ def test_nothing_that_is_said_of_cut_off_values_contradicts_the_true_ones(
     assert whole.mean.value is not None
     _agrees(found.mean.value, found.mean.lower_bound, whole.mean.value)
     _agrees(found.max, found.max_lower_bound, whole.max)
-    for percentile, other in zip(found.percentiles, whole.percentiles, strict=True):
+    for percentile, other in zip(found.percentiles.values(), whole.percentiles.values(), strict=True):
         _agrees(percentile.value, percentile.lower_bound, other.value)
     lowest = cut[cut < true].min(initial=np.inf)
-    for percentile, other in zip(found.percentiles, whole.percentiles, strict=True):
+    for percentile, other in zip(found.percentiles.values(), whole.percentiles.values(), strict=True):
         if other.value is not None and other.value < lowest:
             assert percentile.value == other.value
 
@@ -496,11 +478,11 @@ def test_below_the_lowest_cut_percentiles_and_their_intervals_are_exact_and_abov
         assert found.percentile(q).value == failed.percentile(q).value is not None
     assert found.percentile(0.50).interval == pytest.approx(failed.percentile(0.50).interval, rel=1e-3)
     p99 = found.percentile(0.99)
-    assert (p99.value, p99.lower_bound, p99.interval, p99.at_least, p99.reason) == (None, 1_000.0, None, 1_000.0, CUT_OFF)
+    assert (p99.value, p99.lower_bound, p99.interval, p99.at_least, p99.reason) == (None, 1_000.0, None, 1_000.0, Cause.CUT_OFF)
     assert p99.interval_text == "≥ 1,000.00; requests cut off"
     assert failed.mean.value is not None
     assert found.mean.lower_bound == pytest.approx((failed.n * failed.mean.value + found.censored * 1_000.0) / 2_000)
-    assert (found.mean.value, found.mean.interval, found.mean.reason) == (None, None, CUT_OFF)
+    assert (found.mean.value, found.mean.interval, found.mean.reason) == (None, None, Cause.CUT_OFF)
     assert found.mean.at_least is not None
     assert found.mean.at_least < found.mean.lower_bound
     assert set(found.bounds) == {"mean", "p99", "max"}  # of p99.9 there are too few values
@@ -510,7 +492,7 @@ def test_below_the_lowest_cut_percentiles_and_their_intervals_are_exact_and_abov
 def test_an_exact_percentile_whose_upper_limit_is_among_the_cuts_has_a_lower_one() -> None:
     p99 = _cut_off(0.008, 1_000.0)[0].percentile(0.99)
     assert p99.value is not None
-    assert (p99.interval, p99.reason) == (None, CUT_OFF)
+    assert (p99.interval, p99.reason) == (None, Cause.CUT_OFF)
     assert p99.at_least is not None
     assert p99.at_least < p99.value < 200.0
 
@@ -520,7 +502,7 @@ def test_cuts_in_the_middle_leave_the_median_between_two_limits_and_its_bound_is
     p50 = found.percentile(0.50)
     assert failed.p50 is not None
     assert p50.lower_bound is not None
-    assert (p50.value, p50.interval, p50.reason) == (None, None, CUT_OFF)
+    assert (p50.value, p50.interval, p50.reason) == (None, None, Cause.CUT_OFF)
     assert p50.at_least is not None
     assert p50.at_least < p50.lower_bound < 100.0 < failed.p50
 
@@ -528,8 +510,8 @@ def test_cuts_in_the_middle_leave_the_median_between_two_limits_and_its_bound_is
 def test_too_few_cut_off_values_say_so() -> None:
     found = summarise(np.array([1.0, 2.0, 3.0]), is_bound=np.array([False, True, False]))
     assert found is not None
-    assert (found.mean, found.n, found.censored) == (SampleMean(None, None, _TOO_FEW, None, 2.0), 2, 1)
-    assert found.percentile(0.50) == Percentile(0.50, None, None, None, _TOO_FEW, 2.0)
+    assert (found.mean, found.n, found.censored) == (Estimate(None, None, TooFew(3, 100), None, 2.0), 2, 1)
+    assert found.percentile(0.50) == Estimate(None, None, TooFew(3, 100), None, 2.0)
     assert found.curve is not None
     assert found.curve.values.tolist() == [1.0]
 

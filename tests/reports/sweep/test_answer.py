@@ -9,10 +9,10 @@ import pytest
 from reports.criteria import Requirement, parse_held, parse_slo
 from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.catalogue import E2E, TTFT
-from reports.metrics.estimates import UNKNOWN, Estimate
 from reports.metrics.goodput import Objective
 from reports.render.picture import Line
 from reports.render.plain_text import escaped
+from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.sweep.console import render
 from reports.sweep.held import gates_of
 from reports.sweep.json_file import document
@@ -34,9 +34,9 @@ def _point(setting: str, status: Status, axis: str = "request_rate") -> SweepPoi
         runs=(SweepRun("p", has_page=False, valid=True, command="bench"),),
         offered_rate=1.0,
         request_throughput=UNKNOWN,
-        output_token_throughput=Estimate(float(setting), None, None),
+        output_token_throughput=Estimate(float(setting)),
         latency_p50_ms=UNKNOWN,
-        latency_p99_ms=Estimate(1.0, None, None),
+        latency_p99_ms=Estimate(1.0),
         e2e_p99_ms=UNKNOWN,
         goodput=UNKNOWN,
         attainment=None,
@@ -159,8 +159,7 @@ def test_a_criterion_of_a_sweep_names_what_was_held(text: str) -> None:
 def test_the_limits_of_objectives_and_gates_are_lines_in_the_pictures_of_their_number() -> None:
     objectives = (Objective(TTFT, 200.0), Objective(E2E, 900.0))
     points = [
-        dataclasses.replace(_point(rate, HELD), objectives=objectives, latency_p50_ms=Estimate(5.0, None, None))
-        for rate in ("10", "20")
+        dataclasses.replace(_point(rate, HELD), objectives=objectives, latency_p50_ms=Estimate(5.0)) for rate in ("10", "20")
     ]
     drawn = {
         picture.name: {mark.name: set(mark.y.tolist()) for mark in picture.marks if isinstance(mark, Line)}
@@ -177,7 +176,7 @@ def test_the_limits_of_objectives_and_gates_are_lines_in_the_pictures_of_their_n
 
 def test_goodput_has_columns_where_there_are_objectives() -> None:
     plain = _point("10", HELD)
-    with_objectives = dataclasses.replace(plain, attainment=0.97, goodput=Estimate(9.7, None, None))
+    with_objectives = dataclasses.replace(plain, attainment=0.97, goodput=Estimate(9.7))
     assert "attainment %" not in points_table(_sweep(plain)).columns
     table = points_table(_sweep(with_objectives))
     row = dict(zip(table.columns, table.rows[0], strict=True))

@@ -15,8 +15,8 @@ from bench_cli.experiments.plan import plan_runs
 from bench_records.experiment import ExperimentFolder, PlannedArm
 from bench_records.record import Record
 from bench_records.run_folder import RunFolderError
-from reports.metrics.estimates import Estimate
 from reports.run_report import RunReport
+from reports.statistics.estimate import Estimate
 from reports.sweep.console import render
 from reports.sweep.json_file import document
 from reports.sweep.points import SweepPoint, SweepRun, pareto_front, read_sweep
@@ -28,12 +28,12 @@ def _point(tokens_per_s: float | None, p99_ms: float | None, valid: bool = True)
         settings=(),
         runs=(SweepRun("p", has_page=False, valid=valid, command="bench"),),
         offered_rate=1.0,
-        request_throughput=Estimate(1.0, None, None),
-        output_token_throughput=Estimate(tokens_per_s, None, None),
-        latency_p50_ms=Estimate(1.0, None, None),
-        latency_p99_ms=Estimate(p99_ms, None, None),
-        e2e_p99_ms=Estimate(1.0, None, None),
-        goodput=Estimate(None, None, None),
+        request_throughput=Estimate(1.0),
+        output_token_throughput=Estimate(tokens_per_s),
+        latency_p50_ms=Estimate(1.0),
+        latency_p99_ms=Estimate(p99_ms),
+        e2e_p99_ms=Estimate(1.0),
+        goodput=Estimate(None),
         attainment=None,
         gates=(),
         failed=0,
