@@ -10,27 +10,12 @@ import math
 import re
 from dataclasses import dataclass
 
-from reports.metrics.catalogue import (
-    ATTAINMENT,
-    E2E,
-    FAILED_SHARE,
-    GOODPUT,
-    ICL,
-    ITL,
-    OBJECTIVE_METRICS,
-    OUTPUT_TOKEN_THROUGHPUT,
-    REQUEST_THROUGHPUT,
-    TPOT,
-    TTFO,
-    TTFT,
-    Metric,
-)
+from reports.metrics.catalogue import ATTAINMENT, METRICS, OBJECTIVE_METRICS
 from reports.metrics.goodput import Objective
+from reports.metrics.metric import Metric
 from reports.statistics.percentiles import percentile_key
 
-_LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL)
-_RATES = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT, GOODPUT)
-_SHARES = (ATTAINMENT, FAILED_SHARE)
+_METRICS = tuple(metric for metric in METRICS if metric.in_criteria)
 _AT_MOST = ("<=", "<", "=<")
 _HELD = "held"
 _QUANTILES = (0.50, 0.99)  # those with an interval
@@ -61,7 +46,7 @@ class Requirement:
     @property
     def name(self) -> str:
         """The number's name in the grammar: "p99_ttft"."""
-        if self.metric not in _LATENCIES:
+        if _kind(self.metric) != "latency":
             return self.metric.name
         return f"{'mean' if self.q is None else percentile_key(self.q)}_{self.metric.name}"
 
@@ -88,9 +73,9 @@ def parse_slo(text: str) -> Criterion:
     """What has to hold: an objective of each request, or a requirement of the run. Raises ValueError, for the command line."""
     match = _matched(text, "p99_ttft<=300ms, ttft<=200ms or goodput>=20")
     metric, at_most, limit = _metric(text, match["name"]), match["sign"] in _AT_MOST, _limit(text, match)
-    if metric not in _LATENCIES or match["statistic"] is not None:
+    if _kind(metric) != "latency" or match["statistic"] is not None:
         return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
-    if metric not in OBJECTIVE_METRICS:
+    if not metric.is_objective:
         names = ", ".join(metric.name for metric in OBJECTIVE_METRICS)
         raise ValueError(
             f"{text!r}: objectives of each request are of {names}; for the run write p99_{metric.name} or its mean"
@@ -106,7 +91,7 @@ def parse_fail_if(text: str) -> Requirement:
     """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
     match = _matched(text, "p99_ttft>300ms, attainment<95% or goodput<20")
     metric, limit = _metric(text, match["name"]), _limit(text, match)
-    if metric in _LATENCIES and match["statistic"] is None:
+    if _kind(metric) == "latency" and match["statistic"] is None:
         name = metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
     return Requirement(metric, _statistic(text, metric, match["statistic"]), match["sign"] not in _AT_MOST, limit)
@@ -134,14 +119,14 @@ def _matched(text: str, examples: str) -> re.Match[str]:
 
 def _metric(text: str, name: str) -> Metric:
     """The metric of a name, in any letter case."""
-    known = {spelling: metric for metric in (*_LATENCIES, *_RATES, *_SHARES) for spelling in (metric.name, metric.key)}
+    known = {spelling: metric for metric in _METRICS for spelling in (metric.name, metric.key)}
     if name.lower() not in known:
         raise ValueError(f"{text!r}: {name!r} is none of {', '.join(dict.fromkeys(metric.name for metric in known.values()))}")
     return known[name.lower()]
 
 
 def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None:
-    if metric not in _LATENCIES:
+    if _kind(metric) != "latency":
         if statistic is not None:
             raise ValueError(f"{text!r}: {metric.name} has no {statistic}; write {metric.name} alone")
         return None
@@ -172,4 +157,4 @@ def _limit(text: str, match: re.Match[str]) -> float:
 
 
 def _kind(metric: Metric) -> str:
-    return "latency" if metric in _LATENCIES else "rate" if metric in _RATES else "share"
+    return {"ms": "latency", "share": "share"}.get(metric.unit, "rate")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding
-from reports.metrics.catalogue import METRICS, Metric
+from reports.metrics.catalogue import METRICS
+from reports.metrics.metric import Metric
 
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 

@@ -38,7 +38,6 @@ from reports.metrics.catalogue import (
     TTFO,
     TTFT,
     WINDOW,
-    Metric,
 )
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.client_calibration import client_calibration, peak_rates
@@ -59,6 +58,7 @@ from reports.metrics.latency import (
 )
 from reports.metrics.length_laws import input_law, output_law
 from reports.metrics.lengths import input_lengths, output_lengths
+from reports.metrics.metric import Metric
 from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions, mean_rate, output_tokens, rate

@@ -28,7 +28,6 @@ from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.metrics.catalogue import E2E
 from reports.metrics.censoring import CensoredLatencies
-from reports.metrics.latency import BY_REQUEST
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution, summarise
 
@@ -59,7 +58,7 @@ class Arm:
     @cached_property
     def latencies(self) -> tuple[CensoredLatencies, ...]:
         """Of each run, by request, in the order of the schedule."""
-        return tuple(BY_REQUEST[run.metrics.latency[0]](run.requests) for run in self.runs)
+        return tuple(run.metrics.latency[0].by_request(run.requests) for run in self.runs)
 
     @cached_property
     def measured(self) -> tuple[dict[str, Measured], ...]:

@@ -14,21 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.catalogue import (
-    E2E,
-    FAILED_SHARE,
-    LATENCIES,
-    OUTPUT_TOKEN_THROUGHPUT,
-    REQUEST_THROUGHPUT,
-    TPOT,
-    TTFT,
-    Better,
-    Metric,
-)
+from reports.metrics.catalogue import FAILED_SHARE, LATENCIES, METRICS, OUTPUT_TOKEN_THROUGHPUT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import failed_by_request
 from reports.metrics.full_load import full_load
-from reports.metrics.latency import BY_REQUEST
+from reports.metrics.metric import Better, Metric
 from reports.metrics.output_events import completions, output_tokens, rate_value
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
@@ -102,22 +92,16 @@ class Measured:
     other_independent: float = math.inf
 
 
-MEASURES = (
-    Measure(TTFT, 0.50),
-    Measure(TTFT, 0.99),
-    Measure(E2E, 0.50),
-    Measure(E2E, 0.99),
-    Measure(TPOT),
-    Measure(REQUEST_THROUGHPUT),
-    Measure(OUTPUT_TOKEN_THROUGHPUT),
-    Measure(FAILED_SHARE),
-)
+MEASURES = tuple(Measure(metric, q) for metric in METRICS for q in metric.compared)
 
 
 def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
     """Every measure of MEASURES that such a run has, by name; latencies count from the schedule."""
     gap = open_loop_gap(requests)
-    latencies = {metric: compute(requests) for metric, compute in BY_REQUEST.items() if streaming or not metric.streamed_only}
+    chosen = [measure for measure in MEASURES if streaming or not measure.metric.streamed_only]
+    latencies = {
+        metric: metric.by_request(requests) for metric in LATENCIES if any(measure.metric is metric for measure in chosen)
+    }
     covariates = schedule_covariates(requests)
 
     def measured(measure: Measure) -> Measured:
@@ -129,7 +113,6 @@ def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
             return failed_share(failed_by_request(requests))
         return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
 
-    chosen = (measure for measure in MEASURES if streaming or not measure.metric.streamed_only)
     return {measure.name: replace(measured(measure), gap=gap) for measure in chosen}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from bench_records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.run_metrics import Anchored, Metrics
+from reports.metrics.metric import Anchored
+from reports.metrics.run_metrics import Metrics
 from reports.statistics.arrays import known
 
 _GENERATED_ON = 0.5

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench_records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.catalogue import E2E, LATENCIES, TPOT, TTFT
+from reports.metrics.catalogue import E2E, ITL_COVERAGE, LATENCIES, TPOT, TTFT
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import (
     answers_without_time_per_output_token,
@@ -20,7 +20,6 @@ from reports.metrics.latency import (
 from reports.metrics.lengths import TEMPLATE_EDGE_TOKENS, Lengths, input_lengths
 from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import ITL_COVERAGE
 from reports.metrics.waves import waves_of
 from reports.metrics.windows import Window
 from reports.statistics.arrays import FloatArray

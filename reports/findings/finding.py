@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from reports.metrics.client_health import ClientHealth, WakeUps
 from reports.metrics.configuration import ConfiguredLoad, ConfiguredTarget, configured_load, configured_target
+from reports.metrics.metric import Anchored
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import Anchored, Metrics
+from reports.metrics.run_metrics import Metrics
 from reports.metrics.server_load import ServerLoad
 from reports.render.plain_text import printable
 

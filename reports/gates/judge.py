@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,44 +14,17 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
-from reports.metrics.catalogue import (
-    ATTAINMENT,
-    E2E,
-    FAILED_SHARE,
-    GOODPUT,
-    ICL,
-    ITL,
-    REQUEST_THROUGHPUT,
-    TPOT,
-    TTFO,
-    TTFT,
-    Metric,
-)
-from reports.metrics.censoring import CensoredLatencies, latencies_by_request
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
+from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS, failed_by_request, failures_as_slowest_ms
 from reports.metrics.goodput import severities
 from reports.metrics.in_flight import first_user_end_ns
-from reports.metrics.latency import (
-    inter_chunk_latencies_ms,
-    inter_token_latencies_ms,
-    time_per_output_token_ms,
-)
-from reports.metrics.requests import Requests
+from reports.metrics.metric import Metric
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
 _DIGITS = 12  # of a share: those that the binary error of a difference leaves
-_PLAIN_LATENCIES: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
-    {TPOT: time_per_output_token_ms, ITL: inter_token_latencies_ms, ICL: inter_chunk_latencies_ms}
-)
-_ENDS_NS: Mapping[Metric, Callable[[Requests], FloatArray]] = MappingProxyType(
-    {
-        TTFT: lambda requests: requests.first_token_ns,
-        TTFO: lambda requests: requests.first_output_token_ns,
-        E2E: lambda requests: requests.last_token_ns,
-    }
-)
 
 
 def judge(requirements: Iterable[Requirement], run: JudgedRun, validity: Validity) -> tuple[Gate, ...]:
@@ -91,7 +63,7 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 
 
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    latencies = [_latencies_of(requirement.metric, run) for run in runs]
+    latencies = [requirement.metric.values(run.requests) for run in runs]
     joined = CensoredLatencies(
         np.concatenate([latency.values_ms for latency in latencies]),
         np.concatenate([latency.is_bound for latency in latencies]),
@@ -124,23 +96,11 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     return judge_share(claim, samples, runs)
 
 
-def _latencies_of(metric: Metric, run: JudgedRun) -> CensoredLatencies:
-    """From the schedule, in the order in which the requests were due; of TPOT and gaps between tokens those of successes."""
-    if metric in _ENDS_NS:
-        return _of_every_request(metric, run.requests).counted
-    values_ms = _PLAIN_LATENCIES[metric](run.requests)
-    return CensoredLatencies(values_ms, np.zeros(values_ms.size, dtype=np.bool_))
-
-
-def _of_every_request(metric: Metric, requests: Requests) -> CensoredLatencies:
-    return latencies_by_request(requests, _ENDS_NS[metric](requests), requests.scheduled_ns)
-
-
 def _groups_of(metric: Metric, run: JudgedRun) -> NDArray[np.int64] | None:
-    """The conversations of the requests in ``_latencies_of``; None of latencies that not each request has."""
-    if metric not in _ENDS_NS:
+    """The conversations of the requests of ``metric.values``; None of latencies that not each request has."""
+    if metric.ends_ns is None:
         return None
-    return run.requests.session_of[~np.isnan(_of_every_request(metric, run.requests).values_ms)]
+    return run.requests.session_of[~np.isnan(metric.by_request(run.requests).values_ms)]
 
 
 def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:

@@ -1,65 +1,41 @@
-"""Every metric, once: its key in JSON, its label, unit and definition, and in which direction it is better.
+"""Every metric, once: its names, unit and definition, in which direction it is better, and how it is computed.
 
-Tables, pictures, JSON, CSV, objectives, comparison, sweep, trend and docs/reference/metrics.md read their names from here.
-``reports/numbers.py`` names the functions that compute each.
+Tables, pictures, JSON, CSV, DataFrames, objectives, criteria, comparison, sweep, trend and docs/reference/metrics.md follow
+from it. A new latency is a function in ``latency.py`` and an entry here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from reports.metrics.latency import (
+    causal_delays_ms,
+    ceiling_waits_ms,
+    counted_gap_share,
+    inter_chunk_latencies_ms,
+    inter_token_latencies_ms,
+    schedule_slip_by_request_ms,
+    schedule_slip_ms,
+    time_per_output_token_as_objective,
+    time_per_output_token_by_request_ms,
+    time_per_output_token_ms,
+)
+from reports.metrics.metric import Better, MeasuredRun, Metric
+from reports.statistics.percentiles import Distribution, summarise
+
+ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
 
 
-class Better(Enum):
-    """In which direction a metric improves."""
+def _inter_token_latency(run: MeasuredRun) -> Distribution | None:
+    """ITL; with one token a response it is ICL.
 
-    LOWER = "lower"
-    HIGHER = "higher"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """``key`` is the metric's name in ``summary.json``, ``label`` its name in tables and pictures.
-
-    ``definition`` is Markdown, for the documentation. ``better`` is None for a metric that describes the load or the answers
-    rather than the target's performance. Where they are given, ``short`` stands for ``label`` in narrow columns, ``title`` in
-    the documentation, and ``counted`` names in tables what is counted per second. ``streamed_only``: an unstreamed run does
-    not have it, since its tokens arrive together.
+    Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone
+    would be biased, and is None below ``ITL_COVERAGE`` of the gaps.
     """
-
-    key: str
-    label: str
-    unit: str
-    definition: str
-    better: Better | None = None
-    short: str = ""
-    title: str = ""
-    counted: str = ""
-    streamed_only: bool = False
-
-    @property
-    def name(self) -> str:
-        """The key without "_ms", as ``--fail_if`` and the documents of comparisons spell it: "ttft" for "ttft_ms"."""
-        return self.key.removesuffix("_ms")
-
-    @property
-    def full_name(self) -> str:
-        """The name in the documentation."""
-        return self.title or self.label
-
-    @property
-    def table_unit(self) -> str:
-        """The unit in tables: "requests/s" where JSON has "1/s"."""
-        return f"{self.counted}/s" if self.counted else self.unit
-
-    @property
-    def label_with_unit(self) -> str:
-        return f"{self.label} ({self.table_unit})"
-
-    @property
-    def column(self) -> str:
-        """The head of a narrow column: "TTFT ms"."""
-        return f"{self.short or self.label} {self.unit}"
+    counts = run.requests.token_counts
+    if counts.size and (counts == 1.0).all():
+        return run.inter_chunk_ms
+    if (counted_gap_share(run.requests) or 0.0) < ITL_COVERAGE:
+        return None
+    return run.summary(inter_token_latencies_ms(run.requests))
 
 
 TTFT = Metric(
@@ -69,6 +45,10 @@ TTFT = Metric(
     "first response that carries a generated token − anchor; of streamed runs only",
     Better.LOWER,
     streamed_only=True,
+    ends_ns=lambda requests: requests.first_token_ns,
+    compared=(0.50, 0.99),
+    in_criteria=True,
+    is_objective=True,
 )
 TTFO = Metric(
     "ttfo_ms",
@@ -79,8 +59,26 @@ TTFO = Metric(
     Better.LOWER,
     title="Time to first output token (TTFO)",
     streamed_only=True,
+    ends_ns=lambda requests: requests.first_output_token_ns,
+    exists=lambda run: bool(run.requests.has_reasoning.any()),
+    of_some_runs=True,
+    in_criteria=True,
+    column_text="TTFO from `scheduled_ns`; where the answer has no reasoning, TTFT",
+    column_null="the answer is reasoning alone",
+    has_sent_column=False,
 )
-E2E = Metric("e2e_ms", "E2E latency", "ms", "last response that carries a generated token − anchor", Better.LOWER, short="E2E")
+E2E = Metric(
+    "e2e_ms",
+    "E2E latency",
+    "ms",
+    "last response that carries a generated token − anchor",
+    Better.LOWER,
+    short="E2E",
+    ends_ns=lambda requests: requests.last_token_ns,
+    compared=(0.50, 0.99),
+    in_criteria=True,
+    is_objective=True,
+)
 TPOT = Metric(
     "tpot_ms",
     "TPOT",
@@ -88,6 +86,14 @@ TPOT = Metric(
     "(last token − first token) / (output tokens − 1), of requests with at least 2 tokens that came in at least 2 responses",
     Better.LOWER,
     streamed_only=True,
+    series_ms=time_per_output_token_ms,
+    each_ms=time_per_output_token_by_request_ms,
+    compared=(None,),
+    in_criteria=True,
+    is_objective=True,
+    judged_ms=time_per_output_token_as_objective,
+    column_text="TPOT",
+    column_null="the request failed; fewer than 2 tokens, or fewer than 2 responses with tokens",
 )
 ITL = Metric(
     "itl_ms",
@@ -96,6 +102,9 @@ ITL = Metric(
     "ICL divided by the tokens of the later response, counted once for each of them, pooled",
     Better.LOWER,
     streamed_only=True,
+    series_ms=inter_token_latencies_ms,
+    of_run=_inter_token_latency,
+    in_criteria=True,
 )
 ICL = Metric(
     "icl_ms",
@@ -105,6 +114,9 @@ ICL = Metric(
     Better.LOWER,
     title="Inter-chunk latency (ICL)",
     streamed_only=True,
+    series_ms=inter_chunk_latencies_ms,
+    of_run=lambda run: run.inter_chunk_ms,
+    in_criteria=True,
 )
 SCHEDULE_SLIP = Metric(
     "slip_ms",
@@ -112,6 +124,11 @@ SCHEDULE_SLIP = Metric(
     "ms",
     "sent − scheduled, of every request sent",
     Better.LOWER,
+    series_ms=schedule_slip_ms,
+    each_ms=schedule_slip_by_request_ms,
+    of_run=lambda run: summarise(schedule_slip_ms(run.requests)),
+    column_text="schedule slip: `sent_ns` − `scheduled_ns`",
+    column_null="not sent",
 )
 CEILING_WAIT = Metric(
     "ceiling_wait_ms",
@@ -120,6 +137,10 @@ CEILING_WAIT = Metric(
     "the part of the schedule slip in which a request waited because `--max_concurrency` requests were in flight; it is no "
     "delay of the client",
     title="Wait at the ceiling",
+    series_ms=ceiling_waits_ms,
+    of_run=lambda run: summarise(ceiling_waits_ms(run.requests)),
+    exists=lambda run: run.load.max_concurrency is not None,
+    of_some_runs=True,
 )
 CAUSAL_DELAY = Metric(
     "causal_delay_ms",
@@ -127,9 +148,19 @@ CAUSAL_DELAY = Metric(
     "ms",
     "scheduled − the turn's own time, of each later turn of a session that has such a time: the answer before it ended so much "
     "later, so it is part of neither latency nor slip",
+    series_ms=causal_delays_ms,
+    of_run=lambda run: summarise(causal_delays_ms(run.requests)),
+    of_some_runs=True,
 )
 REQUEST_THROUGHPUT = Metric(
-    "request_throughput", "Request throughput", "1/s", "successful requests / window", Better.HIGHER, counted="requests"
+    "request_throughput",
+    "Request throughput",
+    "1/s",
+    "successful requests / window",
+    Better.HIGHER,
+    counted="requests",
+    compared=(None,),
+    in_criteria=True,
 )
 OUTPUT_TOKEN_THROUGHPUT = Metric(
     "output_token_throughput",
@@ -137,6 +168,8 @@ OUTPUT_TOKEN_THROUGHPUT = Metric(
     "tokens/s",
     "Σ output tokens of successful requests, and of those cancelled as planned until then / window",
     Better.HIGHER,
+    compared=(None,),
+    in_criteria=True,
 )
 OFFERED_RATE = Metric(
     "offered_rate",
@@ -156,6 +189,7 @@ GOODPUT = Metric(
     "requests that meet every objective / window ([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
     counted="requests",
+    in_criteria=True,
 )
 ATTAINMENT = Metric(
     "attainment",
@@ -164,6 +198,7 @@ ATTAINMENT = Metric(
     "requests that meet every objective / all sent but those cut off before that was decided "
     "([Goodput](../explanation/measurement.md#goodput))",
     Better.HIGHER,
+    in_criteria=True,
 )
 FAILED_SHARE = Metric(
     "failed_share",
@@ -172,6 +207,8 @@ FAILED_SHARE = Metric(
     "requests that the target failed / those and the successes, with tokens or without; "
     "the same number in gates, comparisons and trends",
     Better.LOWER,
+    compared=(None,),
+    in_criteria=True,
 )
 INPUT_TOKENS = Metric(
     "input_tokens", "input tokens", "tokens", "tokens of the prompt; the report shows their mean", title="Input tokens"
@@ -196,7 +233,7 @@ DISPERSION = Metric(
 LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT, CAUSAL_DELAY)
 THROUGHPUTS = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT)
 ARRIVAL_RATES = (OFFERED_RATE, ACHIEVED_RATE)
-OBJECTIVE_METRICS = (TTFT, TPOT, E2E)
 METRICS = (
     *LATENCIES, *THROUGHPUTS, *ARRIVAL_RATES, GOODPUT, ATTAINMENT, FAILED_SHARE, WINDOW, DISPERSION, INPUT_TOKENS, OUTPUT_TOKENS
 )  # fmt: skip
+OBJECTIVE_METRICS = tuple(metric for metric in METRICS if metric.is_objective)

@@ -11,29 +11,27 @@ undetermined request counts among neither; how many there are limits what is kno
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
-from reports.metrics.censoring import CensoredLatencies, latencies_by_request
+from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.full_load import full_load, rate_of_run
+from reports.metrics.metric import Metric
 from reports.metrics.output_events import Events, completions, rate_value, without_interval
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Interval, Reason
 from reports.statistics.exceedances import interval_of_share_above
 
-_NS_PER_MS = 1e6
 _JUST_ABOVE = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One objective: a request's ``metric``, one of OBJECTIVE_METRICS, is at most ``limit_ms``."""
+    """One objective: a request's ``metric``, which ``is_objective``, is at most ``limit_ms``."""
 
     metric: Metric
     limit_ms: float
@@ -136,36 +134,12 @@ def _together(each: Sequence[_Judgement]) -> _Judgement:
 
 def _judge(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> _Judgement:
     """Of an objective whose latency counts from ``anchor_ns``."""
-    latencies = _LATENCIES[objective.metric](requests, anchor_ns)
+    latencies = objective.metric.judged(requests, anchor_ns)
     cancelled = requests.cut_off & ~requests.failed_by_target
     exact = (requests.done | cancelled) & ~latencies.is_bound
     met = exact & (latencies.values_ms <= objective.limit_ms)
     _, unknown = latencies.exceeds(objective.limit_ms)
     return _Judgement(met, ~met & ~(cancelled & unknown) & ~np.isnan(requests.sent_ns))
-
-
-def _ttft(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
-    return latencies_by_request(requests, requests.first_token_ns, anchor_ns)
-
-
-def _e2e(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
-    return latencies_by_request(requests, requests.last_token_ns, anchor_ns)
-
-
-def _tpot(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
-    """0 for an answer in one response, since there was no wait between its tokens. NaN where the tokens are unknown, or none
-    came; above 0 where the request was cut off. The same from every anchor.
-    """
-    gaps = np.maximum(requests.output_tokens - 1, 1)
-    one_response = np.diff(requests.token_starts) < 2
-    values_ms = np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
-    values_ms[~requests.has_tokens] = np.nan
-    return CensoredLatencies(np.where(requests.cut_off, 0.0, values_ms), requests.cut_off)
-
-
-_LATENCIES: Mapping[Metric, Callable[[Requests, FloatArray], CensoredLatencies]] = MappingProxyType(
-    {TTFT: _ttft, TPOT: _tpot, E2E: _e2e}
-)
 
 
 def severities(requests: Requests, objectives: Sequence[Objective]) -> CensoredLatencies:
@@ -179,9 +153,7 @@ def severities(requests: Requests, objectives: Sequence[Objective]) -> CensoredL
 def _severities(requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray) -> CensoredLatencies:
     """Of every request, shape [requests]."""
     every = _together([_judge(requests, objective, anchor_ns) for objective in objectives])
-    ratios = np.stack(
-        [_LATENCIES[objective.metric](requests, anchor_ns).values_ms / objective.limit_ms for objective in objectives]
-    )
+    ratios = np.stack([objective.metric.judged(requests, anchor_ns).values_ms / objective.limit_ms for objective in objectives])
     largest = np.where(np.isnan(ratios), np.inf, ratios).max(axis=0)
     largest = np.where(every.missed, np.maximum(largest, _JUST_ABOVE), np.minimum(largest, 1.0))
     return CensoredLatencies(largest, ~every.met & ~every.missed)

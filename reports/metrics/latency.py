@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.catalogue import E2E, TPOT, TTFT, Metric
-from reports.metrics.censoring import CensoredLatencies, latencies_by_request
+from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 
 _NS_PER_MS = 1e6
 _PARTS_OF_RUN = 1 << 16
-
-
-def ttft_by_request(requests: Requests) -> CensoredLatencies:
-    """TTFT from the schedule, shape [requests]."""
-    return latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns)
-
-
-def e2e_by_request(requests: Requests) -> CensoredLatencies:
-    """E2E latency from the schedule, shape [requests]."""
-    return latencies_by_request(requests, requests.last_token_ns, requests.scheduled_ns)
-
-
-def tpot_by_request(requests: Requests) -> CensoredLatencies:
-    """TPOT, shape [requests]: of successes alone, and never a bound."""
-    values_ms = time_per_output_token_by_request_ms(requests)
-    return CensoredLatencies(values_ms, np.zeros(values_ms.size, dtype=np.bool_))
 
 
 def schedule_slip_ms(requests: Requests) -> FloatArray:
@@ -84,18 +64,23 @@ def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
     return values
 
 
+def time_per_output_token_as_objective(requests: Requests) -> CensoredLatencies:
+    """TPOT of every request, shape [requests]: 0 for an answer in one response, since there was no wait between its tokens. NaN
+    where the tokens are unknown, or none came; above 0 where the request was cut off.
+    """
+    gaps = np.maximum(requests.output_tokens - 1, 1)
+    one_response = np.diff(requests.token_starts) < 2
+    values_ms = np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
+    values_ms[~requests.has_tokens] = np.nan
+    return CensoredLatencies(np.where(requests.cut_off, 0.0, values_ms), requests.cut_off)
+
+
 def answers_without_time_per_output_token(requests: Requests) -> NDArray[np.bool_]:
     """Which successes have no TPOT although they have several tokens, or an unknown number of them; shape [requests]."""
     tpot_ms = time_per_output_token_by_request_ms(requests)
     single = (requests.output_tokens < 2) | (requests.requested_output_tokens < 2)  # NaN is not below 2
     without: NDArray[np.bool_] = requests.done & ~single & np.isnan(tpot_ms)
     return without
-
-
-BY_REQUEST: Mapping[Metric, Callable[[Requests], CensoredLatencies]] = MappingProxyType(
-    {TTFT: ttft_by_request, E2E: e2e_by_request, TPOT: tpot_by_request}
-)
-"""Each request's value of a metric, in ms from the schedule: shape [requests], NaN where there is none."""
 
 
 def inter_chunk_latencies_ms(requests: Requests) -> FloatArray:

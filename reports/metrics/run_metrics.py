@@ -21,6 +21,7 @@ from reports.metrics.catalogue import (
     E2E,
     ICL,
     ITL,
+    LATENCIES,
     OFFERED_RATE,
     OUTPUT_TOKEN_THROUGHPUT,
     REQUEST_THROUGHPUT,
@@ -28,49 +29,20 @@ from reports.metrics.catalogue import (
     TPOT,
     TTFO,
     TTFT,
-    Metric,
-)  # fmt: skip
-from reports.metrics.censoring import latencies_by_request
-from reports.metrics.clustered_arrivals import clustered_arrivals
+)
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.failures import FailedShare, failed_share_of
-from reports.metrics.full_batch import FullBatch, full_batch, without_rare_tails
+from reports.metrics.full_batch import FullBatch
 from reports.metrics.goodput import Goodput, Objective, goodput
-from reports.metrics.latency import (
-    causal_delays_ms,
-    ceiling_waits_ms,
-    counted_gap_share,
-    inter_chunk_latencies_ms,
-    inter_token_latencies_ms,
-    schedule_slip_ms,
-    time_per_output_token_ms,
-)
+from reports.metrics.metric import Anchored, Latency, MeasuredRun, Metric
 from reports.metrics.output_events import mean_rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
-from reports.statistics.arrays import FloatArray, mean_of_known
-from reports.statistics.estimate import UNKNOWN, Estimate, Reason
-from reports.statistics.percentiles import Distribution, summarise
-
-ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
-_ONLY_OF_SOME_RUNS = (TTFO, CEILING_WAIT, CAUSAL_DELAY)  # without a row elsewhere
-
-FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
-
-
-@dataclass(frozen=True)
-class Anchored:
-    """One latency from both anchors, in ms; None where no request has it."""
-
-    scheduled: Distribution | None
-    sent: Distribution | None
-
-    @property
-    def by_anchor(self) -> tuple[tuple[str, Distribution | None], ...]:
-        """Both, each with the name of its anchor in tables and pictures."""
-        return (FROM_SCHEDULE, self.scheduled), (FROM_SEND, self.sent)
+from reports.statistics.arrays import mean_of_known
+from reports.statistics.estimate import UNKNOWN, Estimate
+from reports.statistics.percentiles import Distribution
 
 
 @dataclass(frozen=True)
@@ -82,15 +54,7 @@ class Metrics:
     withdrawn: int  # cancelled as planned
     not_sent: int  # the run ended before they were sent
     failed_by_kind: dict[str, int]
-    ttft_ms: Anchored | None
-    ttfo_ms: Anchored | None  # None where no answer has reasoning: it is TTFT then
-    e2e_ms: Anchored
-    tpot_ms: Distribution | None
-    itl_ms: Distribution | None
-    icl_ms: Distribution | None
-    slip_ms: Distribution | None
-    ceiling_wait_ms: Distribution | None
-    causal_delay_ms: Distribution | None
+    latencies: Mapping[Metric, Latency]  # those of such a run, in the order of the tables; None where no request has one
     windows: Windows
     offered_rate: float | None
     achieved_rate: float | None
@@ -108,7 +72,7 @@ class Metrics:
     @property
     def streamed(self) -> bool:
         """Whether the run has the metrics that are ``streamed_only``."""
-        return self.ttft_ms is not None
+        return TTFT in self.latencies
 
     @property
     def latency(self) -> tuple[Metric, Anchored]:
@@ -116,24 +80,49 @@ class Metrics:
         return (E2E, self.e2e_ms) if self.ttft_ms is None else (TTFT, self.ttft_ms)
 
     @property
-    def latencies(self) -> Mapping[Metric, Anchored | Distribution | None]:
-        """The latencies of such a run, in the order of the tables; None where no request has one."""
-        values: dict[Metric, Anchored | Distribution | None] = {
-            TTFT: self.ttft_ms,
-            TTFO: self.ttfo_ms,
-            E2E: self.e2e_ms,
-            TPOT: self.tpot_ms,
-            ITL: self.itl_ms,
-            ICL: self.icl_ms,
-            SCHEDULE_SLIP: self.slip_ms,
-            CEILING_WAIT: self.ceiling_wait_ms,
-            CAUSAL_DELAY: self.causal_delay_ms,
-        }
-        return {
-            metric: value
-            for metric, value in values.items()
-            if (self.streamed or not metric.streamed_only) and (value is not None or metric not in _ONLY_OF_SOME_RUNS)
-        }
+    def ttft_ms(self) -> Anchored | None:
+        return self._anchored(TTFT)
+
+    @property
+    def ttfo_ms(self) -> Anchored | None:
+        """None where no answer has reasoning: it is TTFT then."""
+        return self._anchored(TTFO)
+
+    @property
+    def e2e_ms(self) -> Anchored:
+        return self._anchored(E2E) or Anchored(None, None)
+
+    @property
+    def tpot_ms(self) -> Distribution | None:
+        return self._distribution(TPOT)
+
+    @property
+    def itl_ms(self) -> Distribution | None:
+        return self._distribution(ITL)
+
+    @property
+    def icl_ms(self) -> Distribution | None:
+        return self._distribution(ICL)
+
+    @property
+    def slip_ms(self) -> Distribution | None:
+        return self._distribution(SCHEDULE_SLIP)
+
+    @property
+    def ceiling_wait_ms(self) -> Distribution | None:
+        return self._distribution(CEILING_WAIT)
+
+    @property
+    def causal_delay_ms(self) -> Distribution | None:
+        return self._distribution(CAUSAL_DELAY)
+
+    def _anchored(self, metric: Metric) -> Anchored | None:
+        value = self.latencies.get(metric)
+        return value if isinstance(value, Anchored) else None
+
+    def _distribution(self, metric: Metric) -> Distribution | None:
+        value = self.latencies.get(metric)
+        return value if isinstance(value, Distribution) else None
 
     @property
     def rates(self) -> Mapping[Metric, Estimate]:
@@ -175,33 +164,17 @@ def compute_metrics(
     ``batch_limit`` is the largest batch of the target, where it is known.
     """
     scheduled_ns, sent_ns = (at_even_rate_ns(times, load.ramp_up_s) for times in (requests.scheduled_ns, requests.sent_ns))
-    clustered = clustered_arrivals(requests, load.ramp_up_s)
-    batch = full_batch(requests, batch_limit)
-    ttft_ms = _anchored(requests, requests.first_token_ns, clustered, batch) if streaming else None
-    e2e_ms = _anchored(requests, requests.last_token_ns, clustered, batch)
-    itl_ms, icl_ms = _token_latencies(requests, clustered) if streaming else (None, None)
+    run = MeasuredRun(requests, streaming, load, batch_limit)
+    latencies = _latencies(run)
+    ttft_ms, e2e_ms = (_from_schedule(latencies.get(metric)) for metric in (TTFT, E2E))
     return Metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
         withdrawn=int(requests.withdrawn.sum()),
         not_sent=int((requests.outcome == Outcome.NOT_SENT.value).sum()),
         failed_by_kind=failures_by_kind(requests),
-        ttft_ms=ttft_ms,
-        ttfo_ms=(
-            _anchored(requests, requests.first_output_token_ns, clustered, batch)
-            if streaming and requests.has_reasoning.any()
-            else None
-        ),
-        e2e_ms=e2e_ms,
-        tpot_ms=summarise(time_per_output_token_ms(requests), no_interval_reason=clustered) if streaming else None,
-        itl_ms=itl_ms,
-        icl_ms=icl_ms,
-        slip_ms=summarise(schedule_slip_ms(requests)),
-        ceiling_wait_ms=None if load.max_concurrency is None else summarise(ceiling_waits_ms(requests)),
-        causal_delay_ms=summarise(causal_delays_ms(requests)),
-        windows=compute_windows(
-            requests, None if ttft_ms is None else ttft_ms.scheduled, e2e_ms.scheduled, load, clustered, batch
-        ),
+        latencies=latencies,
+        windows=compute_windows(requests, ttft_ms, e2e_ms, load, run.clustered, run.batch),
         offered_rate=None if load.waits_for_answers else mean_rate(requests.scheduled_ns),
         achieved_rate=mean_rate(requests.sent_ns),
         mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),
@@ -209,32 +182,21 @@ def compute_metrics(
         scheduled_dispersion=None if load.waits_for_answers else index_of_dispersion(scheduled_ns),
         sent_dispersion=index_of_dispersion(requests.sent_ns if load.waits_for_answers else sent_ns),
         upstream=upstream_statistics(requests),
-        goodput=goodput(requests, objectives, clustered),
-        failed_share=failed_share_of(requests, clustered),
+        goodput=goodput(requests, objectives, run.clustered),
+        failed_share=failed_share_of(requests, run.clustered),
         slip_by_worker=slip_by_worker(requests),
         slip_over_time=slip_over_time(requests),
-        full_batch=batch,
+        full_batch=run.batch,
     )
 
 
-def _anchored(requests: Requests, ends_ns: FloatArray, no_interval_reason: Reason | None, batch: FullBatch | None) -> Anchored:
-    anchors_ns = (requests.scheduled_ns, requests.sent_ns)
-    by_anchor = (latencies_by_request(requests, ends_ns, anchor_ns) for anchor_ns in anchors_ns)
-    return Anchored(*(without_rare_tails(latencies.summary(no_interval_reason), batch) for latencies in by_anchor))
+def _latencies(run: MeasuredRun) -> dict[Metric, Latency]:
+    found = {metric: metric.latency_of(run) for metric in LATENCIES if run.streaming or not metric.streamed_only}
+    return {metric: value for metric, value in found.items() if value is not None or not metric.of_some_runs}
 
 
-def _token_latencies(requests: Requests, no_interval_reason: Reason | None) -> tuple[Distribution | None, Distribution | None]:
-    """ITL and ICL, in ms; with one token a response they are the same.
-
-    Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone
-    would be biased, and is None below ``ITL_COVERAGE`` of the gaps.
-    """
-    icl_ms = summarise(inter_chunk_latencies_ms(requests), no_interval_reason=no_interval_reason)
-    if requests.token_counts.size and (requests.token_counts == 1.0).all():
-        return icl_ms, icl_ms
-    if (counted_gap_share(requests) or 0.0) < ITL_COVERAGE:
-        return None, icl_ms
-    return summarise(inter_token_latencies_ms(requests), no_interval_reason=no_interval_reason), icl_ms
+def _from_schedule(latency: Latency) -> Distribution | None:
+    return latency.scheduled if isinstance(latency, Anchored) else latency
 
 
 def failures_by_kind(requests: Requests) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reports.metrics.catalogue import Better
+from reports.metrics.metric import Better
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import mean_of_known
 from reports.statistics.percentiles import nearest_rank

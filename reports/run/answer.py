@@ -12,7 +12,8 @@ from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
-from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
+from reports.metrics.metric import FROM_SEND, Anchored
+from reports.metrics.run_metrics import Metrics
 from reports.render.tables import UNKNOWN, three_digits
 from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict

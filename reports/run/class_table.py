@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from reports.metrics.catalogue import E2E, TTFT, Metric
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.metric import Metric
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table, cell_text, three_digits

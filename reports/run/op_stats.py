@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports.errors import CheckPerfError, OpStatsError
-from reports.metrics.catalogue import Better
+from reports.metrics.metric import Better
 from reports.metrics.run_metrics import Metrics
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamStatistic
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from reports.gates.gate import Status
 from reports.glossary import terms
-from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW, Metric
+from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW
 from reports.metrics.goodput import Goodput
-from reports.metrics.run_metrics import FROM_SCHEDULE, Anchored
+from reports.metrics.metric import FROM_SCHEDULE, Anchored, Metric
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.render.picture import Picture
 from reports.render.plain_text import printable

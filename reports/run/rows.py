@@ -12,8 +12,9 @@ from reports.metrics.catalogue import (
     THROUGHPUTS,
     WINDOW,
 )
+from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.mser import RULE
-from reports.metrics.run_metrics import FROM_SEND, Anchored, Metrics
+from reports.metrics.run_metrics import Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window

@@ -26,9 +26,10 @@ from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
 from reports.metrics.length_laws import LengthLaw
 from reports.metrics.lengths import Lengths
+from reports.metrics.metric import Anchored
 from reports.metrics.mser import RULE
 from reports.metrics.prefix_cache import PrefixCache
-from reports.metrics.run_metrics import Anchored, Metrics
+from reports.metrics.run_metrics import Metrics
 from reports.metrics.stages import Stage
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.metrics.windows import Window

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.column import RUN_CLOCK, Column
 from bench_records.server_table import SERVER_COLUMNS
 from bench_records.table import REQUEST_COLUMNS
+from reports.metrics.catalogue import LATENCIES
+from reports.metrics.metric import Metric
 
 _IN_CHUNKS = ("token_times_ns", "token_counts")
 _FAILED = "the request failed or was cut off before it, or has no such time"
@@ -18,32 +21,32 @@ _FAILED = "the request failed or was cut off before it, or has no such time"
 RECORDED = tuple(column for column in REQUEST_COLUMNS if column.name not in _IN_CHUNKS)
 """The columns of ``requests.parquet`` with one value for each request."""
 
-COMPUTED = (
-    Column(
-        "ttft_ms",
-        pa.float64(),
-        "ms",
-        "TTFT from `scheduled_ns`",
-        f"{_FAILED}; the run was not streamed",
-    ),
-    Column("ttft_from_sent_ms", pa.float64(), "ms", "TTFT from `sent_ns`", f"{_FAILED}; the run was not streamed"),
-    Column(
-        "ttfo_ms",
-        pa.float64(),
-        "ms",
-        "TTFO from `scheduled_ns`; where the answer has no reasoning, TTFT",
-        f"{_FAILED}; the answer is reasoning alone; the run was not streamed",
-    ),
-    Column("e2e_ms", pa.float64(), "ms", "E2E latency from `scheduled_ns`", _FAILED),
-    Column("e2e_from_sent_ms", pa.float64(), "ms", "E2E latency from `sent_ns`", _FAILED),
-    Column(
-        "tpot_ms",
-        pa.float64(),
-        "ms",
-        "TPOT",
-        "the request failed; fewer than 2 tokens, or fewer than 2 responses with tokens; the run was not streamed",
-    ),
-    Column("slip_ms", pa.float64(), "ms", "schedule slip: `sent_ns` − `scheduled_ns`", "not sent"),
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column with each request's value of ``metric``, from the send where ``from_send``, else from the schedule."""
+
+    metric: Metric
+    from_send: bool
+
+    @property
+    def column(self) -> Column:
+        name = f"{self.metric.name}_from_sent_ms" if self.from_send else self.metric.key
+        text = f"{self.metric.label} from `{'sent_ns' if self.from_send else 'scheduled_ns'}`"
+        return Column(name, pa.float64(), "ms", self.metric.column_text or text, self._null)
+
+    @property
+    def _null(self) -> str:
+        parts = [_FAILED] if self.metric.ends_ns is not None else []
+        parts += [self.metric.column_null] if self.metric.column_null else []
+        return "; ".join([*parts, "the run was not streamed"] if self.metric.streamed_only else parts)
+
+
+COMPUTED = tuple(
+    ComputedColumn(metric, from_send)
+    for metric in LATENCIES
+    if metric.ends_ns is not None or metric.each_ms is not None
+    for from_send in ((False, True) if metric.ends_ns is not None and metric.has_sent_column else (False,))
 )
 """Each request's values of the metrics, by the definitions of docs/reference/metrics.md."""
 
@@ -56,7 +59,7 @@ CHUNKS = (
 
 FRAMES: Mapping[str, tuple[Column, ...]] = MappingProxyType(
     {
-        "requests": (*RECORDED, *COMPUTED),
+        "requests": (*RECORDED, *(computed.column for computed in COMPUTED)),
         "chunks": CHUNKS,
         "client_series": CLIENT_COLUMNS,
         "server_series": SERVER_COLUMNS,

@@ -11,18 +11,15 @@ import pyarrow as pa
 from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.column import Column, schema_of
 from bench_records.server_table import SERVER_COLUMNS
-from reports.metrics.catalogue import E2E, TPOT, TTFT
-from reports.metrics.censoring import latencies_by_request
-from reports.metrics.latency import BY_REQUEST, schedule_slip_by_request_ms
 from reports.metrics.requests import Requests
-from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED
+from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED, ComputedColumn
 from reports.statistics.arrays import FloatArray
 
 
 def requests_frame(recorded: pa.Table, requests: Requests, streaming: bool) -> pd.DataFrame:
     """One row for each request, in the order of ``requests.parquet``. ``recorded`` holds the columns of RECORDED."""
-    computed = _computed(requests, streaming)
-    return _table_frame(recorded, RECORDED).assign(**{column.name: computed[column.name] for column in COMPUTED})
+    values = {computed.column.name: _computed(computed, requests, streaming) for computed in COMPUTED}
+    return _table_frame(recorded, RECORDED).assign(**values)
 
 
 def chunks_frame(requests: Requests) -> pd.DataFrame:
@@ -55,18 +52,10 @@ def _table_frame(table: pa.Table | None, columns: Iterable[Column]) -> pd.DataFr
     return frame
 
 
-def _computed(requests: Requests, streaming: bool) -> dict[str, FloatArray]:
-    """The values of COMPUTED by name, shape [requests]; NaN where a request has none."""
-    unknown = np.full(len(requests.outcome), np.nan)
-    ttft_from_sent = latencies_by_request(requests, requests.first_token_ns, requests.sent_ns)
-    ttfo = latencies_by_request(requests, requests.first_output_token_ns, requests.scheduled_ns)
-    values = {
-        "e2e_ms": BY_REQUEST[E2E](requests).slowest_ms,
-        "e2e_from_sent_ms": latencies_by_request(requests, requests.last_token_ns, requests.sent_ns).slowest_ms,
-        "slip_ms": schedule_slip_by_request_ms(requests),
-        "ttft_ms": BY_REQUEST[TTFT](requests).slowest_ms if streaming else unknown,
-        "ttft_from_sent_ms": ttft_from_sent.slowest_ms if streaming else unknown,
-        "ttfo_ms": ttfo.slowest_ms if streaming else unknown,
-        "tpot_ms": BY_REQUEST[TPOT](requests).slowest_ms if streaming else unknown,
-    }
-    return {name: np.where(np.isfinite(value), value, np.nan) for name, value in values.items()}
+def _computed(computed: ComputedColumn, requests: Requests, streaming: bool) -> FloatArray:
+    """The values of a column, shape [requests]; NaN where a request has none."""
+    if computed.metric.streamed_only and not streaming:
+        return np.full(len(requests.outcome), np.nan)
+    anchor_ns = requests.sent_ns if computed.from_send else requests.scheduled_ns
+    values_ms = computed.metric.from_anchor(requests, anchor_ns).slowest_ms
+    return np.where(np.isfinite(values_ms), values_ms, np.nan)

@@ -19,7 +19,7 @@ from reports.errors import NotComparableError
 from reports.findings.finding import Severity
 from reports.metrics.catalogue import FAILED_SHARE
 from reports.metrics.failures import FailedShare
-from reports.metrics.run_metrics import Anchored
+from reports.metrics.metric import Anchored
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import UNKNOWN, Cause, Estimate
 from reports.trend.folders import FoundRun, LeftOut, find_runs

@@ -34,7 +34,7 @@ def server_columns_markdown() -> str:
 
 def computed_columns_markdown() -> str:
     """The columns that ``run.requests`` has beside the recorded ones."""
-    return _frame_table(COMPUTED)
+    return _frame_table(computed.column for computed in COMPUTED)
 
 
 def chunk_columns_markdown() -> str:

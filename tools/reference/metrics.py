@@ -6,7 +6,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from reports.metrics.catalogue import METRICS, Metric
+from reports.metrics.catalogue import METRICS
+from reports.metrics.metric import Metric
 from reports.numbers import NUMBERS, Function, Number
 
 _ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bench_records.record import Outcome
 from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
+from reports.metrics.metric import FROM_SCHEDULE, FROM_SEND
 from reports.metrics.requests import Requests
-from reports.metrics.run_metrics import FROM_SCHEDULE, FROM_SEND
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Shape, Stroke, Whiskers
 from reports.run.pictures.over_time import TIME, drawn_positions, edges_of, log_edges, percentile_per_part, seconds
 from reports.run_report import RunReport

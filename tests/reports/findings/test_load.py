@@ -13,6 +13,7 @@ from bench_records.record import Outcome, Record
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.load import ArrivalsNotAsAsked, ColdStartFound, QueueGrowing, RateWanders, WaitedAtCeiling
 from reports.metrics.arrival_law import wandering_rate
+from reports.metrics.catalogue import SCHEDULE_SLIP
 from reports.metrics.configuration import configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.run_report import RunReport
@@ -348,7 +349,8 @@ def test_sends_of_an_unknown_slip_are_not_as_scheduled(grained: RunReport) -> No
     assert slip is not None
     failed = replace(slip, percentiles={q: replace(percentile, value=None) for q, percentile in slip.percentiles.items()})
     for unknown in (None, failed):
-        finding = ArrivalsNotAsAsked.check(_facts(grained, slip_ms=unknown))
+        latencies = {**grained.metrics.latencies, SCHEDULE_SLIP: unknown}
+        finding = ArrivalsNotAsAsked.check(_facts(grained, latencies=latencies))
         assert finding is not None
         assert not finding.as_scheduled
 

@@ -22,8 +22,8 @@ from reports.metrics.catalogue import (
     THROUGHPUTS,
     TTFT,
     WINDOW,
-    Metric,
 )
+from reports.metrics.metric import Metric
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.run.console import render
 from reports.run.markdown import render_markdown

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from reports.criteria import parse_slo
-from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT, Metric
+from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT
 from reports.metrics.full_load import full_load, rate_of_run
 from reports.metrics.goodput import Goodput, Objective, goodput
+from reports.metrics.metric import Metric
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.run.console import render

@@ -10,7 +10,6 @@ import pytest
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.latency import (
-    BY_REQUEST,
     answers_without_time_per_output_token,
     causal_delays_ms,
     ceiling_waits_ms,
@@ -42,8 +41,8 @@ def test_each_request_has_its_value_its_failure_or_none(make_requests: MakeReque
         (E2E, [60.0, np.inf, np.nan, np.nan]),
         (TPOT, [40.0 / 3, np.nan, np.nan, np.nan]),
     ):
-        np.testing.assert_array_equal(BY_REQUEST[metric](requests).values_ms, values_ms)
-        assert not BY_REQUEST[metric](requests).is_bound.any()
+        np.testing.assert_array_equal(metric.by_request(requests).values_ms, values_ms)
+        assert not metric.by_request(requests).is_bound.any()
     assert time_per_output_token_ms(requests).tolist() == [40.0 / 3]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.metrics.run_metrics import Anchored
+from reports.metrics.metric import Anchored
 from reports.run.console import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport

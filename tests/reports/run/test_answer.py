@@ -14,6 +14,7 @@ from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.gates.gate import Evidence, Gate, Status
+from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.goodput import Goodput, Objective
 from reports.render.tables import three_digits
 from reports.run.answer import WIDTH, render_answer
@@ -209,8 +210,8 @@ def _of(report: RunReport, ttft: Change, tpot: Change, e2e: Change, **replaced: 
         for latency, change in ((metrics.ttft_ms, ttft), (metrics.e2e_ms, e2e))
         if latency.scheduled is not None
     ]
-    latencies = {"ttft_ms": changed[0], "e2e_ms": changed[1], "tpot_ms": tpot(metrics.tpot_ms)}
-    return dataclasses.replace(report, metrics=dataclasses.replace(metrics, **latencies, **replaced))
+    latencies = {**metrics.latencies, TTFT: changed[0], E2E: changed[1], TPOT: tpot(metrics.tpot_ms)}
+    return dataclasses.replace(report, metrics=dataclasses.replace(metrics, latencies=latencies, **replaced))
 
 
 @pytest.fixture
@@ -280,7 +281,9 @@ undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
 def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> None:
     objective = parse_slo("ttft<=200ms")
     assert isinstance(objective, Objective)
-    goodput = Goodput((objective,), (350,), (700,), 350, 350, 350, 700, 0, Estimate(4.65, None, TooFew(9, 100)), 0.5)
+    goodput = Goodput(
+        (objective,), (350,), (700,), 350, 350, 350, 700, 0, Estimate(4.65, None, TooFew(9, 100)), 0.5, None, None
+    )
     text = render_answer(dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput)))
     assert "\nAttainment               50.0 % of 700 sent\n" in text
 
@@ -338,7 +341,8 @@ def test_a_tail_from_the_send_is_shown_where_it_differs_by_more_than_a_twentieth
     assert found is not None
     assert found.sent is not None
     ttft = dataclasses.replace(found, sent=with_p99(found.sent, sent_ms))
-    text = render_answer(dataclasses.replace(changed, metrics=dataclasses.replace(changed.metrics, ttft_ms=ttft)))
+    metrics = dataclasses.replace(changed.metrics, latencies={**changed.metrics.latencies, TTFT: ttft})
+    text = render_answer(dataclasses.replace(changed, metrics=metrics))
     assert ("\nTTFT (from send)  " in text) is shown
 
 

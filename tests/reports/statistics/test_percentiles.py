@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binomtest
 
 from reports.statistics.autocorrelation import mean_of, share_of, student_to_normal
-from reports.statistics.estimate import Cause, Estimate, TooFew
+from reports.statistics.estimate import Cause, Correlated, Estimate, TooFew
 from reports.statistics.percentiles import (
     Distribution,
     fewest_for_limits,
@@ -143,7 +143,7 @@ def test_a_mean_of_few_large_values_has_a_reason_in_place_of_an_upper_limit() ->
 
 
 def test_an_interval_that_reaches_into_the_failures_does_not_exist() -> None:
-    for failed, reason in ((0, None), (5, "failed")):
+    for failed, reason in ((0, None), (5, Cause.AMONG_FAILURES)):
         series = np.arange(1000.0)
         series[1000 - failed :] = np.inf
         np.random.default_rng(0).shuffle(series)
@@ -276,7 +276,7 @@ def test_failures_are_no_samples_of_p99_9_and_take_it_away() -> None:
     assert d is not None
     assert d.supports(0.999)
     p99_9 = d.percentile(0.999)
-    assert (p99_9.value, p99_9.interval, p99_9.reason) == (None, None, "failed")
+    assert (p99_9.value, p99_9.interval, p99_9.reason) == (None, None, Cause.AMONG_FAILURES)
     assert not summarise(series[:6_640]).supports(0.999)  # type: ignore[union-attr]
 
 
@@ -374,7 +374,7 @@ def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are(fe
     assert (clusters < mean.independent) == fewer_clusters
     d = summarise(series)
     assert d is not None
-    assert d.percentile(0.99).reason == f"n as good as {math.floor(min(mean.independent, clusters))}"
+    assert d.percentile(0.99).reason == Correlated(math.floor(min(mean.independent, clusters)), 368)
 
 
 _SQUARES = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)

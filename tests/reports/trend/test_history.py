@@ -22,6 +22,7 @@ from reports.errors import NotComparableError
 from reports.page.page import render_page
 from reports.render.picture import Dots, Line, Shape, Trail, Whiskers
 from reports.run_report import RunReport, read_run
+from reports.statistics.estimate import Cause
 from reports.trend.console import render
 from reports.trend.csv_file import write_csv
 from reports.trend.history import Standing, Trend, estimates_of, read_trend
@@ -80,7 +81,7 @@ def test_a_value_of_a_run_is_the_one_that_is_compared(nights: Path, trend: Trend
         for name, estimate in run.estimates.items():
             assert estimate.value == pytest.approx(measured[name].value), name
     estimates = estimates_of(read_run(RunFolder(nights / "n1")))
-    assert estimates["failed_share"].reason == "too few requests, or they come in few clusters"
+    assert estimates["failed_share"].reason is Cause.CLUSTERED_FAILURES
     for name in ("p50_ttft", "request_throughput"):
         interval, value = estimates[name].interval, estimates[name].value
         assert interval is not None
