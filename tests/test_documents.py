@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from bench_cli.bench import bench
-from reports.numbers import NUMBERS
+from tools.reference.functions import NUMBERS
 from tools.reference.numbers import PATHS
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from reports.metrics.catalogue import METRICS
-from reports.numbers import NUMBERS
+from tools.reference.functions import NUMBERS
 from tools.reference.metrics import metrics_markdown, numbers_markdown
 from tools.reference.sections import DOCS, outdated_pages, sections_of, with_generated_sections
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.metrics.catalogue import METRICS
 from reports.metrics.metric import Metric
-from reports.numbers import NUMBERS, Function, Number
+from tools.reference.functions import NUMBERS, Function, Number
 
 _ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def metrics_markdown() -> str:
 
 
 def numbers_markdown() -> str:
-    """The table "number in the report → function that computes it", from ``reports.numbers.NUMBERS``."""
+    """The table "number in the report → function that computes it", from ``tools.reference.functions.NUMBERS``."""
     return _table(("number", "where", "computed by"), [_number_row(number) for number in NUMBERS])
 
 

@@ -13,7 +13,7 @@ _READ = (
 _WRITE = ("reports/run/writing.py", "reports/run/page.py")
 
 PATHS = {
-    "p99 TTFT": (*_READ, "reports/metrics/latency.py", "reports/statistics/percentiles.py", *_WRITE),
+    "p99 TTFT": (*_READ, "reports/metrics/catalogue.py", "reports/statistics/percentiles.py", *_WRITE),
     "output token throughput": (*_READ, "reports/metrics/windows.py", "reports/metrics/output_events.py", *_WRITE),
     "goodput": (*_READ, "reports/metrics/goodput.py", "reports/metrics/output_events.py", *_WRITE),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.metrics.catalogue import METRICS
-from reports.numbers import NUMBERS, OF_METRICS, Number
+from tools.reference.functions import NUMBERS, OF_METRICS, Number
 
 _ROOT = Path(__file__).parents[2]
 _NO_NUMBERS = {"schema", "validity", "findings", "requests.scheduled", "requests.done", "requests.failed", "schedule"}

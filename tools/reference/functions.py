@@ -20,23 +20,15 @@ from reports.metrics.asked_arrivals import asked_arrivals
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
     ATTAINMENT,
-    CAUSAL_DELAY,
-    CEILING_WAIT,
     DISPERSION,
-    E2E,
     FAILED_SHARE,
     GOODPUT,
-    ICL,
     INPUT_TOKENS,
-    ITL,
+    LATENCIES,
     OFFERED_RATE,
     OUTPUT_TOKEN_THROUGHPUT,
     OUTPUT_TOKENS,
     REQUEST_THROUGHPUT,
-    SCHEDULE_SLIP,
-    TPOT,
-    TTFO,
-    TTFT,
     WINDOW,
 )
 from reports.metrics.censoring import latencies_by_request
@@ -47,15 +39,7 @@ from reports.metrics.estimates import over_runs
 from reports.metrics.failures import failed_by_request, failed_share_of
 from reports.metrics.goodput import goodput, severities
 from reports.metrics.in_flight import mean_in_system
-from reports.metrics.latency import (
-    causal_delays_ms,
-    ceiling_waits_ms,
-    client_slip_ms,
-    inter_chunk_latencies_ms,
-    inter_token_latencies_ms,
-    schedule_slip_ms,
-    time_per_output_token_ms,
-)
+from reports.metrics.latency import client_slip_ms
 from reports.metrics.length_laws import input_law, output_law
 from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.metric import Metric
@@ -104,15 +88,7 @@ class Number:
 
 OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
     {
-        TTFT: (latencies_by_request, summarise),
-        TTFO: (latencies_by_request, summarise),
-        E2E: (latencies_by_request, summarise),
-        TPOT: (time_per_output_token_ms, summarise),
-        ITL: (inter_token_latencies_ms, summarise),
-        ICL: (inter_chunk_latencies_ms, summarise),
-        SCHEDULE_SLIP: (schedule_slip_ms, summarise),
-        CEILING_WAIT: (ceiling_waits_ms, summarise),
-        CAUSAL_DELAY: (causal_delays_ms, summarise),
+        **{metric: (metric.series_ms or latencies_by_request, summarise) for metric in LATENCIES},
         REQUEST_THROUGHPUT: (completions, rate),
         OUTPUT_TOKEN_THROUGHPUT: (output_tokens, rate),
         OFFERED_RATE: (mean_rate,),
