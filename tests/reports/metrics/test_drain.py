@@ -15,6 +15,7 @@ from reports.metrics.full_load import FullLoad, full_load, rate_of_run
 from reports.metrics.output_events import Events, completions, output_tokens, rate, rate_with_error_of
 from reports.metrics.requests import Requests
 from reports.statistics.autocorrelation import mean_of
+from reports.statistics.estimate import UNKNOWN
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -169,7 +170,7 @@ def test_without_a_part_under_full_load_the_error_is_that_of_equal_parts(make_re
     events = completions(make_requests(_evenly(answered, np.random.default_rng(0).uniform(1, 500, 400).tolist())))
     for confidence in (0.5, 0.95):
         assert rate_of_run(events, 0.0, 4_500e6, None, confidence) == rate(events, 0.0, 4_500e6, confidence)
-    assert rate_of_run(events, 5e9, 5e9, None) is None
+    assert rate_of_run(events, 5e9, 5e9, None) == UNKNOWN
 
 
 def test_the_error_of_a_rate_shrinks_with_the_root_of_the_time_and_the_share_of_the_drain(

@@ -21,7 +21,7 @@ from reports.metrics.requests import Requests
 from reports.run.console import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.estimate import Cause
+from reports.statistics.estimate import UNKNOWN, Cause
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -148,7 +148,7 @@ def test_nothing_good_is_a_goodput_of_0_and_nothing_done_has_no_window(
     slow = _goodput_of(make_requests([answered(0, 0, 0, [(500, 1)])]), "ttft_ms<=1")
     assert slow.rate is not None
     assert slow.rate.value == 0.0
-    assert _goodput_of(make_requests([failed(0, 0, Outcome.TIMEOUT, 0, 9)]), "ttft_ms<=1").rate is None
+    assert _goodput_of(make_requests([failed(0, 0, Outcome.TIMEOUT, 0, 9)]), "ttft_ms<=1").rate == UNKNOWN
 
 
 def test_attainment_has_an_interval_within_0_and_1(

@@ -22,7 +22,7 @@ from reports.metrics.metric import Anchored
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.statistics.autocorrelation import mean_of
-from reports.statistics.percentiles import Distribution
+from reports.statistics.percentiles import Distribution, percentile_key
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -32,7 +32,7 @@ def _close(actual: Distribution | None, **expected: float | None) -> None:
     assert actual is not None
     values = {"mean": actual.mean.value, "max": actual.max, "n": actual.n}
     values |= {"failed": actual.failed, "censored": actual.censored}
-    values |= {percentile.key: percentile.value for percentile in actual.percentiles}
+    values |= {percentile_key(q): percentile.value for q, percentile in actual.percentiles.items()}
     assert {name: values[name] for name in expected} == pytest.approx(expected)
 
 

@@ -80,11 +80,8 @@ def test_intervals_stand_at_their_percentiles(make_report: MakeReport, answered:
     assert report.metrics.ttft_ms is not None
     table = report.metrics.ttft_ms.scheduled
     assert table is not None
-    expected = {
-        -np.log10(1 - percentile.q): percentile.interval
-        for percentile in (table.percentile(0.5), table.percentile(0.99))
-        if percentile.interval is not None
-    }
+    intervals = ((q, table.percentile(q).interval) for q in (0.5, 0.99))
+    expected = {-np.log10(1 - q): interval for q, interval in intervals if interval is not None}
     assert expected
     drawn = zip(whiskers.x.tolist(), whiskers.low.tolist(), whiskers.high.tolist(), strict=True)
     assert list(drawn) == [(at, *interval) for at, interval in expected.items()]
