@@ -14,7 +14,6 @@ from reports.metrics.latency import (
     inter_token_latencies_ms,
     schedule_slip_by_request_ms,
     schedule_slip_ms,
-    second_token_ns,
     time_per_output_token_as_objective,
     time_per_output_token_by_request_ms,
     time_per_output_token_ms,
@@ -67,19 +66,6 @@ TTFO = Metric(
     column_text="TTFO from `scheduled_ns`; where the answer has no reasoning, TTFT",
     column_null="the answer is reasoning alone",
     has_sent_column=False,
-)
-TTST = Metric(
-    "ttst_ms",
-    "TTST",
-    "ms",
-    "second response that carries a generated token − anchor; of streamed runs only",
-    Better.LOWER,
-    title="Time to second token (TTST)",
-    streamed_only=True,
-    ends_ns=second_token_ns,
-    in_criteria=True,
-    is_objective=True,
-    compared=(0.99,),
 )
 E2E = Metric(
     "e2e_ms",
@@ -244,7 +230,7 @@ DISPERSION = Metric(
     title="Index of dispersion",
 )
 
-LATENCIES = (TTFT, TTFO, TTST, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT, CAUSAL_DELAY)
+LATENCIES = (TTFT, TTFO, E2E, TPOT, ITL, ICL, SCHEDULE_SLIP, CEILING_WAIT, CAUSAL_DELAY)
 THROUGHPUTS = (REQUEST_THROUGHPUT, OUTPUT_TOKEN_THROUGHPUT)
 ARRIVAL_RATES = (OFFERED_RATE, ACHIEVED_RATE)
 METRICS = (

@@ -13,14 +13,6 @@ _NS_PER_MS = 1e6
 _PARTS_OF_RUN = 1 << 16
 
 
-def second_token_ns(requests: Requests) -> FloatArray:
-    """When each request's second response with tokens arrived, shape [requests]; NaN where none did."""
-    times_ns = np.full(len(requests.outcome), np.nan)
-    has_second = np.diff(requests.token_starts) >= 2
-    times_ns[has_second] = requests.token_times_ns[requests.token_starts[:-1][has_second] + 1]
-    return times_ns
-
-
 def schedule_slip_ms(requests: Requests) -> FloatArray:
     """How late each request was sent, shape [requests sent]."""
     return known(schedule_slip_by_request_ms(requests))
