@@ -15,15 +15,7 @@ from reports.findings.client import (
     ObjectivesLostToClient,
     ScheduleSlip,
 )
-from reports.findings.completeness import (
-    Interrupted,
-    PromptsDropped,
-    RecordingFailed,
-    Recovered,
-    SampleTooSmall,
-    ShortRun,
-    TurnsNotSent,
-)
+from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall, TurnsNotSent
 from reports.findings.consistency import (
     AnswersLeftOut,
     InputTokensDisagree,
@@ -118,7 +110,6 @@ KINDS: tuple[type[Finding], ...] = (
     EndMarkerMissing,
     PromptsDropped,
     SampleTooSmall,
-    ShortRun,
 )
 
 

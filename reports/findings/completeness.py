@@ -196,24 +196,3 @@ class SampleTooSmall(Finding):
 
     def _sentence(self) -> str:
         return f"{self.n:,} latencies cannot support p99, which needs {self.needed_for_p99:,}."
-
-
-@dataclass(frozen=True)
-class ShortRun(Finding):
-    """``window_s`` is the length of the whole window."""
-
-    window_s: float
-
-    code = "short_run"
-    severities = (Severity.NOTE,)
-    when = "the whole window is shorter than 10 s"
-    advices = ("A target changes over minutes: raise --num_requests.",)
-    briefs = ("The run is short: raise --num_requests",)
-
-    @classmethod
-    def check(cls, facts: RunFacts) -> Self | None:
-        window_s = facts.metrics.window_s
-        return cls(window_s) if window_s is not None and window_s < 10.0 else None
-
-    def _sentence(self) -> str:
-        return f"The whole window is {self.window_s:,.1f} s."
