@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
 from bench_errors import ExitStatus
 from harness.clients.secret_values import HIDDEN
+
+if TYPE_CHECKING:
+    from bench_records.manifest import Manifest
 
 _OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
 
@@ -37,15 +40,14 @@ def command(context: click.Context, run: Path) -> int:
     folder = RunFolder(run)
     manifest = folder.read_manifest()
     group = context.find_root().command
-    verb = str(manifest.get("verb"))
-    measuring = group.get_command(context, verb) if isinstance(group, click.Group) else None
-    if measuring is None or not isinstance(manifest.get("options"), dict):
+    measuring = group.get_command(context, str(manifest.verb)) if isinstance(group, click.Group) else None
+    if measuring is None or not manifest.options:
         raise RunFolderError(f"{folder.manifest}: 'verb' or 'options' is not that of a run that this version can repeat")
     click.echo(configuration(manifest, measuring), nl=False)
     return ExitStatus.VALID
 
 
-def configuration(manifest: dict[str, Any], measuring: click.Command) -> str:
+def configuration(manifest: Manifest, measuring: click.Command) -> str:
     """The TOML of a manifest's options, by the parameters of its verb ``measuring``; ends with a newline."""
     recorded = _recorded(manifest)
     context = click.Context(measuring, info_name=measuring.name)
@@ -65,18 +67,17 @@ def configuration(manifest: dict[str, Any], measuring: click.Command) -> str:
     return "\n".join([head, *chosen, *(["", "# At their defaults:", *defaults] if defaults else [])]) + "\n"
 
 
-def _recorded(manifest: dict[str, Any]) -> dict[str, Any]:
+def _recorded(manifest: Manifest) -> Mapping[str, object]:
     """The recorded values by option: the shared ones, those of the engine, and those of the workload."""
     from bench_cli.measurement.dataset import shipped_dataset
 
-    options = dict(manifest["options"])
-    settings = options.pop("engine_settings", None) or {}
-    workload = dict(manifest.get("workload") or {})
+    options, workload = dict(manifest.options), dict(manifest.workload.parameters)
+    settings = options.pop("engine_settings", None)
     if workload.get("dataset") == str(shipped_dataset()):
         del workload["dataset"]  # the default, at a place of this installation
     if isinstance(options.get("extra_body"), dict) and options["extra_body"]:
         options["extra_body"] = json.dumps(options["extra_body"])
-    return {**workload, **settings, **options}
+    return workload | (settings if isinstance(settings, dict) else {}) | options
 
 
 def _options(measuring: click.Command) -> Iterator[tuple[str, str, click.Option]]:

@@ -13,10 +13,8 @@ import cloup
 from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
-# Keys of the manifest whose values exist only after a complete run.
-_UNKNOWN = {"connections": None, "clock": None, "server_statistics": None, "telemetry": None, "machine_use": None}
-
 if TYPE_CHECKING:
+    from bench_records.manifest import Recovered
     from bench_records.run_folder import RunFolder
     from harness.recording.schedule_file import RecordingBasis
 
@@ -75,8 +73,11 @@ def command(options: Options, run: Path) -> int:
 
 
 def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals: tuple[Path, ...]) -> None:
+    from msgspec.structs import replace
+
     from bench_cli.measurement.observe import tabulate
-    from bench_records.run_folder import RunFolderError, RunState
+    from bench_records.manifest import RunState
+    from bench_records.run_folder import RunFolderError
     from harness.errors import JournalError
     from harness.host.signals import signals_blocked
     from harness.recording.recovery import recover
@@ -85,7 +86,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
     from harness.recording.worker_copies import join_worker_copies
 
     manifest = folder.read_manifest()
-    state = folder.state(manifest)
+    state = manifest.state
     if state is RunState.NOT_STARTED:
         folder.check_finished(manifest)
     if state is RunState.DONE and worker_journals:
@@ -97,7 +98,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
         tabulate(folder)
         return
     basis = read_basis(folder.schedule)
-    if manifest.get("run_id") != basis.run_id:
+    if manifest.run_id != basis.run_id:
         raise JournalError(f"{folder.schedule} belongs to another run than {folder.manifest}: copy both from one folder")
     joined = join_worker_copies(folder, basis.run_id, worker_journals)
     if worker_journals:
@@ -107,18 +108,18 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
     recovered = recover(folder, basis, _token_counter(basis, tokenizer_dir))
     _print_evidence(recovered.evidence)
     with signals_blocked():
-        finish_run(folder, manifest | _UNKNOWN | {"recovered": recovered.evidence}, recovered.result)
+        finish_run(folder, replace(manifest, recovered=recovered.evidence), recovered.result)
         tabulate(folder)
 
 
-def _print_evidence(evidence: dict[str, int]) -> None:
+def _print_evidence(evidence: Recovered) -> None:
     click.echo(
-        f"{evidence['written_down']} of {evidence['scheduled']} requests were written down in {evidence['journals']} journals; "
-        f"{evidence['lost']} are lost, {evidence['not_sent']} were not sent.",
+        f"{evidence.written_down} of {evidence.scheduled} requests were written down in {evidence.journals} journals; "
+        f"{evidence.lost} are lost, {evidence.not_sent} were not sent.",
         err=True,
     )
-    if evidence["torn_bytes"]:
-        click.echo(f"{evidence['torn_bytes']} bytes of the journals belong to records that are torn or damaged.", err=True)
+    if evidence.torn_bytes:
+        click.echo(f"{evidence.torn_bytes} bytes of the journals belong to records that are torn or damaged.", err=True)
 
 
 def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:

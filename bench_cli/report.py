@@ -66,7 +66,7 @@ def command(options: Options, run: Path) -> int:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
     folder = RunFolder(run)
     check_objectives(slo, fail_if)
-    check_criteria(slo, fail_if, bool(folder.read_manifest().get("target", {}).get("streaming")))
+    check_criteria(slo, fail_if, bool(folder.read_manifest().target.streaming))
     report = show_run(folder, options.plots, FULL if options.full else options.form, all_criteria(slo, fail_if) or None)
     click.echo(f"Report: {printable(str(report.folder.html))}", err=options.form != "console")
     if not gates_passed(report, fail_if, options.undecided):

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from bench_errors import BenchError, ExitStatus
 from bench_records.client_table import read_client_table
-from bench_records.manifest_keys import check_manifest
+from bench_records.manifest import MANIFEST_SCHEMA, Document, Manifest, RunState, document_of, manifest_of
 from bench_records.regular_file import read_bounded, regular
 from bench_records.server_table import read_server_table
 from bench_records.table import read_table
 from bench_records.whole_file import write_json
 
-MANIFEST_SCHEMA = 1
 _MOST_MANIFEST_BYTES = 16 << 20  # some kB are usual
 _MOST_CHARACTERS = 300  # of a library's message
 
@@ -28,14 +25,6 @@ class RunFolderError(BenchError):
     """A run folder cannot be read or written; the text names the file and the remedy."""
 
     exit_status = ExitStatus.USAGE
-
-
-class RunState(StrEnum):
-    """The state of a run, by its manifest."""
-
-    NOT_STARTED = "not_started"  # it ended before its first request
-    RUNNING = "running"  # its records are not made yet: it is running, or was cut
-    DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,41 +97,32 @@ class RunFolder:
     def probes(self) -> list[Path]:
         return sorted(self.path.glob("probe-*.bin"))
 
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+    def write_manifest(self, manifest: Manifest) -> None:
         """Write ``run.json`` whole or not at all. Raises OSError."""
-        write_json(manifest, self.manifest)
+        write_json(document_of(manifest), self.manifest)
 
-    def read_manifest(self) -> dict[str, Any]:
-        """Read ``run.json``, whose keys are then of the types in ``manifest_keys``.
+    def read_manifest(self) -> Manifest:
+        """Read ``run.json``. Raises RunFolderError where the folder is not a run's, or the file is damaged."""
+        return self.read_document()[1]
 
-        Raises RunFolderError where the folder is not a run's, or the file is damaged.
-        """
+    def read_document(self) -> tuple[Document, Manifest]:
+        """Read ``run.json`` with all its keys, and as a manifest. Raises RunFolderError, as ``read_manifest`` does."""
         try:
-            manifest = json.loads(read_bounded(regular(self.manifest), _MOST_MANIFEST_BYTES))
+            document = json.loads(read_bounded(regular(self.manifest), _MOST_MANIFEST_BYTES))
         except FileNotFoundError as error:
             raise RunFolderError(f"{self.path} is not a run folder: it has no run.json") from error
         except (OSError, ValueError, RecursionError) as error:
             raise unreadable(self.manifest, error) from error
-        if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+        if not isinstance(document, dict) or document.get("schema") != MANIFEST_SCHEMA:
             raise RunFolderError(f"{self.manifest} is not a manifest of schema {MANIFEST_SCHEMA}")
         try:
-            check_manifest(manifest)
-        except ValueError as error:
-            raise unreadable(self.manifest, error) from error
-        return manifest
-
-    def state(self, manifest: Mapping[str, Any]) -> RunState:
-        """The run's state. Manifests without this key, from older versions, belong to runs that ended. Raises
-        RunFolderError.
-        """
-        try:
-            return RunState(manifest.get("state", RunState.DONE))
+            return document, manifest_of(document)
         except ValueError as error:
             raise unreadable(self.manifest, error) from error
 
-    def check_finished(self, manifest: Mapping[str, Any]) -> None:
+    def check_finished(self, manifest: Manifest) -> None:
         """Raise RunFolderError, with the remedy, where there are no records yet."""
-        match self.state(manifest):
+        match manifest.state:
             case RunState.NOT_STARTED:
                 raise RunFolderError(f"{self.path} holds a run that ended before its first request was sent; measure again")
             case RunState.RUNNING if self.journals():

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder
 from harness.distribution.admission import new_token
 from reports.statistics.probability import kolmogorov_smirnov
@@ -212,7 +213,7 @@ def _print(folder: Path, options: argparse.Namespace, status: int) -> None:
         name: run.read_requests(["index", "outcome", "sent_ns", "scheduled_ns"]).to_pydict() for name, run in runs.items()
     }
     if not options.kill:
-        equal = manifests["local"]["schedule"] == manifests["distributed"]["schedule"]
+        equal = manifests["local"].schedule == manifests["distributed"].schedule
         print(f"Schedules equal: {equal}; record ids equal: {tables['local']['index'] == tables['distributed']['index']}")
     rows = [_row(name, summaries[name], tables[name], options.rate) for name in names]
     headers = ("run", "offered/s", "achieved/s", "KS p", "TTFT p50", "p99", "E2E p50", "p99", "slip p99", "valid", "outcomes")
@@ -247,19 +248,22 @@ def _row(name: str, summary: dict[str, Any], table: dict[str, list[Any]], rate: 
     )
 
 
-def _clock_rows(manifest: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _clock_rows(manifest: Manifest) -> list[tuple[Any, ...]]:
     """Each worker's offset beside the truth. A worker is identified by the nearest of the clocks that were set apart."""
     rows = []
-    for worker in manifest["distribution"]["workers"]:
-        start = worker["clock"]["start"]
-        true_ns = round(start["offset_ns"] / (_APART_S * 1e9)) * _APART_S * 1_000_000_000
+    assert manifest.distribution is not None
+    for worker in manifest.distribution.workers or ():
+        assert worker.clock is not None
+        assert worker.clock.start is not None
+        start = worker.clock.start
+        true_ns = round(start.offset_ns / (_APART_S * 1e9)) * _APART_S * 1_000_000_000
         rows.append(
             (
-                worker["number"],
-                f"{(true_ns - start['offset_ns']) / 1e6:.3f}",
-                f"{start['uncertainty_ns'] / 1e6:.3f}",
-                f"{worker['clock']['drift_ppm'] or 0:.2f}",
-                worker["lost"] or "",
+                worker.number,
+                f"{(true_ns - start.offset_ns) / 1e6:.3f}",
+                f"{start.uncertainty_ns / 1e6:.3f}",
+                f"{worker.clock.drift_ppm or 0:.2f}",
+                worker.lost or "",
             )
         )
     return rows

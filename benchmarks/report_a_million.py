@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bench_records.manifest import DrawnSchedule, GapLaw, LawOfArrivals, LoadFacts, Manifest, TargetFacts, Workload
 from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
 
@@ -93,17 +94,20 @@ def make_run(folder: RunFolder, requests: int) -> None:
     columns = unknown | request_columns(requests)
     table = pa.table([columns[field.name] for field in schema], schema=schema)
     pq.write_table(table, folder.requests, compression="zstd")
+    law = f"exponential arrivals at {RATE_PER_S:g} requests/s"
     folder.write_manifest(
-        {
-            "schema": 1,
-            "workload": {"description": f"{requests} simulated requests", "dropped_too_long": 0},
-            "arrivals": f"exponential arrivals at {RATE_PER_S:g} requests/s",
-            "options": {"request_rate": RATE_PER_S, "time_delay_dist": "exponential_dist"},
-            "schedule": {"digest": "0" * 64, "seed": 0},
-            "target": {"model": "none", "protocol": "grpc", "streaming": True},
-            "warm_up": {"requests": 0, "failures": []},
-            "interrupted": False,
-        }
+        Manifest(
+            workload=Workload(description=f"{requests} simulated requests", dropped_too_long=0),
+            arrivals=law,
+            load=LoadFacts(
+                mode="open",
+                asked_arrivals=LawOfArrivals(law=law, unit="requests", rate_per_s=RATE_PER_S, gap_cv=1.0, law_gap_cv=1.0),
+                law=GapLaw(name="exponential"),
+            ),
+            schedule=DrawnSchedule(digest="0" * 64, seed=0),
+            target=TargetFacts(model="none", protocol="grpc", streaming=True),
+            interrupted=False,
+        )
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from bench_records.manifest import Document, DrawnSchedule, Manifest, Mixture
 from bench_records.run_folder import RunFolder, RunFolderError, unreadable
 from reports.criteria import Criterion, Requirement, parse_fail_if, parse_slo
 from reports.findings.checks import Validity, find, validity
@@ -32,10 +32,14 @@ from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classe
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run's manifest, records, numbers and findings. ``all_requests`` are those of the load and the probes beside it."""
+    """A run's manifest, records, numbers and findings. ``all_requests`` are those of the load and the probes beside it.
+
+    ``document`` is the manifest with all its keys, as the file has them, to be shown and compared.
+    """
 
     folder: RunFolder
-    manifest: dict[str, Any]
+    document: Document
+    manifest: Manifest
     all_requests: Requests
     metrics: Metrics
     findings: tuple[Finding, ...]
@@ -45,6 +49,11 @@ class RunReport:
     telemetry: Telemetry | None = None
     gates: tuple[Gate, ...] = ()
     classes: tuple[ClassNumbers, ...] = ()
+
+    @property
+    def schedule(self) -> DrawnSchedule:
+        assert self.manifest.schedule is not None, "read_run refuses a run without one"
+        return self.manifest.schedule
 
     @property
     def requests(self) -> Requests:
@@ -107,12 +116,12 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
 
     Raises RunFolderError for a folder that is no finished run.
     """
-    manifest = folder.read_manifest()
+    document, manifest = folder.read_document()
     folder.check_finished(manifest)
     chosen = configured_criteria(folder, manifest) if criteria is None else criteria
     objectives = [criterion for criterion in chosen if isinstance(criterion, Objective)]
     every = _requests(folder)
-    if not manifest.get("schedule"):
+    if manifest.schedule is None:
         raise RunFolderError(f"{folder.manifest} names no schedule")
     requests = every.load
     target = configured_target(manifest)
@@ -128,7 +137,9 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), validity(findings))
-    return RunReport(folder, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes)
+    return RunReport(
+        folder, document, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes
+    )
 
 
 def _requests(folder: RunFolder) -> Requests:
@@ -147,26 +158,25 @@ def _telemetry(folder: RunFolder) -> Telemetry | None:
         raise unreadable(folder.server, error) from error
 
 
-def class_objectives(folder: RunFolder, manifest: dict[str, Any]) -> dict[str, list[Objective]]:
+def class_objectives(folder: RunFolder, manifest: Manifest) -> dict[str, list[Objective]]:
     """The objectives of classes that have their own. Raises RunFolderError."""
     found: dict[str, list[Objective]] = {}
-    for name, texts in ((manifest.get("mixture") or {}).get("objectives") or {}).items():
+    for name, texts in ((manifest.mixture or Mixture()).objectives or {}).items():
         try:
-            criteria = [parse_slo(str(text)) for text in texts]
+            criteria = [parse_slo(text) for text in texts]
         except ValueError as error:
             raise RunFolderError(f"{folder.manifest}, mixture.objectives.{name}: {error}") from error
         found[name] = [criterion for criterion in criteria if isinstance(criterion, Objective)]
     return found
 
 
-def configured_criteria(folder: RunFolder, manifest: dict[str, Any]) -> tuple[Criterion, ...]:
-    """The criteria that a manifest's options name, of --slo and of --fail_if."""
-    options = manifest.get("options")
-    options = options if isinstance(options, dict) else {}
+def configured_criteria(folder: RunFolder, manifest: Manifest) -> tuple[Criterion, ...]:
+    """The criteria of a run, of --slo and of --fail_if."""
+    slo, fail_if = manifest.criteria.slo, manifest.criteria.fail_if
     found: list[Criterion] = []
-    for name, parse in (("slo", parse_slo), ("fail_if", parse_fail_if)):
+    for name, texts, parse in (("slo", slo, parse_slo), ("fail_if", fail_if, parse_fail_if)):
         try:
-            found += [parse(str(text)) for text in options.get(name) or ()]
+            found += map(parse, texts or ())
         except ValueError as error:
-            raise RunFolderError(f"{folder.manifest}, options.{name}: {error}") from error
+            raise RunFolderError(f"{folder.manifest}, criteria.{name}: {error}") from error
     return tuple(found)

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
 import click
+from msgspec import structs
 
 from bench_cli.measurement.load_options import LoadOptions, arrival_law
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.prepare import PreparedRun
 from bench_cli.measurement.target import Target
 from bench_cli.tokenizers import ordinary_token_ids, text_codec
-from bench_records.run_folder import MANIFEST_SCHEMA
+from bench_records.manifest import (
+    CalibrationFacts,
+    Connections,
+    Criteria,
+    DrawnSchedule,
+    EmbeddedServer,
+    Environment,
+    GapLaw,
+    LawOfArrivals,
+    Length,
+    Lengths,
+    LoadFacts,
+    LoadStage,
+    Manifest,
+    RepeatedPrefix,
+    TargetFacts,
+    WarmUp,
+    WorkersFacts,
+    Workload,
+)
 from harness.calibration.result import this_machine
 from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
 from harness.clients.protocol import ConnectionUsage
@@ -34,53 +54,53 @@ from workloads.table.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_r
 _MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run
 
 
-def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
+def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> Manifest:
     """The manifest before the first request. It records every option, and therefore takes all of them."""
     environment = describe_environment()
     recorded = options.manifest_entry()
     target, workload, schedule, workers = prepared.target, prepared.workload, prepared.schedule, prepared.workers
-    return {
-        "schema": MANIFEST_SCHEMA,
-        "bench_version": version("inflight-bench"),
-        "run_id": new_run_id(),
-        "verb": verb,
-        "workload": {
-            "description": workload.description,
-            **workload.parameters,
-            "requests": prepared.load_requests,
-            "dropped_too_long": workload.dropped_too_long,
-        },
-        "mixture": prepared.mixed.entry,
-        "lengths": _length_entries(workload.lengths, workload.shared_tokens),
-        "arrivals": str(prepared.load),
-        "schedule": {"digest": schedule.digest, "seed": schedule.seed},
-        "target": _target_entry(target),
-        "server": None if target.server is None else {"engine": recorded["engine_settings"]},
-        "options": recorded,
-        "warm_up": {"requests": options.client.warmup_requests},
-        "prefix_cache_reset": None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
-        "environment": environment,
-        "calibration": calibration_for_run(target.protocol.calibrated_as, environment),
-        "load": _load_entry(options, prepared),
-        "workers": {"count": workers.count, "why": workers.reason, "pinned_cores": list(workers.pinned_cores)},
-    }
+    return Manifest(
+        bench_version=version("inflight-bench"),
+        run_id=new_run_id(),
+        verb=verb,
+        workload=Workload(
+            description=workload.description,
+            parameters=workload.parameters,
+            requests=prepared.load_requests,
+            dropped_too_long=workload.dropped_too_long,
+        ),
+        mixture=prepared.mixed.entry,
+        lengths=_lengths(workload.lengths, workload.shared_tokens),
+        arrivals=str(prepared.load),
+        schedule=DrawnSchedule(digest=schedule.digest, seed=schedule.seed),
+        target=_target_facts(target),
+        server=None if target.server is None else EmbeddedServer(engine=recorded["engine_settings"]),
+        options=recorded,
+        criteria=Criteria(slo=tuple(map(str, options.criteria.slo)), fail_if=tuple(map(str, options.criteria.fail_if))),
+        warm_up=WarmUp(requests=options.client.warmup_requests),
+        prefix_cache_reset=None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
+        environment=environment,
+        calibration=calibration_for_run(target.protocol.calibrated_as, environment),
+        load=_load_facts(options, prepared),
+        workers=WorkersFacts(count=workers.count, why=workers.reason, pinned_cores=tuple(workers.pinned_cores)),
+    )
 
 
-def _target_entry(target: Target) -> dict[str, Any]:
-    return {
-        "address": target.address,
-        "protocol": target.protocol.name,
-        "model": target.model.name,
-        "decoupled": target.model.decoupled,
-        "streaming": target.streaming,
-        "embedded": target.server is not None,
-        "tokenizer_dir": None if target.tokenizer_dir is None else str(target.tokenizer_dir),
-        "model_parameters": dict(target.model.parameters),
-        "continuous_usage": target.client.continuous_usage,
-        "sends_finish_reason": target.client.expects_finish_reason,
-        "template_tokens": target.template_tokens,
-        "retokenised_ratio": None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
-    }
+def _target_facts(target: Target) -> TargetFacts:
+    return TargetFacts(
+        address=target.address,
+        protocol=target.protocol.name,
+        model=target.model.name,
+        decoupled=target.model.decoupled,
+        streaming=target.streaming,
+        embedded=target.server is not None,
+        tokenizer_dir=None if target.tokenizer_dir is None else str(target.tokenizer_dir),
+        model_parameters=dict(target.model.parameters),
+        continuous_usage=target.client.continuous_usage,
+        sends_finish_reason=target.client.expects_finish_reason,
+        template_tokens=target.template_tokens,
+        retokenised_ratio=None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
+    )
 
 
 def _retokenised_ratio(tokenizer: Any | None) -> float | None:
@@ -88,25 +108,23 @@ def _retokenised_ratio(tokenizer: Any | None) -> float | None:
     return None if tokenizer is None else retokenised_ratio(text_codec(tokenizer), ordinary_token_ids(tokenizer))
 
 
-def _load_entry(options: MeasureOptions, prepared: PreparedRun) -> dict[str, Any]:
-    """``ran_out``: the requests are too few for the duration, as far as that is known before the run. ``own_arrivals``: those
-    of a trace or a rate profile, without a rate that all of them have.
-    """
+def _load_facts(options: MeasureOptions, prepared: PreparedRun) -> LoadFacts:
+    """``ran_out`` is as far as that is known before the run."""
     load, requested = prepared.load, options.load
     end_s = _profile_end_s(options, prepared)
-    return {
-        "mode": _mode(load),
-        "max_concurrency": requested.max_concurrency,
-        "concurrency": requested.concurrency,
-        "duration_s": load.duration_s if isinstance(load, OpenLoop) else requested.duration,
-        "ramp_up_s": requested.ramp_up,
-        "prepared": prepared.load_requests,
-        "ran_out": _ran_out(options, prepared),
-        **({"own_arrivals": True} if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else {}),
-        **_stages(load, end_s),
-        "asked_arrivals": _asked_arrivals(load, end_s),
-        "law": _law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
-    }
+    return LoadFacts(
+        mode=_mode(load),
+        max_concurrency=requested.max_concurrency,
+        concurrency=requested.concurrency,
+        duration_s=load.duration_s if isinstance(load, OpenLoop) else requested.duration,
+        ramp_up_s=requested.ramp_up,
+        prepared=prepared.load_requests,
+        ran_out=_ran_out(options, prepared),
+        own_arrivals=True if isinstance(load, OpenLoop) and isinstance(load.arrivals, Recorded | Profiled) else None,
+        stages=_stages(load, end_s),
+        asked_arrivals=_asked_arrivals(load, end_s),
+        law=_law(requested) if isinstance(load, OpenLoop) and not isinstance(load.arrivals, Recorded | AllAtOnce) else None,
+    )
 
 
 def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
@@ -141,39 +159,38 @@ def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | No
     return behind_s if end_s is None else min(behind_s, end_s)
 
 
-def _stages(load: AnyLoad, end_s: float | None) -> dict[str, list[dict[str, float]]]:
-    """The key ``stages`` of a rate that changes by steps, up to the end of its arrivals; nothing for any other."""
+def _stages(load: AnyLoad, end_s: float | None) -> tuple[LoadStage, ...] | None:
+    """The stages of a rate that changes by steps, up to the end of its arrivals; None for any other."""
     if not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled) or end_s is None:
-        return {}
+        return None
     profile = load.arrivals.profile
     stages = profile.stages if isinstance(profile, Piecewise) else ()
     until = [replace(stage, end_s=min(stage.end_s, end_s)) for stage in stages if stage.begin_s < end_s]
-    return {"stages": [asdict(stage) for stage in until]} if until else {}
+    return tuple(LoadStage(**asdict(stage)) for stage in until) or None
 
 
-def _asked_arrivals(load: AnyLoad, end_s: float | None) -> dict[str, Any] | None:
-    """Rate and variation of gaps of the arrivals' law, before chance; of sessions those of first turns. None without a rate.
-    A rate that changes has its mean until ``end_s``.
-
-    ``law_gap_cv`` is that of the gaps at a rate that stays, as within a stage.
-    """
-    if isinstance(load, ClosedLoop) or load.arrivals.asked_rate_per_s is None:
+def _asked_arrivals(load: AnyLoad, end_s: float | None) -> LawOfArrivals | None:
+    """None without a rate. A rate that changes has its mean until ``end_s``."""
+    if isinstance(load, ClosedLoop):
         return None
     arrivals = load.arrivals
-    return {
-        "law": str(arrivals),
-        "unit": "sessions" if isinstance(load, Sessions) else "requests",
-        "rate_per_s": arrivals.asked_rate_until(end_s)
-        if isinstance(arrivals, Profiled) and end_s is not None
-        else arrivals.asked_rate_per_s,
-        "gap_cv": arrivals.asked_gap_cv,
-        "law_gap_cv": arrivals.arrivals.asked_gap_cv if isinstance(arrivals, Profiled) else arrivals.asked_gap_cv,
-    }
+    rate_per_s = arrivals.asked_rate_per_s
+    if isinstance(arrivals, Profiled) and end_s is not None:
+        rate_per_s = arrivals.asked_rate_until(end_s)
+    if rate_per_s is None:
+        return None
+    return LawOfArrivals(
+        law=str(arrivals),
+        unit="sessions" if isinstance(load, Sessions) else "requests",
+        rate_per_s=rate_per_s,
+        gap_cv=arrivals.asked_gap_cv,
+        law_gap_cv=arrivals.arrivals.asked_gap_cv if isinstance(arrivals, Profiled) else arrivals.asked_gap_cv,
+    )
 
 
-def _law(requested: LoadOptions) -> dict[str, str | float | None]:
+def _law(requested: LoadOptions) -> GapLaw:
     law = arrival_law(requested)
-    return {"name": law.name.value, "parameter": law.parameter, "text": str(law)}
+    return GapLaw(name=law.name.value, parameter=law.parameter, text=str(law))
 
 
 def _mode(load: AnyLoad) -> str:
@@ -186,24 +203,25 @@ def _mode(load: AnyLoad) -> str:
             return "sessions"
 
 
-def _length_entries(lengths: PairedLengths | None, shared_tokens: int) -> dict[str, Any] | None:
-    """The key ``lengths`` of run.json: each side's law, and mean and standard deviation in tokens of what it draws.
-
-    The lengths of prompts include the tokens that they share.
-    """
+def _lengths(lengths: PairedLengths | None, shared_tokens: int) -> Lengths | None:
+    """Each side's law, and what it draws. The lengths of prompts include the tokens that they share."""
     if lengths is None:
         return None
-    sides = zip(("input", "output"), (shared_tokens, 0), lengths.laws, lengths.moments(), strict=True)
-    return {
-        side: {"law": f"{shared} + {law}" if shared else law, "mean": shared + moments.mean, "stdev": moments.stdev}
-        for side, shared, law, moments in sides
-    }
+    (input_law, output_law), (input_moments, output_moments) = lengths.laws, lengths.moments()
+    return Lengths(
+        input=Length(
+            law=f"{shared_tokens} + {input_law}" if shared_tokens else str(input_law),
+            mean=shared_tokens + input_moments.mean,
+            stdev=input_moments.stdev,
+        ),
+        output=Length(law=str(output_law), mean=output_moments.mean, stdev=output_moments.stdev),
+    )
 
 
-def calibration_for_run(transport: str, environment: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The result of `bench calibrate` for ``transport`` on this machine, for the manifest; None where there is none.
+def calibration_for_run(transport: str, environment: Environment) -> CalibrationFacts | None:
+    """The result of `bench calibrate` for ``transport`` on this machine; None where there is none.
 
-    ``environment`` is ``describe_environment``'s. An unreadable file is a warning, for the run does not depend on it.
+    An unreadable file is a warning, for the run does not depend on it.
     """
     try:
         return for_manifest(find_calibration(default_path(), this_machine(environment)), transport)
@@ -212,40 +230,38 @@ def calibration_for_run(transport: str, environment: Mapping[str, Any]) -> dict[
         return None
 
 
-def after_run(manifest: Mapping[str, Any], prepared: PreparedRun, result: RunResult) -> dict[str, Any]:
+def after_run(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> Manifest:
     """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
     sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
     limit_of = prepared.workload.limit_of
     of_load = [index for index in sent if index < prepared.load_requests]  # probes come after
-    prefixes = {
-        **({} if limit_of is None else limit_of(of_load)),
-        "repeated_prefix": _repeated_prefix(prepared.schedule, sent),
-    }
-    return {**manifest, "workload": manifest["workload"] | prefixes, "connections": connections_entry(result.connections)}
+    limits = {} if limit_of is None else limit_of(of_load)
+    workload = structs.replace(
+        manifest.workload,
+        parameters={**manifest.workload.parameters, **limits},
+        repeated_prefix=_repeated_prefix(prepared.schedule, sent),
+    )
+    return structs.replace(manifest, workload=workload, connections=connections_of(result.connections))
 
 
-def connections_entry(usages: Sequence[ConnectionUsage | None]) -> dict[str, Any] | None:
-    """The sums over the connections of all workers; None where no worker reported any.
-
-    ``limit_reached`` counts the requests that waited because the server's limit of concurrent streams was reached. The counts
-    of a worker that died are missing; ``workers_told`` is the number of workers that reported.
-    """
+def connections_of(usages: Sequence[ConnectionUsage | None]) -> Connections | None:
+    """The sums over the connections of all workers; None where no worker reported any. A worker that died is missing."""
     reported = [usage for usage in usages if usage is not None]
     if not reported:
         return None
     longest_ns = max((usage.longest_wait_ns for usage in reported if usage.longest_wait_ns is not None), default=None)
-    return {
-        "per_worker": reported[0].per_worker,
-        "opened": sum(usage.opened for usage in reported),
-        "limit_reached": sum(usage.limit_reached for usage in reported),
-        "longest_wait_ms": None if longest_ns is None else longest_ns / 1e6,
-        "total_wait_ms": sum(usage.total_wait_ns for usage in reported) / 1e6,
-        "unstamped_reads": sum(usage.unstamped_reads for usage in reported),
-        "workers_told": len(reported),
-    }
+    return Connections(
+        per_worker=reported[0].per_worker,
+        opened=sum(usage.opened for usage in reported),
+        limit_reached=sum(usage.limit_reached for usage in reported),
+        longest_wait_ms=None if longest_ns is None else longest_ns / 1e6,
+        total_wait_ms=sum(usage.total_wait_ns for usage in reported) / 1e6,
+        unstamped_reads=sum(usage.unstamped_reads for usage in reported),
+        workers_told=len(reported),
+    )
 
 
-def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, Any] | None:
+def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> RepeatedPrefix | None:
     """None where the server's answers were in the prompts, which are not known then."""
     if isinstance(schedule, SessionSchedule) and schedule.history is HistorySource.SERVER:
         return None
@@ -253,11 +269,11 @@ def _repeated_prefix(schedule: AnySchedule, sent: Sequence[int]) -> dict[str, An
     repetition = prefix_repetition(requests)
     blocks = sum(math.ceil(len(request.input_ids or ()) / BLOCK_TOKENS) for request in requests)
     in_blocks = repetition.unit == "tokens" and blocks > 0
-    return {
-        "share": repetition.share,
-        "unit": repetition.unit,
-        "block_tokens": BLOCK_TOKENS,
-        "block_share": repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
-        "most_share": most_repeated_share(requests) if len(requests) <= _MOST_COMPARED_PROMPTS else None,
-        "whole_prompts": repetition.repeated_prompts,
-    }
+    return RepeatedPrefix(
+        share=repetition.share,
+        unit=repetition.unit,
+        block_tokens=BLOCK_TOKENS,
+        block_share=repetition.repeated / BLOCK_TOKENS / blocks if in_blocks else None,
+        most_share=most_repeated_share(requests) if len(requests) <= _MOST_COMPARED_PROMPTS else None,
+        whole_prompts=repetition.repeated_prompts,
+    )

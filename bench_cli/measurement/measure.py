@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from bench_cli.measurement.client_options import ClientOptions, check_client_options
 from bench_cli.measurement.client_size import load_demand, size_client
@@ -37,12 +37,12 @@ from bench_cli.signals import signals_as_interrupt
 from bench_cli.tokenizers import token_counter
 from bench_errors import ExitStatus
 from bench_records.folder_lock import shared_lock
+from bench_records.manifest import LoadFacts, Manifest
 from bench_records.record import FAILURES, Outcome
 from bench_records.run_folder import RunFolder
-from harness.clients.secret_values import hide_in_json
 from harness.host.moment import Moment
 from harness.host.signals import signals_blocked
-from harness.observation.observation import Observation
+from harness.observation.observation import Observation, hidden_in
 from harness.recording.recorder import Recorder
 from harness.recording.run_lifecycle import finish_run, open_run
 from harness.recording.run_result import RunResult
@@ -123,13 +123,13 @@ def _run(
     options: ClientOptions,
     observation: Observation,
     folder: RunFolder,
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     pool: RemotePool | None,
 ) -> RunResult:
     """Carry out the run and record it while the target is still up: nothing may come between a run and its records."""
     schedule, target = prepared.schedule, prepared.target
     basis = RecordingBasis(
-        run_id=manifest["run_id"],
+        run_id=manifest.run_id or "",
         schedule=summarise_schedule(schedule),
         client=target.client,
         workers=prepared.workers.count,
@@ -139,18 +139,22 @@ def _run(
     plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
     with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(prepared.announcement(), err=True)
-        if manifest["load"]["ran_out"]:
-            duration_s = manifest["load"]["duration_s"]
+        load = manifest.load or LoadFacts()
+        if load.ran_out:
             click.echo(
-                f"There are {prepared.load_requests} requests, too few for --duration {duration_s:g}: the run will end early.",
+                f"There are {prepared.load_requests} requests, too few for --duration {load.duration_s:g}: "
+                "the run will end early.",
                 err=True,
             )
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
-            observed = hide_in_json(observation.facts, target.client.hidden)
-            times = {"times": times_until_recorded(options.call.started, result)}
-            distribution = {} if pool is None else {"distribution": pool.facts()}
-            finish_run(folder, after_run(manifest, prepared, result) | observed | times | distribution, result)
+            ended = msgspec.structs.replace(
+                after_run(manifest, prepared, result),
+                **msgspec.structs.asdict(hidden_in(observation.observed, target.client.hidden)),
+                times=times_until_recorded(options.call.started, result),
+                distribution=None if pool is None else pool.distribution(),
+            )
+            finish_run(folder, ended, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -13,6 +12,7 @@ from bench_cli.measurement.mixture_options import MixtureOptions
 from bench_cli.measurement.prepare import Mixed
 from bench_cli.measurement.random_prompts import RandomPrompts, prepare_random_prompts
 from bench_cli.measurement.target import Target
+from bench_records.manifest import Mixture, MixtureClass, PlannedCancellation, Probes
 from harness.errors import TargetError
 from reports.criteria import parse_slo
 from workloads.arrivals.processes import AllAtOnce
@@ -82,39 +82,31 @@ def _probe_requests(stream: ProbeStream, count: int, traffic: TrafficOptions, ta
     return prepare_random_prompts(RandomPrompts(lengths, {}, None), own, OpenLoop(AllAtOnce()), target).requests
 
 
-def _entry(
-    mixed: Mixed, classes: Sequence[TrafficClass], cancel: Cancellation | None, probes: ProbeStream | None
-) -> dict[str, Any]:
-    requests = mixed.schedule.requests
-    return {
-        "classes": [_class_entry(traffic_class) for traffic_class in classes],
-        "objectives": {
-            traffic_class.name: list(traffic_class.objectives) for traffic_class in classes if traffic_class.objectives
-        },
-        "cancellation": None
+def _entry(mixed: Mixed, classes: Sequence[TrafficClass], cancel: Cancellation | None, probes: ProbeStream | None) -> Mixture:
+    return Mixture(
+        classes=tuple(map(_class_entry, classes)),
+        objectives={traffic_class.name: traffic_class.objectives for traffic_class in classes if traffic_class.objectives},
+        cancellation=None
         if cancel is None
-        else {
-            "percent": cancel.percent,
-            "after_ns": cancel.point.after_ns,
-            "after_tokens": cancel.point.after_tokens,
-            "requests": sum(request.cancel is not None for request in requests),
-        },
-        "probe": None
+        else PlannedCancellation(
+            percent=cancel.percent,
+            after_ns=cancel.point.after_ns,
+            after_tokens=cancel.point.after_tokens,
+            requests=sum(request.cancel is not None for request in mixed.schedule.requests),
+        ),
+        probe=None
         if probes is None
-        else {
-            "rate_per_s": probes.rate_per_s,
-            "input_tokens": probes.input_tokens,
-            "output_tokens": probes.output_tokens,
-            "requests": mixed.probes,
-        },
-    }
+        else Probes(
+            rate_per_s=probes.rate_per_s,
+            input_tokens=probes.input_tokens,
+            output_tokens=probes.output_tokens,
+            requests=mixed.probes,
+        ),
+    )
 
 
-def _class_entry(traffic_class: TrafficClass) -> dict[str, Any]:
+def _class_entry(traffic_class: TrafficClass) -> MixtureClass:
     variant = traffic_class.variant or Variant()
-    return {
-        "name": traffic_class.name,
-        "weight": traffic_class.weight,
-        "model": variant.model,
-        "lora_task_id": variant.lora_task_id,
-    }
+    return MixtureClass(
+        name=traffic_class.name, weight=traffic_class.weight, model=variant.model, lora_task_id=variant.lora_task_id
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import click
 
 from bench_cli.measurement.load_options import TrafficOptions
 from bench_cli.measurement.target import Target
+from bench_records.manifest import Mixture
 from harness.run.worker_count import Workers
 from workloads.elements.errors import WorkloadError
 from workloads.elements.request import PROBE, Request
@@ -52,7 +52,7 @@ class Mixed:
     """A schedule with its mixture. ``entry`` is the key ``mixture`` of run.json, None where nothing is mixed in."""
 
     schedule: AnySchedule
-    entry: Mapping[str, Any] | None = None
+    entry: Mixture | None = None
 
     @cached_property
     def probes(self) -> int:
@@ -61,10 +61,10 @@ class Mixed:
 
     def __str__(self) -> str:
         """What is mixed in, for people; "" for nothing."""
-        entry = self.entry or {}
-        parts = [f"{len(entry['classes'])} classes"] if entry.get("classes") else []
-        parts += [f"{entry['cancellation']['requests']:,} to be cancelled"] if entry.get("cancellation") else []
-        parts += [f"{self.probes:,} probes beside them"] if entry.get("probe") else []
+        entry = self.entry or Mixture()
+        parts = [f"{len(entry.classes)} classes"] if entry.classes else []
+        parts += [f"{entry.cancellation.requests:,} to be cancelled"] if entry.cancellation else []
+        parts += [f"{self.probes:,} probes beside them"] if entry.probe else []
         return ", ".join(parts)
 
 

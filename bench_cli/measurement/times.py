@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from msgspec.structs import replace
+
+from bench_records.manifest import Times
 from bench_records.run_folder import RunFolder
 from harness.host.moment import Moment
 from harness.recording.run_result import RunResult
 
 
-def times_until_recorded(start: Moment, result: RunResult) -> dict[str, Any]:
-    """What is known when the run has ended, for ``times`` in the manifest: seconds, and dates in UTC.
-
-    Set-up lasts until the run's clock starts, with the first arrival of most runs. CPU is that of bench and its workers.
-    """
+def times_until_recorded(start: Moment, result: RunResult) -> Times:
+    """What is known when the run has ended. CPU is that of bench and its workers."""
     assert result.started_at is not None
-    return {
-        "command_started_at": start.at.isoformat(),
-        "set_up_s": (result.started_at - start.at).total_seconds(),
-        "run_s": result.duration_s,
-        "set_up_and_run_cpu_s": Moment.now().cpu_s - start.cpu_s,
-    }
+    return Times(
+        command_started_at=start.at.isoformat(),
+        set_up_s=(result.started_at - start.at).total_seconds(),
+        run_s=result.duration_s,
+        set_up_and_run_cpu_s=Moment.now().cpu_s - start.cpu_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +41,22 @@ def record_whole_times(folder: RunFolder, at: Milestones) -> str:
     CPU is without an embedded server's.
     """
     manifest, end = folder.read_manifest(), Moment.now()
-    known, total_s = manifest["times"], end.monotonic_s - at.start.monotonic_s
+    known, total_s = manifest.times or Times(), end.monotonic_s - at.start.monotonic_s
     close_s = at.closed.monotonic_s - at.recorded.monotonic_s
     cpu_s = at.recorded.cpu_s - at.start.cpu_s + end.cpu_s - at.closed.cpu_s
-    times = {
-        **known,
-        "close_target_s": close_s,
-        "report_s": total_s - known["set_up_s"] - known["run_s"] - close_s,
-        "report_cpu_s": cpu_s - known["set_up_and_run_cpu_s"],
-        "total_s": total_s,
-        "cpu_s": cpu_s,
-        "command_ended_at": end.at.isoformat(),
-    }
-    folder.write_manifest({**manifest, "times": times})
-    return _line(times)
-
-
-def _line(times: Mapping[str, Any]) -> str:
+    set_up_s, run_s = known.set_up_s or 0.0, known.run_s or 0.0
+    report_s = total_s - set_up_s - run_s - close_s
+    times = replace(
+        known,
+        close_target_s=close_s,
+        report_s=report_s,
+        report_cpu_s=cpu_s - (known.set_up_and_run_cpu_s or 0.0),
+        total_s=total_s,
+        cpu_s=cpu_s,
+        command_ended_at=end.at.isoformat(),
+    )
+    folder.write_manifest(replace(manifest, times=times))
     return (
-        f"Set-up {times['set_up_s']:.1f} s, run {times['run_s']:.1f} s, report {times['report_s']:.1f} s; "
-        f"in all {times['total_s']:.1f} s, and {times['cpu_s']:.1f} s of CPU."
+        f"Set-up {set_up_s:.1f} s, run {run_s:.1f} s, report {report_s:.1f} s; "
+        f"in all {total_s:.1f} s, and {cpu_s:.1f} s of CPU."
     )

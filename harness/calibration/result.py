@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
+from bench_records.manifest import Environment
 from harness.calibration.accuracy import Spread
 from harness.calibration.ladder import Limit
 from harness.host.cpus import available_cores
@@ -26,10 +25,16 @@ class Machine:
     event_reader: str = "interpreted"
 
 
-def this_machine(environment: Mapping[str, Any]) -> Machine:
+def this_machine(environment: Environment) -> Machine:
     """The machine that ``harness.run.environment.describe_environment`` describes, with the cores that this process may use."""
-    known = {name: environment[name] for name in ("cpu", "kernel", "python", "event_reader")}
-    return Machine(**known, cores=available_cores().available, bench_version=version("inflight-bench"))
+    return Machine(
+        cpu=environment.cpu,
+        kernel=environment.kernel,
+        python=environment.python,
+        event_reader=environment.event_reader,
+        cores=available_cores().available,
+        bench_version=version("inflight-bench"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

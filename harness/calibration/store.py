@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from platformdirs import user_data_path
 
 from bench_errors import BenchError
+from bench_records.manifest import CalibrationFacts
 from harness.calibration.result import Calibration, Machine
 from harness.clients.protocol import NOT_JSON
 
@@ -20,6 +20,10 @@ _MAX_MACHINES = 32
 
 class CalibrationFileError(BenchError):
     """The file cannot be read; the text names it and the remedy."""
+
+
+class _Schema(msgspec.Struct):
+    schema: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ def read_calibrations(path: Path) -> tuple[Calibration, ...]:
     """All calibrations in the file; none where there is no file. Raises CalibrationFileError."""
     try:
         raw = path.read_bytes()
-        schema = msgspec.json.decode(raw, type=dict[str, Any]).get("schema")
+        schema = msgspec.json.decode(raw, type=_Schema).schema
         if schema != SCHEMA:
             raise CalibrationFileError(f"{path} has schema {schema}, not {SCHEMA}: run `bench calibrate` again")
         return msgspec.json.decode(raw, type=_File).calibrations
@@ -74,11 +78,10 @@ def find_calibration(path: Path, machine: Machine) -> Calibration | None:
     return next((calibration for calibration in read_calibrations(path) if calibration.machine == machine), None)
 
 
-def for_manifest(calibration: Calibration | None, name: str) -> dict[str, Any] | None:
+def for_manifest(calibration: Calibration | None, name: str) -> CalibrationFacts | None:
     """The manifest's copy for a run over the transport ``name``; None where the machine, or it, is not calibrated."""
     transport = None if calibration is None else calibration.transport(name)
     if calibration is None or transport is None:
         return None
-    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(transport))
     of_all = {"made_at": calibration.made_at, "quick": calibration.quick, "busy_cores": calibration.busy_cores}
-    return {**of_all, **copied}
+    return msgspec.convert(of_all | msgspec.to_builtins(transport), CalibrationFacts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "(not written down)"
@@ -43,12 +42,3 @@ def hide_in_bodies(bodies: Sequence[bytes], hidden: Spellings) -> list[bytes]:
         if spelling in whole:
             bodies = [body.replace(spelling, HIDDEN.encode()) for body in bodies]
     return list(bodies)
-
-
-def hide_in_json(value: Any, hidden: Spellings) -> Any:
-    """JSON with HIDDEN in place of each spelling in its texts, at any depth; keys are the project's own."""
-    if isinstance(value, dict):
-        return {key: hide_in_json(item, hidden) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [hide_in_json(item, hidden) for item in value]
-    return hide_in_text(value, hidden) if isinstance(value, str) else value

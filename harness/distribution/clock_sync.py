@@ -8,10 +8,11 @@ are. Clocks drift apart by some parts in a million, so the bounds of an exchange
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import msgspec
+
+from bench_records.manifest import ClockOffset, WorkerClock
 
 LARGEST_DRIFT = (
     200e-6  # of two quartz clocks without a time server; slewing to a time server adds up to 500 ppm to none of ours
@@ -39,30 +40,7 @@ class ClockExchange(msgspec.Struct, frozen=True, array_like=True):
         return self.received_ns - self.sent_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
-    """The other clock less the asking one's at ``at_ns`` of the asking one, ``uncertainty_ns`` to either side."""
-
-    offset_ns: int
-    uncertainty_ns: int
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClockReport:
-    """The difference at a run's start and end, its change in parts per million, and the largest jump between exchanges that
-    drift does not explain, in ns; None where there was none.
-    """
-
-    start: Offset
-    end: Offset | None
-    drift_ppm: float | None
-    drift_uncertainty_ppm: float | None
-    jump_ns: int | None
-    exchanges: int
-
-
-def offset_at(exchanges: Sequence[ClockExchange], at_ns: int) -> Offset | None:
+def offset_at(exchanges: Sequence[ClockExchange], at_ns: int) -> ClockOffset | None:
     """The difference at ``at_ns``, by the exchanges within 5 s of it, or else by the nearest one; None without exchanges.
 
     Where the bounds contradict each other (a clock jumped), it is that of the exchange which is nearest in time.
@@ -74,10 +52,10 @@ def offset_at(exchanges: Sequence[ClockExchange], at_ns: int) -> Offset | None:
     least, most = _bounds(near or [nearest], at_ns)
     if least > most:
         least, most = _bounds([nearest], at_ns)
-    return Offset(round((least + most) / 2), -round((least - most) // 2), at_ns)
+    return ClockOffset(round((least + most) / 2), -round((least - most) // 2), at_ns)
 
 
-def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int) -> ClockReport | None:
+def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int) -> WorkerClock | None:
     """The account of a run from ``start_ns`` to ``end_ns`` of the asking clock; None without an exchange."""
     start, end = offset_at(exchanges, start_ns), offset_at(exchanges, end_ns)
     if start is None or end is None:
@@ -85,10 +63,10 @@ def report_clock(exchanges: Sequence[ClockExchange], start_ns: int, end_ns: int)
     within = [exchange for exchange in exchanges if exchange.returned_ns >= start_ns - _WINDOW_NS]
     span_ns = end_ns - start_ns
     if span_ns <= 0 or not any(exchange.returned_ns > start_ns for exchange in exchanges):
-        return ClockReport(start, None, None, None, _jump(within), len(exchanges))
+        return WorkerClock(start, None, None, None, _jump(within), len(exchanges))
     drift = (end.offset_ns - start.offset_ns) / span_ns * 1e6
     uncertainty = (end.uncertainty_ns + start.uncertainty_ns) / span_ns * 1e6
-    return ClockReport(start, end, drift, uncertainty, _jump(within), len(exchanges))
+    return WorkerClock(start, end, drift, uncertainty, _jump(within), len(exchanges))
 
 
 def _bounds(exchanges: Sequence[ClockExchange], at_ns: int) -> tuple[float, float]:

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
+from bench_records.manifest import DistributedWorker, Distribution, DroppedFrom, TurnedAway
 from harness.clients.protocol import ConnectionUsage
 from harness.distribution.admission import NO_TOKEN, Token
 from harness.distribution.clock_sync import report_clock
@@ -106,7 +106,7 @@ class RemotePool:
         self._start_ns: int | None = None
         self._peers: dict[str, Peer] = {}
         self._workers: tuple[RemoteWorker, ...] = ()
-        self._turned_away: list[dict[str, str]] = []
+        self._turned_away: list[TurnedAway] = []
         self._dropped: DroppedMessages[str] = DroppedMessages()
         self._noted = 0
         self._noted_lost: set[int] = set()
@@ -217,27 +217,24 @@ class RemotePool:
         for worker in self._workers:
             worker.close()
 
-    def facts(self) -> dict[str, Any]:
-        """The manifest's key ``distribution``: each worker with its clock and its end, and those that were turned away,
-        and the messages that were dropped.
-        """
+    def distribution(self) -> Distribution:
+        """For the manifest: each worker with its clock and its end, those that were turned away, and dropped messages."""
         end_ns = now_ns()
-        return {
-            "workers": [self._facts_of(worker, end_ns) for worker in self._workers],
-            "turned_away": list(self._turned_away),
-            "dropped_messages": self._dropped.total,
-            "dropped": [{"from": sender, "reason": reason, "count": count} for sender, reason, count in self._dropped],
-        }
+        return Distribution(
+            workers=tuple(self._described(worker, end_ns) for worker in self._workers),
+            turned_away=tuple(self._turned_away),
+            dropped_messages=self._dropped.total,
+            dropped=tuple(DroppedFrom(sender=sender, reason=reason, count=count) for sender, reason, count in self._dropped),
+        )
 
-    def _facts_of(self, worker: RemoteWorker, end_ns: int) -> dict[str, Any]:
-        clock = None if self._start_ns is None else report_clock(worker.peer.exchanges, self._start_ns, end_ns)
-        return {
-            "number": worker.number,
-            "host": worker.peer.hello.host,
-            "cores": worker.peer.hello.cores,
-            "lost": worker.lost_reason,
-            "clock": None if clock is None else asdict(clock),
-        }
+    def _described(self, worker: RemoteWorker, end_ns: int) -> DistributedWorker:
+        return DistributedWorker(
+            number=worker.number,
+            host=worker.peer.hello.host,
+            cores=worker.peer.hello.cores,
+            lost=worker.lost_reason,
+            clock=None if self._start_ns is None else report_clock(worker.peer.exchanges, self._start_ns, end_ns),
+        )
 
     def _check(self) -> None:
         if self._problem is not None:
@@ -341,7 +338,7 @@ class RemotePool:
     def _turn_away(self, peer: str, host: str, reason: str) -> None:
         self._send(peer, Dismissed(reason))
         if len(self._turned_away) < _MOST_TURNED_AWAY:
-            self._turned_away.append({"host": host, "reason": reason})
+            self._turned_away.append(TurnedAway(host=host, reason=reason))
             self._note(f"A worker on {host} takes no part: {reason}.")
 
     def _name_of(self, peer: str, address: str) -> str:

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from io import BytesIO
 
+from bench_records.manifest import ClockOffset
 from harness.clients.protocol import ConnectionUsage
 from harness.distribution.byte_streams import Incoming, Outgoing, Piece, Received
-from harness.distribution.clock_sync import ClockExchange, Offset, offset_at
+from harness.distribution.clock_sync import ClockExchange, offset_at
 from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.messages import (
     JOURNAL,
@@ -43,7 +44,7 @@ class Peer:
     exchanges: list[ClockExchange] = field(default_factory=list)
     silent_since_ns: int | None = None
 
-    def offset(self, at_ns: int) -> Offset | None:
+    def offset(self, at_ns: int) -> ClockOffset | None:
         """Its clock less this host's."""
         return offset_at(self.exchanges, at_ns)
 

@@ -10,7 +10,8 @@ import asyncio
 import ctypes
 import os
 import time
-from dataclasses import dataclass
+
+from bench_records.manifest import ClockOffsets
 
 now_ns = time.monotonic_ns  # CLOCK_MONOTONIC, shared by all processes of a host
 
@@ -72,21 +73,11 @@ class PreciseSleeper:
         self.wake()
 
 
-@dataclass(frozen=True, slots=True)
-class ClockOffsets:
-    """Differences of clocks, in ns. They show whether a clock was set, or the machine slept, between two readings.
-
-    Time servers slew the wall clock and the monotonic clock alike, so their difference changes only when the wall clock is
-    set. The boot-time clock runs while the machine sleeps, the monotonic clock does not (clock_gettime(2)).
-    """
-
-    realtime_minus_monotonic_ns: int
-    boottime_minus_monotonic_ns: int
-
-
 def read_clock_offsets() -> ClockOffsets:
     """Read both offsets; of several readings each is the one with the shortest interruption."""
-    return ClockOffsets(_offset(time.CLOCK_REALTIME), _offset(time.CLOCK_BOOTTIME))
+    return ClockOffsets(
+        realtime_minus_monotonic_ns=_offset(time.CLOCK_REALTIME), boottime_minus_monotonic_ns=_offset(time.CLOCK_BOOTTIME)
+    )
 
 
 def _offset(clock: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_records.manifest import MachineUse
 from harness.host.clock import now_ns
 from harness.host.processes import listeners, read_processes, tree_of
 
@@ -20,17 +21,6 @@ FindTarget = Callable[[], frozenset[int] | None]
 def target_at(host: str, port: int) -> FindTarget:
     """Finds who listens at ``host``:``port`` of this machine."""
     return lambda: listeners(host, port)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineUse:
-    """CPU time of a run in cores: of the ``cores`` of the machine all processes used ``busy_cores``."""
-
-    cores: int
-    seconds: float
-    busy_cores: float
-    client_cores: float
-    target_cores: float
 
 
 class MachineMeter:
@@ -54,7 +44,7 @@ class MachineMeter:
                 (before.target_ns, after.target_ns),
             )
         )
-        return MachineUse(after.cores, seconds, busy, client, target)
+        return MachineUse(cores=after.cores, seconds=seconds, busy_cores=busy, client_cores=client, target_cores=target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,23 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from bench_records.client_table import write_client_table
+from bench_records.manifest import ClockReadings, MachineUse, ServerStatistics, Telemetry
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
+from harness.clients.secret_values import Spellings, hide_in_text
 from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
-from harness.clients.triton.statistics import ModelStatistics, ReadStatistics, StatisticsError, settled
-from harness.host.clock import ClockOffsets, read_clock_offsets
+from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled
+from harness.host.clock import read_clock_offsets
 from harness.observation.machine_probe import MachineProbe
-from harness.observation.machine_use import FindTarget, MachineMeter, MachineUse
+from harness.observation.machine_use import FindTarget, MachineMeter
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
 from harness.observation.sample_file import read_samples
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,29 @@ class MetricsSource:
         return str(self.url) if self.shown is None else self.shown
 
 
-@dataclass(slots=True)
-class _BeforeAfter(Generic[T]):
-    """A value before the run, and the same after it; ``after`` is None where it could not be read."""
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was observed, for the manifest; a part is None where it is unknown."""
 
-    before: T
-    after: T | None = None
+    clock: ClockReadings | None
+    server_statistics: ServerStatistics | None
+    telemetry: Telemetry | None
+    machine_use: MachineUse | None
+
+
+def hidden_in(observed: Observed, secrets: Spellings) -> Observed:
+    """``observed`` with HIDDEN in place of each secret that a server repeats in the text of an error."""
+    if observed.telemetry is None:
+        return observed
+    texts = {name: getattr(observed.telemetry, name) for name in ("url", "first_failure")}
+    shown = {name: None if text is None else hide_in_text(text, secrets) for name, text in texts.items()}
+    return msgspec.structs.replace(observed, telemetry=msgspec.structs.replace(observed.telemetry, **shown))
 
 
 class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
     ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise.
-    An observation that fails does not fail the run: its entry of ``facts`` is None, and ``note`` is called with the reason.
+    An observation that fails does not fail the run: its part of ``observed`` is None, and ``note`` is called with the reason.
     """
 
     def __init__(
@@ -76,43 +87,42 @@ class Observation:
         self._find_target = find_target
         self._meter: MachineMeter | None = None
         self._machine_use: MachineUse | None = None
-        self._clock: _BeforeAfter[ClockOffsets] | None = None
-        self._statistics: _BeforeAfter[ModelStatistics] | None = None
+        self._clock: ClockReadings | None = None
+        self._statistics: ServerStatistics | None = None
         self._sampled: Sampled | None = None
 
     def __enter__(self) -> Callable[[int], None]:
         """Returns a function to call with the run's start, in ns of ``now_ns``."""
         statistics = self._settled_statistics()
         if statistics is not None:
-            self._statistics = _BeforeAfter(statistics)
+            self._statistics = ServerStatistics(before=statistics)
         self._sampler = None if self._metrics is None else self._open(self._metrics)
-        self._clock = _BeforeAfter(read_clock_offsets())
+        self._clock = ClockReadings(before=read_clock_offsets())
         return self._begin
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._clock is not None:
-            self._clock.after = read_clock_offsets()
+            self._clock = msgspec.structs.replace(self._clock, after=read_clock_offsets())
         if self._machine is not None:
             self._machine.close()
         if self._meter is not None:
             self._machine_use = self._meter.read()
         if self._statistics is not None:
-            self._statistics.after = self._settled_statistics()
+            self._statistics = msgspec.structs.replace(self._statistics, after=self._settled_statistics())
         if self._sampler is not None:
             self._sampled = self._sampler.stop()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The manifest's keys ``clock``, ``server_statistics``, ``telemetry`` and ``machine_use``."""
+    def observed(self) -> Observed:
         telemetry = None
         if self._metrics is not None and self._sampled is not None:
-            telemetry = {"url": str(self._metrics), "period_s": self._metrics.period_s, **asdict(self._sampled)}
-        return {
-            "clock": None if self._clock is None else asdict(self._clock),
-            "server_statistics": None if self._statistics is None else asdict(self._statistics),
-            "telemetry": telemetry,
-            "machine_use": None if self._machine_use is None else asdict(self._machine_use),
-        }
+            telemetry = Telemetry(url=str(self._metrics), period_s=self._metrics.period_s, **asdict(self._sampled))
+        return Observed(
+            clock=self._clock,
+            server_statistics=self._statistics,
+            telemetry=telemetry,
+            machine_use=self._machine_use,
+        )
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
@@ -126,7 +136,7 @@ class Observation:
             self._sampler = None
             self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
 
-    def _settled_statistics(self) -> ModelStatistics | None:
+    def _settled_statistics(self) -> ByModel | None:
         if self._read_statistics is None:
             return None
         try:

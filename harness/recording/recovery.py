@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench_records.manifest import Recovered
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from harness.errors import JournalError
@@ -21,7 +22,7 @@ _DAMAGED = "a part of its worker's journal is damaged; whether the request was s
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredRun:
     """One record for each scheduled request, the number of journals, and the bytes of theirs that could not be read: those of
     damaged records, and of a torn last one.
     """
@@ -31,22 +32,22 @@ class Recovered:
     torn_bytes: int
 
     @property
-    def evidence(self) -> dict[str, int]:
+    def evidence(self) -> Recovered:
         """For the manifest: the numbers of requests that were scheduled, recorded, lost and not sent."""
         records = self.result.records
         lost = sum(record.outcome is Outcome.LOST and record.sent_ns is None for record in records)
         not_sent = sum(record.outcome is Outcome.NOT_SENT for record in records)
-        return {
-            "scheduled": len(records),
-            "written_down": len(records) - lost - not_sent,
-            "lost": lost,
-            "not_sent": not_sent,
-            "journals": self.journals,
-            "torn_bytes": self.torn_bytes,
-        }
+        return Recovered(
+            scheduled=len(records),
+            written_down=len(records) - lost - not_sent,
+            lost=lost,
+            not_sent=not_sent,
+            journals=self.journals,
+            torn_bytes=self.torn_bytes,
+        )
 
 
-def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens | None) -> Recovered:
+def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens | None) -> RecoveredRun:
     """Read every journal in ``folder`` and account for every request. The folder is not changed.
 
     Raises JournalError where there is no journal, or one does not belong to the run of ``basis``.
@@ -75,7 +76,7 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
         ran_out=is_complete and ran_out(basis.schedule, accounted),
         problem=None,
     )
-    return Recovered(
+    return RecoveredRun(
         result, journals=len(journals), torn_bytes=sum(reader.unread_bytes + reader.damaged_bytes for reader in readers)
     )
 

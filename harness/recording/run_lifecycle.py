@@ -7,12 +7,14 @@ journals. After it: ``requests.parquet``, then ``run.json`` marked as done; only
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
-from typing import Any
 
-from bench_records.run_folder import RunFolder, RunState
+from msgspec.structs import replace
+
+from bench_records.manifest import LoadFacts, Manifest, RunState
+from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
 from harness.errors import RunError
 from harness.recording.run_result import RunResult
@@ -20,14 +22,14 @@ from harness.recording.schedule_file import RecordingBasis, write_basis
 
 
 @contextmanager
-def open_run(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBasis) -> Iterator[None]:
+def open_run(folder: RunFolder, manifest: Manifest, basis: RecordingBasis) -> Iterator[None]:
     """Write the files before the first request. After an error before any journal, the run is marked as not started.
 
     Raises RunError where the files cannot be written.
     """
     try:
         write_basis(basis, folder.schedule)
-        folder.write_manifest({**manifest, "state": RunState.RUNNING})
+        folder.write_manifest(replace(manifest, state=RunState.RUNNING))
     except OSError as error:
         folder.schedule.unlink(missing_ok=True)
         raise RunError(f"{folder.path} cannot be written to ({_reason(error)}); nothing was sent") from error
@@ -36,12 +38,12 @@ def open_run(folder: RunFolder, manifest: Mapping[str, Any], basis: RecordingBas
     except BaseException:
         is_gone = not folder.path.is_dir()
         if not is_gone and not folder.journals() and not folder.requests.exists():  # else a signal, blocked meanwhile
-            folder.write_manifest({**manifest, "state": RunState.NOT_STARTED})
+            folder.write_manifest(replace(manifest, state=RunState.NOT_STARTED))
             folder.schedule.unlink(missing_ok=True)
         raise
 
 
-def finish_run(folder: RunFolder, manifest: Mapping[str, Any], result: RunResult) -> None:
+def finish_run(folder: RunFolder, manifest: Manifest, result: RunResult) -> None:
     """Write the records and mark the run as done; only then are the journals, with the same content, deleted.
 
     Raises RunError where the disk is full; nothing is deleted then.
@@ -63,23 +65,24 @@ def delete_journals(folder: RunFolder) -> None:
         path.unlink(missing_ok=True)
 
 
-def _finished(manifest: Mapping[str, Any], result: RunResult) -> dict[str, Any]:
-    return {
-        **manifest,
-        "state": RunState.DONE,
-        "started_at": None if result.started_at is None else result.started_at.astimezone(UTC).isoformat(),
-        "duration_s": result.duration_s,
-        "interrupted": result.interrupted,
-        "problem": result.problem,
-        "load": _finished_load(manifest, result),
-        "warm_up": {**manifest["warm_up"], "failures": list(result.warm_up_failures)},
-    }
+def _finished(manifest: Manifest, result: RunResult) -> Manifest:
+    return replace(
+        manifest,
+        state=RunState.DONE,
+        started_at=None if result.started_at is None else result.started_at.astimezone(UTC).isoformat(),
+        duration_s=result.duration_s,
+        interrupted=result.interrupted,
+        problem=result.problem,
+        load=_finished_load(manifest, result),
+        warm_up=replace(manifest.warm_up, failures=result.warm_up_failures),
+    )
 
 
-def _finished_load(manifest: Mapping[str, Any], result: RunResult) -> dict[str, Any]:
+def _finished_load(manifest: Manifest, result: RunResult) -> LoadFacts:
     """Requests ran out where users had none left, unless --num_requests limited them to those that were prepared."""
-    load, requested = manifest["load"], manifest["options"]["num_requests"]
-    return {**load, "ran_out": load["ran_out"] or (result.ran_out and (requested is None or load["prepared"] < requested))}
+    load, requested = manifest.load or LoadFacts(), manifest.options.get("num_requests")
+    is_limited = isinstance(requested, int) and load.prepared is not None and load.prepared >= requested
+    return replace(load, ran_out=load.ran_out or (result.ran_out and not is_limited))
 
 
 def _reason(error: OSError) -> str:

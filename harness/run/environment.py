@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
+from bench_records.manifest import Environment
 from harness.clients.transport.event_streams import is_compiled
 
 _PACKAGES = (
@@ -22,18 +22,18 @@ _PACKAGES = (
 )
 
 
-def describe_environment() -> dict[str, Any]:
+def describe_environment() -> Environment:
     """Machine, operating system and versions, without the names of machine and user."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "os": platform.system(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "event_reader": "compiled" if is_compiled else "interpreted",
-        "packages": {name: number for name in _PACKAGES if (number := _version(name)) is not None},
-    }
+    return Environment(
+        cpu=_cpu_model(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        os=platform.system(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        event_reader="compiled" if is_compiled else "interpreted",
+        packages={name: number for name in _PACKAGES if (number := _version(name)) is not None},
+    )
 
 
 def _version(package: str) -> str | None:

@@ -113,7 +113,7 @@ def same_requests(runs: Sequence[RunReport]) -> bool:
 
 
 def _same_schedule(runs: Sequence[RunReport]) -> bool:
-    return len({run.manifest["schedule"]["digest"] for run in runs}) == 1
+    return len({run.schedule.digest for run in runs}) == 1
 
 
 def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
@@ -133,7 +133,7 @@ def same_schedules(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
 
 
 def _shares_of_schedules(runs: Sequence[RunReport]) -> dict[str, Fraction]:
-    counts = Counter(run.manifest["schedule"]["digest"] for run in runs)
+    counts = Counter(run.schedule.digest for run in runs)
     return {digest: Fraction(count, len(runs)) for digest, count in counts.items()}
 
 
@@ -149,7 +149,7 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
             yield Disagreement(
                 code, Weight.WARN, tuple(_ABSENT if sentence is None else sentence for sentence in found), advice
             )
-    stopped = [bool(run.manifest.get("interrupted")) for run in runs]
+    stopped = [bool(run.manifest.interrupted) for run in runs]
     if any(stopped):
         values = tuple("interrupted" if is_cut else "whole" for is_cut in stopped)
         yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
@@ -163,7 +163,7 @@ def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    flat = [dict(_flattened(run.manifest)) for run in runs]
+    flat = [dict(_flattened(run.document)) for run in runs]
     for key in sorted({key for settings in flat for key in settings}):
         weight = _weight_of(key)
         values = tuple(settings.get(key, _ABSENT) for settings in flat)

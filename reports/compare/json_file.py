@@ -39,7 +39,7 @@ def _run(run: RunReport) -> dict[str, Any]:
     return {
         "path": str(run.folder.path),
         "validity": "valid" if run.valid else "invalid",
-        "digest": run.manifest["schedule"]["digest"],
+        "digest": run.schedule.digest,
     }
 
 

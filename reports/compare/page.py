@@ -45,10 +45,10 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _facts(arm: Arm) -> str:
-    target = arm.runs[0].manifest.get("target", {})
+    target = arm.runs[0].manifest.target
     requests = sum(run.metrics.done for run in arm.runs)
     return printable(
-        f"{runs_text(arm)}, {requests:,} requests; {target.get('model', 'unknown model')} over {target.get('protocol', '?')}"
+        f"{runs_text(arm)}, {requests:,} requests; {target.model or 'unknown model'} over {target.protocol or '?'}"
     )
 
 

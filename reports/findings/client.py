@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from bench_records.manifest import ClockReadings
 from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
@@ -210,7 +211,7 @@ class ClientSaturated(Finding):
 
     @classmethod
     def _of(cls, client: ClientHealth, latency_ms: float, facts: RunFacts) -> Self:
-        lag, gaps_ms = client.lag, facts.metrics.icl_ms
+        lag, gaps_ms, connections = client.lag, facts.metrics.icl_ms, facts.manifest.connections
         return cls(
             lag_p99_ms=None if lag is None else lag.p99_ms,
             lag_mean_ms=None if lag is None else lag.mean_ms,
@@ -223,7 +224,7 @@ class ClientSaturated(Finding):
             run_queue_wait_ms=client.wait_ms,
             gc_longest_ms=client.gc_longest_ms,
             steal_cores=client.steal_cores,
-            unstamped_reads=_connections(facts).get("unstamped_reads"),
+            unstamped_reads=None if connections is None else connections.unstamped_reads,
         )
 
     @property
@@ -317,12 +318,12 @@ class ClockStepped(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        clock: dict[str, Any] = facts.manifest.get("clock") or {}
-        before, after = clock.get("before"), clock.get("after")
-        if not before or not after:
+        clock = facts.manifest.clock or ClockReadings()
+        before, after = clock.before, clock.after
+        if before is None or after is None:
             return None
-        stepped_ns = after["realtime_minus_monotonic_ns"] - before["realtime_minus_monotonic_ns"]
-        slept_ns = after["boottime_minus_monotonic_ns"] - before["boottime_minus_monotonic_ns"]
+        stepped_ns = after.realtime_minus_monotonic_ns - before.realtime_minus_monotonic_ns
+        slept_ns = after.boottime_minus_monotonic_ns - before.boottime_minus_monotonic_ns
         finding = cls(slept_s=slept_ns / 1e9, stepped_s=stepped_ns / 1e9)
         return finding if finding._slept or abs(finding.stepped_s) > _CLOCK_TOLERANCE_S else None
 
@@ -346,7 +347,7 @@ class ClockStepped(Finding):
 
 @dataclass(frozen=True)
 class ConnectionLimitReached(Finding):
-    """Counts and times over all workers that reported them; manifests of older versions have fewer."""
+    """Counts and times over all workers that reported them."""
 
     requests: int
     per_worker: int | None
@@ -364,18 +365,17 @@ class ConnectionLimitReached(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        connections = _connections(facts)
-        waited = connections.get("limit_reached") or 0
-        if not waited:
+        connections = facts.manifest.connections
+        if connections is None or not connections.limit_reached:
             return None
         return cls(
-            requests=waited,
-            per_worker=connections.get("per_worker"),
-            opened=connections.get("opened"),
-            longest_wait_ms=connections.get("longest_wait_ms"),
-            total_wait_ms=connections.get("total_wait_ms"),
-            unstamped_reads=connections.get("unstamped_reads"),
-            workers_told=connections.get("workers_told"),
+            requests=connections.limit_reached,
+            per_worker=connections.per_worker,
+            opened=connections.opened,
+            longest_wait_ms=connections.longest_wait_ms,
+            total_wait_ms=connections.total_wait_ms,
+            unstamped_reads=connections.unstamped_reads,
+            workers_told=connections.workers_told,
         )
 
     @property
@@ -385,7 +385,3 @@ class ConnectionLimitReached(Finding):
 
     def _sentence(self) -> str:
         return f"{self.requests:,} requests waited for a stream, because the server accepts no more of them at once."
-
-
-def _connections(facts: RunFacts) -> dict[str, Any]:
-    return facts.manifest.get("connections") or {}

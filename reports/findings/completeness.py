@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 import numpy as np
 
 from bench_records.record import Outcome
@@ -98,17 +99,8 @@ class Recovered(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        recovered = facts.manifest.get("recovered")
-        if not recovered:
-            return None
-        return cls(
-            scheduled=recovered["scheduled"],
-            written_down=recovered["written_down"],
-            lost=recovered["lost"],
-            not_sent=recovered["not_sent"],
-            journals=recovered["journals"],
-            torn_bytes=recovered["torn_bytes"],
-        )
+        recovered = facts.manifest.recovered
+        return None if recovered is None else cls(**msgspec.structs.asdict(recovered))
 
     def _sentence(self) -> str:
         return (
@@ -130,7 +122,7 @@ class RecordingFailed(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        problem = facts.manifest.get("problem")
+        problem = facts.manifest.problem
         return cls(problem) if problem else None
 
     def _sentence(self) -> str:
@@ -152,7 +144,7 @@ class PromptsDropped(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        dropped = facts.manifest.get("workload", {}).get("dropped_too_long", 0)
+        dropped = facts.manifest.workload.dropped_too_long
         return cls(dropped) if dropped else None
 
     def _sentence(self) -> str:
@@ -188,7 +180,7 @@ class SampleTooSmall(Finding):
         latency = facts.metrics.e2e_ms.scheduled
         if latency is None or latency.supports(0.99):
             return None
-        return cls(latency.n + latency.censored, needed, bool(facts.manifest.get("workload", {}).get("whole_dataset")))
+        return cls(latency.n + latency.censored, needed, bool(facts.manifest.workload.whole_dataset))
 
     @property
     def advice(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from bench_records.manifest import Manifest
 from reports.metrics.client_health import ClientHealth, WakeUps
 from reports.metrics.configuration import ConfiguredLoad, ConfiguredTarget, configured_load, configured_target
 from reports.metrics.metric import Anchored
@@ -31,7 +32,7 @@ class RunFacts:
 
     requests: Requests
     metrics: Metrics
-    manifest: dict[str, Any]
+    manifest: Manifest
     client: ClientHealth | None = None
     server: ServerLoad | None = None
     phases: tuple[Phase, ...] = ()
@@ -68,7 +69,7 @@ class RunFacts:
 
     @property
     def interrupted(self) -> bool:
-        return bool(self.manifest.get("interrupted"))
+        return bool(self.manifest.interrupted)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class WarmUpFailed(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        failures = facts.manifest.get("warm_up", {}).get("failures", [])
+        failures = facts.manifest.warm_up.failures
         return cls(len(failures), failures[0]) if failures else None
 
     def _sentence(self) -> str:

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from bench_records.manifest import RepeatedPrefix
 from bench_records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MachineShared, TargetPaused
@@ -118,7 +119,7 @@ class MetricsDisagree(CountersDisagree):
         metrics = None if facts.final_metrics is None else facts.final_metrics.metrics_requests
         if statistics is None or metrics is None or metrics == statistics:
             return None
-        return cls(statistics, metrics, (facts.manifest.get("telemetry") or {}).get("url"))
+        return cls(statistics, metrics, None if facts.manifest.telemetry is None else facts.manifest.telemetry.url)
 
     @property
     def advice(self) -> str:
@@ -283,15 +284,15 @@ class PrefixCacheWarmed(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        workload = facts.manifest.get("workload") or {}
-        planned = workload.get("repeated_prefix") or {}
+        workload = facts.manifest.workload
+        planned = workload.repeated_prefix or RepeatedPrefix()
         reuse = None if facts.server is None else facts.server.cache_reuse
         finding = cls(
             reused_share=None if reuse is None else reuse.share,
-            repeated_share=planned.get("share"),
-            unit=planned.get("unit") if reuse is None else reuse.unit,
-            limit_share=workload.get("shared_prefix_limit"),
-            most_share=planned.get("most_share"),
+            repeated_share=planned.share,
+            unit=planned.unit if reuse is None else reuse.unit,
+            limit_share=workload.shared_prefix_limit,
+            most_share=planned.most_share,
         )
         share = finding.repeated_share if finding.reused_share is None else finding.reused_share
         return None if share is None or share < _REUSE_NOTE else finding

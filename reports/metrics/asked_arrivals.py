@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from bench_records.manifest import LoadStage, Manifest
 from reports.metrics.arrival_law import at_even_rate_ns
 from reports.metrics.configuration import configured_load
 from reports.metrics.requests import Requests
@@ -44,26 +44,23 @@ class AskedArrivals:
     sent: ArrivalSample | None
 
 
-def asked_arrivals(requests: Requests, manifest: dict[str, Any]) -> tuple[AskedArrivals, ...]:
-    """The whole run, then each stage of a rate that changes by steps; empty where the arrivals have no rate, and for runs
-    before this was recorded.
-    """
-    load = manifest.get("load")
-    entry = load.get("asked_arrivals") if isinstance(load, dict) else None
-    if not isinstance(entry, dict) or not isinstance(load, dict):
+def asked_arrivals(requests: Requests, manifest: Manifest) -> tuple[AskedArrivals, ...]:
+    """The whole run, then each stage of a rate that changes by steps; empty where the arrivals have no rate."""
+    load = manifest.load
+    if load is None or load.asked_arrivals is None:
         return ()
+    asked = load.asked_arrivals
     ramp_up_s = configured_load(manifest).ramp_up_s
     arriving = np.isnan(requests.parent)  # only later turns of sessions have a parent
     times_ns = [
         at_even_rate_ns(np.sort(known(column[arriving])), ramp_up_s)
         for column in (requests.scheduled_ns, requests.sent_ns - requests.ceiling_wait_ns)
     ]
-    law, unit, rate = str(entry["law"]), str(entry["unit"]), float(entry["rate_per_s"])
-    whole = AskedArrivals(law, unit, None, rate, entry["gap_cv"], *map(_sample, times_ns))
-    cv = entry["law_gap_cv"]
+    law, unit, cv = asked.law, asked.unit, asked.law_gap_cv
+    whole = AskedArrivals(law, unit, None, asked.rate_per_s, asked.gap_cv, *map(_sample, times_ns))
     stages = tuple(
-        AskedArrivals(law, unit, number, float(stage["rate_per_s"]), cv, *(_within(column, stage) for column in times_ns))
-        for number, stage in enumerate(load.get("stages") or (), start=1)
+        AskedArrivals(law, unit, number, stage.rate_per_s, cv, *(_within(column, stage) for column in times_ns))
+        for number, stage in enumerate(load.stages or (), start=1)
     )
     return (whole, *stages)
 
@@ -76,8 +73,8 @@ def _sample(times_ns: FloatArray) -> ArrivalSample | None:
     return ArrivalSample(rate, float(gaps.std() / gaps.mean()) if gaps.size > 1 else None, gaps.size)
 
 
-def _within(times_ns: FloatArray, stage: dict[str, float]) -> ArrivalSample | None:
-    begin_s, end_s = float(stage["begin_s"]), float(stage["end_s"])
+def _within(times_ns: FloatArray, stage: LoadStage) -> ArrivalSample | None:
+    begin_s, end_s = stage.begin_s, stage.end_s
     within = times_ns[(times_ns >= begin_s * _NS_PER_S) & (times_ns < end_s * _NS_PER_S)]
     sample = _sample(within)
     if sample is None:

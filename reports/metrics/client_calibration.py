@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from bench_records.manifest import HeldRate, Manifest
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import nearest_rank
@@ -53,44 +52,36 @@ class ClientCalibration:
         return self.busy_cores > _QUIET_CORES
 
 
-def client_calibration(manifest: Mapping[str, Any]) -> ClientCalibration | None:
-    """The calibration in the run's manifest; None where there is none, or one of an unknown form."""
-    calibration = manifest.get("calibration")
-    if not isinstance(calibration, Mapping):
+def client_calibration(manifest: Manifest) -> ClientCalibration | None:
+    """The calibration in the run's manifest; None where there is none for at most as many workers."""
+    calibration = manifest.calibration
+    if calibration is None:
         return None
-    try:
-        workers = run_workers(manifest)
-        limits = max(
-            (limits for limits in calibration["limits"] if limits["workers"] <= workers),
-            key=lambda limits: int(limits["workers"]),
-        )
-        return ClientCalibration(
-            made_on=str(calibration["made_at"])[:10],
-            ttft=_added(calibration["ttft"]),
-            icl=_added(calibration["icl"]),
-            workers=int(limits["workers"]),
-            requests_per_s=_rate(limits["requests"]),
-            responses_per_s=_rate(limits["responses"]),
-            busy_cores=float(calibration.get("busy_cores") or 0.0),
-        )
-    except (KeyError, TypeError, ValueError):
+    workers = run_workers(manifest)
+    fitting = [limits for limits in calibration.limits if limits.workers <= workers]
+    if not fitting:
         return None
+    limits = max(fitting, key=lambda limits: limits.workers)
+    return ClientCalibration(
+        made_on=calibration.made_at[:10],
+        ttft=Added(calibration.ttft.mean_ms, calibration.ttft.stdev_ms),
+        icl=Added(calibration.icl.mean_ms, calibration.icl.stdev_ms),
+        workers=limits.workers,
+        requests_per_s=_rate(limits.requests),
+        responses_per_s=_rate(limits.responses),
+        busy_cores=calibration.busy_cores or 0.0,
+    )
 
 
-def run_workers(manifest: Mapping[str, Any]) -> int:
+def run_workers(manifest: Manifest) -> int:
     """The number of the run's client processes."""
-    workers = manifest.get("workers") or {}
-    return int(workers.get("count") or manifest.get("options", {}).get("workers") or 1)
+    return (None if manifest.workers is None else manifest.workers.count) or 1
 
 
-def _added(errors: Mapping[str, Any]) -> Added:
-    return Added(float(errors["mean_ms"]), float(errors["stdev_ms"]))
-
-
-def _rate(limit: Mapping[str, Any]) -> float | None:
-    if limit["held_per_s"] is not None:
-        return float(limit["held_per_s"])
-    return None if limit["failed_per_s"] is None else 0.0
+def _rate(limit: HeldRate) -> float | None:
+    if limit.held_per_s is not None:
+        return limit.held_per_s
+    return None if limit.failed_per_s is None else 0.0
 
 
 @dataclass(frozen=True, slots=True)

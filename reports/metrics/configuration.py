@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from bench_records.manifest import LoadFacts, Manifest
 
 _TESTED_LAWS = ("exponential", "constant", "gamma", "weibull")
-_LAW_NAMES = {"exponential_dist": "exponential", "constant": "constant"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class ConfiguredTarget:
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
     run's tokenizer, of the text of a random token of its vocabulary. Both are None where unknown. ``sends_finish_reason``: the
-    probe before the run had one; None for a protocol without, and for runs older than this entry.
+    probe before the run had one; None for a protocol without.
     """
 
     model: str
@@ -32,18 +32,18 @@ class ConfiguredTarget:
         return f"{self.model or 'unknown model'} over {self.protocol or '?'}, {streamed}"
 
 
-def configured_target(manifest: dict[str, Any]) -> ConfiguredTarget:
+def configured_target(manifest: Manifest) -> ConfiguredTarget:
     """The target of a run."""
-    target = manifest.get("target") or {}
+    target = manifest.target
     return ConfiguredTarget(
-        model=str(target.get("model") or ""),
-        protocol=str(target.get("protocol") or ""),
-        streaming=bool(target.get("streaming")),
-        embedded=bool(target.get("embedded")),
-        address=target.get("address"),
-        template_tokens=target.get("template_tokens"),
-        retokenised_ratio=target.get("retokenised_ratio"),
-        sends_finish_reason=target.get("sends_finish_reason"),
+        model=target.model or "",
+        protocol=target.protocol or "",
+        streaming=bool(target.streaming),
+        embedded=bool(target.embedded),
+        address=target.address,
+        template_tokens=target.template_tokens,
+        retokenised_ratio=target.retokenised_ratio,
+        sends_finish_reason=target.sends_finish_reason,
     )
 
 
@@ -76,30 +76,21 @@ class ConfiguredLoad:
 OPEN_LOOP = ConfiguredLoad()
 
 
-def configured_load(manifest: dict[str, Any]) -> ConfiguredLoad:
-    """The load of a run; a manifest older than load modes belongs to an open loop."""
-    load = manifest.get("load")
-    if not isinstance(load, dict):
-        return ConfiguredLoad(rate_per_s=_rate_per_s(manifest))
-    closed, sessions = load.get("mode") == "closed", load.get("mode") == "sessions"
+def configured_load(manifest: Manifest) -> ConfiguredLoad:
+    """The load of a run."""
+    load = manifest.load or LoadFacts()
+    asked = load.asked_arrivals if not load.own_arrivals and load.mode not in ("closed", "sessions") else None
     return ConfiguredLoad(
-        closed=closed,
-        max_concurrency=load.get("max_concurrency"),
-        concurrency=load.get("concurrency"),
-        duration_s=load.get("duration_s"),
-        ramp_up_s=float(load.get("ramp_up_s") or 0.0),
-        prepared=load.get("prepared"),
-        ran_out=load.get("ran_out"),
-        rate_per_s=None if closed or sessions or load.get("own_arrivals") else _rate_per_s(manifest),
-        sessions=sessions,
+        closed=load.mode == "closed",
+        max_concurrency=load.max_concurrency,
+        concurrency=load.concurrency,
+        duration_s=load.duration_s,
+        ramp_up_s=load.ramp_up_s or 0.0,
+        prepared=load.prepared,
+        ran_out=load.ran_out,
+        rate_per_s=None if asked is None else asked.rate_per_s,
+        sessions=load.mode == "sessions",
     )
-
-
-def _rate_per_s(manifest: dict[str, Any]) -> float | None:
-    """The rate that the options set; None at a rate of -1."""
-    options = manifest.get("options")
-    rate = options.get("request_rate") if isinstance(options, dict) else None
-    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +105,11 @@ class Law:
     ramp_up_s: float = 0.0
 
 
-def configured_law(manifest: dict[str, Any]) -> Law | None:
-    """The law that a manifest's options set; None where they set none, as at a rate of -1 or in a closed loop, and for bursts,
-    whose gaps have no distribution to test. Runs before --arrival have upstream's options alone.
+def configured_law(manifest: Manifest) -> Law | None:
+    """The law that was asked for; None where there was none, as at a rate of -1 or in a closed loop, and for bursts, whose gaps
+    have no distribution to test.
     """
-    load = configured_load(manifest)
-    if load.rate_per_s is None:
+    load, law = configured_load(manifest), None if manifest.load is None else manifest.load.law
+    if load.rate_per_s is None or law is None or law.name not in _TESTED_LAWS:
         return None
-    spelt = (manifest.get("load") or {}).get("law")
-    if isinstance(spelt, dict):
-        shape = spelt.get("parameter")
-        if spelt.get("name") not in _TESTED_LAWS:
-            return None
-        return Law(spelt["name"], load.rate_per_s, 1.0 if shape is None else float(shape), load.ramp_up_s)
-    options = manifest["options"]
-    name = options.get("time_delay_dist")
-    if name == "gamma_dist":
-        return Law("gamma", load.rate_per_s, float(options.get("burstiness") or 1.0), load.ramp_up_s)
-    return Law(_LAW_NAMES[name], load.rate_per_s, ramp_up_s=load.ramp_up_s) if name in _LAW_NAMES else None
+    return Law(law.name, load.rate_per_s, 1.0 if law.parameter is None else law.parameter, load.ramp_up_s)

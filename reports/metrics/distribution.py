@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from bench_records.manifest import DistributedWorker, Manifest, WorkerClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,30 @@ class Distribution:
     dropped_messages: int
 
 
-def distribution_of(manifest: dict[str, Any]) -> Distribution | None:
+def distribution_of(manifest: Manifest) -> Distribution | None:
     """The workers of a run; None where they were processes of the measuring host."""
-    entry = manifest.get("distribution")
-    if not isinstance(entry, dict):
+    entry = manifest.distribution
+    if entry is None:
         return None
     return Distribution(
-        tuple(map(_worker_host, entry.get("workers") or ())),
-        tuple((str(stranger.get("host")), str(stranger.get("reason"))) for stranger in entry.get("turned_away") or ()),
-        tuple((str(message.get("from")), str(message.get("reason"))) for message in entry.get("dropped") or ()),
-        int(entry.get("dropped_messages") or 0),
+        tuple(map(_worker_host, entry.workers or ())),
+        tuple((str(worker.host), str(worker.reason)) for worker in entry.turned_away or ()),
+        tuple((str(messages.sender), str(messages.reason)) for messages in entry.dropped or ()),
+        entry.dropped_messages or 0,
     )
 
 
-def _worker_host(worker: dict[str, Any]) -> WorkerHost:
-    clock = worker.get("clock") or {}
-    start = clock.get("start") or {}
+def _worker_host(worker: DistributedWorker) -> WorkerHost:
+    clock = worker.clock or WorkerClock()
+    start = clock.start
     return WorkerHost(
-        number=int(worker["number"]),
-        host=str(worker["host"]),
-        lost=worker.get("lost"),
-        offset_ms=_ms(start.get("offset_ns")),
-        uncertainty_ms=_ms(start.get("uncertainty_ns")),
-        drift_ppm=clock.get("drift_ppm"),
-        jump_ms=_ms(clock.get("jump_ns")),
+        number=worker.number,
+        host=worker.host,
+        lost=worker.lost,
+        offset_ms=_ms(None if start is None else start.offset_ns),
+        uncertainty_ms=_ms(None if start is None else start.uncertainty_ns),
+        drift_ppm=clock.drift_ppm,
+        jump_ms=_ms(clock.jump_ns),
     )
 
 

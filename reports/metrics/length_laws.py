@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from bench_records.manifest import Length, Lengths, Manifest
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 
@@ -34,23 +34,27 @@ class LengthLaw:
     actual: LengthSample | None
 
 
-def input_law(requests: Requests, manifest: dict[str, Any]) -> LengthLaw:
+def input_law(requests: Requests, manifest: Manifest) -> LengthLaw:
     """The lengths of the prompts; their actual lengths include the tokens of a chat template where the server counts them."""
-    return _length_law(manifest, "input", requests, (requests.requested_input_tokens, requests.input_tokens))
+    return _length_law(
+        (manifest.lengths or Lengths()).input, requests, (requests.requested_input_tokens, requests.input_tokens)
+    )
 
 
-def output_law(requests: Requests, manifest: dict[str, Any]) -> LengthLaw:
+def output_law(requests: Requests, manifest: Manifest) -> LengthLaw:
     """The lengths of the answers."""
-    return _length_law(manifest, "output", requests, (requests.requested_output_tokens, requests.output_tokens))
+    return _length_law(
+        (manifest.lengths or Lengths()).output, requests, (requests.requested_output_tokens, requests.output_tokens)
+    )
 
 
-def _length_law(manifest: dict[str, Any], side: str, requests: Requests, columns: tuple[FloatArray, FloatArray]) -> LengthLaw:
-    entry = (manifest.get("lengths") or {}).get(side) or {}
+def _length_law(entry: Length | None, requests: Requests, columns: tuple[FloatArray, FloatArray]) -> LengthLaw:
+    entry = entry or Length()
     requested, actual = columns
     return LengthLaw(
-        law=entry.get("law"),
-        asked_mean=entry.get("mean"),
-        asked_stdev=entry.get("stdev"),
+        law=entry.law,
+        asked_mean=entry.mean,
+        asked_stdev=entry.stdev,
         sent=_sample(requested[~np.isnan(requests.sent_ns)]),
         actual=_sample(actual[requests.done]),
     )

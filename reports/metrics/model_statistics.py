@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from bench_records.manifest import Manifest, ModelStatistics, ServerStatistics
 
 _NS_PER_MS = 1e6
 _COMPUTE = ("compute_input", "compute_infer", "compute_output")
@@ -26,26 +27,26 @@ class ModelWork:
     request_ms: float | None
 
 
-def model_work(manifest: dict[str, Any]) -> tuple[ModelWork, ...]:
+def model_work(manifest: Manifest) -> tuple[ModelWork, ...]:
     """Every model with requests during the run, by name; empty where the statistics are unknown, or fell."""
-    statistics = manifest.get("server_statistics") or {}
-    before, after = statistics.get("before"), statistics.get("after")
+    statistics = manifest.server_statistics or ServerStatistics()
+    before, after = statistics.before, statistics.after
     if not before or not after:
         return ()
     models = (_work(name, before.get(name), after[name]) for name in sorted(after))
     return tuple(model for model in models if model is not None and model.succeeded + model.failed > 0)
 
 
-def counted_requests(manifest: dict[str, Any], model: str) -> int | None:
+def counted_requests(manifest: Manifest, model: str) -> int | None:
     """The increase of a model's count of requests, failures included; negative after a restart, None where unknown."""
-    statistics = manifest.get("server_statistics") or {}
-    before, after = statistics.get("before"), statistics.get("after")
+    statistics = manifest.server_statistics or ServerStatistics()
+    before, after = statistics.before, statistics.after
     if not before or not after or model not in before or model not in after:
         return None
-    return sum(int(after[model][kind]["count"]) - int(before[model][kind]["count"]) for kind in ("success", "fail"))
+    return after[model].requests - before[model].requests
 
 
-def failed_requests(manifest: dict[str, Any], model: str) -> int:
+def failed_requests(manifest: Manifest, model: str) -> int:
     """The failures among them; 0 where they are unknown.
 
     Triton 24.10 counts a request of an ensemble twice where a step of it fails because its client cancelled it.
@@ -53,22 +54,21 @@ def failed_requests(manifest: dict[str, Any], model: str) -> int:
     return next((work.failed for work in model_work(manifest) if work.name == model), 0)
 
 
-def _work(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> ModelWork | None:
-    def grown(phase: str, unit: str) -> int:
-        return int(after[phase][unit]) - (0 if before is None else int(before[phase][unit]))
-
-    succeeded, failed = grown("success", "count"), grown("fail", "count")
+def _work(name: str, before: ModelStatistics | None, after: ModelStatistics) -> ModelWork | None:
+    earlier = before or ModelStatistics()
+    succeeded, failed = after.success.count - earlier.success.count, after.fail.count - earlier.fail.count
     if succeeded < 0 or failed < 0:
         return None
 
     def mean_ms(*phases: str) -> float | None:
-        return sum(grown(phase, "ns") for phase in phases) / succeeded / _NS_PER_MS if succeeded else None
+        grown_ns: int = sum(getattr(after, phase).ns - getattr(earlier, phase).ns for phase in phases)
+        return grown_ns / succeeded / _NS_PER_MS if succeeded else None
 
     return ModelWork(
         name=name,
         succeeded=succeeded,
         failed=failed,
-        executions=int(after["execution_count"]) - (0 if before is None else int(before["execution_count"])),
+        executions=after.execution_count - earlier.execution_count,
         queue_ms=mean_ms("queue"),
         compute_ms=mean_ms(*_COMPUTE),
         request_ms=mean_ms("success"),

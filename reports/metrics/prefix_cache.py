@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from bench_records.manifest import Manifest, RepeatedPrefix
 from reports.metrics.requests import Requests
 from reports.metrics.server_load import ServerLoad
 
@@ -51,22 +50,21 @@ class PrefixCache:
     unscaled_limit_share: float | None = None
 
 
-def prefix_cache(manifest: Mapping[str, Any], requests: Requests, server: ServerLoad | None) -> PrefixCache:
+def prefix_cache(manifest: Manifest, requests: Requests, server: ServerLoad | None) -> PrefixCache:
     """The reuse of a run, by its manifest, its records and its server's metrics."""
-    workload = _mapping(manifest.get("workload"))
-    repeated = _mapping(workload.get("repeated_prefix"))
+    workload = manifest.workload
+    repeated = workload.repeated_prefix or RepeatedPrefix()
     reuse = None if server is None else server.cache_reuse
-    in_blocks = repeated if reuse is not None and reuse.unit == "blocks" and repeated.get("unit") == "tokens" else {}
-    block_tokens = in_blocks.get("block_tokens")
+    in_blocks = repeated if reuse is not None and reuse.unit == "blocks" and repeated.unit == "tokens" else RepeatedPrefix()
     return PrefixCache(
-        limit_share=_number(workload.get("shared_prefix_limit")),
-        limit_block_tokens_share=_number(in_blocks.get("share")),
-        limit_block_share=_number(in_blocks.get("block_share")),
-        block_tokens=block_tokens if isinstance(block_tokens, int) else None,
+        limit_share=workload.shared_prefix_limit,
+        limit_block_tokens_share=in_blocks.share,
+        limit_block_share=in_blocks.block_share,
+        block_tokens=in_blocks.block_tokens,
         server_share=None if reuse is None else reuse.share,
         server_unit=None if reuse is None else reuse.unit,
         usage=cached_tokens(requests),
-        unscaled_limit_share=_number(workload.get("shared_prefix_limit_unscaled")),
+        unscaled_limit_share=workload.shared_prefix_limit_unscaled,
     )
 
 
@@ -78,11 +76,3 @@ def cached_tokens(requests: Requests) -> CachedTokens | None:
     if not reporting:
         return None
     return CachedTokens(float(np.nansum(cached)), float(requests.input_tokens[counted].sum()), cached.size, reporting)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_records.manifest import LoadStage, Manifest
 from bench_records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
@@ -36,16 +36,15 @@ class Stage:
     e2e_ms: Distribution | None
 
 
-def stages(requests: Requests, manifest: dict[str, Any], batch_limit: int | None = None) -> tuple[Stage, ...]:
+def stages(requests: Requests, manifest: Manifest, batch_limit: int | None = None) -> tuple[Stage, ...]:
     """The stages of a run; empty where its rate had none. ``batch_limit`` is the target's largest batch, where it is known."""
-    load = manifest.get("load")
-    configured = load.get("stages") if isinstance(load, dict) else None
+    configured = None if manifest.load is None else manifest.load.stages
     streaming = configured_target(manifest).streaming
     return tuple(_stage(requests, stage, streaming, batch_limit) for stage in configured or ())
 
 
-def _stage(requests: Requests, configured: dict[str, float], streaming: bool, batch_limit: int | None) -> Stage:
-    begin_s, end_s = float(configured["begin_s"]), float(configured["end_s"])
+def _stage(requests: Requests, configured: LoadStage, streaming: bool, batch_limit: int | None) -> Stage:
+    begin_s, end_s = configured.begin_s, configured.end_s
     chosen = _within(requests.scheduled_ns, begin_s, end_s)
     failed = np.isin(requests.outcome[chosen], [kind.value for kind in FAILURES])
     clustered = clustered_arrivals(requests, chosen=chosen)
@@ -58,7 +57,7 @@ def _stage(requests: Requests, configured: dict[str, float], streaming: bool, ba
     return Stage(
         begin_s,
         end_s,
-        float(configured["rate_per_s"]),
+        configured.rate_per_s,
         int(chosen.sum()),
         int(failed.sum()),
         float(_within(requests.sent_ns, begin_s, end_s).sum()) / (end_s - begin_s),

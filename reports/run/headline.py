@@ -11,12 +11,8 @@ from reports.run_report import RunReport
 
 def describe_run(report: RunReport) -> str:
     """Workload, arrivals and target in one line."""
-    workload, target = report.manifest.get("workload", {}), report.manifest.get("target", {})
-    streamed = "streamed" if target.get("streaming") else "unstreamed"
-    return printable(
-        f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}; "
-        f"{target.get('model', 'unknown model')} over {target.get('protocol', '?')}, {streamed}"
-    )
+    manifest = report.manifest
+    return printable(f"{manifest.workload.description or 'unknown workload'}; {manifest.arrivals or ''}; {report.target}")
 
 
 def verdict(report: RunReport) -> str:

@@ -79,10 +79,9 @@ def write_html(report: RunReport, pictures: RunPictures, path: Path) -> None:
 
 def run_page(report: RunReport, pictures: RunPictures) -> Page:
     """The contents of a run's page, in their order."""
-    workload = report.manifest.get("workload", {})
     return Page(
         title=printable(str(report.target)),
-        lead=printable(f"{workload.get('description', 'unknown workload')}; {report.manifest.get('arrivals', '')}"),
+        lead=printable(f"{report.manifest.workload.description or 'unknown workload'}; {report.manifest.arrivals or ''}"),
         facts=_facts(report),
         verdict=verdict(report),
         tone=_tone(report),
@@ -145,7 +144,7 @@ def _joined(tables: list[Table | None]) -> tuple[Block, ...]:
 def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
     """Size and identity of the run in a few lines."""
     manifest, metrics = report.manifest, report.metrics
-    target, schedule = report.target, manifest.get("schedule", {})
+    target, schedule = report.target, report.schedule
     window = metrics.window_s
     facts: list[tuple[str, Any]] = [
         ("Requests", f"{metrics.done:,} of {metrics.scheduled:,} succeeded"),
@@ -154,10 +153,10 @@ def _facts(report: RunReport) -> tuple[tuple[str, str], ...]:
         (WINDOW.label, None if window is None else f"{cell_text(window)} {WINDOW.unit}"),
         ("Mean tokens in, out", _means(metrics.mean_input_tokens, metrics.mean_output_tokens)),
         ("Target", "embedded pipeline" if target.embedded else target.address),
-        ("Seed", schedule.get("seed")),
-        ("Schedule digest", None if schedule.get("digest") is None else str(schedule["digest"])[:12]),
-        ("Started", _started(manifest.get("started_at"))),
-        ("bench", manifest.get("bench_version")),
+        ("Seed", schedule.seed),
+        ("Schedule digest", schedule.digest[:12]),
+        ("Started", _started(manifest.started_at)),
+        ("bench", manifest.bench_version),
     ]
     return tuple((name, printable(str(value))) for name, value in facts if value not in (None, ""))
 
@@ -166,8 +165,8 @@ def _means(inputs: float | None, outputs: float | None) -> str:
     return f"{cell_text(inputs)}, {cell_text(outputs)}"
 
 
-def _started(text: Any) -> str | None:
-    return None if text is None else str(text)[:19].replace("T", " ") + " UTC"
+def _started(text: str | None) -> str | None:
+    return None if text is None else text[:19].replace("T", " ") + " UTC"
 
 
 def _counted(report: RunReport) -> str:
@@ -225,6 +224,6 @@ def _footer(report: RunReport) -> str:
     return (
         "Drag in a picture to zoom, double click to go back; pictures over time zoom together. Arrow keys walk through a "
         "picture that has the focus. A click on a series hides it, on a column's head sorts. Definitions: "
-        f"docs/reference/metrics.md of inflight-bench {printable(str(report.manifest.get('bench_version', '')))}".rstrip()
+        f"docs/reference/metrics.md of inflight-bench {printable(report.manifest.bench_version or '')}".rstrip()
         + "."
     )

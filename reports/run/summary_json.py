@@ -94,7 +94,7 @@ def summary(report: RunReport) -> dict[str, Any]:
             for phase in report.phases
         ],
         "calibration": _calibration(report),
-        "schedule": {key: report.manifest["schedule"][key] for key in ("digest", "seed")},
+        "schedule": {"digest": report.schedule.digest, "seed": report.schedule.seed},
     }
 
 

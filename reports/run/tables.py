@@ -196,7 +196,7 @@ def length_law_table(report: RunReport) -> Table:
         stdevs = (length.asked_stdev, *(None if spread is None else spread.stdev for spread in (length.sent, length.actual)))
         sent = None if length.sent is None else length.sent.requests
         rows.append((metric.full_name, None if length.law is None else printable(length.law), *means, *stdevs, sent))
-    dropped = (report.manifest.get("workload") or {}).get("dropped_too_long") or 0
+    dropped = report.manifest.workload.dropped_too_long or 0
     template = 0 if report.input_lengths is None else report.input_lengths.template_tokens
     return Table(
         "length_laws",
@@ -289,7 +289,7 @@ def failure_tables(report: RunReport) -> list[Table]:
 def manifest_table(report: RunReport) -> Table:
     rows = tuple(
         (printable(key), value if isinstance(value, int | float) else printable(value))
-        for key, value in flatten(report.manifest)
+        for key, value in flatten(report.document)
     )
     return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: everything needed to repeat the run.", long=True)
 

@@ -56,20 +56,20 @@ def worker_tables(report: RunReport) -> tuple[Table, ...]:
 
 def times_tables(report: RunReport) -> tuple[Table, ...]:
     """The benchmark's own times, for formats that are files: the console has them in its last line. None where unrecorded."""
-    times = report.manifest.get("times")
-    if not isinstance(times, dict):
+    times = report.manifest.times
+    if times is None:
         return ()
     rows = (
-        ("Set-up, from the command to the run (s)", times.get("set_up_s")),
-        ("Run (s)", times.get("run_s")),
-        ("End of the embedded server or the connection (s)", times.get("close_target_s")),
-        ("Records and report (s)", times.get("report_s")),
-        ("Total (s)", times.get("total_s")),
-        ("CPU of set-up and run, with the workers (s)", times.get("set_up_and_run_cpu_s")),
-        ("CPU of records and report (s)", times.get("report_cpu_s")),
+        ("Set-up, from the command to the run (s)", times.set_up_s),
+        ("Run (s)", times.run_s),
+        ("End of the embedded server or the connection (s)", times.close_target_s),
+        ("Records and report (s)", times.report_s),
+        ("Total (s)", times.total_s),
+        ("CPU of set-up and run, with the workers (s)", times.set_up_and_run_cpu_s),
+        ("CPU of records and report (s)", times.report_cpu_s),
     )
-    known = tuple((name, float(value)) for name, value in rows if isinstance(value, int | float))
-    started = printable(str(times.get("command_started_at"))[:19].replace("T", " "))
+    known = tuple((name, value) for name, value in rows if value is not None)
+    started = printable(str(times.command_started_at)[:19].replace("T", " "))
     note = f"Started {started} UTC. What the report took is known once it is written: bench report shows it."
     return (Table("times", "The benchmark", ("Benchmark", "value"), known, note),) if known else ()
 

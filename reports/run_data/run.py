@@ -112,9 +112,9 @@ class Run:
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open the folder of a finished run. Raises RunFolderError where ``path`` is no run, or the run has not ended."""
     folder = RunFolder(Path(path))
-    manifest = folder.read_manifest()
+    document, manifest = folder.read_document()
     folder.check_finished(manifest)
-    return Run(folder, MappingProxyType(manifest))
+    return Run(folder, MappingProxyType(dict(document)))
 
 
 def _frames() -> ModuleType:

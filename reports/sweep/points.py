@@ -178,7 +178,7 @@ def pareto_front(points: Sequence[SweepPoint]) -> tuple[int, ...]:
 
 
 def _sweep_run(experiment: Experiment, planned: PlannedRun, report: RunReport) -> SweepRun:
-    seed = report.manifest.get("schedule", {}).get("seed")
+    seed = report.schedule.seed
     options = experiment.arms[planned.arm].options
     command = ["bench", *experiment.arguments, *options, *(() if seed is None else ("--seed", str(seed)))]
     return SweepRun(planned.folder, report.folder.html.exists(), report.valid, shlex.join(command))

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from bench_records.run_folder import RunFolder, RunFolderError
 
@@ -73,9 +72,8 @@ def _started_at(folder: RunFolder) -> datetime:
     """The start of a finished run. Raises RunFolderError."""
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
-    text: Any = manifest.get("started_at")
     try:
-        started_at = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        started_at = datetime.fromisoformat(manifest.started_at or "")
+    except ValueError:
         raise RunFolderError(f"{folder.manifest} has no valid start time (started_at)") from None
     return started_at.replace(tzinfo=UTC) if started_at.tzinfo is None else started_at.astimezone(UTC)

@@ -50,7 +50,7 @@ def test_a_calibration_is_shown_and_saved(data_folder: Path, capsys: pytest.Capt
         assert [limits.workers for limits in transport.limits] == list(worker_counts(saved.machine.cores))
     copied = calibration_for_run("grpc", environment)
     assert copied is not None
-    assert copied["made_at"] == saved.made_at
+    assert copied.made_at == saved.made_at
     assert run(["calibrate", "--show"]) == 0
     assert capsys.readouterr().out in printed.out
 

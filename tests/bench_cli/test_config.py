@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,13 +14,12 @@ from bench_cli.config import configuration
 from bench_cli.measurement.dataset import command as dataset
 from bench_cli.measurement.token_norm_dist import command as token_norm_dist
 from bench_errors import ExitStatus
+from bench_records.manifest import Manifest, Workload
 from bench_records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
 
-_MANIFEST: dict[str, Any] = {"verb": "dataset", "workload": {}, "options": {"engine_settings": {}}}
 
-
-def _measure(server: ScriptedServer, folder: Path, *line: str) -> dict[str, Any]:
+def _measure(server: ScriptedServer, folder: Path, *line: str) -> Manifest:
     of_target = ["--url", server.address, "--model", "scripted"]
     assert run([*line, *of_target, "--run_dir", str(folder)]) in (ExitStatus.VALID, ExitStatus.INVALID)
     return RunFolder(folder).read_manifest()
@@ -44,13 +42,13 @@ def test_a_run_by_the_printed_file_has_the_same_schedule_and_options(
     assert run(["config", str(tmp_path / "first")]) == ExitStatus.VALID
     (tmp_path / "bench.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     second = _measure(server, tmp_path / "second", "token_norm_dist", "--config", str(tmp_path / "bench.toml"))
-    assert second["schedule"] == first["schedule"]
-    assert {**second["options"], "run_dir": None} == {**first["options"], "run_dir": None}
+    assert second.schedule == first.schedule
+    assert {**second.options, "run_dir": None} == {**first.options, "run_dir": None}
 
 
 @given(st.text(min_size=1))
 def test_any_text_comes_back_as_it_was(text: str) -> None:
-    manifest = {**_MANIFEST, "options": {"model": text, "slo": [text]}}
+    manifest = Manifest(options={"model": text, "slo": [text]})
     printed = configuration(manifest, dataset)
     assert tomllib.loads(printed) == {"model": text, "slo": [text]}
     assert all(character.isprintable() or character == "\n" for character in printed)
@@ -58,17 +56,17 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
 
 def test_values_at_their_default_are_comments_and_unknown_ones_are_left_out() -> None:
     options = {"seed": 0, "workers": None, "request_rate": -1.0, "undecided": "fail", "run_dir": "/x", "engine_settings": None}
-    lines = configuration({**_MANIFEST, "options": options}, dataset).splitlines()
+    lines = configuration(Manifest(options=options), dataset).splitlines()
     assert lines == [
         "# bench dataset --config FILE", 'undecided = "fail"', "", "# At their defaults:", "# request_rate = -1.0", "# seed = 0"
     ]  # fmt: skip
 
 
 def test_options_of_engine_and_workload_are_spelled_as_on_the_command_line() -> None:
-    manifest = {
-        "workload": {"dataset": "/data/p.json", "repeat_dataset": True, "requests": 9},
-        "options": {"engine_settings": {"max_num_tokens": 512}, "extra_body": {"temperature": 0}, "protocol": "http"},
-    }
+    manifest = Manifest(
+        workload=Workload(parameters={"dataset": "/data/p.json", "repeat_dataset": True}, requests=9),
+        options={"engine_settings": {"max_num_tokens": 512}, "extra_body": {"temperature": 0}, "protocol": "http"},
+    )
     assert tomllib.loads(configuration(manifest, dataset)) == {
         "dataset": "/data/p.json",
         "repeat_dataset": True,
@@ -79,7 +77,7 @@ def test_options_of_engine_and_workload_are_spelled_as_on_the_command_line() -> 
 
 
 def test_a_secret_is_a_line_that_a_repeat_refuses() -> None:
-    manifest = {**_MANIFEST, "options": {"header": ["Authorization: (not written down)"]}}
+    manifest = Manifest(options={"header": ["Authorization: (not written down)"]})
     printed = configuration(manifest, token_norm_dist)
     assert '\nheader = ["Authorization: (not written down)"]' in printed
 

@@ -71,7 +71,7 @@ def test_recovered_run_is_the_run(whole_and_cut: tuple[Path, Path], cut: Path, c
     assert _rows(cut) == _rows(whole)
     assert _names(cut) == _names(whole)
     assert not [path for path in (cut, *cut.iterdir()) if path.stat().st_mode & 0o077]  # the user's alone, as the run was
-    manifests = [RunFolder(folder).read_manifest() for folder in (whole, cut)]
+    manifests = [RunFolder(folder).read_document()[0] for folder in (whole, cut)]
     recovered = manifests[1].pop("recovered")
     assert recovered == {"scheduled": 12, "written_down": 12, "lost": 0, "not_sent": 0, "journals": 2, "torn_bytes": 0}
     for manifest in manifests:

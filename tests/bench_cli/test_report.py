@@ -14,6 +14,7 @@ from bench_errors import ExitStatus
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
+from bench_records.whole_file import write_json
 from tests.reports.manifests import run_manifest
 
 
@@ -22,7 +23,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run of 50 requests, without a report."""
     made = RunFolder(tmp_path / "run")
     made.path.mkdir()
-    made.write_manifest(run_manifest(workload={"description": "50 prompts", "dropped_too_long": 0}))
+    write_json(run_manifest(workload={"description": "50 prompts", "dropped_too_long": 0}), made.manifest)
     write_table(
         [
             Record(

@@ -87,7 +87,7 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
     options = [*_NORMAL, "--url", server.address, "--num_requests", "24", "--request_rate", "20"]
     run([*options, "--run_dir", str(tmp_path / "local"), "--workers", "1"])
     run([*options, "--run_dir", str(tmp_path / "distributed"), "--locust_processes", "2"])
-    local, distributed = (RunFolder(tmp_path / name).read_manifest() for name in ("local", "distributed"))
+    local, distributed = (RunFolder(tmp_path / name).read_document()[0] for name in ("local", "distributed"))
     assert distributed["schedule"] == local["schedule"]
     assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
     assert "distribution" not in local

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.manifest import MANIFEST_SCHEMA, Manifest
 from bench_records.record import Outcome, Record
-from bench_records.run_folder import MANIFEST_SCHEMA, RunFolder, RunFolderError
+from bench_records.run_folder import RunFolder, RunFolderError
 from bench_records.table import write_table
 
 
 def test_manifest_is_read_as_it_was_written_and_alone_in_the_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    manifest = {"schema": MANIFEST_SCHEMA, "verb": "dataset", "options": {"url": None, "größe": 1.5}}
+    manifest = Manifest(verb="dataset", options={"url": None, "größe": 1.5})
     folder.write_manifest(manifest)
     assert folder.read_manifest() == manifest
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -20,10 +21,10 @@ def test_manifest_is_read_as_it_was_written_and_alone_in_the_folder(tmp_path: Pa
 
 def test_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.write_manifest({"schema": MANIFEST_SCHEMA})
+    folder.write_manifest(Manifest())
     with pytest.raises(TypeError):
-        folder.write_manifest({"schema": MANIFEST_SCHEMA, "path": tmp_path})
-    assert folder.read_manifest() == {"schema": MANIFEST_SCHEMA}
+        folder.write_manifest(Manifest(options={"path": tmp_path}))
+    assert folder.read_manifest() == Manifest()
 
 
 def test_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

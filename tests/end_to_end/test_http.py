@@ -82,7 +82,7 @@ def test_one_schedule_over_http_and_grpc_gives_the_same_records(decoupled_server
         )
         folder = RunFolder(tmp_path / protocol)
         rows = [[row[name] for name in _SAME] for row in folder.read_requests().to_pylist()]
-        found.append((rows, folder.read_manifest()["schedule"]))
+        found.append((rows, folder.read_document()[0]["schedule"]))
     assert found[0] == found[1]
 
 

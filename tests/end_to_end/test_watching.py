@@ -76,7 +76,9 @@ def test_each_model_of_the_ensemble_has_statistics(decoupled_server: Server, tmp
     assert counted["postprocessing"] >= REQUESTS
     over_http = http_statistics(parse_url(f"{decoupled_server.addresses.http}/v2/models/stats", ""))
     assert over_http == grpc_statistics(decoupled_server.addresses.grpc)
-    assert over_http == RunFolder(tmp_path).read_manifest()["server_statistics"]["after"]
+    recorded = RunFolder(tmp_path).read_manifest().server_statistics
+    assert recorded is not None
+    assert over_http == recorded.after
 
 
 def test_telemetry_uses_the_clock_of_the_run(decoupled_server: Server, tmp_path: Path) -> None:

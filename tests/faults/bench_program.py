@@ -137,7 +137,7 @@ def check_whole(folder: Path, requests: int, server: ScriptedServer | None = Non
     With ``server``: every request that is recorded as done reached it, and none was sent twice.
     """
     left = RunFolder(folder)
-    assert left.read_manifest()["state"] == "done"
+    assert left.read_document()[0]["state"] == "done"
     rows = left.read_requests().to_pylist()
     assert [row["index"] for row in rows] == list(range(requests))
     outcomes = Counter(row["outcome"] for row in rows)

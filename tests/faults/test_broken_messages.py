@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.manifest import DrawnSchedule, Manifest
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
@@ -51,7 +52,7 @@ def test_each_disturbance_is_recorded_as_far_as_it_is_detectable(tmp_path: Path,
 def _finding(folder: Path, server: ScriptedServer, act: Act) -> Finding | None:
     plan = make_plan(server.address, folder, [scripted(act, _TOKENS)] * 20, range(20), workers=1)
     write_table(Run(plan).execute(_quiet).records, plan.folder.requests)
-    plan.folder.write_manifest({"schema": 1, "schedule": {"digest": plan.schedule.digest, "seed": 1}})
+    plan.folder.write_manifest(Manifest(schedule=DrawnSchedule(digest=plan.schedule.digest, seed=1)))
     found = [finding for finding in read_run(RunFolder(folder)).findings if finding.code == "output_longer_than_asked"]
     return found[0] if found else None
 

@@ -72,7 +72,7 @@ def test_killed_parent_takes_its_workers_along_and_its_run_can_be_recovered(tmp_
             assert reached <= {row["index"] for row in rows if row["outcome"] in ("done", "cancelled")}
             assert counts["done"] + counts["cancelled"] == sent
             assert counts["done"] >= 30
-    manifest = RunFolder(folder).read_manifest()
+    manifest = RunFolder(folder).read_document()[0]
     assert manifest["recovered"]["lost"] == 0
     assert run_bench("report", str(folder)).returncode == result.returncode
     assert "is whole already" in run_bench("recover", str(folder)).stderr

@@ -32,7 +32,7 @@ def _interrupted(program: Program, number: signal.Signals) -> str:
 
 
 def _state(folder: Path) -> str:
-    state: str = RunFolder(folder).read_manifest()["state"]
+    state: str = RunFolder(folder).read_document()[0]["state"]
     return state
 
 

@@ -53,7 +53,7 @@ def test_server_that_never_answers_lets_every_request_time_out(tmp_path: Path) -
         assert check_whole(tmp_path / "run", 100, server) == {"timeout": 100}
     assert status == 1
     assert "THIS RUN IS NOT VALID" in out
-    assert RunFolder(tmp_path / "run").read_manifest()["duration_s"] < 30
+    assert RunFolder(tmp_path / "run").read_document()[0]["duration_s"] < 30
 
 
 def test_server_that_falls_silent_in_the_middle_fails_what_came_after(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import MetricSample, write_server_table
 from bench_records.table import read_table, write_table
+from bench_records.whole_file import write_json
 from reports.metrics.requests import Requests, from_columns
 from reports.run_report import RunReport, read_run
 from tests.reports.manifests import run_manifest
@@ -166,7 +167,7 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
     ) -> RunReport:
         folder = RunFolder(parent / str(next(numbers)))
         folder.path.mkdir()
-        folder.write_manifest(run_manifest(streaming=streaming, **manifest))
+        write_json(run_manifest(streaming=streaming, **manifest), folder.manifest)
         write_table(records, folder.requests)
         if client:
             write_client_table(client, folder.client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_records.run_folder import MANIFEST_SCHEMA
+from bench_records.manifest import MANIFEST_SCHEMA
 from tests.reports.watched import statistics
 
 
@@ -20,6 +20,12 @@ def run_manifest(*, streaming: bool = True, **replaced: Any) -> dict[str, Any]:
         "interrupted": False,
     }
     return manifest | replaced
+
+
+def asked_load(rate_per_s: float, law: str = "exponential", parameter: float | None = None, **replaced: Any) -> dict[str, Any]:
+    """``load`` of an open loop at a rate."""
+    asked = {"law": f"{law} arrivals", "unit": "requests", "rate_per_s": rate_per_s, "gap_cv": None, "law_gap_cv": None}
+    return {"mode": "open", "asked_arrivals": asked, "law": {"name": law, "parameter": parameter}} | replaced
 
 
 def counted_by_server(after: int, before: int = 0, ms: float = 1.0) -> dict[str, Any]:

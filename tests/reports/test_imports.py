@@ -10,6 +10,7 @@ from bench_records.client_sample import ClientSample
 from bench_records.record import Outcome, Record
 from bench_records.server_table import MetricSample
 from reports.run_report import RunReport
+from tests.reports.manifests import asked_load
 
 _HEAVY = ("scipy.stats", "pandas", "pyarrow.dataset", "matplotlib", "bokeh")
 
@@ -36,5 +37,5 @@ def _with_everything(make_report: Callable[..., RunReport], records: list[Record
     lost = Record(index=700, outcome=Outcome.LOST, scheduled_ns=1, requested_output_tokens=3, error="no answer")
     client = [ClientSample(time_ns=k * 10**9, worker=k % 2 or None, lag_ns=1_000, cpu_ns=1_000) for k in range(30)]
     server = [MetricSample(k * 10**9, 1_000, "nv_inference_count", '{"model":"m"}', float(k)) for k in range(30)]
-    options = {"request_rate": 20.0, "time_delay_dist": "exponential_dist", "slo": ["ttft_ms<=200"]}
-    return make_report([*records, lost], client=client, server=server, options=options, load={"mode": "open"})
+    criteria = {"slo": ["ttft_ms<=200"]}
+    return make_report([*records, lost], client=client, server=server, criteria=criteria, load=asked_load(20.0))

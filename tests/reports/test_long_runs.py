@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numpy.random import default_rng
@@ -18,11 +19,12 @@ from reports.run.page import run_pictures
 from reports.run.perfetto import write_perfetto
 from reports.run.writing import write_reports
 from reports.run_report import RunReport
+from tests.reports.manifests import asked_load
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples
 
 _REQUESTS = 6_000
 _WORKERS = 24
-_OPTIONS = {"request_rate": 40.0, "time_delay_dist": "exponential_dist", "slo": ["ttft_ms<=200"]}
+_MANIFEST: dict[str, Any] = {"load": asked_load(40.0), "criteria": {"slo": ["ttft_ms<=200"]}}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,7 @@ def long_run(
         records,
         client=[*client, *machine_samples(150)],
         server=server,
-        options=_OPTIONS,
-        load={"mode": "open"},
+        **_MANIFEST,
         server_statistics={"before": statistics(m=(0, 1.0)), "after": statistics(m=(_REQUESTS, 1.0))},
     )
 
@@ -84,7 +85,7 @@ def test_long_runs_are_compared_in_every_format(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    slower = make_report(queued_run(40.0, 7, service_ms=22.0, count=_REQUESTS), options=_OPTIONS, load={"mode": "open"})
+    slower = make_report(queued_run(40.0, 7, service_ms=22.0, count=_REQUESTS), **_MANIFEST)
     written = [tmp_path / f"difference.{form}" for form in ("html", "md", "json", "csv")]
     outputs = [text for path in written for text in ("--output", str(path))]
     run(["compare", str(long_run.folder.path), str(slower.folder.path), *outputs, "--allow_different"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bench_records.manifest import Manifest
 from bench_records.record import Record
 from bench_records.run_folder import RunFolder, RunFolderError
 from bench_records.server_table import MetricSample, write_server_table
@@ -23,7 +24,7 @@ def test_a_run_is_read_whole(make_report: Callable[..., RunReport], steady_run: 
     report = make_report(steady_run(20))
     assert report.metrics.done == 20
     assert report.metrics.ttft_ms is not None
-    assert report.manifest["schedule"]["seed"] == 42
+    assert report.schedule.seed == 42
     assert report.valid
 
 
@@ -77,7 +78,7 @@ def test_a_manifest_that_is_none_is_refused_by_name(tmp_path: Path, content: byt
 
 def test_a_run_without_records_did_not_come_to_its_end(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.write_manifest({"schema": 1})
+    folder.write_manifest(Manifest())
     with pytest.raises(RunFolderError, match="did not come to its end"):
         read_run(folder)
 

@@ -18,6 +18,7 @@ from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
+from tests.reports.manifests import asked_load
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -105,7 +106,8 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
         client=[*worker_samples([0.1] * 280), *machine_samples(7, steal_cores=0.1)],
         server=server,
         calibration=calibration,
-        options={"request_rate": 100.0, "time_delay_dist": "constant", "slo": ["ttft_ms<=200"]},
+        load=asked_load(100.0, "constant"),
+        criteria={"slo": ["ttft_ms<=200"]},
         server_statistics={"before": statistics(tensorrt_llm=(0, 0.0)), "after": statistics(tensorrt_llm=(700, 1.0))},
     )
     document = summary(report)

@@ -9,11 +9,16 @@ import pytest
 from reports.metrics.catalogue import METRICS
 from tools.reference.functions import NUMBERS
 from tools.reference.metrics import metrics_markdown, numbers_markdown
+from tools.reference.run_schema import RUN_SCHEMA, run_schema_text
 from tools.reference.sections import DOCS, outdated_pages, sections_of, with_generated_sections
 
 
 def test_no_page_differs_from_the_code() -> None:
     assert list(outdated_pages()) == [], "run: python -m tools.reference"
+
+
+def test_the_schema_of_run_json_is_that_of_the_manifest() -> None:
+    assert RUN_SCHEMA.read_text(encoding="utf-8") == run_schema_text(), "run: python -m tools.reference"
 
 
 def test_the_table_of_metrics_is_in_the_documentation_once() -> None:

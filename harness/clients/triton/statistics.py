@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import msgspec
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
+from bench_records.manifest import ModelStatistics, PhaseTotal
 from harness.clients.transport.http_get import GetError, Headers, HttpGetter
 from harness.clients.transport.url import HttpUrl
 
@@ -30,10 +32,10 @@ _SETTLING_S = 0.1
 _SETTLING_READS = 10
 _LONGEST_REASON = 2_000  # characters
 
-ModelStatistics = dict[str, dict[str, Any]]
-"""By model, as in the manifest (JSON): the counts, and ``{"count", "ns"}`` of each duration."""
+ByModel = dict[str, ModelStatistics]
+"""The statistics of each model, by its name."""
 
-ReadStatistics = Callable[[], ModelStatistics]
+ReadStatistics = Callable[[], ByModel]
 
 
 class StatisticsError(Exception):
@@ -43,8 +45,8 @@ class StatisticsError(Exception):
         super().__init__(reason[:_LONGEST_REASON])
 
 
-def grpc_statistics(address: str) -> ModelStatistics:
-    """Fetch over gRPC from host:port. By model: counts, and {"count", "ns"} of each phase. Raises StatisticsError."""
+def grpc_statistics(address: str) -> ByModel:
+    """Fetch over gRPC from host:port. Raises StatisticsError."""
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
         call = channel.unary_unary(
             _METHOD,
@@ -60,7 +62,7 @@ def grpc_statistics(address: str) -> ModelStatistics:
     return _by_model(MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
 
 
-def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
+def http_statistics(url: HttpUrl, headers: Headers = ()) -> ByModel:
     """The same over HTTP; ``url`` is that of ``/v2/models/stats``. Raises StatisticsError."""
     try:
         with HttpGetter(url, headers) as getter:
@@ -69,7 +71,7 @@ def http_statistics(url: HttpUrl, headers: Headers = ()) -> ModelStatistics:
         raise StatisticsError(str(error)) from error
 
 
-def settled(read: ReadStatistics) -> ModelStatistics:
+def settled(read: ReadStatistics) -> ByModel:
     """Read until nothing changes: a server counts a request shortly after answering it. Raises StatisticsError."""
     statistics = read()
     for _ in range(_SETTLING_READS):
@@ -80,22 +82,23 @@ def settled(read: ReadStatistics) -> ModelStatistics:
     return statistics
 
 
-def _by_model(answer: Any) -> ModelStatistics:
+def _by_model(answer: Any) -> ByModel:
     """The sums over the versions of each model."""
-    by_model: ModelStatistics = {}
+    by_model: ByModel = {}
     try:
-        for model in answer["model_stats"]:
-            sums = by_model.setdefault(model["name"], _zeros())
-            for name in _COUNTS:
-                sums[name] += int(model.get(name, 0))
-            for name in _DURATIONS:
-                phase = model["inference_stats"].get(name, {})
-                sums[name]["count"] += int(phase.get("count", 0))
-                sums[name]["ns"] += int(phase.get("ns", 0))
-        return dict(sorted(by_model.items()))
+        for version in answer["model_stats"]:
+            name = version["name"]
+            by_model[name] = _sum(by_model.get(name, ModelStatistics()), version)
+        return msgspec.convert(msgspec.to_builtins(dict(sorted(by_model.items()))), ByModel)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise StatisticsError(f"the answer cannot be read: {error!r}") from error
 
 
-def _zeros() -> dict[str, Any]:
-    return dict.fromkeys(_COUNTS, 0) | {name: {"count": 0, "ns": 0} for name in _DURATIONS}
+def _sum(sums: ModelStatistics, version: Any) -> ModelStatistics:
+    counts: dict[str, Any] = {name: getattr(sums, name) + int(version.get(name, 0)) for name in _COUNTS}
+    phases = {name: _with(getattr(sums, name), version["inference_stats"].get(name, {})) for name in _DURATIONS}
+    return ModelStatistics(**counts | phases)
+
+
+def _with(total: PhaseTotal, phase: Any) -> PhaseTotal:
+    return PhaseTotal(total.count + int(phase.get("count", 0)), total.ns + int(phase.get("ns", 0)))

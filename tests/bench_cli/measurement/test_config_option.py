@@ -31,7 +31,7 @@ fail_if = ["failed_share>50%"]
     )
     line = ["token_norm_dist", "--config", str(config), "--num_requests", "3", "--run_dir", str(tmp_path / "run")]
     assert run(line) in (ExitStatus.VALID, ExitStatus.INVALID)
-    manifest = RunFolder(tmp_path / "run").read_manifest()
+    manifest = RunFolder(tmp_path / "run").read_document()[0]
     assert manifest["workload"]["input_mean"] == 12
     options = manifest["options"]
     assert (options["num_requests"], options["request_rate"], options["ignore_eos"]) == (3, 200.0, False)

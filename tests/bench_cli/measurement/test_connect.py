@@ -125,7 +125,7 @@ def _run(folder: Path, *options: str) -> tuple[dict[str, Any], list[dict[str, An
     assert status in (ExitStatus.VALID, ExitStatus.INVALID)  # a busy machine may send late
     rows = RunFolder(folder).read_requests().to_pylist()
     assert [row["outcome"] for row in rows] == ["done"] * 12
-    return RunFolder(folder).read_manifest(), rows
+    return RunFolder(folder).read_document()[0], rows
 
 
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "ensemble_unary"])
@@ -161,7 +161,7 @@ def test_text_without_a_tokenizer_is_made_with_the_shipped_one_and_counted_by_th
     target = ["-i", protocol, "--url", url, "--model", model]
     run(["token_norm_dist", *_NORMAL, "--num_requests", "32", "--run_dir", str(tmp_path / "run"), *target])
     assert capsys.readouterr().err.count(f"No tokenizer of the model {model} is known") == 1
-    manifest = RunFolder(tmp_path / "run").read_manifest()
+    manifest = RunFolder(tmp_path / "run").read_document()[0]
     assert manifest["workload"]["text_tokenizer"] == "shipped"
     assert manifest["workload"]["description"].endswith("by the shipped tokenizer")
     assert (manifest["target"]["tokenizer_dir"], manifest["target"]["template_tokens"]) == (None, None)
@@ -317,6 +317,6 @@ def test_limits_of_answers_reach_the_client_and_the_manifest(
 ) -> None:
     target = ["-i", "grpc", "--url", null.grpc, "--model", "tensorrt_llm", "--num_requests", "2", "--warmup_requests", "0"]
     run(["token_norm_dist", *_NORMAL, *target, "--vocab_size", "100", f"--max_{option}", str(least), "--run_dir", "run"])
-    assert RunFolder(tmp_path / "run").read_manifest()["options"][f"max_{option}"] == least
+    assert RunFolder(tmp_path / "run").read_document()[0]["options"][f"max_{option}"] == least
     if option == "responses":  # each answer has five
         assert json.loads(RunFolder(tmp_path / "run").summary.read_text())["requests"]["by_kind"] == {"malformed": 2}

@@ -40,7 +40,7 @@ def test_prompts_have_the_lengths_of_the_law(
     assert len(lengths) == 12
     assert all(20 <= length <= 40 for length in lengths)
     assert rows["requested_output_tokens"].to_pylist() == [3] * 12
-    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    workload = RunFolder(tmp_path / "r").read_document()[0]["workload"]
     assert (workload["isl"], workload["osl"], workload["pieces"]) == ("uniform:min=20,max=40", "3", pieces)
     law = json.loads((tmp_path / "r" / "summary.json").read_text())["length_laws"]["input"]
     assert law["asked"]["mean"] == 30.0
@@ -49,7 +49,7 @@ def test_prompts_have_the_lengths_of_the_law(
 
 def test_without_a_number_the_whole_corpus_is_sent(server: ScriptedServer, tmp_path: Path, corpus: Path) -> None:
     _measure(server, tmp_path / "r", corpus, "--isl", "200", "--output_tokens", "2")
-    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    workload = RunFolder(tmp_path / "r").read_document()[0]["workload"]
     assert len(RunFolder(tmp_path / "r").read_requests()) == workload["corpus_tokens"] // 200
 
 

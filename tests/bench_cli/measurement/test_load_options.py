@@ -27,7 +27,7 @@ def test_stages_end_the_run_and_their_change_of_rate_is_no_fault(server: Scripte
     assert 120 < in_stage[1] < 180
     assert all(25 < in_stage[k] < 55 for k in (0, 2))
     assert max(rows) < 1.5e9
-    manifest = RunFolder(tmp_path / "r").read_manifest()
+    manifest = RunFolder(tmp_path / "r").read_document()[0]
     assert manifest["arrivals"] == "gamma arrivals (shape 4), the rate by stages:80/s*0.5s,300/s*0.5s,80/s*0.5s, for 1.5 s"
     assert manifest["load"]["own_arrivals"] is True
     assert manifest["load"]["law"] == {"name": "gamma", "parameter": 4.0, "text": "gamma:shape=4"}
@@ -70,7 +70,7 @@ def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp
     spellings = (["--arrival", "gamma:cv=2"], ["--time_delay_dist", "gamma_dist", "--burstiness", "0.25"])
     for number, spelling in enumerate(spellings):
         _measure(server, tmp_path / str(number), "--num_requests", "20", "--request_rate", "400", *spelling)
-        manifest = RunFolder(tmp_path / str(number)).read_manifest()
+        manifest = RunFolder(tmp_path / str(number)).read_document()[0]
         digests.add(manifest["schedule"]["digest"])
         assert manifest["load"]["law"]["text"] == "gamma:shape=0.25"
     assert len(digests) == 1

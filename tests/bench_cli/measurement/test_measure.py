@@ -48,7 +48,7 @@ def test_run_that_succeeds_writes_its_files_and_exits_by_its_validity(
     assert summary["requests"] == {"scheduled": 20, "done": 20, "failed": 0, "by_kind": {}} | {
         key: summary["requests"][key] for key in summary["requests"] if key not in ("scheduled", "done", "failed")
     }
-    manifest = RunFolder(tmp_path).read_manifest()
+    manifest = RunFolder(tmp_path).read_document()[0]
     assert manifest["schedule"]["digest"] == summary["schedule"]["digest"]
     assert (manifest["target"]["model"], manifest["target"]["streaming"], manifest["interrupted"]) == ("scripted", True, False)
     assert RunFolder(tmp_path).read_requests().column("output_tokens").to_pylist() == [5] * 20
@@ -73,7 +73,7 @@ def test_objectives_give_goodput_and_a_report_may_use_others(
     _measure(
         server, tmp_path, "--model", "scripted", "--num_requests", "10", "--slo", "ttft_ms<=6e4", "--slo", "tpot_ms<=60000"
     )
-    assert RunFolder(tmp_path).read_manifest()["options"]["slo"] == ["ttft<=60000ms", "tpot<=60000ms"]
+    assert RunFolder(tmp_path).read_document()[0]["options"]["slo"] == ["ttft<=60000ms", "tpot<=60000ms"]
     metrics = _summary(tmp_path)["metrics"]
     assert metrics["attainment"]["value"] == 1.0
     assert metrics["goodput"]["value"] == metrics["request_throughput"]["value"]
@@ -127,7 +127,7 @@ def test_rows_that_cannot_be_read_and_lengths_that_a_dataset_lacks_are_reported_
     folder = tmp_path / "run"
     _measure(server, folder, "--model", "text", "--dataset", str(dataset), "--output_tokens", "3", verb="dataset")
     assert RunFolder(folder).read_requests()["requested_output_tokens"].to_pylist() == [5, 3]
-    workload = RunFolder(folder).read_manifest()["workload"]
+    workload = RunFolder(folder).read_document()[0]["workload"]
     assert {name: workload[name] for name in ("format", "rejected_rows", "output_tokens", "without_history", "rows_read")} == {
         "format": "openai", "rejected_rows": 2, "output_tokens": 3, "without_history": 1, "rows_read": 2,
     }  # fmt: skip
@@ -144,7 +144,7 @@ def test_rows_without_text_beside_others_are_counted(
     Workload.of_columns(WorkloadFacts("own", "mixed"), 3, columns | {"output_tokens": [2, 2, 2]}).write(dataset)
     _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), verb="dataset")
     assert len(RunFolder(tmp_path / "run").read_requests()) == 2
-    assert RunFolder(tmp_path / "run").read_manifest()["workload"]["without_text"] == 1
+    assert RunFolder(tmp_path / "run").read_document()[0]["workload"]["without_text"] == 1
     assert "has no text, and is not sent: row 2." in capsys.readouterr().err
 
 
@@ -158,7 +158,7 @@ def test_a_trace_of_lengths_is_sent_as_random_prompts_of_these_lengths(server: S
     assert list(
         zip(records["requested_input_tokens"].to_pylist(), records["requested_output_tokens"].to_pylist(), strict=True)
     ) == [*rows]
-    assert RunFolder(folder).read_manifest()["workload"]["synthetic"] is True
+    assert RunFolder(folder).read_document()[0]["workload"]["synthetic"] is True
 
 
 def test_a_trace_is_replayed_at_its_own_times(
@@ -172,7 +172,7 @@ def test_a_trace_is_replayed_at_its_own_times(
     records = RunFolder(folder).read_requests()
     assert records["scheduled_ns"].to_pylist() == [0, 100_000_000, 200_000_000, 400_000_000]
     assert records["requested_input_tokens"].to_pylist() == [2, 3, 4, 6]
-    manifest = RunFolder(folder).read_manifest()
+    manifest = RunFolder(folder).read_document()[0]
     assert manifest["load"]["own_arrivals"] is True
     assert manifest["arrivals"] == "the trace's own arrivals, 7.5 requests/s"
     assert configured_load(manifest).rate_per_s is None
@@ -209,9 +209,9 @@ def test_users_send_a_trace_from_its_start_in_a_closed_loop(server: ScriptedServ
     options = ("--model", "text", "--tokenizer_dir", str(_TOKENIZER), "--concurrency", "1", "--start", "1")
     _measure(server, folder, *options, str(trace), verb="trace")
     assert RunFolder(folder).read_requests()["requested_input_tokens"].to_pylist() == [3, 4]
-    manifest = RunFolder(folder).read_manifest()
+    manifest = RunFolder(folder).read_document()[0]
     assert (manifest["load"]["mode"], manifest["workload"]["start"]) == ("closed", 1.0)
-    assert "own_arrivals" not in manifest["load"]
+    assert manifest["load"]["own_arrivals"] is None
 
 
 def test_a_trace_of_lengths_needs_a_vocabulary(
@@ -259,7 +259,7 @@ def test_a_dataset_is_sent_again_from_its_start_only_on_request(server: Scripted
     _measure(server, tmp_path / "run", *options, "--num_requests", "8", verb="dataset")
     folder = RunFolder(tmp_path / "run")
     assert folder.read_requests().column("requested_output_tokens").to_pylist() == [2, 3, 4, 2, 3, 4, 2, 3]
-    workload = folder.read_manifest()["workload"]
+    workload = folder.read_document()[0]["workload"]
     assert workload["description"] == "8 prompts of prompts.json, repeated"
     assert workload["repeat_dataset"] is True
 
@@ -278,7 +278,7 @@ def test_waits_for_the_servers_limit_of_streams_are_in_the_manifest(tmp_path: Pa
     with scripted_server(tmp_path / "log", 1) as limited:
         _measure(limited, tmp_path / "fixed", *traffic, "--connections", "2")
         _measure(limited, tmp_path / "grown", *traffic)
-    fixed, grown = (RunFolder(tmp_path / name).read_manifest()["connections"] for name in ("fixed", "grown"))
+    fixed, grown = (RunFolder(tmp_path / name).read_document()[0]["connections"] for name in ("fixed", "grown"))
     assert (fixed["per_worker"], fixed["opened"], fixed["workers_told"]) == (2, 2, 1)
     assert 0 < fixed["limit_reached"] <= 30 - 2
     assert 0 < fixed["longest_wait_ms"] <= fixed["total_wait_ms"] <= fixed["limit_reached"] * fixed["longest_wait_ms"]
@@ -373,7 +373,7 @@ def test_same_seed_gives_the_same_digest_with_any_number_of_workers(server: Scri
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    return RunFolder(folder).read_manifest()
+    return RunFolder(folder).read_document()[0]
 
 
 def test_the_manifest_records_load_and_workers(
@@ -390,6 +390,8 @@ def test_the_manifest_records_load_and_workers(
         "ramp_up_s": 0.2,
         "prepared": 30,
         "ran_out": False,
+        "own_arrivals": None,
+        "stages": None,
         "law": {"name": "exponential", "parameter": None, "text": "exponential"},
         "asked_arrivals": {
             "law": "exponential arrivals at 400 requests/s, the rate rising over 0.2 s",
@@ -563,7 +565,7 @@ def test_reference_that_is_not_reached_fails_the_run(
 
 def test_interrupted_program_records_its_requests_and_exits_with_130(server: ScriptedServer, tmp_path: Path) -> None:
     out, _ = _interrupted(server, tmp_path, "--request_rate", "100", "--num_requests", "5000", end_within_s=30)
-    assert RunFolder(tmp_path).read_manifest()["interrupted"] is True
+    assert RunFolder(tmp_path).read_document()[0]["interrupted"] is True
     requests = _summary(tmp_path)["requests"]
     assert requests["scheduled"] == 5000
     assert requests["done"] >= 10

@@ -77,7 +77,7 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     assert (found["requests"]["scheduled"], found["requests"]["failed"]) == (60, 0)
     assert by_class["probe"]["done"] == len(probes)
     assert (by_class["code"]["attainment"]["value"], by_class["chat"]["attainment"]) == (1.0, None)
-    mixture = RunFolder(tmp_path / "run").read_manifest()["mixture"]
+    mixture = RunFolder(tmp_path / "run").read_document()[0]["mixture"]
     assert [entry["name"] for entry in mixture["classes"]] == ["chat", "code"]
     assert (mixture["probe"]["requests"], mixture["cancellation"]["requests"]) == (len(probes), len(planned))
     assert {finding["code"] for finding in found["findings"]} <= {

@@ -117,7 +117,7 @@ def test_a_server_without_metrics_and_statistics_is_measured_all_the_same(
     assert status in (ExitStatus.VALID, ExitStatus.INVALID)
     assert f"No metrics at http://127.0.0.1:{nothing.port}/metrics" in error
     assert "no model statistics" in error
-    manifest, summary = RunFolder(tmp_path).read_manifest(), json.loads((tmp_path / "summary.json").read_text())
+    manifest, summary = RunFolder(tmp_path).read_document()[0], json.loads((tmp_path / "summary.json").read_text())
     assert (manifest["telemetry"], manifest["server_statistics"], summary["server"]) == (None, None, None)
     assert manifest["clock"]["after"] is not None
     assert summary["client"]["workers"][0]["worker"] == 0
@@ -133,14 +133,14 @@ def test_metrics_are_sampled_onto_the_runs_clock(server: ScriptedServer, tmp_pat
     last_ns = max(requests["done_ns"].to_pylist())
     within = [time_ns for time_ns in table["time_ns"].to_pylist() if 0 <= time_ns <= last_ns]
     assert len(within) >= 2
-    assert folder.read_manifest()["telemetry"]["scrapes"] == len(metrics.gets) - 4  # to settle, three readings are compared
+    assert folder.read_document()[0]["telemetry"]["scrapes"] == len(metrics.gets) - 4  # to settle, three readings are compared
     level = json.loads((tmp_path / "summary.json").read_text())["server"]["scheduled_requests"]
     assert level == {"mean": 2.0, "max": 2.0, "readings": len(within)}
 
 
 def test_the_share_of_repeated_prompts_is_in_the_manifest(server: ScriptedServer, tmp_path: Path) -> None:
     _measure(server, tmp_path, "--input_mean", "64", "--vocab_size", "1")
-    found = RunFolder(tmp_path).read_manifest()["workload"]["repeated_prefix"]
+    found = RunFolder(tmp_path).read_document()[0]["workload"]["repeated_prefix"]
     assert found == {
         "share": 19 / 20, "unit": "tokens", "block_tokens": 32, "block_share": 19 / 20, "most_share": 19 / 20,
         "whole_prompts": 19,

@@ -21,6 +21,7 @@ from bench_cli.measurement.secrets import (
     revealed,
 )
 from bench_cli.measurement.target_options import Header, _read_headers, read_address
+from bench_records.manifest import Manifest
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.secret_values import HIDDEN
 from harness.clients.transport.url import Origin
@@ -80,7 +81,7 @@ def test_files_of_a_run_are_its_owners_alone_unless_shared(tmp_path: Path, share
     before = os.umask(0o022)
     try:
         with open_run_folder("dataset", tmp_path / "run", shared) as folder:
-            folder.write_manifest({})
+            folder.write_manifest(Manifest())
         assert stat.S_IMODE(folder.path.stat().st_mode) & 0o077 == others
         assert stat.S_IMODE(folder.manifest.stat().st_mode) & 0o077 == (0o044 if shared else 0)
         assert os.umask(0o022) == 0o022

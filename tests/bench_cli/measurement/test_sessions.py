@@ -64,7 +64,7 @@ def test_conversations_by_1_and_4_workers_are_one_schedule_and_no_turn_goes_befo
         assert [row["outcome"] for row in rows] == ["done"] * 36
         assert _sent_behind_their_answers(rows) == 24
         assert [row["requested_output_tokens"] for row in rows] == [5] * 36
-        manifest = RunFolder(folder).read_manifest()
+        manifest = RunFolder(folder).read_document()[0]
         digests.add(manifest["schedule"]["digest"])
         assert manifest["load"]["mode"] == "sessions"
         assert {name: manifest["workload"][name] for name in ("sessions", "think_time", "users", "conversations")} == {
@@ -165,7 +165,7 @@ def test_a_chat_gets_the_file_s_answers_or_those_that_the_server_gave(tmp_path: 
             said.append(("assistant", answers[min(turn, 1)]))
     assert _Chat.asked == expected
     assert [row["outcome"] for row in _rows(tmp_path / "r")] == ["done"] * 6
-    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["history"] == history
+    assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["history"] == history
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_options_that_contradict_each_other_are_one_sentence_before_anything_is_
 def _measure_ids(server: ScriptedServer, folder: Path, *options: str) -> dict[str, Any]:
     target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100000", "--run_dir", str(folder)]
     run(["token_norm_dist", *target, *_LENGTHS, "--warmup_requests", "1", *options])
-    return RunFolder(folder).read_manifest()
+    return RunFolder(folder).read_document()[0]
 
 
 def test_a_number_of_prompts_per_group_sets_the_number_of_requests(
@@ -90,7 +90,7 @@ def test_the_law_of_the_lengths_is_that_of_whole_prompts_with_any_law(server: Sc
     target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100000", "--run_dir", str(tmp_path)]
     traffic = ["--histogram_key", "example", "--num_requests", "5", "--request_rate", "100", "--warmup_requests", "1"]
     run(["token_from_histogram", *target, *traffic, *_GROUPS])
-    manifest = RunFolder(tmp_path).read_manifest()
+    manifest = RunFolder(tmp_path).read_document()[0]
     assert manifest["lengths"]["input"]["law"].startswith("24 + ")
     assert not manifest["lengths"]["output"]["law"].startswith("24")
     law = json.loads((tmp_path / "summary.json").read_text())["length_laws"]["input"]
@@ -101,7 +101,9 @@ def test_the_law_of_the_lengths_is_that_of_whole_prompts_with_any_law(server: Sc
 def test_a_run_without_the_options_is_what_it_was(server: ScriptedServer, tmp_path: Path) -> None:
     manifest = _measure_ids(server, tmp_path, "--num_requests", "5", "--request_rate", "100")
     assert manifest["schedule"]["digest"] == _DIGEST
-    assert not [name for name in manifest["workload"] if "prefix" in name and name != "repeated_prefix"]
+    assert not [
+        name for name, value in manifest["workload"].items() if "prefix" in name and name != "repeated_prefix" and value
+    ]
     assert manifest["prefix_cache_reset"] is None
 
 
@@ -206,7 +208,7 @@ def test_the_cache_is_emptied_before_the_first_request_and_again_between_warm_up
         warm = _chat(server, tmp_path / "warm")[1]
     cached = [summary["prefix_cache"]["usage"]["cached_tokens"] for summary in (first, again, warm)]
     assert cached[0] == cached[1] < cached[2]
-    assert RunFolder(tmp_path / "first").read_manifest()["prefix_cache_reset"] == "POST /reset_prefix_cache"
+    assert RunFolder(tmp_path / "first").read_document()[0]["prefix_cache_reset"] == "POST /reset_prefix_cache"
 
 
 def test_a_server_that_cannot_empty_its_cache_is_an_error_before_anything_is_sent(
@@ -223,7 +225,7 @@ def test_prefixes_by_the_shipped_tokenizer_have_no_limit_in_the_models_tokens(tm
     with _serving(_Server(omits_zero=False)) as server:
         target = ["-i", "openai", "--url", server.url, "--no_streaming", "--run_dir", str(tmp_path)]
         run(["token_norm_dist", *target, *_LENGTHS, *_GROUPS, "--num_requests", "6", "--concurrency", "1"])
-    workload = RunFolder(tmp_path).read_manifest()["workload"]
+    workload = RunFolder(tmp_path).read_document()[0]["workload"]
     assert (workload["shared_prefix_limit"], workload["shared_prefix_common"], workload["text_tokenizer"]) == (
         None,
         None,

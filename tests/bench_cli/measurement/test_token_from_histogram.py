@@ -30,7 +30,7 @@ def test_upstreams_key_sends_as_many_requests_as_asked_within_its_buckets(server
     lengths = _lengths(folder)
     assert len(lengths) == 40
     assert all(151 <= inputs <= 275 and 6 <= outputs <= 30 for inputs, outputs in lengths)
-    manifest = folder.read_manifest()
+    manifest = folder.read_document()[0]
     assert manifest["workload"]["histogram_key"] == "example"
     assert manifest["lengths"]["input"]["law"] == "histogram:example"
     assert manifest["lengths"]["input"]["mean"] == pytest.approx(
@@ -44,7 +44,7 @@ def test_a_file_has_the_buckets_of_both_sides(server: ScriptedServer, tmp_path: 
     folder = _measure(server, tmp_path / "run", "--histogram", str(path), "--num_requests", "30")
     assert {inputs for inputs, _ in _lengths(folder)} == {4, 5, 9}
     assert {outputs for _, outputs in _lengths(folder)} == {2, 3}
-    workload = folder.read_manifest()["workload"]
+    workload = folder.read_document()[0]["workload"]
     assert workload["histogram"] == str(path)
     assert workload["input_lengths_digest"] != workload["output_lengths_digest"]
 
@@ -57,7 +57,7 @@ def test_the_printed_configuration_sends_the_same_schedule(
     run(["config", str(first.path)])
     (tmp_path / "bench.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     second = _measure(server, tmp_path / "second", "--config", str(tmp_path / "bench.toml"))
-    assert second.read_manifest()["schedule"] == first.read_manifest()["schedule"]
+    assert second.read_document()[0]["schedule"] == first.read_document()[0]["schedule"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _LENGTHS = ("input_mean", "input_stdev", "output_mean", "output_stdev")
 def _workload(server: ScriptedServer, folder: Path, *options: str) -> dict[str, Any]:
     target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100", "--run_dir", str(folder)]
     run(["token_norm_dist", *target, "--warmup_requests", "1", "--num_requests", "4", *options])
-    workload: dict[str, Any] = RunFolder(folder).read_manifest()["workload"]
+    workload: dict[str, Any] = RunFolder(folder).read_document()[0]["workload"]
     return workload
 
 
@@ -68,7 +68,7 @@ def test_a_law_is_recorded_with_the_moments_of_what_it_draws(server: ScriptedSer
     workload = _workload(server, tmp_path, "--isl", "uniform:min=10,max=20", "--osl", "6±1")
     assert workload["isl"] == "uniform:min=10,max=20"
     assert (workload["output_mean"], workload["output_stdev"]) == (6, 1)
-    lengths = RunFolder(tmp_path).read_manifest()["lengths"]
+    lengths = RunFolder(tmp_path).read_document()[0]["lengths"]
     assert lengths["input"] == {"law": "uniform:min=10,max=20", "mean": 15.0, "stdev": pytest.approx(10**0.5)}
     assert lengths["output"] == {"law": "6±1", "mean": pytest.approx(6.5), "stdev": pytest.approx((1 + 1 / 12) ** 0.5)}
     assert all(10 <= tokens <= 20 for tokens in _columns(tmp_path)[0])
@@ -120,7 +120,7 @@ def test_pairs_of_a_trace_stay_together_and_are_recorded(
     workload = _workload(server, tmp_path / "run", "--length_pairs", f"{tmp_path}/trace.csv")
     assert set(zip(*_columns(tmp_path / "run"), strict=True)) <= {(11, 3), (22, 5)}
     assert workload["length_pairs"] == f"{tmp_path}/trace.csv"
-    assert RunFolder(tmp_path / "run").read_manifest()["lengths"]["output"]["mean"] == 4
+    assert RunFolder(tmp_path / "run").read_document()[0]["lengths"]["output"]["mean"] == 4
     assert "Lengths:" not in capsys.readouterr().err
 
 

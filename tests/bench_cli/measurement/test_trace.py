@@ -56,7 +56,7 @@ def test_a_trace_that_is_stretched_sends_the_requests_of_its_duration_at_its_rat
     file = _lines(tmp_path / "p.jsonl", *rows)
     _trace(server, tmp_path / "r", file, "--request_rate", rate, "--duration", duration)
     assert len(_rows(tmp_path / "r")) == requests
-    manifest = RunFolder(tmp_path / "r").read_manifest()
+    manifest = RunFolder(tmp_path / "r").read_document()[0]
     assert manifest["workload"]["description"] == f"{requests} prompts of p.jsonl"
     (whole,) = json.loads((tmp_path / "r" / "summary.json").read_text())["arrival_laws"]
     assert whole["asked"]["rate_per_s"] == pytest.approx(whole["scheduled"]["rate_per_s"])
@@ -68,7 +68,7 @@ def test_an_imported_workload_is_replayed_as_its_origin(server: ScriptedServer, 
     run(["workload", "import", str(origin), "-o", str(imported)])
     for name, file in (("origin", origin), ("imported", imported)):
         _trace(server, tmp_path / name, file, "--speed", "10")
-    digests = {RunFolder(tmp_path / name).read_manifest()["schedule"]["digest"] for name in ("origin", "imported")}
+    digests = {RunFolder(tmp_path / name).read_document()[0]["schedule"]["digest"] for name in ("origin", "imported")}
     assert len(digests) == 1
 
 
@@ -81,7 +81,7 @@ def test_prompts_among_rows_of_lengths_are_counted_and_named(
     _trace(server, tmp_path / "r", file)
     assert "2 rows of" in (shown := capsys.readouterr().err)
     assert "have no text, and are not sent: rows 1, 3." in shown
-    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["without_text"] == 2
+    assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["without_text"] == 2
 
 
 def _tree(path: Path, *, apart_s: float = 0.05) -> Path:
@@ -111,7 +111,7 @@ def test_turns_of_a_trace_wait_for_their_answers(server: ScriptedServer, tmp_pat
         assert [row["scheduled_ns"] for row in rows[:3]] == [0, 50 * _MS, 100 * _MS]
         planned_ms = [None if row["planned_ns"] is None else row["planned_ns"] / _MS for row in rows[3:]]
         assert planned_ms == ([150, 200, 250] if clock == "recorded" else [None] * 3)
-        manifest = RunFolder(folder).read_manifest()
+        manifest = RunFolder(folder).read_document()[0]
         assert manifest["arrivals"].startswith("3 sessions at the trace's own times, a later turn due")
         assert manifest["workload"]["shared_prefix_limit"] == pytest.approx(48 / 120)
         digests.add(manifest["schedule"]["digest"])
@@ -131,7 +131,7 @@ def test_turns_behind_one_that_is_too_long_are_not_sent(
     _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
     assert [row["session"] for row in _rows(tmp_path / "r")] == ["2"]
     assert "1 turns are left out, since the one that they wait for is not sent." in capsys.readouterr().err
-    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["dropped_behind"] == 1
+    assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["dropped_behind"] == 1
 
 
 def _blocks(path: Path) -> Path:
@@ -147,7 +147,7 @@ def test_scaled_prefixes_are_sent_and_their_effect_on_reuse_is_reported(
     rows = _rows(tmp_path / "r")
     assert [row["requested_input_tokens"] for row in rows] == [1100 + 1024] * 4
     assert [row["requested_output_tokens"] for row in rows] == [2] * 4
-    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    workload = RunFolder(tmp_path / "r").read_document()[0]["workload"]
     after, before = 3 * 2048 / (4 * 2124), 3 * 1024 / (4 * 1100)
     assert workload["shared_prefix_limit"] == pytest.approx(after)
     assert workload["shared_prefix_limit_unscaled"] == pytest.approx(before)
@@ -172,7 +172,7 @@ def test_the_reuse_that_a_cache_can_have_is_of_the_requests_that_were_sent(
     run([*line, "--concurrency", "1", "--duration", "0.1", "--run_dir", str(tmp_path / "r")])
     sent = len(_rows(tmp_path / "r"))
     assert 0 < sent < 1_000
-    workload = RunFolder(tmp_path / "r").read_manifest()["workload"]
+    workload = RunFolder(tmp_path / "r").read_document()[0]["workload"]
     assert workload["shared_prefix_limit"] == pytest.approx((sent - 1) * 1024 / (sent * 1200))
     assert workload["shared_prefix_limit_unscaled"] == pytest.approx((sent - 1) * 512 / (sent * 600))
 
@@ -182,7 +182,7 @@ def test_a_dataset_of_a_trace_is_scaled_too(server: ScriptedServer, tmp_path: Pa
     line += ["--tokenizer_dir", str(_TOKENIZER), "--input_factor", "0.5", "--warmup_requests", "0"]
     run([*line, "--run_dir", str(tmp_path / "r")])
     assert [row["requested_input_tokens"] for row in _rows(tmp_path / "r")] == [550] * 4
-    assert RunFolder(tmp_path / "r").read_manifest()["workload"]["input_factor"] == 0.5
+    assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["input_factor"] == 0.5
 
 
 def test_the_options_of_a_trace_are_given_back(
@@ -199,7 +199,7 @@ def test_the_options_of_a_trace_are_given_back(
     assert "request_rate" not in given
     (tmp_path / "again.toml").write_text(text)
     run(["trace", str(file), "--config", str(tmp_path / "again.toml"), "--run_dir", str(tmp_path / "again")])
-    digests = {RunFolder(tmp_path / name).read_manifest()["schedule"]["digest"] for name in ("r", "again")}
+    digests = {RunFolder(tmp_path / name).read_document()[0]["schedule"]["digest"] for name in ("r", "again")}
     assert len(digests) == 1
 
 
@@ -258,7 +258,7 @@ def test_windows_of_a_trace_follow_each_other_with_their_silence(
             assert not folder.path.exists()
             assert "--start 0.9 --duration 0.9: p.jsonl has no request in that time" in capsys.readouterr().err
             continue
-        assert folder.read_manifest()["load"]["duration_s"] == 0.45
+        assert folder.read_document()[0]["load"]["duration_s"] == 0.45
         seen += [(number, row["scheduled_ns"] / _MS) for row in _rows(folder.path)]
     assert seen == [(0, 0.0), (0, 25.0), (0, 49.5), *((2, at_ms) for at_ms in (100.0, 110.0, 120.0, 130.0, 140.0))]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.manifest import HeldRate
 from harness.calibration.accuracy import Spread
 from harness.calibration.ladder import Limit
 from harness.calibration.result import Calibration, Machine, TransportCalibration, WorkersLimits, this_machine
@@ -101,11 +102,10 @@ def test_a_folder_in_its_place_is_an_error_in_words(tmp_path: Path) -> None:
 def test_a_run_copies_the_calibration_of_its_transport() -> None:
     copied = for_manifest(_CALIBRATION, "sse")
     assert copied is not None
-    assert (copied["made_at"], copied["quick"], copied["transport"]) == ("2026-11-22T01:23:51+00:00", False, "sse")
-    assert copied["busy_cores"] == 0.03
-    assert copied["ttft"]["mean_ms"] == 0.1
-    assert copied["limits"][0]["requests"] == {"held_per_s": 800, "failed_per_s": 950.5, "why": "schedule slip p99 1.30 ms"}
-    assert json.loads(json.dumps(copied)) == copied
+    assert (copied.made_at, copied.quick, copied.transport) == ("2026-11-22T01:23:51+00:00", False, "sse")
+    assert copied.busy_cores == 0.03
+    assert copied.ttft.mean_ms == 0.1
+    assert copied.limits[0].requests == HeldRate(held_per_s=800, failed_per_s=950.5, why="schedule slip p99 1.30 ms")
     assert for_manifest(None, "grpc") is None
     assert for_manifest(replace(_CALIBRATION, transports=()), "grpc") is None
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from msgspec import to_builtins
 
 from bench_cli.worker import worker_command
 from bench_records.record import Outcome
@@ -76,7 +77,7 @@ def test_two_workers_send_every_request_once_and_the_master_has_all_records(tmp_
     assert [record.scheduled_ns for record in result.records] == [10_000_000 * k for k in range(60)]
     assert statuses == [0, 0]
     assert not list(tmp_path.glob("worker-*"))  # the master has everything
-    facts = pool.facts()
+    facts = to_builtins(pool.distribution())
     assert [worker["lost"] for worker in facts["workers"]] == [None, None]
     for worker in facts["workers"]:
         start = worker["clock"]["start"]
@@ -112,7 +113,7 @@ def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent
 ) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 100, [k * 40.0 for k in range(100)], 2)
     result, pool, statuses = _run(plan, tmp_path, _half_way(lambda processes: processes[1].kill(), 0.3))
-    (killed,) = [worker["number"] for worker in pool.facts()["workers"] if worker["lost"]]
+    (killed,) = [worker["number"] for worker in to_builtins(pool.distribution())["workers"] if worker["lost"]]
     lost = [record for record in result.records if record.outcome is Outcome.LOST]
     assert {record.index % 2 for record in lost} == {killed}
     assert [record.outcome for record in result.records if record.index % 2 != killed] == [Outcome.DONE] * 50
@@ -121,7 +122,7 @@ def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent
     assert recorded == [record.index for record in of_killed][: len(recorded)]  # the first ones, up to the kill
     assert 10 <= len(recorded) < 50
     assert "was lost" in (lost[0].error or "")
-    reason = pool.facts()["workers"][killed]["lost"]
+    reason = to_builtins(pool.distribution())["workers"][killed]["lost"]
     assert "passed on" in reason or "nothing was heard of it" in reason  # by whether its processes could say that they end
     assert (statuses[0], statuses[1]) == (0, -signal.SIGKILL)
 
@@ -137,7 +138,7 @@ def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: 
 
     result, pool, _ = _run(plan, tmp_path, _half_way(kill_hot_loop))
     assert Counter(record.outcome for record in result.records).keys() == {Outcome.DONE, Outcome.LOST}
-    assert pool.facts()["workers"][0]["lost"] is None  # the worker itself came to its end
+    assert to_builtins(pool.distribution())["workers"][0]["lost"] is None  # the worker itself came to its end
     assert "status -9" in str(next(r.error for r in result.records if r.outcome is Outcome.LOST))
 
 
@@ -145,7 +146,9 @@ def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: 
 def test_a_host_that_dies_is_lost_after_its_silence(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 2)
     result, pool, _ = _run(plan, tmp_path, _half_way(lambda processes: _kill_tree(processes[0])))
-    ((number, reason),) = [(worker["number"], worker["lost"]) for worker in pool.facts()["workers"] if worker["lost"]]
+    ((number, reason),) = [
+        (worker["number"], worker["lost"]) for worker in to_builtins(pool.distribution())["workers"] if worker["lost"]
+    ]
     assert "nothing was heard" in reason
     assert [record.outcome for record in result.records if record.index % 2 != number] == [Outcome.DONE] * 30
 
@@ -166,7 +169,7 @@ def test_a_worker_beyond_the_expected_ones_is_turned_away(tmp_path: Path, server
     assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 40}
     assert late[0].returncode == 1
     assert b"takes no part: the run has its 1 workers" in late[0].stderr
-    assert [away["reason"] for away in pool.facts()["turned_away"]] == ["the run has its 1 workers"]
+    assert [away["reason"] for away in to_builtins(pool.distribution())["turned_away"]] == ["the run has its 1 workers"]
 
 
 def test_workers_that_do_not_come_are_named_in_the_error(tmp_path: Path, server: ScriptedServer) -> None:

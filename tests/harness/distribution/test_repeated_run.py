@@ -151,7 +151,7 @@ def _journals(place: _Place) -> list[Path]:
 def test_a_repeated_command_has_the_records_of_its_own_server_alone(repeated: _Repeated) -> None:
     place = repeated.place
     place.check_of_second_server_alone("second", _REQUESTS)
-    first, second = (place.run(name).read_manifest() for name in ("first", "second"))
+    first, second = (place.run(name).read_document()[0] for name in ("first", "second"))
     assert first["schedule"] == second["schedule"]  # so that only the identity of the runs distinguishes them
     assert first["run_id"] != second["run_id"]
     assert [worker["lost"] for worker in second["distribution"]["workers"]] == [None, None]
@@ -159,13 +159,13 @@ def test_a_repeated_command_has_the_records_of_its_own_server_alone(repeated: _R
 
 
 def test_what_workers_of_the_first_run_still_send_is_dropped_and_named(repeated: _Repeated) -> None:
-    assert repeated.place.run("second").read_manifest()["distribution"]["dropped_messages"] > 0
+    assert repeated.place.run("second").read_document()[0]["distribution"]["dropped_messages"] > 0
     assert "Dropped a message from" in repeated.place.text("second")
 
 
 def test_journals_of_the_first_run_are_kept_and_grow_no_more_than_by_their_own_workers(repeated: _Repeated) -> None:
     assert repeated.ends == [ExitStatus.FAILED] * 2
-    run_id = repeated.place.run("first").read_manifest()["run_id"]
+    run_id = repeated.place.run("first").read_document()[0]["run_id"]
     for host, path, seen in zip("ab", repeated.journals, repeated.seen, strict=True):
         assert path.parent.parent == repeated.place.kept(host)
         assert f"journal is kept in {path.parent}" in repeated.place.text(f"first-{host}")
@@ -203,7 +203,7 @@ def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(
 
 
 def _run_id_of(place: _Place) -> bytes:
-    run_id: str = place.run("first").read_manifest()["run_id"]
+    run_id: str = place.run("first").read_document()[0]["run_id"]
     return run_id.encode()
 
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from harness.host.clock import ClockOffsets, PreciseSleeper, now_ns, read_clock_offsets
+from bench_records.manifest import ClockOffsets
+from harness.host.clock import PreciseSleeper, now_ns, read_clock_offsets
 
 _MS = 1_000_000
 _LATE_NS = 50 * _MS
@@ -168,4 +169,4 @@ def test_of_several_readings_the_least_disturbed_counts(monkeypatch: pytest.Monk
     now = itertools.accumulate(steps_ns)
     monkeypatch.setattr(time, "monotonic_ns", lambda: next(now))
     monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: next(now) + 7_000)
-    assert read_clock_offsets() == ClockOffsets(7_000, 7_000)
+    assert read_clock_offsets() == ClockOffsets(realtime_minus_monotonic_ns=7_000, boottime_minus_monotonic_ns=7_000)

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs, to_builtins
 
+from bench_records.manifest import ModelStatistics, Telemetry
 from bench_records.run_folder import RunFolder
+from harness.clients.secret_values import HIDDEN, spellings
 from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import StatisticsError
 from harness.host.clock import now_ns
-from harness.observation.observation import MetricsSource, Observation, tabulate_observations
+from harness.observation.observation import MetricsSource, Observation, Observed, hidden_in, tabulate_observations
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
@@ -27,15 +30,19 @@ def _observe(folder: Path, read_statistics: Any, source: MetricsSource | None, f
         begin(now_ns())
         time.sleep(for_s)
     tabulate_observations(RunFolder(folder))
-    return observation.facts, notes
+    return to_builtins(observation.observed), notes
+
+
+def _counted(requests: int) -> dict[str, ModelStatistics]:
+    return {"core": ModelStatistics(inference_count=requests)}
 
 
 def test_facts_and_tables_of_a_run(tmp_path: Path) -> None:
     counts = iter([3, 3, 9, 9])
     with metrics_server(lambda number: (200, b'nv_requests{model="core"} 5\n')) as server:
-        facts, notes = _observe(tmp_path, lambda: {"core": next(counts)}, _source(server, "core"))
+        facts, notes = _observe(tmp_path, lambda: _counted(next(counts)), _source(server, "core"))
     assert notes == []
-    assert facts["server_statistics"] == {"before": {"core": 3}, "after": {"core": 9}}
+    assert facts["server_statistics"] == {"before": to_builtins(_counted(3)), "after": to_builtins(_counted(9))}
     assert set(facts["clock"]) == {"before", "after"}
     telemetry = facts["telemetry"]
     assert (telemetry["url"], telemetry["period_s"]) == (f"http://127.0.0.1:{server.port}/metrics", 0.05)
@@ -68,7 +75,7 @@ def test_what_cannot_be_had_is_noted_and_fails_nothing(tmp_path: Path) -> None:
 
 
 def test_statistics_that_are_lost_during_the_run_are_known_to_be_lost(tmp_path: Path) -> None:
-    answers = iter([{"core": 3}, {"core": 3}])
+    answers = iter([_counted(3), _counted(3)])
 
     def read() -> Any:
         try:
@@ -77,7 +84,7 @@ def test_statistics_that_are_lost_during_the_run_are_known_to_be_lost(tmp_path: 
             raise StatisticsError("the server is gone") from None
 
     facts, notes = _observe(tmp_path, read, None)
-    assert facts["server_statistics"] == {"before": {"core": 3}, "after": None}
+    assert facts["server_statistics"] == {"before": to_builtins(_counted(3)), "after": None}
     assert len(notes) == 1
 
 
@@ -92,6 +99,14 @@ def test_a_run_that_never_began_leaves_what_was_seen(tmp_path: Path) -> None:
     observation = Observation(RunFolder(tmp_path), None, None, lambda note: None)
     with pytest.raises(KeyboardInterrupt), observation:
         raise KeyboardInterrupt
-    assert observation.facts["clock"]["after"] is not None
+    assert observation.observed.clock is not None
     tabulate_observations(RunFolder(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_secret_that_a_server_repeats_is_hidden() -> None:
+    telemetry = Telemetry(url="http://h/?key=secret-value", failed=1, first_failure="no secret-value")
+    observed = Observed(clock=None, server_statistics=None, telemetry=telemetry, machine_use=None)
+    shown = hidden_in(observed, spellings(["secret-value"])).telemetry
+    assert shown == Telemetry(url=f"http://h/?key={HIDDEN}", failed=1, first_failure=f"no {HIDDEN}")
+    assert hidden_in(structs.replace(observed, telemetry=None), ("x",)).telemetry is None

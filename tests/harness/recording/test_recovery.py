@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tritonclient.grpc import service_pb2
 
+from bench_records.manifest import Recovered
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import JournalError
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalWriter
 from harness.recording.recorder import Recorder
-from harness.recording.recovery import Recovered, recover
+from harness.recording.recovery import RecoveredRun, recover
 from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import ClosedTimes, summarise_schedule
 from workloads.elements.request import Request
@@ -76,7 +77,7 @@ def _write(folder: RunFolder, basis: RecordingBasis, worker: int, *entries: Exch
     return _Journal((began, *entries), tuple(ends))
 
 
-def _outcomes(recovered: Recovered) -> list[Outcome]:
+def _outcomes(recovered: RecoveredRun) -> list[Outcome]:
     return [record.outcome for record in recovered.result.records]
 
 
@@ -133,8 +134,8 @@ def test_every_request_has_one_record_wherever_journals_are_cut_and_whichever_ar
         assert (record.outcome if isinstance(known, Outcome) else record) == known
         assert record.outcome is Outcome.DONE or record.error
     evidence = recovered.evidence
-    assert evidence["written_down"] + evidence["lost"] + evidence["not_sent"] == evidence["scheduled"] == _REQUESTS
-    assert evidence["torn_bytes"] == torn
+    assert evidence.written_down + evidence.lost + evidence.not_sent == evidence.scheduled == _REQUESTS
+    assert evidence.torn_bytes == torn
 
 
 def _closed_basis(workers: int, users: int, end_ns: int | None) -> RecordingBasis:
@@ -314,6 +315,4 @@ def test_a_run_that_was_cut_before_any_exchange_ended_has_journals_and_no_durati
         _write(folder, basis, worker)
     recovered = recover(folder, basis, None)
     assert recovered.result.duration_s == 0.0
-    assert recovered.evidence == {
-        "scheduled": 12, "written_down": 0, "lost": 12, "not_sent": 0, "journals": 2, "torn_bytes": 0,
-    }  # fmt: skip
+    assert recovered.evidence == Recovered(scheduled=12, written_down=0, lost=12, not_sent=0, journals=2, torn_bytes=0)

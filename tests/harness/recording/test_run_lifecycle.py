@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from bench_records.manifest import LoadFacts, Manifest, RunState, WarmUp
 from bench_records.record import Outcome, Record
-from bench_records.run_folder import MANIFEST_SCHEMA, RunFolder, RunState
+from bench_records.run_folder import RunFolder
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import RunError
 from harness.recording import run_lifecycle
@@ -22,12 +24,11 @@ from harness.recording.schedule_summary import summarise_schedule
 from workloads.elements.request import Request
 from workloads.schedule.schedule import Schedule
 
-_MANIFEST: dict[str, Any] = {
-    "schema": MANIFEST_SCHEMA,
-    "options": {"num_requests": None, "seed": 7},
-    "load": {"mode": "closed", "prepared": 9, "ran_out": False},
-    "warm_up": {"requests": 4, "failures": []},
-}
+_MANIFEST = Manifest(
+    options={"num_requests": None, "seed": 7},
+    load=LoadFacts(mode="closed", prepared=9, ran_out=False),
+    warm_up=WarmUp(requests=4),
+)
 _RECORD = Record(0, Outcome.DONE, 0, requested_output_tokens=4, sent_ns=0, done_ns=5)
 
 
@@ -45,7 +46,7 @@ def _result(**changes: Any) -> RunResult:
 
 
 def _state(folder: RunFolder) -> RunState:
-    return folder.state(folder.read_manifest())
+    return folder.read_manifest().state
 
 
 def _names(folder: RunFolder) -> set[str]:
@@ -62,7 +63,7 @@ def _interrupted_after(_done: object) -> None:
 def test_a_run_that_was_opened_is_running_and_can_be_recovered(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with open_run(folder, _MANIFEST, _basis()):
-        assert folder.read_manifest() == {**_MANIFEST, "state": "running"}
+        assert folder.read_manifest() == replace(_MANIFEST, state=RunState.RUNNING)
         assert read_basis(folder.schedule).schedule == _basis().schedule
     assert _names(folder) == {"run.json", "schedule.bin"}
     assert _state(folder) is RunState.RUNNING
@@ -72,7 +73,7 @@ def test_a_run_that_failed_before_any_journal_was_not_started(tmp_path: Path) ->
     folder = RunFolder(tmp_path)
     with pytest.raises(KeyboardInterrupt), open_run(folder, _MANIFEST, _basis()):
         raise KeyboardInterrupt
-    assert folder.read_manifest() == {**_MANIFEST, "state": "not_started"}
+    assert folder.read_manifest() == replace(_MANIFEST, state=RunState.NOT_STARTED)
     assert _names(folder) == {"run.json"}
 
 
@@ -129,21 +130,21 @@ def test_a_finished_run_has_records_and_no_journals(tmp_path: Path) -> None:
         finish_run(folder, _MANIFEST, _result(started_at=started_at, problem="the disk is full"))
     assert _names(folder) == {"run.json", "requests.parquet"}
     assert folder.read_requests()["index"].to_pylist() == [0]
-    assert folder.read_manifest() == {
-        **_MANIFEST,
-        "state": "done",
-        "started_at": datetime(2026, 11, 22, 1, 0, tzinfo=UTC).isoformat(),
-        "duration_s": 2.5,
-        "interrupted": True,
-        "problem": "the disk is full",
-        "warm_up": {"requests": 4, "failures": ["slow"]},
-    }
+    assert folder.read_manifest() == replace(
+        _MANIFEST,
+        state=RunState.DONE,
+        started_at=datetime(2026, 11, 22, 1, 0, tzinfo=UTC).isoformat(),
+        duration_s=2.5,
+        interrupted=True,
+        problem="the disk is full",
+        warm_up=WarmUp(requests=4, failures=("slow",)),
+    )
 
 
 def test_when_a_recovered_run_started_may_be_unknown(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     finish_run(folder, _MANIFEST, _result())
-    assert folder.read_manifest()["started_at"] is None
+    assert folder.read_manifest().started_at is None
 
 
 @pytest.mark.parametrize(
@@ -161,13 +162,9 @@ def test_requests_ran_out_unless_no_more_were_asked_for(
     tmp_path: Path, known: bool, found: bool, requested: int | None, ran_out: bool
 ) -> None:
     folder = RunFolder(tmp_path)
-    manifest = {
-        **_MANIFEST,
-        "options": {"num_requests": requested},
-        "load": {"mode": "closed", "prepared": 9, "ran_out": known},
-    }
+    manifest = replace(_MANIFEST, options={"num_requests": requested}, load=LoadFacts(mode="closed", prepared=9, ran_out=known))
     finish_run(folder, manifest, _result(ran_out=found))
-    assert folder.read_manifest()["load"] == {"mode": "closed", "prepared": 9, "ran_out": ran_out}
+    assert folder.read_manifest().load == LoadFacts(mode="closed", prepared=9, ran_out=ran_out)
 
 
 def test_records_that_cannot_be_written_leave_the_journals_and_a_way_to_recover_them(tmp_path: Path) -> None:

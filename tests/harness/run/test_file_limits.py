@@ -159,5 +159,5 @@ def test_more_requests_in_flight_over_http_than_the_shell_allows_files(tmp_path:
         done = _bench(tmp_path / "run", 256, 4_096, *target, *tokenizer, "--num_requests", "600", "--warmup_requests", "1")
     assert done.returncode in (ExitStatus.VALID, ExitStatus.INVALID), done.stderr
     assert RunFolder(tmp_path / "run").read_requests().column("outcome").to_pylist() == ["done"] * 600
-    connections = RunFolder(tmp_path / "run").read_manifest()["connections"]
+    connections = RunFolder(tmp_path / "run").read_document()[0]["connections"]
     assert connections["opened"] > 256

@@ -74,13 +74,13 @@ def test_the_weight_of_a_key_is_that_of_its_longest_section(
 def _differing(run: RunReport, key: str) -> list[RunReport]:
     """The run twice, with other values at a dotted key of the manifest."""
     section, *inner = key.split(".")
-    manifests = []
+    documents = []
     for value in ("one", "other"):
         nested: Any = value
         for name in reversed(inner):
             nested = {name: nested}
-        manifests.append({**run.manifest, section: {**run.manifest.get(section, {}), **nested} if inner else nested})
-    return [replace(run, manifest=manifest) for manifest in manifests]
+        documents.append({**run.document, section: {**run.document.get(section, {}), **nested} if inner else nested})
+    return [replace(run, document=document) for document in documents]
 
 
 def test_a_key_that_is_absent_or_null_is_shown_as_absent(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from msgspec.structs import replace as replace_record
 from scipy import stats as scipy_stats
 
 from bench_cli import run as bench
 from bench_cli.experiments.plan import plan_runs
 from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.manifest import DrawnSchedule
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from reports.compare.comparable import Weight, schedules_apart
@@ -438,7 +440,7 @@ def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
     folder.write(plan)
     for number, run in enumerate(plan.runs):
         made = noisy_run(number).folder
-        made.manifest.write_text(json.dumps({**made.read_manifest(), "arrivals": f"those of {run.arm}"}))
+        made.manifest.write_text(json.dumps({**made.read_document()[0], "arrivals": f"those of {run.arm}"}))
         made.path.rename(folder.run_folder(run).path)
     options = ["--arm", "a=", "--arm", "b=", "--repeats", "2", "--experiment_dir", str(tmp_path)]
     assert bench(["experiment", *options, "dataset"]) == 3
@@ -734,7 +736,10 @@ def test_schedules_are_apart_where_repeats_lack_their_spread(
     run = noisy_run(1)
 
     def side(digests: str) -> list[RunReport]:
-        return [replace(run, manifest=run.manifest | {"schedule": {"digest": digest}}) for digest in digests]
+        return [
+            replace(run, manifest=structs.replace(run.manifest, schedule=DrawnSchedule(digest=digest, seed=1)))
+            for digest in digests
+        ]
 
     assert schedules_apart(side(a), side(b)) is apart
     assert schedules_apart(side(b), side(a)) is apart

@@ -9,13 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record
+from tests.reports.manifests import asked_load
 from workloads.arrivals.processes import Arrivals
 
 Make = Callable[..., Record]
 
 CEILING = {"mode": "open", "max_concurrency": 4, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
 CLOSED = {"mode": "closed", "max_concurrency": None, "concurrency": 8, "duration_s": 20.0, "ramp_up_s": 0.0, "prepared": 5000}
-EXPONENTIAL = {"request_rate": 100.0, "time_delay_dist": "exponential_dist"}  # options of a run
+EXPONENTIAL = asked_load(100.0)
 
 
 def withdrawn(record: Record, tokens: int) -> Record:

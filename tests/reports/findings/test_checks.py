@@ -62,8 +62,8 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield stretched_sends(answered, 1.2), {}
     for samples in _causes_of_delay():
         yield late_sends(answered, 20, 100), {"client": samples}
-        yield stretched_sends(answered, 1.08), {"client": samples, "options": {"slo": ["e2e<=5010ms"]}}
-    yield stretched_sends(answered, 1.08), {"options": {"slo": ["e2e<=5010ms"]}}
+        yield stretched_sends(answered, 1.08), {"client": samples, "criteria": {"slo": ["e2e<=5010ms"]}}
+    yield stretched_sends(answered, 1.08), {"criteria": {"slo": ["e2e<=5010ms"]}}
     idle, busy, collecting = WorkerUsage(0.1), WorkerUsage(0.95), WorkerUsage(0.1, gc_longest_ms=55.0)
     yield steady, {"client": worker_samples([9.0] * 300, WorkerUsage(0.1, wait_share=0.8), every_ms=2.5)}
     yield steady, {"client": worker_samples([9.0] * 300, WorkerUsage(0.1, wait_share=None), every_ms=2.5)}
@@ -98,10 +98,10 @@ def _load_runs(answered: Make) -> Runs:
     for slots in (52, 10_000):
         yield full_for_moments(answered, slots), {}
     yield in_step(answered, 100, 2.0, 15.0), {"load": CLOSED}
-    yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"options": EXPONENTIAL}
-    yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"options": EXPONENTIAL}
-    yield sends_of(answered, Exponential(80.0)), {"options": EXPONENTIAL}
-    yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"options": EXPONENTIAL}
+    yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"load": EXPONENTIAL}
+    yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"load": EXPONENTIAL}
+    yield sends_of(answered, Exponential(80.0)), {"load": EXPONENTIAL}
+    yield sends_of(answered, Gamma(100.0, 0.965), count=60_000), {"load": EXPONENTIAL}
 
 
 def _target_runs(answered: Make) -> Runs:

@@ -147,7 +147,7 @@ def _late_by(answered: Make, late: int, sent: int = 200) -> list[Record]:
 def test_objectives_that_the_client_cost(
     make_report: MakeReport, answered: Make, late: int, sent: int, lost: int | None
 ) -> None:
-    report = make_report(_late_by(answered, late, sent), options={"slo": ["ttft<=110ms"]})
+    report = make_report(_late_by(answered, late, sent), criteria={"slo": ["ttft<=110ms"]})
     finding = finding_of(report, "objectives_lost_to_client")
     assert (None if finding is None else finding.evidence["lost"]) == lost
     if finding is not None:
@@ -156,13 +156,13 @@ def test_objectives_that_the_client_cost(
 
 
 def test_objectives_missed_from_the_send_too_are_not_lost_to_the_client(make_report: MakeReport, answered: Make) -> None:
-    report = make_report(_late_by(answered, 50), options={"slo": ["ttft<=99ms"]})
+    report = make_report(_late_by(answered, 50), criteria={"slo": ["ttft<=99ms"]})
     assert finding_of(report, "objectives_lost_to_client") is None
 
 
 def test_a_wait_at_the_ceiling_is_not_the_clients(make_report: MakeReport, answered: Make) -> None:
     records = held_at_ceiling(answered, waits_ms=200.0)
-    report = make_report(records, load=CEILING, options={"slo": ["ttft<=100ms"]})
+    report = make_report(records, load=CEILING, criteria={"slo": ["ttft<=100ms"]})
     assert report.metrics.goodput is not None
     assert report.metrics.goodput.attainment_from_send > report.metrics.goodput.attainment
     assert finding_of(report, "objectives_lost_to_client") is None
@@ -170,7 +170,7 @@ def test_a_wait_at_the_ceiling_is_not_the_clients(make_report: MakeReport, answe
 
 def test_what_the_client_cost_in_words(make_report: MakeReport, answered: Make) -> None:
     samples = worker_samples([0.1] * 800, WorkerUsage(0.06))
-    report = make_report(_late_by(answered, 20), options={"slo": ["ttft<=110ms"]}, client=samples)
+    report = make_report(_late_by(answered, 20), criteria={"slo": ["ttft<=110ms"]}, client=samples)
     finding = finding_of(report, "objectives_lost_to_client")
     assert finding is not None
     assert finding.sentence == (
@@ -178,7 +178,7 @@ def test_what_the_client_cost_in_words(make_report: MakeReport, answered: Make) 
         "and 100.0% from the send. The busiest worker used 6% of a core."
     )
     assert "more --workers do not help" in finding.advice
-    unwatched = finding_of(make_report(_late_by(answered, 20), options={"slo": ["ttft<=110ms"]}), "objectives_lost_to_client")
+    unwatched = finding_of(make_report(_late_by(answered, 20), criteria={"slo": ["ttft<=110ms"]}), "objectives_lost_to_client")
     assert unwatched is not None
     assert unwatched.evidence["cpu_share"] is None
     assert unwatched.sentence.endswith("and 100.0% from the send.")
@@ -201,7 +201,7 @@ def test_the_remedy_of_late_sends_fits_their_cause(
     make_report: MakeReport, answered: Make, code: str, usage: WorkerUsage, lag_ms: float, cause: str
 ) -> None:
     samples = worker_samples([0.1] * 100 + [lag_ms] + [0.1] * 699, usage)
-    finding = finding_of(make_report(_late_by(answered, 50), options={"slo": ["ttft<=110ms"]}, client=samples), code)
+    finding = finding_of(make_report(_late_by(answered, 50), criteria={"slo": ["ttft<=110ms"]}, client=samples), code)
     assert finding is not None
     assert finding.evidence["cause"] == cause
     asks_for_workers = "more --workers" in finding.advice and "do not help" not in finding.advice

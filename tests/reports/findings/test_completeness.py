@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record
 from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
 from reports.findings.finding import RunFacts, Severity
@@ -108,10 +109,9 @@ def test_a_dataset_that_was_sent_whole_has_to_be_repeated(make_report: MakeRepor
 
 def test_prompts_of_an_unknown_dataset_are_not_called_all_of_it(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(20))
-    for manifest in ({}, {"workload": {}}):
-        finding = SampleTooSmall.check(RunFacts(report.requests, report.metrics, manifest))
-        assert finding is not None
-        assert not finding.whole_dataset
+    finding = SampleTooSmall.check(RunFacts(report.requests, report.metrics, Manifest()))
+    assert finding is not None
+    assert not finding.whole_dataset
 
 
 def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
@@ -166,8 +166,7 @@ def test_dropped_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None
     finding = finding_of(report, "prompts_dropped")
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.NOTE, {"dropped": 17})
-    for manifest in ({}, {"workload": {}}):
-        assert PromptsDropped.check(RunFacts(report.requests, report.metrics, manifest)) is None
+    assert PromptsDropped.check(RunFacts(report.requests, report.metrics, Manifest())) is None
 
 
 # ---- words, and what an interrupted closed loop had prepared

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record
 from reports.findings.finding import Severity
 from reports.metrics.distribution import distribution_of
@@ -19,7 +20,7 @@ SteadyRun = Callable[..., list[Record]]
 
 def test_a_run_of_one_host_has_no_workers_table_and_no_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(700))
-    assert distribution_of({}) is None
+    assert distribution_of(Manifest()) is None
     assert worker_tables(report) == ()
 
 

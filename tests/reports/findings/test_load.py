@@ -28,6 +28,7 @@ from tests.reports.findings.runs import (
     queue_of_one_server,
     sends_of,
 )
+from tests.reports.manifests import asked_load
 from workloads.arrivals.processes import Arrivals, Constant, Exponential, Gamma
 
 Make = Callable[..., Record]
@@ -54,7 +55,7 @@ def test_an_overloaded_target(make_report: MakeReport, answered: Make, service_m
 
 
 def test_a_queue_grows_against_the_rate_that_was_asked_for(make_report: MakeReport, answered: Make) -> None:
-    report = make_report(queue_of_one_server(answered, 13.0), options=EXPONENTIAL | {"request_rate": 97.0})
+    report = make_report(queue_of_one_server(answered, 13.0), load=asked_load(97.0))
     finding = finding_of(report, "queue_growing")
     assert finding is not None
     assert finding.evidence["offered_per_s"] == pytest.approx(97.0)
@@ -87,13 +88,13 @@ def test_a_few_requests_are_no_proof_of_unsteadiness(make_report: MakeReport, an
 def test_sends_that_are_not_the_law_that_was_asked_for(
     make_report: MakeReport, answered: Make, arrivals: Arrivals, severity: str | None
 ) -> None:
-    report = make_report(sends_of(answered, arrivals), options=EXPONENTIAL)
+    report = make_report(sends_of(answered, arrivals), load=EXPONENTIAL)
     assert severity_of(report, "arrivals_not_as_asked") == severity
 
 
 def test_a_difference_that_no_target_would_notice_is_a_note(make_report: MakeReport, answered: Make) -> None:
     records = sends_of(answered, Gamma(100.0, 0.965), count=60_000)
-    assert severity_of(make_report(records, options=EXPONENTIAL), "arrivals_not_as_asked") == "note"
+    assert severity_of(make_report(records, load=EXPONENTIAL), "arrivals_not_as_asked") == "note"
 
 
 def test_the_grain_of_the_client_s_timer_is_a_note_where_the_burstiness_is_as_scheduled(
@@ -103,7 +104,7 @@ def test_the_grain_of_the_client_s_timer_is_a_note_where_the_burstiness_is_as_sc
     due_ms = Exponential(3_000.0).offsets_ns(6_000, seed=1) / 1e6
     sent_ms = np.ceil(due_ms * 10.0) / 10.0
     records = [answered(k, due, sent, [(sent + 50, 1)]) for k, (due, sent) in enumerate(zip(due_ms, sent_ms, strict=True))]
-    finding = finding_of(make_report(records, options=EXPONENTIAL | {"request_rate": 3_000.0}), "arrivals_not_as_asked")
+    finding = finding_of(make_report(records, load=asked_load(3_000.0)), "arrivals_not_as_asked")
     assert finding is not None
     assert finding.severity is Severity.NOTE
     assert finding.evidence["statistic"] > 0.1
@@ -111,7 +112,7 @@ def test_the_grain_of_the_client_s_timer_is_a_note_where_the_burstiness_is_as_sc
 
 
 def test_certain_differences_are_not_put_down_to_chance(make_report: MakeReport, answered: Make) -> None:
-    finding = finding_of(make_report(sends_of(answered, Exponential(80.0)), options=EXPONENTIAL), "arrivals_not_as_asked")
+    finding = finding_of(make_report(sends_of(answered, Exponential(80.0)), load=EXPONENTIAL), "arrivals_not_as_asked")
     assert finding is not None
     assert finding.evidence["p_value"] < 1e-4
     assert "chance" not in finding.advice.lower()
@@ -129,14 +130,14 @@ def test_a_rate_that_swings_every_five_seconds(
     expected = np.cumsum(1.0 + swing * np.where(times_s % 5.0 < 2.5, 1.0, -1.0)) * 1e-3  # even time as a function of time
     sent_ms = np.interp(even_s, expected, times_s) * 1e3
     records = [answered(k, at, at, [(at + 50, 1)]) for k, at in enumerate(sent_ms.tolist())]
-    assert severity_of(make_report(records, options=EXPONENTIAL), "rate_wanders") == severity
+    assert severity_of(make_report(records, load=EXPONENTIAL), "rate_wanders") == severity
 
 
 def test_even_gaps_that_are_not_even(make_report: MakeReport, answered: Make) -> None:
-    options = {"request_rate": 100.0, "time_delay_dist": "constant"}
-    even = make_report(sends_of(answered, Constant(100.0)), options=options)
+    load = asked_load(100.0, "constant")
+    even = make_report(sends_of(answered, Constant(100.0)), load=load)
     assert finding_of(even, "arrivals_not_as_asked") is None
-    finding = finding_of(make_report(sends_of(answered, Exponential(100.0)), options=options), "arrivals_not_as_asked")
+    finding = finding_of(make_report(sends_of(answered, Exponential(100.0)), load=load), "arrivals_not_as_asked")
     assert finding is not None
     assert finding.evidence["p_value"] is None
     assert finding.evidence["statistic"] > 0.5
@@ -200,8 +201,7 @@ def test_a_ceiling_that_keeps_the_rate_down_is_not_the_clients_fault(make_report
 
 
 def test_a_closed_loop_with_nothing_wrong_has_no_findings(make_report: MakeReport, answered: Make) -> None:
-    options = {"request_rate": -1.0, "time_delay_dist": "exponential_dist", "concurrency": 8}
-    report = make_report(closed_loop(answered, 8, 100, 100.0), load=CLOSED, options=options)
+    report = make_report(closed_loop(answered, 8, 100, 100.0), load=CLOSED)
     assert report.findings == ()
     assert (report.metrics.offered_rate, report.metrics.scheduled_dispersion) == (None, None)
     assert report.metrics.achieved_rate == pytest.approx(80, rel=0.05)
@@ -305,7 +305,7 @@ def test_sends_are_as_scheduled_up_to_a_slip_of_2_ms_of_a_schedule_as_asked(
     make_report: MakeReport, answered: Make, delay_ms: float, stretch: float, as_scheduled: bool
 ) -> None:
     records = _grained(answered, delay_ms, stretch)
-    finding = finding_of(make_report(records, options=EXPONENTIAL | {"request_rate": 3_000.0}), "arrivals_not_as_asked")
+    finding = finding_of(make_report(records, load=asked_load(3_000.0)), "arrivals_not_as_asked")
     assert finding is not None
     assert finding.evidence["as_scheduled"] is as_scheduled
     assert (finding.evidence["law"], finding.evidence["rate_per_s"]) == ("exponential", 3_000.0)
@@ -319,7 +319,7 @@ def _facts(report: RunReport, **metrics: Any) -> RunFacts:
 
 @pytest.fixture(scope="module")
 def grained(make_report: MakeReport, answered: Make) -> RunReport:
-    return make_report(_grained(answered, 0.0), options=EXPONENTIAL | {"request_rate": 3_000.0})
+    return make_report(_grained(answered, 0.0), load=asked_load(3_000.0))
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_growing_queue_and_a_wandering_rate_have_the_numbers_of_their_tests(ma
 
     even_s = Exponential(100.0).offsets_ns(6_000, seed=3) / 1e9
     swung = [answered(k, at, at, [(at + 50, 1)]) for k, at in enumerate((1e3 * (even_s + 0.5 * np.sin(even_s))).tolist())]
-    wandering = make_report(swung, options=EXPONENTIAL)
+    wandering = make_report(swung, load=EXPONENTIAL)
     law = configured_law(wandering.manifest)
     assert law is not None
     found, rate = wandering_rate(wandering.requests, law), RateWanders.check(_facts(wandering))

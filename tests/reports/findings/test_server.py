@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.finding import RunFacts
 from reports.findings.server import (
@@ -328,7 +329,7 @@ def _phase(name: str, server_ms: float, *, whole_ms: float, client_ms: float | N
 
 def _facts(*phases: Phase) -> RunFacts:
     """An unstreamed run of which nothing else is read."""
-    return RunFacts(cast("Any", None), cast("Any", SimpleNamespace(streamed=False)), {}, phases=phases)
+    return RunFacts(cast("Any", None), cast("Any", SimpleNamespace(streamed=False)), Manifest(), phases=phases)
 
 
 @pytest.mark.parametrize(("server_ms", "expected"), [(106.0, False), (106.001, True)])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, kstest
 
 from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
-from reports.metrics.configuration import Law, configured_law
+from reports.metrics.configuration import Law
 from workloads.arrivals.processes import Arrivals, Constant, Exponential, Gamma, RampedUp, Weibull
 
 _LAWS: list[tuple[Arrivals, Law]] = [
@@ -83,46 +83,6 @@ def test_what_waited_at_the_ceiling_came_when_it_was_due() -> None:
 
 def test_few_gaps_prove_nothing() -> None:
     assert check_arrivals(_Sent(np.arange(20) * 1_000), Law("exponential", 50.0)) is None  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("options", "law"),
-    [
-        ({"request_rate": 10.0, "time_delay_dist": "exponential_dist"}, Law("exponential", 10.0)),
-        ({"request_rate": 10, "time_delay_dist": "constant"}, Law("constant", 10.0)),
-        ({"request_rate": 10.0, "time_delay_dist": "gamma_dist", "burstiness": 0.5}, Law("gamma", 10.0, 0.5)),
-        ({"request_rate": 10.0, "time_delay_dist": "gamma_dist", "burstiness": None}, Law("gamma", 10.0, 1.0)),
-        ({"request_rate": -1.0, "time_delay_dist": "exponential_dist"}, None),
-        ({"request_rate": 10.0, "time_delay_dist": "of another version"}, None),
-        ({}, None),
-        ([1, 2], None),
-    ],
-)
-def test_the_law_is_the_one_that_the_options_ask_for(options: Any, law: Law | None) -> None:
-    assert configured_law({"options": options}) == law
-
-
-@pytest.mark.parametrize(
-    ("load", "law"),
-    [
-        ({"law": {"name": "gamma", "parameter": 0.25}}, Law("gamma", 10.0, 0.25)),
-        ({"law": {"name": "weibull", "parameter": 0.5}, "ramp_up_s": 3.0}, Law("weibull", 10.0, 0.5, 3.0)),
-        ({"law": {"name": "exponential", "parameter": None}}, Law("exponential", 10.0)),
-        ({"law": {"name": "bursts", "parameter": 20.0}}, None),
-        ({"law": {"name": "exponential", "parameter": None}, "own_arrivals": True}, None),
-        ({"law": {"name": "exponential", "parameter": None}, "mode": "sessions"}, None),
-    ],
-)
-def test_the_law_of_the_load_stands_before_upstream_s_options(load: dict[str, Any], law: Law | None) -> None:
-    options = {"request_rate": 10.0, "time_delay_dist": "constant"}
-    assert configured_law({"options": options, "load": {"mode": "open"} | load}) == law
-
-
-def test_the_load_decides_whether_there_is_a_law_and_how_long_its_rate_rises() -> None:
-    options = {"request_rate": 10.0, "time_delay_dist": "exponential_dist"}
-    assert configured_law({"options": options, "load": {"mode": "closed", "concurrency": 8}}) is None
-    rising = {"options": options, "load": {"mode": "open", "ramp_up_s": 5.0}}
-    assert configured_law(rising) == Law("exponential", 10.0, ramp_up_s=5.0)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_records.manifest import Manifest, WorkersFacts, manifest_of
 from bench_records.record import Record
 from reports.metrics import client_calibration as module
 from reports.metrics.client_calibration import Added, client_calibration, peak_rates, run_workers
@@ -85,7 +86,6 @@ def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: Mak
         assert found is not None
         assert found.workers == calibrated
         assert (_finding(report, "beyond_calibration") is not None) == provoked
-    assert _finding(make_report(steady_run(60), calibration=limited, options={"workers": 2}), "beyond_calibration") is None
 
 
 def test_a_run_without_a_calibration_has_no_such_finding(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -143,9 +143,8 @@ def test_an_error_that_is_shown_as_zero_has_no_sign() -> None:
 
 
 def test_a_run_has_one_worker_unless_more_are_known() -> None:
-    assert run_workers({}) == run_workers({"workers": None, "options": {"workers": None}}) == 1
-    assert run_workers({"options": {"workers": 3}}) == 3
-    assert run_workers({"workers": {"count": 2}, "options": {"workers": 3}}) == 2
+    assert run_workers(Manifest()) == run_workers(Manifest(workers=WorkersFacts())) == 1
+    assert run_workers(Manifest(workers=WorkersFacts(count=2))) == 2
 
 
 _SAID = (
@@ -201,15 +200,22 @@ def test_a_calibration_of_a_busy_machine_says_so(make_report: MakeReport, steady
         assert text in describe_calibration(report)
 
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["made_at", "limits", "ttft", "icl", "workers", "requests", "mean_ms"]), inner)
-    ),
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["made_at", "limits", "ttft", "icl", "workers", "requests", "mean_ms"]), inner)
+        ),
+    )
 )
+def test_a_calibration_of_another_form_is_refused_by_its_key(found: Any) -> None:
+    if found is not None:
+        with pytest.raises(ValueError, match="at `calibration"):
+            manifest_of({"schema": 1, "calibration": found})
 
 
-@given(_JSON)
-def test_a_calibration_of_another_form_is_none(found: Any) -> None:
-    client_calibration({"calibration": found})
+def test_a_calibration_for_more_workers_alone_is_none(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    limits = [{"workers": 2, "requests": rate_limit(120), "responses": rate_limit(2000)}]
+    report = make_report(steady_run(60), calibration=calibration(None, None, limits=limits))
+    assert client_calibration(report.manifest) is None

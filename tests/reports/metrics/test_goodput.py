@@ -251,7 +251,7 @@ def test_a_request_that_was_cut_off_missed_what_it_had_exceeded_and_met_what_had
 def test_each_objective_alone_is_of_the_requests_of_which_it_is_decided(
     make_report: MakeReport, answered: Make, failed: Make
 ) -> None:
-    report = make_report(_cut_after(answered, failed, Outcome.WITHDRAWN), options={"slo": ["ttft<=500ms", "e2e<=2s"]})
+    report = make_report(_cut_after(answered, failed, Outcome.WITHDRAWN), criteria={"slo": ["ttft<=500ms", "e2e<=2s"]})
     assert report.metrics.goodput is not None
     assert (report.metrics.goodput.met, report.metrics.goodput.judged) == ((2, 1), (4, 1))
     attainment = summary(report)["metrics"]["attainment"]
@@ -290,7 +290,7 @@ def test_where_nothing_is_decided_there_is_no_goodput(make_requests: MakeRequest
 def test_the_manifest_s_objectives_are_reported_and_others_may_take_their_place(
     make_report: MakeReport, steady_run: Callable[..., list[Record]]
 ) -> None:
-    report = make_report(steady_run(700), options={"slo": ["ttft_ms<=100", "e2e_ms<=119"]})
+    report = make_report(steady_run(700), criteria={"slo": ["ttft_ms<=100", "e2e_ms<=119"]})
     metrics = summary(report)["metrics"]
     assert metrics["goodput"]["value"] == 0.0
     assert metrics["attainment"]["value"] == 0.0
@@ -318,5 +318,5 @@ def test_without_objectives_both_are_null_and_no_row_is_shown(
 def test_an_invalid_objective_of_a_manifest_is_named_with_its_place(
     make_report: MakeReport, steady_run: Callable[..., list[Record]]
 ) -> None:
-    with pytest.raises(RunFolderError, match=r"run.json, options.slo: 'fast': write a number"):
-        make_report(steady_run(5), options={"slo": ["fast"]})
+    with pytest.raises(RunFolderError, match=r"run.json, criteria.slo: 'fast': write a number"):
+        make_report(steady_run(5), criteria={"slo": ["fast"]})

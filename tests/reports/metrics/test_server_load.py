@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench_records.manifest import Manifest, manifest_of
 from bench_records.record import Outcome, Record
 from bench_records.server_table import MetricSample, read_server_table, write_server_table
 from reports.metrics.configuration import ConfiguredTarget
@@ -32,8 +33,12 @@ def _load(make_report: MakeReport, records: list[Record], server: list[MetricSam
     return load
 
 
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _of_server(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {"server_statistics": {"before": before, "after": after}}
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> Manifest:
+    return manifest_of(_of_server(before, after))
 
 
 # ---- Triton's statistics
@@ -77,8 +82,9 @@ def test_a_model_that_is_known_on_one_side_alone_has_no_count() -> None:
 
 @pytest.mark.parametrize("known", [None, {}, {"before": statistics(core=(1, 1.0)), "after": None}])
 def test_unknown_statistics_are_no_work(known: Any) -> None:
-    assert model_work({"server_statistics": known}) == ()
-    assert counted_requests({"server_statistics": known}, "core") is None
+    manifest = manifest_of({"server_statistics": known})
+    assert model_work(manifest) == ()
+    assert counted_requests(manifest, "core") is None
 
 
 def test_a_server_that_began_anew_has_counted_less_than_nothing() -> None:
@@ -184,7 +190,7 @@ def _phases(make_report: MakeReport, records: list[Record], **manifest: Any) -> 
 
 
 def test_what_triton_counts_stands_beside_the_whole_exchange(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 20.0)))
+    work = _of_server(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 20.0)))
     found = _phases(make_report, steady_run(100), **work)
     assert found["Queue and compute, by Triton"].server_ms == pytest.approx(80.0)
     assert found["Queue and compute, by Triton"].client_ms is None  # the client does not see where it begins or ends
@@ -211,7 +217,7 @@ def test_a_decoupled_model_is_counted_until_it_took_the_request(make_report: Mak
     samples = metric("vllm:time_to_first_token_seconds_sum", {-1: 0, 1: 9}) + metric(
         "vllm:time_to_first_token_seconds_count", {-1: 0, 1: 100}
     )
-    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 0.5)))
+    work = _of_server(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(100, 0.5)))
     found = _phases(make_report, steady_run(100), server=samples, **work)
     assert found["Taking it in, by Triton"].server_ms == pytest.approx(2.0)
     assert found["Taking it in, by Triton"].unexplained_ms is None
@@ -221,7 +227,7 @@ def test_a_decoupled_model_is_counted_until_it_took_the_request(make_report: Mak
 def test_means_over_other_requests_than_ours_are_not_compared(
     make_report: MakeReport, steady_run: SteadyRun, failed: Callable[..., Record]
 ) -> None:
-    work = _changed(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(101, 20.0)))
+    work = _of_server(statistics(tensorrt_llm=(0, 0.0)), statistics(tensorrt_llm=(101, 20.0)))
     assert _phases(make_report, steady_run(100), **work) == {}
     records = [*steady_run(100), failed(100, 1000, Outcome.TIMEOUT, 1000, 1100)]
     assert _phases(make_report, records, **work) == {}

@@ -12,6 +12,7 @@ import pytest
 from bench_records.record import Outcome, Record
 from reports.run.summary_json import write_summary
 from reports.run_report import RunReport
+from tests.reports.manifests import asked_load
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -109,8 +110,7 @@ def test_an_interval_that_does_not_exist_has_a_reason(make_report: MakeReport, a
 
 
 def test_both_windows_and_the_arrivals_are_there(make_report: MakeReport, steady_run: Callable[..., list[Record]]) -> None:
-    options = {"request_rate": 100.0, "time_delay_dist": "constant"}
-    document = _written(make_report(steady_run(700), options=options))
+    document = _written(make_report(steady_run(700), load=asked_load(100.0, "constant")))
     windows = document["windows"]
     assert (windows["whole"]["start_s"], windows["whole"]["end_s"]) == (0.0, pytest.approx(7.111))
     assert windows["steady"]["end_s"] == pytest.approx(6.99)

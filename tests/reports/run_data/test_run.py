@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 import reports.run_data
 from bench_errors import BenchError
 from bench_records.client_sample import ClientSample
+from bench_records.manifest import RunState
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from bench_records.server_table import MetricSample
@@ -195,7 +197,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_ended(make_report: MakeReport, steady_run: Callable[..., list[Record]]) -> None:
     folder = make_report(steady_run(3)).folder
-    folder.write_manifest({**folder.read_manifest(), "state": "running"})
+    folder.write_manifest(structs.replace(folder.read_manifest(), state=RunState.RUNNING))
     folder.journal(0).touch()
     with pytest.raises(RunFolderError, match="bench recover"):
         open_run(str(folder.path))

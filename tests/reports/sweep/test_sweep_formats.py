@@ -15,6 +15,7 @@ import pytest
 from bench_cli import run as bench
 from bench_records.experiment import ExperimentFolder, PlannedArm
 from bench_records.table import read_table
+from bench_records.whole_file import write_json
 from reports.page.page import render_page
 from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
 from reports.render.plain_text import escaped, spreadsheet_text
@@ -105,7 +106,7 @@ def test_a_mixture_of_streamed_and_unstreamed_points_is_compared_by_e2e_latency(
     folder = make_sweep(tmp_path, (10, 20), {"wait": 20.0})
     run = folder.run_folder(folder.read().runs[0])
     target = {"model": "tensorrt_llm", "protocol": "grpc", "streaming": False}
-    run.write_manifest(run.read_manifest() | {"target": target})
+    write_json({**run.read_document()[0], "target": target}, run.manifest)
     sweep = read_sweep(folder)
     assert sweep.latency == "E2E latency"
     for point in sweep.points:  # also of the one that was streamed

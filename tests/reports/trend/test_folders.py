@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench_records.run_folder import RunFolder, RunFolderError
+from bench_records.whole_file import write_json
 from reports.trend.folders import find_runs
 from tests.reports.manifests import run_manifest
 
@@ -19,7 +20,7 @@ def run_at() -> Callable[..., Path]:
 
     def make(path: Path, started_at: Any = "2026-11-01T00:00:00+00:00", **manifest: Any) -> Path:
         path.mkdir(parents=True)
-        RunFolder(path).write_manifest(run_manifest(started_at=started_at, **manifest))
+        write_json(run_manifest(started_at=started_at, **manifest), RunFolder(path).manifest)
         return path
 
     return make

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from bench_cli import run as bench
+from bench_records.manifest import RunState
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from reports.compare.comparison import compare, read_arm
@@ -45,7 +47,7 @@ def nights(
     folder: Path = tmp_path_factory.mktemp("nights")
     equal = [("n1", 20.0, {}), ("n2", 20.0, SEED_7), (HOSTILE, 20.0, OTHER), ("n4", 30.0, SEED_7), ("n6", 20.0, {})]
     *_, cut = map(RunFolder, make_nights(folder, equal))
-    cut.write_manifest(cut.read_manifest() | {"state": "running"})
+    cut.write_manifest(replace(cut.read_manifest(), state=RunState.RUNNING))
     broken = [failed(k, 50 * k, Outcome.SERVER_ERROR, 50 * k, 50 * k + 9) for k in range(50)]
     make_report(broken, started_at="2026-11-05T02:00:00+00:00").folder.path.rename(folder / "n5")
     return folder

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bench_records.manifest import PhaseTotal
 from harness.clients.transport.url import HttpUrl
-from harness.clients.triton.statistics import ModelStatistics, StatisticsError, grpc_statistics, http_statistics, settled
+from harness.clients.triton.statistics import ByModel, StatisticsError, grpc_statistics, http_statistics, settled
 from tests.faults.peer_server import peer_server
 from tests.harness.clients.transport import http2_peer
 from tests.harness.metrics_server import metrics_server
@@ -25,7 +26,7 @@ def _model(name: str, version: str, success: int, ns: int) -> dict[str, Any]:
     }
 
 
-def _ask(answer: Any) -> ModelStatistics:
+def _ask(answer: Any) -> ByModel:
     with metrics_server(lambda number: (200, json.dumps(answer).encode())) as server:
         return http_statistics(HttpUrl("http", "127.0.0.1", server.port, "/v2/models/stats"))
 
@@ -33,18 +34,30 @@ def _ask(answer: Any) -> ModelStatistics:
 def test_versions_of_a_model_are_added_up() -> None:
     found = _ask({"model_stats": [_model("b", "1", 6, 600), _model("a", "1", 2, 20), _model("b", "2", 4, 400)]})
     assert list(found) == ["a", "b"]
-    assert found["b"]["success"] == {"count": 10, "ns": 1000}
-    assert found["b"]["queue"] == {"count": 10, "ns": 100}
-    assert (found["b"]["inference_count"], found["b"]["execution_count"]) == (10, 5)
-    assert found["b"]["fail"] == {"count": 0, "ns": 0}  # what a server leaves out has not happened
+    assert found["b"].success == PhaseTotal(10, 1000)
+    assert found["b"].queue == PhaseTotal(10, 100)
+    assert (found["b"].inference_count, found["b"].execution_count) == (10, 5)
+    assert found["b"].fail == PhaseTotal(0, 0)  # what a server leaves out has not happened
 
 
 _ENDLESS = {"model_stats": [_model("a", "1", 1, 1) | {"inference_count": float("inf")}]}
+_NEGATIVE = {"model_stats": [_model("a", "1", -1, 1)]}
 _MIXED = {"model_stats": [_model("a", "1", 1, 1), _model("b", "1", 1, 1) | {"name": 7}]}
 
 
 @pytest.mark.parametrize(
-    "answer", [[], {}, {"model_stats": [{}]}, {"model_stats": [{"name": "a"}]}, {"model_stats": None}, 5, _ENDLESS, _MIXED]
+    "answer",
+    [
+        [],
+        {},
+        {"model_stats": [{}]},
+        {"model_stats": [{"name": "a"}]},
+        {"model_stats": None},
+        5,
+        _ENDLESS,
+        _NEGATIVE,
+        _MIXED,
+    ],
 )
 def test_an_answer_that_is_none(answer: Any) -> None:
     with pytest.raises(StatisticsError, match="cannot be read"):
