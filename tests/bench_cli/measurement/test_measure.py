@@ -175,7 +175,7 @@ def test_a_trace_is_replayed_at_its_own_times(
     manifest = RunFolder(folder).read_document()[0]
     assert manifest["load"]["own_arrivals"] is True
     assert manifest["arrivals"] == "the trace's own arrivals, 7.5 requests/s"
-    assert configured_load(manifest).rate_per_s is None
+    assert configured_load(RunFolder(folder).read_manifest()).rate_per_s is None
     _measure(server, tmp_path / "at_rate", *options, str(trace), "--request_rate", "30", "--max_input_len", "4", verb="trace")
     rated = RunFolder(tmp_path / "at_rate").read_requests()
     assert rated["scheduled_ns"].to_pylist() == [0, 33_333_333, 66_666_667]  # of those that are sent

@@ -132,14 +132,14 @@ def test_manifest_keys_and_values_are_text(make_report: MakeReport, steady_run: 
         arrivals=hostile,
         target={"model": hostile, "protocol": hostile, "streaming": True, "model_parameters": {hostile: hostile}},
         warm_up={"failures": [hostile]},
-        environment=[{"nested": [hostile, 1]}, None],
+        unknown=[{"nested": [hostile, 1]}, None],
     )
     text, page = _page(report)
     shown = hostile.replace("\u2028", "\ufffd")
     assert "<img" not in text
     assert page.text.count(_SCRIPT) >= 10  # title, heading, finding, and each cell of the manifest
     assert f"target.model_parameters.{shown}" in page.text
-    assert f"environment[0].nested{shown}, 1" in re.sub(r"\s*\n\s*", "", page.text)
+    assert f"unknown[0].nested{shown}, 1" in re.sub(r"\s*\n\s*", "", page.text)
 
 
 def test_it_shows_verdict_findings_latencies_and_manifest(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -83,8 +83,7 @@ def test_times_of_the_report_are_left_out_while_it_is_made(make_report: MakeRepo
     known = {key: value for key, value in _TIMES.items() if key.startswith(("command", "set_up", "run"))}
     (table,) = _tables(make_report(steady_run(5), times=known))
     assert [value for _, value in table.rows] == [1.5, 4.0, 1.75]
-    for damaged in ("soon", {"run_s": "long"}, {}):
-        assert _tables(make_report(steady_run(5), times=damaged)) == ()
+    assert _tables(make_report(steady_run(5), times={})) == ()
 
 
 def test_every_format_shows_every_row(watched: RunReport) -> None:
