@@ -16,7 +16,7 @@ from tests.end_to_end.triton_calls import value_of, wait_until_idle
 _FULL = 600  # tokens: more than 500, a bound of the engine's histogram, which separates cancelled answers from whole ones
 _OPTIONS = [
     *("token_norm_dist", "--isl", "16", "--osl", str(_FULL), "--ignore_eos", "--request_rate", "4", "--num_requests", "24"),
-    *("--class", "chat:weight=3", "--class", "code:weight=1,slo=e2e<=60s", "--probe_rate", "1", "--probe_osl", "4"),
+    *("--class", "chat:weight=3", "--class", "code:weight=1,slo=e2e<=600s", "--probe_rate", "1", "--probe_osl", "4"),
     *("--cancel", "10%:after=10tokens", "--warmup_requests", "1", "--workers", "1", "--run_dir", "r", "--seed", "2"),
     *("--tokenizer_dir", str(DEMO_ENGINE_DIR)),
 ]

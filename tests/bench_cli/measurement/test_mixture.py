@@ -83,6 +83,7 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     assert {finding["code"] for finding in found["findings"]} <= {
         "schedule_slip", "client_saturated", "sample_too_small", "achieved_below_offered", "token_counts_unknown",
         "text_tokens_disagree", "input_tokens_disagree", "latencies_cut_off", "machine_shared", "target_paused",
+        "arrivals_not_as_asked",
     }  # fmt: skip
 
 
