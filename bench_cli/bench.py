@@ -1,20 +1,15 @@
-"""The group ``bench``: its verbs by section. Heavy imports are inside the verbs, so that ``--help`` is fast."""
+"""The group ``bench``: its verbs by section. The verbs are imported when they are called, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import click
 import cloup
 
-from bench_cli import calibrate, compare, completion, config, doctor, engine, explain, recover, report, trend, worker
-from bench_cli.experiments import experiment, sweep
-from bench_cli.generate import generate
-from bench_cli.measurement import dataset, token_from_histogram, token_norm_dist, trace
-from bench_cli.serve import serve
 from bench_cli.suggestions import near_names
-from bench_cli.workload import workload
 
 
 def underscored(token: str) -> str:
@@ -22,6 +17,41 @@ def underscored(token: str) -> str:
     return token.replace("-", "_")
 
 
+_VERBS = {
+    "Measure": {
+        "dataset": ("bench_cli.measurement.dataset", "Measure with prompts from a dataset."),
+        "token_norm_dist": ("bench_cli.measurement.token_norm_dist", "Measure with random tokens of given lengths."),
+        "token_from_histogram": ("bench_cli.measurement.token_from_histogram", "Measure with lengths from histograms."),
+        "trace": ("bench_cli.measurement.trace", "Replay a trace: times, lengths, prefixes."),
+        "experiment": ("bench_cli.experiments.experiment", "Run configurations in turn, then compare them."),
+        "sweep": ("bench_cli.experiments.sweep", "Measure over rates, lengths or engines."),
+        "worker": ("bench_cli.worker", "Send a part of a distributed run from this host."),
+    },
+    "Read runs": {
+        "report": ("bench_cli.report", "Render a run's report again."),
+        "compare": ("bench_cli.compare", "Compare runs, with a verdict."),
+        "trend": ("bench_cli.trend", "Show runs over time, against a baseline."),
+        "config": ("bench_cli.config", "Print a run's options as a file for --config."),
+        "recover": ("bench_cli.recover", "Make the records of a run that was cut short."),
+        "explain": ("bench_cli.explain", "Explain a metric or a finding."),
+    },
+    "Traffic": {
+        "workload": ("bench_cli.workload.workload", "Import, synthesize, show and write traffic."),
+    },
+    "Trust": {
+        "calibrate": ("bench_cli.calibrate", "Measure this client's own error and capacity."),
+    },
+    "Deploy and generate": {
+        "serve": ("bench_cli.serve.serve", "Deploy the models and keep them running."),
+        "generate": ("bench_cli.generate.generate", "Send a request to a deployed model."),
+        "engine": ("bench_cli.engine", "Build engines from checkpoints."),
+        "doctor": ("bench_cli.doctor", "Check this machine for serving."),
+    },
+    "Shell": {
+        "completion": ("bench_cli.completion", "Print the completion script of a shell."),
+    },
+}
+"""The verbs by section: the module whose ``command`` each is, and its line in ``bench --help``."""
 _OWN_OPTIONS = ("-h", "--help", "--version")
 CONTEXT_SETTINGS = {
     "token_normalize_func": underscored,
@@ -35,10 +65,17 @@ class BenchGroup(cloup.Group):
     """A group that accepts a verb's options before the verb, too."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(context_settings=CONTEXT_SETTINGS, params=[_version_option()], **settings)
+        sections = [
+            cloup.Section(title, [click.Command(name, short_help=line) for name, (_, line) in verbs.items()])
+            for title, verbs in _VERBS.items()
+        ]
+        super().__init__(context_settings=CONTEXT_SETTINGS, params=[_version_option()], sections=sections, **settings)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, underscored(cmd_name))
+        """The verb, whose module is imported here; ``commands`` has the lines of ``--help`` alone."""
+        name = underscored(cmd_name)
+        module = next((verbs[name][0] for verbs in _VERBS.values() if name in verbs), None)
+        return None if module is None else cast("click.Command", import_module(module).command)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._with_verb_first(ctx, args))
@@ -53,10 +90,13 @@ class BenchGroup(cloup.Group):
             self._blame(ctx, args)
         return args
 
+    def _all_verbs(self, ctx: click.Context) -> list[click.Command]:
+        return [verb for name in self.commands if (verb := self.get_command(ctx, name)) is not None]
+
     def _blame(self, ctx: click.Context, args: list[str]) -> None:
         """Raise UsageError for the first option before the verb that the verb does not have, or for an unknown verb."""
         verb = next((command for token in args if (command := self.get_command(ctx, token)) is not None), None)
-        known = _takes_value(ctx, [verb] if verb is not None else list(self.commands.values()))
+        known = _takes_value(ctx, [verb] if verb is not None else self._all_verbs(ctx))
         rest = list(args)
         while rest:
             token = rest.pop(0)
@@ -123,27 +163,6 @@ def _version_option() -> click.Option:
 
 bench = BenchGroup(
     name="bench",
-    sections=[
-        cloup.Section(
-            "Measure",
-            [
-                dataset.command,
-                token_norm_dist.command,
-                token_from_histogram.command,
-                trace.command,
-                experiment.command,
-                sweep.command,
-                worker.command,
-            ],
-        ),
-        cloup.Section(
-            "Read runs", [report.command, compare.command, trend.command, config.command, recover.command, explain.command]
-        ),
-        cloup.Section("Traffic", [workload.command]),
-        cloup.Section("Trust", [calibrate.command]),
-        cloup.Section("Deploy and generate", [serve.command, generate.command, engine.command, doctor.command]),
-        cloup.Section("Shell", [completion.command]),
-    ],
     help="""Deploy a language model the way tensorrtllm_backend does, and measure what the deployment can take.
 
 Without --url, a measuring verb deploys the embedded pipeline (Triton, five models, a CPU engine) on free loopback ports

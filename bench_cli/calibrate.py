@@ -40,7 +40,6 @@ class Options(Concern):
 
 @cloup.command(
     name="calibrate",
-    short_help="Measure this client's own error and capacity.",
     epilog="Example: bench calibrate",
 )
 @takes(Options)

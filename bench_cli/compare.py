@@ -36,7 +36,6 @@ class Options(Concern):
 
 @cloup.command(
     name="compare",
-    short_help="Compare runs, with a verdict.",
     epilog="""\b
 Examples:
   bench compare runs/before runs/after --output compare.html

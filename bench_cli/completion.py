@@ -13,7 +13,6 @@ _SHELLS = ("bash", "zsh", "fish")
 
 @cloup.command(
     name="completion",
-    short_help="Print the completion script of a shell.",
     epilog="""\b
 Examples:
   bench completion bash >> ~/.bashrc

@@ -21,7 +21,6 @@ _OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
 
 @cloup.command(
     name="config",
-    short_help="Print a run's options as a file for --config.",
     epilog="""\b
 Examples:
   bench config runs/<run> > bench.toml

@@ -10,7 +10,7 @@ import cloup
 from bench_errors import ExitStatus
 
 
-@cloup.command(name="doctor", short_help="Check this machine for serving.", epilog="Example: bench doctor")
+@cloup.command(name="doctor", epilog="Example: bench doctor")
 def command() -> int:
     """Check the requirements of the embedded pipeline and the GPU engines, and print a remedy for each one that is missing.
     Shared memory that ended servers left is named with the command that removes it.

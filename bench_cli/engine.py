@@ -21,7 +21,9 @@ _OPENVINO = "openvino"
 _TENSORRT_LLM = "tensorrt_llm"
 
 
-@cloup.group(name="engine", short_help="Build engines from checkpoints.")
+@cloup.group(
+    name="engine",
+)
 def command() -> None:
     """Build engines from Hugging Face checkpoints."""
 

@@ -16,7 +16,6 @@ _WIDTH = 80
 
 @cloup.command(
     name="explain",
-    short_help="Explain a metric or a finding.",
     epilog="""\b
 Examples:
   bench explain slip

@@ -39,7 +39,6 @@ class Options(Concern):
 
 @cloup.command(
     name="recover",
-    short_help="Make the records of a run that was cut short.",
     epilog="""\b
 Examples:
   bench recover runs/<run>

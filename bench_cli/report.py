@@ -41,7 +41,6 @@ class Options(Concern):
 
 @cloup.command(
     name="report",
-    short_help="Render a run's report again.",
     epilog="""\b
 Examples:
   bench report runs/<run>

@@ -31,7 +31,6 @@ class Options(Concern):
 
 @cloup.command(
     name="trend",
-    short_help="Show runs over time, against a baseline.",
     epilog="""\b
 Examples:
   bench trend runs --output trend.html

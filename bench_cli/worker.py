@@ -55,7 +55,6 @@ class Options(Concern):
 
 @cloup.command(
     name="worker",
-    short_help="Send a part of a distributed run from this host.",
     epilog="""\b
 Examples:
   export BENCH_WORKER_TOKEN=$(cat worker-token)   # the same on the master: openssl rand -hex 16 > worker-token

@@ -34,7 +34,6 @@ class Options(Concern):
 
 @cloup.command(
     name="experiment",
-    short_help="Run configurations in turn, then compare them.",
     context_settings=FORWARDS_OPTIONS,
     epilog="""\b
 Example:

@@ -61,7 +61,6 @@ class Options(Concern):
 
 @cloup.command(
     name="sweep",
-    short_help="Measure over rates, lengths or engines.",
     context_settings=FORWARDS_OPTIONS,
     epilog="""\b
 Examples:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @cloup.command(
     name="generate",
     cls=ManyValuedCommand,
-    short_help="Send a request to a deployed model.",
     epilog="""\b
 Examples:
   bench generate -p "What is machine learning?" --streaming

@@ -57,7 +57,6 @@ class Options(Concern):
 
 @cloup.command(
     name="dataset",
-    short_help="Measure with prompts from a dataset.",
     epilog="""\b
 Examples:
   bench dataset --request_rate 10 --num_requests 300 --model ensemble

@@ -44,7 +44,6 @@ class Options(Concern):
 
 @cloup.command(
     name="token_from_histogram",
-    short_help="Measure with lengths from histograms.",
     epilog="""\b
 Examples:
   bench token_from_histogram --histogram_key example --request_rate 9

@@ -63,7 +63,6 @@ class Options(Concern):
 
 @cloup.command(
     name="token_norm_dist",
-    short_help="Measure with random tokens of given lengths.",
     epilog="""\b
 Examples:
   bench token_norm_dist --request_rate 9 --isl 512±50 --osl 64

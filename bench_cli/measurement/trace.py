@@ -63,7 +63,6 @@ class Options(Concern):
 
 @cloup.command(
     name="trace",
-    short_help="Replay a trace: times, lengths, prefixes.",
     epilog="""\b
 Examples:
   bench trace AzureLLMInferenceTrace_conv.csv --duration 60

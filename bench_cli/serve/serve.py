@@ -36,7 +36,6 @@ _WITHOUT_PROXY = "There is no proxy, so they can also crash Triton, and so can w
 
 @cloup.group(
     name="serve",
-    short_help="Deploy the models and keep them running.",
     invoke_without_command=True,
     subcommand_metavar="[COMMAND [ARGS]...]",
     sections=[

@@ -20,7 +20,9 @@ _FILE = cloup.argument(
 )
 
 
-@cloup.group(name="workload", short_help="Import, synthesize, show and write traffic.")
+@cloup.group(
+    name="workload",
+)
 def command() -> None:
     """Import, synthesize, show and write the traffic of datasets and traces.
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from bench_cli import run
@@ -54,7 +55,9 @@ def test_help_of_each_verb_names_its_options(capsys: pytest.CaptureFixture[str],
     assert run([name, "--help"]) == ExitStatus.VALID
     text = capsys.readouterr().out
     assert text.startswith(f"Usage: bench {name}")
-    for parameter in bench.commands[name].params:
+    verb = bench.get_command(click.Context(bench), name)
+    assert verb is not None
+    for parameter in verb.params:
         for option in parameter.opts:
             if option.startswith("--"):
                 assert option in text

@@ -19,7 +19,9 @@ def command_line_markdown() -> str:
     lines: list[str] = []
     for section in bench.list_sections(root):
         lines += [f"## {section.title}", ""]
-        for name, command in section.commands.items():
+        for name in section.commands:
+            command = bench.get_command(root, name)
+            assert command is not None
             lines += _command(command, name, root)
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ import click
 
 from bench_cli.bench import CONTEXT_SETTINGS, bench
 from bench_cli.declared import Call, read
+from bench_cli.measurement.dataset import command
 from bench_cli.measurement.options import MeasureOptions
 
 _DEFAULTS: dict[str, Any] = {
@@ -204,7 +205,7 @@ _EVERY_ENTRY: dict[str, Any] = {
 
 
 def _read(*argv: str) -> MeasureOptions:
-    context = bench.commands["dataset"].make_context("dataset", list(argv), parent=click.Context(bench, **CONTEXT_SETTINGS))
+    context = command.make_context("dataset", list(argv), parent=click.Context(bench, **CONTEXT_SETTINGS))
     return read(MeasureOptions, context.params, Call())
 
 
