@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.conditions import ConditionResult
@@ -17,7 +16,7 @@ from reports.statistics.estimate import reason_text
 SCHEMA = 1
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def document(comparison: Comparison) -> dict[str, object]:
     """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
@@ -31,11 +30,11 @@ def write_json(comparison: Comparison, path: Path) -> None:
     path.write_text(json_text(document(comparison)), encoding="utf-8")
 
 
-def _arm(arm: Arm) -> dict[str, Any]:
+def _arm(arm: Arm) -> dict[str, object]:
     return {"name": arm.name, "runs": [_run(run) for run in arm.runs]}
 
 
-def _run(run: RunReport) -> dict[str, Any]:
+def _run(run: RunReport) -> dict[str, object]:
     return {
         "path": str(run.folder.path),
         "validity": "valid" if run.valid else "invalid",
@@ -43,7 +42,7 @@ def _run(run: RunReport) -> dict[str, Any]:
     }
 
 
-def _comparison(pair: ArmComparison) -> dict[str, Any]:
+def _comparison(pair: ArmComparison) -> dict[str, object]:
     return {
         "a": pair.baseline.name,
         "b": pair.arm.name,
@@ -69,20 +68,20 @@ def _comparison(pair: ArmComparison) -> dict[str, Any]:
     }
 
 
-def _recommendation(recommendation: ArmComparison) -> dict[str, Any] | None:
+def _recommendation(recommendation: ArmComparison) -> dict[str, object] | None:
     found = recommendation.recommendation
     if found is None:
         return None
     return {"title": found.title, "change": found.change, "repeats": found.repeats, "requests": found.requests}
 
 
-def condition_document(result: ConditionResult) -> dict[str, Any]:
+def condition_document(result: ConditionResult) -> dict[str, object]:
     """The result of a condition."""
     status = result.status.value.lower()
     return {"condition": result.condition.text, "failed": result.failed, "status": status, "why": result.why}
 
 
-def difference_document(d: Difference) -> dict[str, Any]:
+def difference_document(d: Difference) -> dict[str, object]:
     """The difference in one measure."""
     return {
         "measure": d.measure.name,

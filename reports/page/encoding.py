@@ -36,7 +36,7 @@ def script_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPED)
 
 
-def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
+def encode(pictures: Sequence[Picture]) -> dict[str, object]:
     """The document that ``pictures.js`` reads: the pictures by name, and the colours of both themes."""
     return {
         "pictures": {picture.name: _picture(picture) for picture in pictures},
@@ -47,7 +47,7 @@ def encode(pictures: Sequence[Picture]) -> dict[str, Any]:
     }
 
 
-def _picture(picture: Picture) -> dict[str, Any]:
+def _picture(picture: Picture) -> dict[str, object]:
     return {
         "title": printable(picture.title),
         "x": _axis(picture.x),
@@ -56,7 +56,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: Axis) -> dict[str, object]:
     return {
         "label": printable(axis.label),
         "unit": axis.unit,
@@ -69,7 +69,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     }
 
 
-def _mark(mark: Mark) -> dict[str, Any]:
+def _mark(mark: Mark) -> dict[str, object]:
     name = printable(mark.name)
     match mark:
         case Line():
@@ -88,11 +88,11 @@ def _mark(mark: Mark) -> dict[str, Any]:
             return {"kind": "heat", "name": name} | edges | {"counts": mark.counts.tolist()}
 
 
-def _at(mark: Line | Trail | Dots) -> dict[str, Any]:
+def _at(mark: Line | Trail | Dots) -> dict[str, object]:
     return {"x": _numbers(mark.x), "y": _numbers(mark.y)}
 
 
-def _limits(mark: Whiskers | Spans) -> dict[str, Any]:
+def _limits(mark: Whiskers | Spans) -> dict[str, object]:
     return {"low": _numbers(mark.low), "high": _numbers(mark.high)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from reports.metrics.arrival_law import check_arrivals
 from reports.metrics.asked_arrivals import AskedArrivals
@@ -41,7 +40,7 @@ from reports.statistics.percentiles import WITH_INTERVAL, Distribution, percenti
 SCHEMA = 1
 
 
-def summary(report: RunReport) -> dict[str, Any]:
+def summary(report: RunReport) -> dict[str, object]:
     """The document; what is unknown or does not exist is null."""
     metrics = report.metrics
     return {
@@ -102,11 +101,11 @@ def write_summary(report: RunReport, path: Path) -> None:
     path.write_text(json_text(summary(report)), encoding="utf-8")
 
 
-def _lengths(lengths: Lengths | None) -> dict[str, Any] | None:
+def _lengths(lengths: Lengths | None) -> dict[str, object] | None:
     return None if lengths is None else asdict(lengths)
 
 
-def _length_law(length: LengthLaw) -> dict[str, Any]:
+def _length_law(length: LengthLaw) -> dict[str, object]:
     return {
         "law": length.law,
         "asked": None if length.asked_mean is None else {"mean": length.asked_mean, "stdev": length.asked_stdev},
@@ -115,7 +114,7 @@ def _length_law(length: LengthLaw) -> dict[str, Any]:
     }
 
 
-def _arrival_law(arrivals: AskedArrivals) -> dict[str, Any]:
+def _arrival_law(arrivals: AskedArrivals) -> dict[str, object]:
     return {
         "law": arrivals.law,
         "unit": arrivals.unit,
@@ -126,7 +125,7 @@ def _arrival_law(arrivals: AskedArrivals) -> dict[str, Any]:
     }
 
 
-def _prefix_cache(reuse: PrefixCache) -> dict[str, Any]:
+def _prefix_cache(reuse: PrefixCache) -> dict[str, object]:
     usage = reuse.usage
     return {
         **asdict(reuse),
@@ -142,7 +141,7 @@ def _prefix_cache(reuse: PrefixCache) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage(stage: Stage) -> dict[str, object]:
     return {
         "begin_s": stage.begin_s,
         "end_s": stage.end_s,
@@ -155,7 +154,7 @@ def _stage(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _class(numbers: ClassNumbers) -> dict[str, Any]:
+def _class(numbers: ClassNumbers) -> dict[str, object]:
     return {
         "name": numbers.name,
         "is_probe": numbers.is_probe,
@@ -170,7 +169,7 @@ def _class(numbers: ClassNumbers) -> dict[str, Any]:
     }
 
 
-def _requests(report: RunReport) -> dict[str, Any]:
+def _requests(report: RunReport) -> dict[str, object]:
     metrics = report.metrics
     return {
         "prepared": configured_load(report.manifest).prepared or metrics.scheduled,
@@ -183,7 +182,7 @@ def _requests(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _metrics(metrics: Metrics) -> dict[str, Any]:
+def _metrics(metrics: Metrics) -> dict[str, object]:
     """Every metric under its key."""
     latencies, rates, goodput = metrics.latencies, metrics.rates, metrics.goodput
     return {
@@ -195,13 +194,13 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
     }
 
 
-def _latency(value: Anchored | Distribution | None) -> dict[str, Any] | None:
+def _latency(value: Anchored | Distribution | None) -> dict[str, object] | None:
     if isinstance(value, Anchored):
         return {"scheduled": _distribution(value.scheduled), "sent": _distribution(value.sent)}
     return _distribution(value)
 
 
-def _distribution(d: Distribution | None) -> dict[str, Any] | None:
+def _distribution(d: Distribution | None) -> dict[str, object] | None:
     if d is None:
         return None
     with_interval = {"mean": d.mean} | {percentile_key(q): d.percentile(q) for q in WITH_INTERVAL}
@@ -220,16 +219,16 @@ def _distribution(d: Distribution | None) -> dict[str, Any] | None:
     }
 
 
-def _rate(rate: Estimate) -> dict[str, Any] | None:
+def _rate(rate: Estimate) -> dict[str, object] | None:
     value = _value_of(rate)
     return None if value is None else value | {"interval_reason": reason_text(rate.reason)}
 
 
-def _value_of(rate: Estimate) -> dict[str, Any] | None:
+def _value_of(rate: Estimate) -> dict[str, object] | None:
     return None if rate.value is None else {"value": rate.value, "interval": _pair(rate.interval)}
 
 
-def _attainment(goodput: Goodput) -> dict[str, Any]:
+def _attainment(goodput: Goodput) -> dict[str, object]:
     objectives = [
         {"objective": str(objective), "attainment": met / judged if judged else None}
         for objective, met, judged in zip(goodput.objectives, goodput.met, goodput.judged, strict=True)
@@ -248,7 +247,7 @@ def _pair(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def _window(window: Window | None) -> dict[str, Any] | None:
+def _window(window: Window | None) -> dict[str, object] | None:
     if window is None:
         return None
     return {
@@ -261,7 +260,7 @@ def _window(window: Window | None) -> dict[str, Any] | None:
     }
 
 
-def _arrivals(report: RunReport) -> dict[str, Any]:
+def _arrivals(report: RunReport) -> dict[str, object]:
     """The configured law, the test of the sends against it, and the burstiness of arrivals."""
     law = configured_law(report.manifest)
     test = None if law is None else check_arrivals(report.requests, law)
@@ -275,7 +274,7 @@ def _arrivals(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _calibration(report: RunReport) -> dict[str, Any] | None:
+def _calibration(report: RunReport) -> dict[str, object] | None:
     """What the client adds to durations, and its peak rates beside the calibrated ones."""
     calibration = client_calibration(report.manifest)
     if calibration is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from reports.metrics.catalogue import OFFERED_RATE
 from reports.render.plain_text import json_text
@@ -14,7 +13,7 @@ from reports.sweep.points import Sweep, SweepPoint
 SCHEMA = 1
 
 
-def document(sweep: Sweep) -> dict[str, Any]:
+def document(sweep: Sweep) -> dict[str, object]:
     """The document; an unknown value is null."""
     return {
         "schema": SCHEMA,
@@ -31,7 +30,7 @@ def write_json(sweep: Sweep, path: Path) -> None:
     path.write_text(json_text(document(sweep)), encoding="utf-8")
 
 
-def _gate(gate: SweepGate) -> dict[str, Any]:
+def _gate(gate: SweepGate) -> dict[str, object]:
     return {
         "requirement": str(gate.requirement),
         "status": gate.status.value.lower(),
@@ -41,7 +40,7 @@ def _gate(gate: SweepGate) -> dict[str, Any]:
     }
 
 
-def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:
+def _point(point: SweepPoint, on_front: bool) -> dict[str, object]:
     return {
         "name": point.name,
         "settings": dict(point.settings),
@@ -58,5 +57,5 @@ def _point(point: SweepPoint, on_front: bool) -> dict[str, Any]:
     }
 
 
-def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+def _estimate(name: str, estimate: Estimate) -> dict[str, object]:
     return {name: estimate.value, f"{name}_interval": None if estimate.interval is None else list(estimate.interval)}

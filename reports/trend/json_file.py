@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from reports.compare.json_file import condition_document, difference_document
 from reports.compare.measures import MEASURES
@@ -15,7 +14,7 @@ SCHEMA = 1
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
 
 
-def document(trend: Trend) -> dict[str, Any]:
+def document(trend: Trend) -> dict[str, object]:
     """The document; a value that is unknown or does not exist is null."""
     return {
         "schema": SCHEMA,
@@ -32,7 +31,7 @@ def write_json(trend: Trend, path: Path) -> None:
     path.write_text(json_text(document(trend)), encoding="utf-8")
 
 
-def _run(run: TrendRun) -> dict[str, Any]:
+def _run(run: TrendRun) -> dict[str, object]:
     return {
         "name": run.name,
         "path": str(run.folder),
