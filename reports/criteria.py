@@ -35,7 +35,7 @@ _UNITS: dict[str, dict[str, float]] = {
 class Requirement:
     """What has to hold of a run: its ``metric`` is at most, or at least, ``limit``, in the metric's unit (a share for %).
 
-    Of a latency it is the mean, or the ``q``-quantile.
+    The number of a latency is its mean, or its ``q``-quantile.
     """
 
     metric: Metric
@@ -77,9 +77,7 @@ def parse_slo(text: str) -> Criterion:
         return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
     if not metric.is_objective:
         names = ", ".join(metric.name for metric in OBJECTIVE_METRICS)
-        raise ValueError(
-            f"{text!r}: objectives of each request are of {names}; for the run write p99_{metric.name} or its mean"
-        )
+        raise ValueError(f"{text!r}: objectives of each request limit {names}; for the run write p99_{metric.name} or its mean")
     if not at_most:
         raise ValueError(f"{text!r}: an objective of each request is an upper limit; write {metric.name}<={match['amount']}ms")
     if limit <= 0:
@@ -102,7 +100,7 @@ def parse_held(text: str) -> HeldRequirement:
     match = _matched(text, "held<20")
     if match["statistic"] or match["name"].lower() != _HELD or match["sign"] != "<" or match["unit"]:
         raise ValueError(
-            f"{text!r}: a sweep fails by the highest load that held, as held<20; criteria of a run go behind its verb"
+            f"{text!r}: a sweep fails by the highest load that held, as held<20; criteria of a run go after its verb"
         )
     limit = float(match["amount"])
     if not math.isfinite(limit) or limit <= 0:

@@ -40,7 +40,7 @@ def of_findings() -> Mapping[str, Explanation]:
 def terms() -> Mapping[str, str]:
     """The text for each name that pages show: labels of metrics and codes of findings.
 
-    Counts of tokens are left out: their labels are plain words, which stand in other names, too.
+    Counts of tokens are left out: their labels are plain words, which occur in other names, too.
     """
     named = [metric for metric in METRICS if metric.unit != "tokens"]
     labels = {name: _of_metric(metric).text for metric in named for name in (metric.label, metric.short) if name}

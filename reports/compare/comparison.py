@@ -57,7 +57,7 @@ class Arm:
 
     @cached_property
     def latencies(self) -> tuple[CensoredLatencies, ...]:
-        """Of each run, by request, in the order of the schedule."""
+        """The latencies of each run, by request, in the order of the schedule."""
         return tuple(run.metrics.latency[0].by_request(run.requests) for run in self.runs)
 
     @cached_property
@@ -283,7 +283,7 @@ def _compare_arm(
 
 
 def _curve(baseline: Arm, arm: Arm, paired: bool) -> tuple[QuantilePoint, ...]:
-    """The points of the quantile-difference plot. Of several runs, a quantile is the geometric mean of theirs."""
+    """The points of the quantile-difference plot. The quantile of several runs is the geometric mean of theirs."""
     apart = schedules_apart(baseline.runs, arm.runs)
     points = (
         _point(q, *([run[number] for run in side.quantiles] for side in (baseline, arm)), paired=paired, apart=apart)

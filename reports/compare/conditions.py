@@ -83,8 +83,8 @@ def check_conditions(
 ) -> tuple[ConditionResult, ...]:
     """Check each condition, of the ``differences`` or of the compared arm's ``runs``.
 
-    Those of changes share the significance level (Bonferroni), so that more conditions do not fail more often. One alone is
-    judged by the 95 % interval that is printed beside the change.
+    Conditions on changes share the significance level (Bonferroni), so that more conditions do not fail more often. A single
+    one is judged by the 95 % interval that is printed beside the change.
     """
     by_name = {difference.measure.name: difference for difference in differences}
     together = sum(isinstance(condition, Condition) for condition in conditions)

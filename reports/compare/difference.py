@@ -27,8 +27,8 @@ _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
 
 
 class Verdict(StrEnum):
-    """The result of B against A. Of one run each, it is about these two starts of the servers, since the variation from one
-    start to the next is unknown.
+    """The result of B against A. With one run on each side, it is about these two starts of the servers, since the variation
+    from one start to the next is unknown.
     """
 
     BETTER = "better"

@@ -57,7 +57,7 @@ class Measure:
 
     @property
     def relative(self) -> bool:
-        """Whether differences are of logarithms, and read in per cent; otherwise they are in the unit itself."""
+        """Whether differences are differences of logarithms, and read in per cent; otherwise they are in the unit itself."""
         return self.metric is not FAILED_SHARE
 
     @property
@@ -73,11 +73,11 @@ class Measured:
 
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
-    mean. Of a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm, from
-    so many ``other_independent`` values.
-    ``covariates``, shape [requests, k], are what the schedule fixed of each request. ``gap``, of a run in an open loop, is
-    the logarithm of the mean gap between scheduled sends, and its standard error if gaps are independent. ``sample_of_run``
-    takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where requests of one schedule are not paired.
+    mean. For a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm,
+    from so many ``other_independent`` values. ``covariates``, shape [requests, k], are what the schedule fixed of each request.
+    ``gap``, of a run in an open loop, is the logarithm of the mean gap between scheduled sends, and its standard error if gaps
+    are independent. ``sample_of_run`` takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where
+    requests of one schedule are not paired.
     """
 
     value: float | None
@@ -180,8 +180,8 @@ def mean(values: FloatArray) -> Measured:
 def throughput(requests: Requests, *, tokens: bool) -> Measured:
     """Successful requests, or their output tokens, per second of the whole window.
 
-    The contributions are of the time between ramp and drain, where there is enough of it: ramp and drain come in every run
-    alike, and of their chance only the length of the drain is an error (``reports/metrics/full_load.py``).
+    The contributions cover the time between ramp and drain, where there is enough of it: ramp and drain come in every run
+    alike, and only the length of the drain adds an error by chance (``reports/metrics/full_load.py``).
     """
     nothing = np.zeros(BINS)
     events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
@@ -204,7 +204,7 @@ def throughput(requests: Requests, *, tokens: bool) -> Measured:
 
 
 def open_loop_gap(requests: Requests) -> tuple[float, float] | None:
-    """Of ``Measured.gap``; None where answers decided when the next request was due, or all were due at once."""
+    """The value of ``Measured.gap``; None where answers decided when the next request was due, or all were due at once."""
     if requests.scheduled_ns.size < 2:
         return None
     gaps_ns = np.diff(np.sort(requests.scheduled_ns))

@@ -30,7 +30,7 @@ FEWEST_CROSSINGS = 20  # paired requests that exceed a quantile in one run alone
 FEWEST_CROSSING_CLUSTERS = 10.0
 _MIDDLE = (0.05, 0.95)  # quantiles to which the latencies of a pair are limited before they are subtracted
 _VALUES_A_DEGREE = 6.0  # independent ones, of freedom of an error; chosen by benchmarks/compare_honesty.py near capacity
-_FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, or gaps, beyond which they are of other workloads
+_FARTHEST_MEANS = 4.0  # standard errors between the runs' mean lengths, or gaps, beyond which they have other workloads
 _LEAST_APART = 0.01  # of the mean gaps of two loads that differ
 
 

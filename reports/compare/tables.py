@@ -26,9 +26,10 @@ def difference_table(comparison: ArmComparison, name: str = "differences") -> Ta
         "Differences",
         DIFFERENCE_COLUMNS,
         tuple(difference_row(difference) for difference in comparison.differences),
-        "Latencies count from the schedule. The interval is of each measure alone; p and the verdict of all together (Holm). "
-        '"Could have shown" is the smallest change that these runs would have detected in four of five cases. Of one run each, '
-        "the change of a latency is at equal lengths: without what the requested lengths explain.",
+        "Latencies count from the schedule. Each interval covers its measure alone; p and verdict cover all measures "
+        "together (Holm). "
+        '"Could have shown" is the smallest change that these runs would have detected in four of five cases. With one run '
+        "on each side, the change of a latency is at equal lengths: without what the requested lengths explain.",
     )
 
 

@@ -63,7 +63,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run whose requests, of the load alone, and numbers are held against requirements."""
+    """A run whose numbers and requests (the load's alone) are judged by requirements."""
 
     requests: Requests
     metrics: Metrics

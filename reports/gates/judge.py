@@ -36,8 +36,8 @@ def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity
     """The gate of a configuration that ``runs`` measured, of which there is at least one: their requests count together, and
     what differs between starts is part of the error. ``validity`` is that of the least valid run.
 
-    Of a run that is not valid nothing passes or fails, for its numbers cannot be believed; but where requests that failed are
-    the only reason, they and what they make worse fail.
+    Nothing of a run that is not valid passes or fails, since its numbers cannot be believed; but where failed requests are the
+    only reason, gates that they make worse can fail.
     """
     gate = _gate(requirement, runs)
     if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):

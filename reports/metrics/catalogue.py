@@ -64,7 +64,7 @@ TTFO = Metric(
     of_some_runs=True,
     in_criteria=True,
     column_text="TTFO from `scheduled_ns`; where the answer has no reasoning, TTFT",
-    column_null="the answer is reasoning alone",
+    column_null="the answer has reasoning only",
     has_sent_column=False,
 )
 E2E = Metric(

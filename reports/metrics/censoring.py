@@ -37,7 +37,7 @@ class CensoredLatencies:
 
     @property
     def counted(self) -> CensoredLatencies:
-        """Those of the requests that count."""
+        """The latencies of the requests that count."""
         return self.of(~np.isnan(self.values_ms))
 
     @property

@@ -22,11 +22,11 @@ _HEAVY_TAILED = 9.0  # squared coefficient of variation of the gaps: 1 of expone
 def clustered_arrivals(requests: Requests, ramp_up_s: float = 0.0, chosen: NDArray[np.bool_] | None = None) -> Reason | None:
     """``CLUSTERED_ARRIVALS`` where arrivals cluster, and are worth less than 200 independent ones; else None.
 
-    Of the ``chosen`` requests, shape [requests], or all; None also of fewer than 100 gaps, and where answers decided when
-    requests were due. They cluster where short gaps follow short ones, by the design effect of the gaps (Kish), and where few
-    gaps make up most of the time, by their squared coefficient of variation. The variance of the number of arrivals in a long
-    time is the product of both (Cox and Lewis 1966, 4.6), small where bursts come at even intervals. A ramp of the rate over
-    the first ``ramp_up_s`` does not count. The limits were chosen by benchmarks/interval_coverage.py.
+    Only the ``chosen`` requests count, shape [requests], or all; None also for fewer than 100 gaps, and where answers decided
+    when requests were due. They cluster where short gaps follow short ones, by the design effect of the gaps (Kish), and where
+    few gaps make up most of the time, by their squared coefficient of variation. The variance of the number of arrivals in a
+    long time is the product of both (Cox and Lewis 1966, 4.6), small where bursts come at even intervals. A ramp of the rate
+    over the first ``ramp_up_s`` does not count. The limits were chosen by benchmarks/interval_coverage.py.
     """
     if not requests.is_open_loop:
         return None

@@ -42,8 +42,8 @@ def failed_by_request(requests: Requests) -> FloatArray:
 
 def failures_as_slowest_ms(requests: Requests) -> FloatArray:
     """TTFT of each success, in the order in which they were due, 0 without a token, and infinite for each request that the
-    target failed: what fails comes together as what is slow does, so that a run with few failures, or none, knows from its slow
-    requests how it might. Of those that ended; more than SLOWEST_MS is a failure.
+    target failed: failures cluster as slow requests do, so a run with few failures, or none, shows by its slow requests how
+    they may cluster. Only requests that ended count; more than SLOWEST_MS is a failure.
     """
     ttft_ms = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).values_ms
     failed = failed_by_request(requests)

@@ -2,9 +2,9 @@
 
 A target with in-flight batching serves every request at once until its batch is full, and only then do requests wait. Near its
 capacity a run may see a handful of such waits where others see hundreds: its tail is that of a target without a queue, and no
-interval computed from its latencies can know better. What a run does know is how full the batch was. Two limits are held
-against it: the one that the target publishes, and the largest number of answers that came at the same time, where requests
-that were sent meanwhile waited longer than others. The constants were chosen by simulation (benchmarks/interval_coverage.py).
+interval computed from its latencies can know better. What a run does know is how full the batch was. It is compared with two
+limits: the one that the target publishes, and the largest number of answers that came at the same time, where requests that
+were sent meanwhile waited longer than others. The constants were chosen by simulation (benchmarks/interval_coverage.py).
 """
 
 from __future__ import annotations

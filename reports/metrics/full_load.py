@@ -138,9 +138,9 @@ def _late(drains_ns: FloatArray) -> float:
 
 def _slower_than_in_drain(requests: Requests, left_ns: FloatArray, full_ns: tuple[float, float]) -> float:
     """How many times slower a request gets its tokens under full load, in ``full_ns``, than in the second half of the drain,
-    at least 1. Of a long run, requests under full load are a sample.
+    at least 1. In a long run, the requests under full load are a sample.
 
-    The tokens of a response were made since the one before it, or, of an answer in one response, since the send.
+    The tokens of a response were made since the one before it, or since the send where an answer has one response.
     """
     last = float(left_ns.max())
     half = (full_ns[1] + last) / 2

@@ -1,7 +1,7 @@
 """Goodput: requests per second that met every objective (``--slo``), and their share of the requests sent.
 
 Zhong et al. 2024 ("DistServe") and vLLM's and GenAI-Perf's ``--goodput`` mean the same. Latencies count from the schedule;
-attainment from the send stands beside it, since a client that sends late costs objectives that the target met.
+attainment from the send is shown beside it, since a client that sends late costs objectives that the target met.
 A request that failed, or never gave a token, met none. One that the client cancelled as planned, or that was in flight when
 the run was stopped, is judged by what is known of it (``reports/metrics/censoring.py``): it missed an objective whose limit it
 had exceeded when it was cut off, it met one of TTFT if its first token came in time, and it is undetermined otherwise. An
@@ -133,7 +133,7 @@ def _together(each: Sequence[_Judgement]) -> _Judgement:
 
 
 def _judge(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> _Judgement:
-    """Of an objective whose latency counts from ``anchor_ns``."""
+    """The judgement of an objective whose latency counts from ``anchor_ns``."""
     latencies = objective.metric.judged(requests, anchor_ns)
     cancelled = requests.cut_off & ~requests.failed_by_target
     exact = (requests.done | cancelled) & ~latencies.is_bound
@@ -144,14 +144,14 @@ def _judge(requests: Requests, objective: Objective, anchor_ns: FloatArray) -> _
 
 def severities(requests: Requests, objectives: Sequence[Objective]) -> CensoredLatencies:
     """How far each request that was sent is from its objectives, in the order in which they were due: the largest ratio of a
-    latency from the schedule to its limit, above 1 where an objective was missed, infinite of a failure. Of a request that was
-    cut off before that was decided it is a bound.
+    latency from the schedule to its limit, above 1 where an objective was missed, infinite for a failure. It is a bound where a
+    request was cut off before that was decided.
     """
     return _severities(requests, objectives, requests.scheduled_ns).of(~np.isnan(requests.sent_ns))
 
 
 def _severities(requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray) -> CensoredLatencies:
-    """Of every request, shape [requests]."""
+    """The severities of all requests, shape [requests]."""
     every = _together([_judge(requests, objective, anchor_ns) for objective in objectives])
     ratios = np.stack([objective.metric.judged(requests, anchor_ns).values_ms / objective.limit_ms for objective in objectives])
     largest = np.where(np.isnan(ratios), np.inf, ratios).max(axis=0)

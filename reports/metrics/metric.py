@@ -85,13 +85,13 @@ class Metric:
     """``key`` is the metric's name in ``summary.json``, ``label`` its name in tables and pictures.
 
     ``definition`` is Markdown, for the documentation. ``better`` is None for a metric that describes the load or the answers
-    rather than the target's performance. Where they are given, ``short`` stands for ``label`` in narrow columns, ``title`` in
+    rather than the target's performance. Where they are given, ``short`` replaces ``label`` in narrow columns, ``title`` in
     the documentation, and ``counted`` names in tables what is counted per second. ``streamed_only``: an unstreamed run does
     not have it, since its tokens arrive together.
 
     A latency with two anchors has ``ends_ns``, the time of each request at which it ends, shape [requests], NaN where a request
     did not reach it. Another one has ``series_ms``, its values, or ``of_run`` for more than their distribution, and where each
-    request has one value ``each_ms``, shape [requests]. ``exists`` tells whether a run has it.
+    request has one value ``each_ms``, shape [requests]. ``exists`` says whether a run has it.
 
     ``compared`` are the quantiles that comparisons and trends show, None for a mean, or for the metric itself. ``in_criteria``:
     --slo and --fail_if may name it. ``is_objective``: --slo may name it of each request, then without anchors by ``judged_ms``.
@@ -172,7 +172,7 @@ class Metric:
         return self.from_anchor(requests, anchor_ns) if self.judged_ms is None else self.judged_ms(requests)
 
     def values(self, requests: Requests) -> CensoredLatencies:
-        """The values that the distribution is of, from the schedule, in their order."""
+        """The values of the distribution, from the schedule, in their order."""
         return self.by_request(requests).counted if self.series_ms is None else _exact(self.series_ms(requests))
 
 

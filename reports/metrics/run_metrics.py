@@ -1,7 +1,7 @@
 """The numbers of a run, by the definitions in docs/reference/metrics.md.
 
 Every latency has two anchors: ``scheduled`` (when the request should have been sent; the headline) and ``sent``.
-Latencies are of successful requests. Requests that failed count in their percentiles as slower than all of them; requests that
+Latencies cover successful requests. Requests that failed count in percentiles as slower than all of them; requests that
 the client cut off count with what they had taken by then, which is a lower bound (``reports/metrics/censoring.py``).
 """
 

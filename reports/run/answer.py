@@ -33,7 +33,7 @@ _FEWEST_FINDINGS = 3
 
 
 def render_answer(report: RunReport) -> str:
-    """The text, without a trailing newline; lines of at most ``WIDTH`` characters, but for names from outside."""
+    """The text, without a trailing newline; lines of at most ``WIDTH`` characters, except names from outside."""
     metrics = report.metrics
     rows = _latency_rows(report)
     parts = [

@@ -202,7 +202,7 @@ def _latency_card(metric: Metric, q: float, anchored: Anchored) -> Card:
 
 
 def _goodput_card(goodput: Goodput) -> Card:
-    """The card of goodput names the objectives that it is of."""
+    """The card of goodput names its objectives."""
     card = _rate_card(GOODPUT, goodput.rate)
     objectives = " and ".join(map(str, goodput.objectives))
     share = f"{100.0 * goodput.attainment:.1f} % of requests"

@@ -40,7 +40,7 @@ def percentile_cell(d: Distribution, q: float) -> Cell:
 
 
 def three_digits_of(percentile: Estimate, unit: str = "") -> str:
-    """The same in three digits, with the ``unit`` behind a number."""
+    """The same in three digits, with the ``unit`` after a number."""
     if percentile.lower_bound is not None:
         return f"≥ {three_digits(percentile.lower_bound)}{unit}"
     return "failed" if percentile.value is None else f"{three_digits(percentile.value)}{unit}"

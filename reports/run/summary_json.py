@@ -213,7 +213,9 @@ def _distribution(d: Distribution | None) -> dict[str, object] | None:
         "censored": d.censored,
         "lower_bounds": d.bounds,
         **{f"{key}_interval": _pair(estimate.interval) for key, estimate in with_interval.items()},
-        "interval_reasons": {key: str(one.reason) for key, one in with_interval.items() if one.reason is not None},
+        "interval_reasons": {
+            key: str(estimate.reason) for key, estimate in with_interval.items() if estimate.reason is not None
+        },
         "at_least": {key: estimate.at_least for key, estimate in with_interval.items() if estimate.at_least is not None},
         "p99_supported": d.supports(0.99),
     }

@@ -73,7 +73,7 @@ def interval_table(report: RunReport) -> Table:
         ("ms", *INTERVAL_COLUMNS),
         tuple(interval_rows(report.metrics)),
         "The range of the number in other runs like this one, at 95 % confidence; requests that wait in the same queue are "
-        'treated as correlated. "n as good as 200" means that the requests hold as much information as 200 independent ones: '
+        'treated as correlated. "effective n 200" means that the requests hold as much information as 200 independent ones: '
         'too few for this percentile; "arrivals in few clusters" that the load changed too seldom for any interval; "queues in '
         'few spells" that requests waited for a place in the batch too seldom to show how long a tail can be; "requests cut '
         'off" that the client ended some before that time; "≥" is a lower limit where there is no upper one.',

@@ -43,7 +43,7 @@ class LongRun:
 
     It allows for slow changes that the run is too short to show. ``effect`` is the ratio of what the run does show to the
     variance of independent values (Kish's design effect): so many values hold as much information as one independent value;
-    ``allowed_effect`` is that ratio for ``variance``. ``drifts``: the lowest frequencies stand out, as in a run that was not
+    ``allowed_effect`` is that ratio for ``variance``. ``drifts``: the lowest frequencies dominate, as in a run that was not
     steady.
     """
 
@@ -58,9 +58,9 @@ class LongRun:
 class Mean:
     """A mean, or ratio of sums, of ``n`` values that hold as much information as ``independent`` independent ones.
 
-    ``independent`` goes by the correlation of next neighbours, as if the series were a first-order autoregression. That is
+    ``independent`` follows from the correlation of next neighbours, as if the series were a first-order autoregression. That is
     too many for most queues, but it hardly varies between runs, so it can decide which runs get an interval without
-    preferring those that look calmer than they are. The width of the interval goes by ``long_run``.
+    preferring those that look calmer than they are. The width of the interval follows from ``long_run``.
     """
 
     value: float

@@ -40,7 +40,7 @@ class Correlated:
     requests: int | None = None
 
     def __str__(self) -> str:
-        return f"n as good as {self.equivalent:,}{_would_do(self.requests)}"
+        return f"effective n {self.equivalent:,}{_would_do(self.requests)}"
 
     @property
     def sentence(self) -> str:
@@ -83,7 +83,7 @@ class Cause(Enum):
     DRIFTS = "drifts, or run too short"
     UNEVEN = "rests on few values"
     CLUSTERED_ARRIVALS = "arrivals in few clusters"
-    FEW_CONVERSATIONS = "requests are of too few conversations"
+    FEW_CONVERSATIONS = "requests come from too few conversations"
     FEW_QUEUES = "queues in few spells"
     AMONG_FAILURES = "failed"
     CUT_OFF = "requests cut off"  # by the client, so a lower bound alone is known

@@ -112,7 +112,7 @@ class Exceedances:
 def exceedances(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None) -> Exceedances:
     """How many ``values``, shape [n], n ≥ 1, in the order in which they came, are above ``limit``; the clusters are those near
     the ``allowed`` share, 0 < allowed < 1. Infinite values are above every limit. Values of one of the ``groups``, numbered in
-    shape [n], may be alike as long as the run lasts; -1 is of none.
+    shape [n], may be alike as long as the run lasts; -1 belongs to none.
     """
     above = values > limit
     n, count = int(values.size), int(np.count_nonzero(above))
@@ -208,7 +208,9 @@ def _averaged(tail: _Tail, above: int, n: int, share: float, effect: float) -> f
 
 @lru_cache
 def _effect_ratios() -> tuple[float, ...]:
-    """Of the true design effect to the estimated one, each less 1: quantiles of a scaled inverse chi-squared variable."""
+    """The ratios of the true design effect to the estimated one, each less 1: quantiles of a scaled inverse chi-squared
+    variable.
+    """
     from scipy.special import chdtri
 
     return tuple(_DEGREES / float(chdtri(_DEGREES, 1.0 - (k + 0.5) / _NODES)) for k in range(_NODES))

@@ -38,12 +38,12 @@ _TAIL_EFFECT = 1.25
 class Distribution:
     """Summary of one metric's values, in the values' own unit.
 
-    ``n`` counts the values, and ``mean`` is of them. Beside them ``failed`` requests have no value, and count in the
+    ``n`` counts the values, and ``mean`` is their mean. ``failed`` requests have no value, and count in the
     percentiles as slower than every value: a percentile that falls among them is None, as is ``max``, so that a failure can
-    never improve a tail. Of ``censored`` requests, which were cut off, a lower bound alone is known: percentiles below the
+    never improve a tail. Only a lower bound is known for ``censored`` requests, which were cut off: percentiles below the
     lowest one are exact, and the mean, ``max`` and percentiles that they decide are None, with a lower bound in their place.
     ``percentiles`` are the nearest-rank p50, p90, p95, p99 and p99.9, by their quantile; p99.9 of too few values for a claim
-    has no value. No interval is computed of p90, p95 and such a p99.9; the others allow for correlation between neighbours.
+    has no value. No interval is computed for p90, p95 and such a p99.9; the others allow for correlation between neighbours.
     ``curve`` is the whole distribution, as far as it is exact, for pictures.
     """
 
@@ -237,7 +237,7 @@ def percentile_limits(
     """The lower and upper limit of the q-quantile of sorted values, ``effect`` of which hold as much information as one
     independent value.
 
-    Of n independent values the number at or below the quantile is binomial(n, q), which cuts off ranks at both ends
+    For n independent values the number at or below the quantile is binomial(n, q), which cuts off ranks at both ends
     (Conover, Practical Nonparametric Statistics, 3.2); of correlated values the ranks are where the limits of a share q of
     n / ``effect`` would be (Woodruff 1952, with the limits of Korn and Graubard 1998), between two ranks in proportion
     (Hettmansperger and Sheather 1986). Like that of a mean, the error grows with the square of the level (``Mean.interval``),

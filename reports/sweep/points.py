@@ -39,8 +39,8 @@ class SweepPoint:
     """One configuration and its runs. Numbers are means over its runs; None where a run lacks the number.
 
     ``settings`` are the (option, value) pairs that the sweep varied. Rates are per second; ``latency_*`` are in ms, of the
-    metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are. ``goodput`` and ``attainment`` are
-    of the ``objectives`` of --slo, ``gates`` of all runs.
+    metric ``Sweep.latency``, from the schedule. A point is ``valid`` if all its runs are. ``goodput`` and ``attainment`` use
+    the ``objectives`` of --slo, ``gates`` judge all runs together.
     """
 
     name: str

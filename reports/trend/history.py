@@ -91,7 +91,7 @@ def read_trend(
     criteria: Sequence[Criterion] | None = None,
 ) -> Trend:
     """Read the runs in and below ``paths``. The baseline is a run's folder or a folder of repeated runs; None is the first
-    valid run. Each compared run is held against ``conditions``, and read by ``criteria``, or (None) by its own.
+    valid run. Each compared run is judged by ``conditions``, and read with ``criteria``, or (None) with its own.
 
     Raises RunFolderError, and NotComparableError for a baseline that is not valid, or whose runs measured different work.
     """

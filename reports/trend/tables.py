@@ -37,7 +37,7 @@ def runs_table(trend: Trend, link_target: LinkTarget | None = None) -> Table:
             )
             for number, run in enumerate(trend.runs, start=1)
         ),
-        "Latencies count from the schedule. A verdict is of one run against the baseline, all its measures together.",
+        "Latencies count from the schedule. A verdict compares one run with the baseline, in all measures together.",
     )
 
 

@@ -155,7 +155,7 @@ def _whiskers(series: Series) -> Iterator[Whiskers]:
 def _thinned(curves: list[Curve]) -> str:
     if not any(curve.thinned for curve in curves):
         return ""
-    return " Of more than 1,000 values the curve goes through about 900, each exact, among them the 300 largest."
+    return " With more than 1,000 values the curve goes through about 900, each exact, among them the 300 largest."
 
 
 def _cut_short(curves: list[Curve]) -> str:
@@ -179,7 +179,7 @@ def _over_time(report: RunReport) -> Picture:
     marks += _ends_without_answer(requests, "failed", failed, Colour.RED)
     marks += _ends_without_answer(requests, "cut off", requests.cut_off & ~failed, Colour.GREY)
     sampled = (
-        f" Of more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one."
+        f" With more than {_MOST_DOTS:,} requests, each stretch of neighbours shows its slowest and its middle one."
         if left_out
         else ""
     )

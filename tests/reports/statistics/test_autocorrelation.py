@@ -301,7 +301,7 @@ def test_a_percentile_without_an_upper_limit_still_has_a_lower_one() -> None:
     p99 = d.percentile(0.99)
     assert p99.interval is None
     assert p99.reason is not None
-    assert p99.reason.startswith("n as good as")
+    assert p99.reason.startswith("effective n")
     assert d.p50 is not None
     assert p99.value is not None
     assert p99.at_least is not None

@@ -30,7 +30,7 @@ def test_the_numbers_of_an_interval_have_the_form_that_is_asked_for() -> None:
     ("reason", "short", "sentence"),
     [
         (TooFew(99, 100), "n too small", "too few requests for an interval, at least 100 needed"),
-        (Correlated(1_234, 30), "n as good as 1,234", "equivalent to 1,234 independent requests, 30 needed"),
+        (Correlated(1_234, 30), "effective n 1,234", "equivalent to 1,234 independent requests, 30 needed"),
         (Cause.DRIFTS, "drifts, or run too short", "it drifts, or the run is too short"),
         (Cause.UNEVEN, "rests on few values", "it rests on few values"),
         (
@@ -56,7 +56,7 @@ def test_a_reason_is_short_in_tables_and_needs_none_in_a_sentence(reason: Reason
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (Correlated(8, 30, 3_800), "n as good as 8; about 3,800 requests would do"),
+        (Correlated(8, 30, 3_800), "effective n 8; about 3,800 requests would do"),
         (FewClusters(3, 5, 12_000), "values beyond it in 3 clusters, 5 needed; about 12,000 requests would do"),
     ],
 )
