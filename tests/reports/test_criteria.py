@@ -71,7 +71,7 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("latency<=3", "'latency' is none of ttft, "),
         ("p90_ttft<=3", "use p50, p99 or mean"),
         ("itl<=3", "write p99_itl"),
-        ("itl<=3", "are of ttft, "),
+        ("itl<=3", "limit ttft, "),
         ("ttft>=3", "write ttft<=3ms"),
         ("ttft<=0", "above 0 ms"),
         ("ttft<=3kg", "use ms or s"),

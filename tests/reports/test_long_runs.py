@@ -68,8 +68,8 @@ def test_every_format_of_a_long_run_is_written(long_run: RunReport, tmp_path: Pa
 def test_what_a_picture_leaves_out_is_in_its_caption(long_run: RunReport) -> None:
     captions = " ".join(picture.caption for picture in run_pictures(long_run).all)
     for sentence in (
-        "Of more than 1,000 values the curve goes through about 900",
-        "Of more than 2,000 requests, each stretch of neighbours shows its slowest",
+        "With more than 1,000 values the curve goes through about 900",
+        "With more than 2,000 requests, each stretch of neighbours shows its slowest",
         "A bar is the 95 % interval of p50 or p99.",
         f"of {_WORKERS} workers.",
         f"of {_WORKERS} series.",
