@@ -56,7 +56,6 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
         common=True,
         help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
     )
-    think_rate: float | None = option(None, type=float, help="An example of an option, which nothing reads.")
     duration: float | None = option(
         None, type=_SECONDS, common=True, help="Seconds after which no request is sent; those in flight may end."
     )
