@@ -16,7 +16,7 @@ from reports.findings.consistency import (
     TokenCountsUnknown,
 )
 from reports.findings.finding import Severity
-from reports.metrics.run_metrics import ITL_COVERAGE
+from reports.metrics.catalogue import ITL_COVERAGE
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
