@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from bench_records.regular_file import read_bounded, regular
 from bench_records.run_folder import RunFolder, RunFolderError, unreadable
@@ -85,14 +86,8 @@ class ExperimentFolder:
             ) from error
 
 
-def _experiment(document: dict[str, Any]) -> Experiment:
-    experiment = Experiment(
-        kind=str(document["kind"]),
-        arguments=tuple(map(str, document["arguments"])),
-        arms=tuple(PlannedArm(str(arm["name"]), tuple(map(str, arm["options"]))) for arm in document["arms"]),
-        runs=tuple(PlannedRun(int(run["arm"]), int(run["block"]), str(run["folder"])) for run in document["runs"]),
-        seed=int(document["seed"]),
-    )
+def _experiment(document: object) -> Experiment:
+    experiment = msgspec.convert(document, Experiment)
     for run in experiment.runs:
         if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder or run.folder in ("", ".."):
             raise ValueError(f"run {run.folder!r} belongs to no arm, or lies elsewhere")
