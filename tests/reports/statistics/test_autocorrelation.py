@@ -265,7 +265,7 @@ def test_intervals_hold_the_truth_at_about_their_confidence(
         (np.arange(99.0), TooFew(99, 100)),
         (np.arange(1_000.0), Cause.DRIFTS),
         (np.repeat([1.0, 3.0], 500), Cause.DRIFTS),
-        (np.repeat(np.random.default_rng(0).exponential(size=20), 50), Correlated(9, 10)),
+        (np.repeat(np.random.default_rng(0).exponential(size=20), 50), Correlated(7, 10)),
     ],
     ids=["few", "drifting", "a step", "alike"],
 )
@@ -291,7 +291,7 @@ def test_a_mean_that_rests_on_few_values_has_no_limit_above() -> None:
     series[[90, 700]] = 5_000.0
     d = summarise(series)
     assert d is not None
-    assert (d.mean.interval, d.mean.reason) == (None, "rests on few values")
+    assert (d.mean.interval, d.mean.reason) == (None, Cause.UNEVEN)
     assert d.percentile(0.50).interval == (0.01, 0.01)
 
 
@@ -301,7 +301,7 @@ def test_a_percentile_without_an_upper_limit_still_has_a_lower_one() -> None:
     p99 = d.percentile(0.99)
     assert p99.interval is None
     assert p99.reason is not None
-    assert p99.reason.startswith("effective n")
+    assert isinstance(p99.reason, Correlated)
     assert d.p50 is not None
     assert p99.value is not None
     assert p99.at_least is not None
