@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import deque
-from typing import Any, cast
+from typing import cast
 
 import gevent
 from flask import Flask, Response, request
@@ -325,7 +325,7 @@ def _admit_only(guard: PageGuard, app: Flask) -> None:
         return response
 
 
-def _entry(histogram: LiveHistogram) -> dict[str, Any]:
+def _entry(histogram: LiveHistogram) -> dict[str, object]:
     """What Locust's worker would send of its own requests."""
     now_s = int(time.time())
     count = histogram.count + histogram.failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -379,7 +379,7 @@ class ConnectionLimitReached(Finding):
         )
 
     @property
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> dict[str, object]:
         """Without what is unknown."""
         return {name: value for name, value in super().evidence.items() if value is not None}
 

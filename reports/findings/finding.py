@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bench_records.manifest import Manifest
 from reports.metrics.client_health import ClientHealth, WakeUps
@@ -108,7 +108,7 @@ class Finding(ABC):
         return self.briefs[self.advices.index(self.advice)]
 
     @property
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> dict[str, object]:
         """The values that the finding rests on, as JSON; None is unknown."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 

@@ -57,7 +57,7 @@ def _write_openai(workload: Workload, path: Path) -> int:
     return _write_lines(_bodies(workload), path)
 
 
-def _bodies(workload: Workload) -> Iterator[dict[str, Any]]:
+def _bodies(workload: Workload) -> Iterator[dict[str, object]]:
     """Each turn with the conversation before it, where all answers of this are recorded."""
     conversations: list[list[dict[str, str]] | None] = []
     for row in _rows(workload, *_TEXT_COLUMNS):
@@ -122,7 +122,7 @@ def _length(row: Row, name: str) -> dict[str, int]:
     return {} if row["output_tokens"] is None else {name: row["output_tokens"]}
 
 
-def _write_lines(documents: Iterator[dict[str, Any]], path: Path) -> int:
+def _write_lines(documents: Iterator[dict[str, object]], path: Path) -> int:
     written = 0
     with path.open("w", encoding="utf-8") as file:
         for document in documents:
