@@ -90,7 +90,7 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
     local, distributed = (RunFolder(tmp_path / name).read_document()[0] for name in ("local", "distributed"))
     assert distributed["schedule"] == local["schedule"]
     assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
-    assert "distribution" not in local
+    assert local["distribution"] is None
     rows = [RunFolder(tmp_path / name).read_requests().to_pylist() for name in ("local", "distributed")]
     for local, other in zip(*rows, strict=True):
         same = ("index", "scheduled_ns", "outcome", "output_tokens", "requested_output_tokens")
