@@ -50,6 +50,7 @@ from reports.errors import ConditionError, NotComparableError
 from reports.metrics.catalogue import TTFT
 from reports.page.page import Tone, render_page
 from reports.run_report import RunReport
+from reports.statistics.estimate import Cause
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
 
@@ -752,5 +753,5 @@ def test_the_curve_of_runs_that_were_sent_at_different_rates_has_no_intervals(
     (one,) = compare([Arm(run.folder.path.name, (run,)) for run in runs], [parse_condition("p50_ttft > +0%")]).comparisons
     assert one.curve
     assert all(point.interval_ms is None for point in one.curve)
-    assert {(d.verdict, d.reason) for d in one.differences} == {(Verdict.UNKNOWN, "sent at different rates")}
+    assert {(d.verdict, d.reason) for d in one.differences} == {(Verdict.UNKNOWN, Cause.SENT_UNLIKE)}
     assert one.conditions[0].status is Status.UNDECIDED

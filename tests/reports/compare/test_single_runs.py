@@ -21,7 +21,7 @@ from reports.compare.single_runs import (
 )
 from reports.compare.spread import Evidence, QuantileSpread, Spread, common_threshold
 from reports.statistics.autocorrelation import mean_of
-from reports.statistics.estimate import Cause, Correlated, Reason, TooFew
+from reports.statistics.estimate import Cause, Correlated, FewClusters, Reason, TooFew
 
 Values = NDArray[np.float64]
 
@@ -132,10 +132,8 @@ def test_a_percentile_above_which_values_come_in_few_clusters_cannot_be_told_and
     bursts = calm.copy()
     bursts[1_000:1_015] *= 3.0  # most of the largest 20 in one cluster
     reason = quantiles_within_runs(0.99, percentile(calm, 0.99), percentile(bursts, 0.99))
-    assert isinstance(reason, str)
-    assert reason.endswith("requests would do")
-    needed = int(reason.split("about ")[1].split()[0].replace(",", ""))
-    assert needed > 2_000
+    assert isinstance(reason, FewClusters)
+    assert reason.requests > 2_000
 
 
 def test_lengths_explain_the_difference_that_they_make() -> None:
@@ -501,14 +499,12 @@ def test_bursts_beyond_a_percentile_are_counted_as_clusters(q: float, bursts: in
     exact = 2_000 * 5.0 / clusters
     unit = 10.0 ** (math.floor(math.log10(exact)) - 1)
     calm = percentile(_latencies(5), q)
-    expected = f"values beyond it in {math.floor(clusters)} clusters, 5 needed; about {math.ceil(exact / unit) * unit:,.0f} "
-    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected + "requests would do"
+    expected = FewClusters(math.floor(clusters), 5, math.ceil(exact / unit) * int(unit))
+    assert quantiles_within_runs(q, run, calm) == quantiles_within_runs(q, calm, run) == expected
 
 
-@pytest.mark.parametrize(
-    ("q", "reason"), [(0.05, None), (0.049, "values beyond it in 4 clusters, 5 needed; about 110 requests would do")]
-)
-def test_five_clusters_are_enough(q: float, reason: str | None) -> None:
+@pytest.mark.parametrize(("q", "reason"), [(0.05, None), (0.049, FewClusters(4, 5, 110))])
+def test_five_clusters_are_enough(q: float, reason: FewClusters | None) -> None:
     """The five smallest of a hundred values, evenly apart, are five clusters; p4.9 has 4.9 below it."""
     values = np.arange(100.0, 200.0)
     values[10::20] -= 95.0
