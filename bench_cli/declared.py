@@ -53,9 +53,14 @@ class Concern:
         """The ``names`` that the call gives; they may be options of other concerns of the command."""
         return [name for name in names if name in self.call.given]
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of the options and parts."""
+        return tuple(declared.name for declared in fields(cls) if declared.name != "call")
+
     def values(self) -> dict[str, Any]:
-        """The options and parts by the names of their fields."""
-        return {declared.name: getattr(self, declared.name) for declared in fields(self) if declared.name != "call"}
+        """The options and parts by their names."""
+        return {name: getattr(self, name) for name in self.names()}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class EngineSettings(Concern, title="Engine (embedded)"):
     enable_chunked_context: bool = switch(True, help="Split long prompts into steps.")
 
 
-ENGINE_OPTION_NAMES = tuple(field.name for field in fields(EngineSettings))
+ENGINE_OPTION_NAMES = EngineSettings.names()
 
 
 def engine_options(values: Mapping[str, Any]) -> EngineOptions:

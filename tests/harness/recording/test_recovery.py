@@ -239,7 +239,7 @@ def test_journal_of_a_repeated_command_is_refused(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(2)
     _write(folder, basis, 0, _exchange(0))
     _write(folder, replace(basis, run_id="f" * 32), 1, Ended(0, "stopped"))
-    with pytest.raises(JournalError, match=rf"journal-1\.bin is of another run \(f{{32}}\), not of this one \({_RUN_ID}\)"):
+    with pytest.raises(JournalError, match=rf"belongs to another run \(f{{32}}\), not to this one \({_RUN_ID}\)"):
         recover(folder, basis, None)
 
 
