@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tabulate import tabulate
 
 from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
-from reports.compare.tables import COLUMN_ALIGNMENT, difference_table, headline, notes, runs_text
+from reports.compare.tables import difference_table, headline, notes, runs_text
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
+
+_WIDTH = 100
+_COLUMNS = {"measure": 24, "A": 10, "B": 10, "change": 8, "95 % interval": 17, "verdict": 19}
+"""The columns shown, and the widths at which they wrap; the files and the page have the others."""
+_TEXTS = ("measure", "verdict")
 
 
 def render(comparison: Comparison) -> str:
@@ -21,8 +28,7 @@ def _arm(pair: ArmComparison) -> str:
     parts = [
         printable(f"A: {a.name} ({runs_text(a)})   B: {b.name} ({runs_text(b)})"),
         _table(pair),
-        printable(headline(pair)),
-        *notes(pair),
+        *map(_wrapped, (printable(headline(pair)), *notes(pair))),
         "\n".join(_disagreement(d) for d in pair.disagreements),
         "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in pair.conditions),
     ]
@@ -31,8 +37,22 @@ def _arm(pair: ArmComparison) -> str:
 
 def _table(pair: ArmComparison) -> str:
     table = difference_table(pair)
-    rows = [tuple(map(cell_text, row)) for row in table.rows]
-    return tabulate(rows, headers=table.columns, colalign=COLUMN_ALIGNMENT, disable_numparse=True)
+    shown = [table.columns.index(name) for name in _COLUMNS]
+    widths = list(_COLUMNS.values())
+    rows = [[_cell(cell_text(row[k]), width) for k, width in zip(shown, widths, strict=True)] for row in table.rows]
+    headers = [_cell(name, width) for name, width in _COLUMNS.items()]
+    alignment = ["left" if name in _TEXTS else "right" for name in _COLUMNS]
+    return tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
+
+
+def _cell(text: str, width: int) -> str:
+    """Lines of at most ``width`` characters: tabulate's own wrapping takes 1,295.98 for a number, and fails."""
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _wrapped(text: str) -> str:
+    """Prose in lines that fit a terminal; a path or a command is not broken."""
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _disagreement(pair: Disagreement) -> str:

@@ -96,9 +96,15 @@ def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> N
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
     assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 2,000 requests would show 5%." in (
-        render(comparison)
+        " ".join(render(comparison).split())
     )
     assert comparison_page(comparison).tone is Tone.CAUTION
+
+
+def test_the_console_fits_a_terminal_of_100_columns(noisy_run: Callable[..., RunReport]) -> None:
+    text = render(_compare([noisy_run(1, 2_000.0), noisy_run(2, 2_060.0)]))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "," in text.split("TTFT p50, ms")[1].splitlines()[0]  # 1,000 ms and more, too
 
 
 def _with_power(verdict: Verdict, smallest_shown: float | None, error: float = 0.01) -> Difference:
