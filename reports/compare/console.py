@@ -39,20 +39,17 @@ def _table(pair: ArmComparison) -> str:
     table = difference_table(pair)
     shown = [table.columns.index(name) for name in _COLUMNS]
     widths = list(_COLUMNS.values())
-    rows = [[_cell(cell_text(row[k]), width) for k, width in zip(shown, widths, strict=True)] for row in table.rows]
-    headers = [_cell(name, width) for name, width in _COLUMNS.items()]
+    rows = [[_wrapped(cell_text(row[k]), width) for k, width in zip(shown, widths, strict=True)] for row in table.rows]
+    headers = [_wrapped(name, width) for name, width in _COLUMNS.items()]
     alignment = ["left" if name in _TEXTS else "right" for name in _COLUMNS]
     return tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
 
 
-def _cell(text: str, width: int) -> str:
-    """Lines of at most ``width`` characters: tabulate's own wrapping takes 1,295.98 for a number, and fails."""
+def _wrapped(text: str, width: int = _WIDTH) -> str:
+    """Lines of at most ``width`` characters; a path or a command is not broken. Tabulate's own wrapping of cells takes 1,295.98
+    for a number, and fails.
+    """
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def _wrapped(text: str) -> str:
-    """Prose in lines that fit a terminal; a path or a command is not broken."""
-    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _disagreement(pair: Disagreement) -> str:

@@ -16,7 +16,7 @@ from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_sh
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
 from reports.metrics.censoring import CensoredLatencies
-from reports.metrics.failures import SLOWEST_MS, failed_by_request, failures_as_slowest_ms
+from reports.metrics.failures import SLOWEST_MS, conversations_of_ended, failures_as_slowest_ms
 from reports.metrics.goodput import severities
 from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.metric import Metric
@@ -116,8 +116,9 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    groups = [run.requests.session_of[~np.isnan(failed_by_request(run.requests))] for run in runs]
-    samples = [ShareOfRun(failures, failures, own) for failures, own in zip(values, groups, strict=True)]
+    samples = [
+        ShareOfRun(failures, failures, conversations_of_ended(run.requests)) for failures, run in zip(values, runs, strict=True)
+    ]
     gate = judge_share(claim, samples, runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.requests import Requests
@@ -50,6 +51,11 @@ def failures_as_slowest_ms(requests: Requests) -> FloatArray:
     return np.where(failed > 0, np.inf, np.nan_to_num(ttft_ms, nan=0.0))[~np.isnan(failed)]
 
 
+def conversations_of_ended(requests: Requests) -> NDArray[np.int64]:
+    """The conversations of the requests in ``failures_as_slowest_ms``, in the same order."""
+    return requests.session_of[~np.isnan(failed_by_request(requests))]
+
+
 def failed_share_of(requests: Requests, no_interval_reason: Reason | None = None) -> FailedShare | None:
     """The share of a run; None where no request ended. It has no interval where there is a ``no_interval_reason``.
 
@@ -62,6 +68,6 @@ def failed_share_of(requests: Requests, no_interval_reason: Reason | None = None
     failed = int(np.count_nonzero(np.isinf(values_ms)))
     if values_ms.size < FEWEST_VALUES:
         return FailedShare(failed, int(values_ms.size), share_limits(failed / values_ms.size, values_ms.size))
-    groups = requests.session_of[~np.isnan(failed_by_request(requests))]
+    groups = conversations_of_ended(requests)
     limits = interval_of_share_above(values_ms, SLOWEST_MS, groups=groups) if no_interval_reason is None else None
     return FailedShare(failed, int(values_ms.size), limits)
