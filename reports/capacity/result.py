@@ -1,0 +1,106 @@
+"""The result of a search for capacity, for every format that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reports.capacity.probe import Probe
+from reports.capacity.search import Bracket, Goal
+from reports.criteria import Requirement
+
+
+class LoadUnit(StrEnum):
+    """What the search raises: requests/s that arrive, or users of a closed loop."""
+
+    REQUESTS_PER_S = "requests/s"
+    USERS = "users"
+
+
+class Verdict(StrEnum):
+    """Of a load: at most the certified one HOLDS, at least the refused one FAILS, between them it is UNDECIDED."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+
+class Ended(StrEnum):
+    """Why the search ended, or that it can go on."""
+
+    PRECISE = "the bracket is as narrow as asked"
+    BUDGET = "the budget is spent"
+    NO_LIMIT = "no load that was tried is too high"
+    NONE_HOLDS = "no load that was tried is low enough"
+    DECIDED_BY_NOTHING = "no further probe decides more"
+    TARGET_FAILED = "the target stopped answering"
+    INTERRUPTED = "it was stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """A probe and its recorded run: its folder within the search's, and the command that repeats it. Rates are per second.
+
+    ``verdict`` is by the bracket of all probes, for the tier that is shown first. None is unknown.
+    """
+
+    probe: Probe
+    folder: str
+    has_page: bool
+    valid: bool
+    command: str
+    verdict: Verdict
+    seconds: float
+    request_throughput: float | None
+    output_token_throughput: float | None
+    goodput: float | None
+    e2e_mean_ms: float | None
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A set of limits that hold together; ``name`` is None where there is one set alone.
+
+    ``users`` are those in flight at the certified load, by Little's law; rates are those there, by the nearest probes.
+    """
+
+    name: str | None
+    goal: Goal
+    bracket: Bracket
+    users: float | None
+    goodput: float | None
+    output_token_throughput: float | None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A search with all its probes, in the order of their runs. ``measured`` is the measuring verb with its options.
+
+    ``limits`` are in the order of ``Probe.violations``; ``tiers`` are not empty. ``budget_s`` None: unlimited.
+    """
+
+    measured: str
+    unit: LoadUnit
+    limits: tuple[Requirement, ...]
+    tiers: tuple[Tier, ...]
+    probes: tuple[ProbeRun, ...]
+    ended: Ended | None
+    budget_s: float | None
+
+    @property
+    def requests(self) -> int:
+        """Requests of all probes, ramps included."""
+        return sum(run.probe.requests for run in self.probes)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all probes."""
+        return sum(run.seconds for run in self.probes)
+
+
+def verdict_of(load: float, bracket: Bracket) -> Verdict:
+    """The verdict on a load."""
+    if bracket.certified is not None and load <= bracket.certified:
+        return Verdict.HOLDS
+    return Verdict.FAILS if bracket.refused is not None and load >= bracket.refused else Verdict.UNDECIDED
