@@ -1,0 +1,126 @@
+"""``search.json``: the plan of a search for capacity, its probes so far, and their folders. Writer and reader.
+
+It is written before each probe, so that a search that was cut short can be continued by a second call.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench_records.regular_file import read_bounded, regular
+from bench_records.run_folder import RunFolder, RunFolderError, unreadable
+from bench_records.whole_file import write_json
+
+SEARCH_SCHEMA = 1
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTier:
+    """A set of limits that hold together: criteria in the grammar of --slo. ``name`` is None where there is one set alone.
+
+    ``objectives`` are of each request, as "ttft<=200ms", and count where ``limits``, of the run, name attainment.
+    """
+
+    name: str | None
+    limits: tuple[str, ...]
+    objectives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProbe:
+    """One probe: its load in the search's unit, its requests at most, its seed, and the name of its folder within the search's.
+
+    ``most_s`` is the time after which no request is sent, None for no limit.
+    """
+
+    load: float
+    requests: int
+    seed: int
+    folder: str
+    most_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s" or
+    "users".
+
+    ``ratio`` is what the bracket's ends are to be apart at most: 1.2 for ±10 %. ``budget_s`` None: unlimited; ``spent_s`` is
+    what the probes so far, and what was between them, took of it. ``most_load`` is the largest load that may be tried, None for
+    any. ``first_load`` is the guess from which the search starts, None before it is known. ``ended`` is why it ended, None
+    while it can go on.
+    """
+
+    arguments: tuple[str, ...]
+    tiers: tuple[PlannedTier, ...]
+    unit: str
+    confidence: float
+    ratio: float
+    budget_s: float | None
+    most_load: float | None
+    seed: int
+    first_load: float | None = None
+    spent_s: float = 0.0
+    probes: tuple[PlannedProbe, ...] = ()
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFolder:
+    """The folder of a search."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "search.json"
+
+    @property
+    def server_log(self) -> Path:
+        """The log of the embedded pipeline, which all probes share."""
+        return self.path / "server.log"
+
+    @property
+    def first(self) -> RunFolder:
+        """The closed loop whose throughput gives the first load."""
+        return RunFolder(self.path / "000-closed-loop")
+
+    def run_folder(self, probe: PlannedProbe) -> RunFolder:
+        return RunFolder(self.path / probe.folder)
+
+    def is_recorded(self, probe: PlannedProbe) -> bool:
+        """Whether the probe came to its end, valid or not."""
+        return self.run_folder(probe).requests.exists()
+
+    def write(self, search: Search) -> None:
+        """Write ``search.json`` whole or not at all."""
+        write_json({"schema": SEARCH_SCHEMA, **asdict(search)}, self.plan)
+
+    def read(self) -> Search:
+        """Read ``search.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
+        try:
+            document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
+            if document["schema"] != SEARCH_SCHEMA:
+                raise RunFolderError(f"{self.plan} has schema {document['schema']}; this bench reads {SEARCH_SCHEMA}")
+            return _search(document)
+        except FileNotFoundError as error:
+            raise RunFolderError(f"{self.path} is no search for capacity: it has no search.json") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise unreadable(
+                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
+            ) from error
+
+
+def _search(document: object) -> Search:
+    search = msgspec.convert(document, Search)
+    if not search.arguments or not search.tiers or any(not tier.limits for tier in search.tiers):
+        raise ValueError("it names no measuring verb, or a set without limits")
+    for probe in search.probes:
+        if Path(probe.folder).name != probe.folder or probe.folder in ("", ".."):
+            raise ValueError(f"the folder of probe {probe.folder!r} lies elsewhere")
+    return search
