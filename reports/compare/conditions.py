@@ -45,12 +45,13 @@ AnyCondition = Condition | AbsoluteCondition
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
     """The result of a condition by the 95 % interval of a change, or that of the arm's own number: UNDECIDED where the evidence
-    allows both. ``why`` is the evidence in words.
+    allows both. ``why`` is the evidence in words, and ``change`` the part of it that says how much a measure changed.
     """
 
     condition: AnyCondition
     status: Status
     why: str
+    change: str = ""
 
     @property
     def failed(self) -> bool:
@@ -116,9 +117,10 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
     shown = near if status is Status.FAILED else far
     least = "at least" if (status is Status.FAILED) is condition.above else "at most"
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
-    change, bound = _amount(difference.measure, difference.change), _amount(difference.measure, shown)
+    change = f"changed by {_amount(difference.measure, difference.change)}{starts}"
+    bound = _amount(difference.measure, shown)
     judged = "" if together == 1 else f" of {together} conditions together"
-    return ConditionResult(condition, status, f"changed by {change}{starts}, {least} {bound} by the 95 % interval{judged}")
+    return ConditionResult(condition, status, f"{change}, {least} {bound} by the 95 % interval{judged}", change)
 
 
 def _amount(measure: Measure, change: float) -> str:

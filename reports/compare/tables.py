@@ -80,7 +80,7 @@ def _runs_of_sides(comparison: ArmComparison) -> str:
 def _failed_alone(comparison: ArmComparison) -> list[str]:
     """The conditions that failed although all measures together show no difference: named beforehand, each is judged alone."""
     return [
-        f"{r.condition.measure.title}, which --fail_if names, {r.why.split(',')[0]} when judged alone."
+        f"{r.condition.measure.title}, which --fail_if names, {r.change} when judged alone."
         for r in comparison.conditions
         if r.failed and isinstance(r.condition, Condition)
     ]

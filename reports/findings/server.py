@@ -19,6 +19,7 @@ _PHASES_TOLERANCE = 0.05
 _PHASES_FLOOR_MS = 1.0
 _OUTSIDE_SHARE = 0.1
 _OUTSIDE_FLOOR_MS = 10.0
+_SPANS = {ENGINE_TTFT: "TTFT", ENGINE_E2E: "E2E"}  # the names in a sentence
 _MAY_EXPLAIN: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # time outside of the server's clock; for its advices
 _ENDED_BY_CLIENT = [outcome.value for outcome in (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
@@ -232,7 +233,7 @@ class OutsideServerClock(Finding):
                 phase.server_ms,
             )
             for phase in facts.phases
-            if phase.name in (ENGINE_TTFT, ENGINE_E2E) and phase.client_ms  # which a part has not
+            if phase.name in _SPANS and phase.client_ms  # which a part has not
         ]
         beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
         if not beyond:
@@ -246,9 +247,8 @@ class OutsideServerClock(Finding):
         return self.advices[codes.index(self.beside)]
 
     def _sentence(self) -> str:
-        name = self.span.partition(",")[0]
         return (
-            f"Mean {name} from the send is {self.client_ms:,.1f} ms, the server's own {self.server_ms:,.1f} ms: "
+            f"Mean {_SPANS[self.span]} from the send is {self.client_ms:,.1f} ms, the server's own {self.server_ms:,.1f} ms: "
             f"{self.outside_ms:,.1f} ms ({self.share:.0%}) passed outside of the server's clock, most likely before it started."
         )
 

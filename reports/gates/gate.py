@@ -53,12 +53,20 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A requirement and its result. ``why`` is the evidence in words."""
+    """A requirement and its result; ``shown`` is the number in words, with its interval where it has one, ``grounds`` the rest
+    of the evidence.
+    """
 
     requirement: Requirement
     status: Status
     evidence: Evidence
-    why: str
+    shown: str
+    grounds: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """The evidence in words."""
+        return "; ".join((self.shown, *self.grounds))
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity
     if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):
         return gate
     value = gate.evidence.value
-    shown = gate.why.partition(";")[0] if value is None else amount(requirement, value)  # "unknown", "failed"
-    return Gate(requirement, Status.UNDECIDED, gate.evidence, f"{shown}; the run is not valid")
+    shown = gate.shown if value is None else amount(requirement, value)
+    return Gate(requirement, Status.UNDECIDED, gate.evidence, shown, ("the run is not valid",))
 
 
 def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
@@ -53,12 +53,12 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         return _failed_share(requirement, runs)
     if metric in (ATTAINMENT, GOODPUT):
         if any(run.metrics.goodput is None for run in runs):
-            return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; {NO_OBJECTIVE}")
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (NO_OBJECTIVE,))
         return _attainment(requirement, runs) if metric is ATTAINMENT else _goodput(requirement, runs)
     if metric in runs[0].metrics.rates:
         return judge_number(requirement, of_rates([run.metrics.rates[metric] for run in runs]), runs)
     if any(run.metrics.latencies.get(metric) is None for run in runs):
-        return Gate(requirement, Status.UNDECIDED, Evidence(None), f"unknown; this run has no {metric.label}")
+        return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (f"this run has no {metric.label}",))
     return _latency(requirement, runs)
 
 
@@ -73,7 +73,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         reason = next((run.clustered for run in runs if run.clustered), None)
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
         if shown is None or least is None:
-            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown; no request succeeded")
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", ("no request succeeded",))
         mean = of_mean(shown.mean, least.mean)
         starts = [
             float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
@@ -172,9 +172,11 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         arrive = (
             "at most {:.3g} requests/s arrive" if known_to_arrive else "no more than {:.3g} requests/s are likely to arrive"
         )
-        return replace(gate, status=Status.FAILED, why=f"{gate.why}; {arrive.format(rate)}")
+        return replace(gate, status=Status.FAILED, grounds=(*gate.grounds, arrive.format(rate)))
     by_attainment = judge_share(needed, _severities(runs), runs)
-    return replace(gate, status=Status.FAILED, why=by_attainment.why) if by_attainment.status is Status.FAILED else gate
+    if by_attainment.status is not Status.FAILED:
+        return gate
+    return replace(by_attainment, requirement=requirement, evidence=gate.evidence)
 
 
 def _largest_rate(run: JudgedRun) -> float | None:

@@ -46,7 +46,8 @@ def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[Ju
     status = _status(requirement, evidence, growing)
     if status is Status.FAILED and known.grows and not growing and not is_clear(requirement, known.value, runs):
         status = Status.UNDECIDED
-    return Gate(requirement, status, evidence, _why(requirement, evidence, status, known, runs))
+    grounds = _grounds(requirement, evidence, status, known, runs)
+    return Gate(requirement, status, evidence, _shown(requirement, evidence, known), grounds)
 
 
 def is_clear(requirement: Requirement, value: float | None, runs: Sequence[JudgedRun]) -> bool:
@@ -123,24 +124,31 @@ def _far_above(requirement: Requirement, value: float | None) -> bool:
     return is_latency and value is not None and value >= FAR_ABOVE * requirement.limit
 
 
-def _why(requirement: Requirement, evidence: Evidence, status: Status, known: KnownNumber, runs: Sequence[JudgedRun]) -> str:
+def _shown(requirement: Requirement, evidence: Evidence, known: KnownNumber) -> str:
+    if evidence.value is None:
+        return "unknown"
     at_least = "at least " if known.bounded else ""
-    parts = ["unknown" if evidence.value is None else f"{at_least}{amount(requirement, evidence.value)}"]
     low, high = evidence.low, evidence.high
+    limits = ""
     if low is not None and high is not None and low != high:
-        parts.append(f"95 %: {number(requirement, low)} – {amount(requirement, high)}")
-    text = ", ".join(parts)
+        limits = f", 95 %: {number(requirement, low)} – {amount(requirement, high)}"
+    return f"{at_least}{amount(requirement, evidence.value)}{limits}"
+
+
+def _grounds(
+    requirement: Requirement, evidence: Evidence, status: Status, known: KnownNumber, runs: Sequence[JudgedRun]
+) -> tuple[str, ...]:
     growth = next((run.growth for run in runs if run.growth is not None), None) if known.grows else None
     if growth is not None:
         grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
-        return f"{text}; the queue grew by {grew:.3g} requests/s, so a longer run is worse"
+        return (f"the queue grew by {grew:.3g} requests/s, so a longer run is worse",)
     if status is not Status.UNDECIDED:
-        return text
+        return ()
     if known.reason is not None:
-        return f"{text}; {known.reason.sentence}"
+        return (known.reason.sentence,)
     if known.grows and _status(requirement, evidence, False) is Status.FAILED:
-        return f"{text}; fewer than {SHORT_RUN} requests may all lie within one slow time"
-    return f"{text}; {_needed(requirement, known, runs)}"
+        return (f"fewer than {SHORT_RUN} requests may all lie within one slow time",)
+    return (_needed(requirement, known, runs),)
 
 
 def _needed(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> str:

@@ -88,7 +88,7 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     seen, worst = (exceedances(values, claim.limit, near, groups) for values in (least, most))
     case = _Case(claim, seen, worst, float(np.median(least)), float(most.max()), tuple(runs))
     status, beyond = case.status, case.beyond
-    return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), case.why(status, beyond))
+    return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), claim.shown, case.grounds(status, beyond))
 
 
 def joined_groups(groups: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
@@ -192,16 +192,15 @@ class _Case:
 
     # ---- in words
 
-    def why(self, status: Status, beyond: Beyond) -> str:
-        claim = self.claim
-        parts = [f"{claim.shown}; {percentage(self.seen.share)} % of {self.seen.n:,} {claim.beyond}"]
+    def grounds(self, status: Status, beyond: Beyond) -> tuple[str, ...]:
+        parts = [f"{percentage(self.seen.share)} % of {self.seen.n:,} {self.claim.beyond}"]
         if status is Status.FAILED:
             parts += self._why_failed(beyond)
         elif status is Status.PASSED:
             parts += self._why_passed(beyond)
         else:
             parts += self._why_undecided(beyond)
-        return "; ".join(parts)
+        return tuple(parts)
 
     def _why_failed(self, beyond: Beyond) -> list[str]:
         if self.growth is not None:

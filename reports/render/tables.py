@@ -29,6 +29,10 @@ class Quantity:
     text: str
 
 
+class LowerBound(Quantity):
+    """A number of which no more is known than that it is at least so large."""
+
+
 Cell = str | int | float | Quantity | Link | None
 
 

@@ -11,7 +11,7 @@ from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import Metric
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Quantity, Table, cell_text, three_digits
+from reports.render.tables import Cell, LowerBound, Quantity, Table, cell_text, three_digits
 from reports.run.rows import percentile_cell, three_digits_of
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
@@ -51,7 +51,7 @@ def console_class_table(report: RunReport) -> str:
 
 
 def _narrow(cell: Cell) -> str:
-    if isinstance(cell, Quantity) and cell.text.startswith("≥"):
+    if isinstance(cell, LowerBound):
         return f"≥ {three_digits(cell.value)}"
     return three_digits(cell) if isinstance(cell, float) else cell_text(cell)
 

@@ -18,7 +18,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
-from reports.render.tables import Cell, Quantity, cell_text, three_digits
+from reports.render.tables import Cell, LowerBound, cell_text, three_digits
 from reports.statistics.estimate import Estimate, Interval
 from reports.statistics.percentiles import Distribution, required_samples
 
@@ -30,7 +30,7 @@ _TAIL = 0.999
 def bounded(value: float | None, lower_bound: float | None) -> Cell:
     """A percentile, maximum or mean: "≥" where cut-off requests leave a lower bound alone, "failed" among failures."""
     if lower_bound is not None:
-        return Quantity(lower_bound, f"≥ {cell_text(lower_bound)}")
+        return LowerBound(lower_bound, f"≥ {cell_text(lower_bound)}")
     return "failed" if value is None else value
 
 
