@@ -6,21 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
+from reports.gates.samples import failure_sample, groups_of, latency_sample, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
 from reports.metrics.censoring import CensoredLatencies
-from reports.metrics.failures import SLOWEST_MS, conversations_of_ended, failures_as_slowest_ms
-from reports.metrics.goodput import severities
+from reports.metrics.failures import SLOWEST_MS
 from reports.metrics.in_flight import first_user_end_ns
-from reports.metrics.metric import Metric
-from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
@@ -68,7 +65,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         np.concatenate([latency.values_ms for latency in latencies]),
         np.concatenate([latency.is_bound for latency in latencies]),
     )
-    groups = [_groups_of(requirement.metric, run) for run in runs]
+    groups = [groups_of(requirement.metric, run.requests) for run in runs]
     if requirement.q is None:
         reason = next((run.clustered for run in runs if run.clustered), None)
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
@@ -92,20 +89,12 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )
-    samples = [ShareOfRun(latency.values_ms, latency.slowest_ms, own) for latency, own in zip(latencies, groups, strict=True)]
-    return judge_share(claim, samples, runs)
-
-
-def _groups_of(metric: Metric, run: JudgedRun) -> NDArray[np.int64] | None:
-    """The conversations of the requests of ``metric.values``; None of latencies that not each request has."""
-    if metric.ends_ns is None:
-        return None
-    return run.requests.session_of[~np.isnan(metric.by_request(run.requests).values_ms)]
+    return judge_share(claim, [latency_sample(requirement.metric, run.requests) for run in runs], runs)
 
 
 def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    values = [_failures(run) for run in runs]
-    every = np.concatenate(values) > SLOWEST_MS
+    samples = [failure_sample(run.requests, run.growth) for run in runs]
+    every = np.concatenate([sample.least for sample in samples]) > SLOWEST_MS
     claim = ShareClaim(
         requirement,
         float(every.mean()) if every.size else None,
@@ -116,20 +105,9 @@ def _failed_share(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         grows=False,
         fewest=1,  # the share of so few requests is that of independent ones
     )
-    samples = [
-        ShareOfRun(failures, failures, conversations_of_ended(run.requests)) for failures, run in zip(values, runs, strict=True)
-    ]
     gate = judge_share(claim, samples, runs)
     beyond = gate.evidence.beyond
     return gate if beyond is None else replace(gate, evidence=replace(gate.evidence, low=beyond.low, high=beyond.high))
-
-
-def _failures(run: JudgedRun) -> FloatArray:
-    """Values of the requests that ended, above SLOWEST_MS where they failed: others are as slow as they were, as in its
-    interval, but where the queue grows, for latencies show the time there and no clusters.
-    """
-    values_ms = failures_as_slowest_ms(run.requests)
-    return values_ms if run.growth is None else np.where(values_ms > SLOWEST_MS, np.inf, 0.0)
 
 
 def _attainment(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
@@ -212,9 +190,7 @@ def _rate_without_ramps(run: JudgedRun) -> float:
 
 
 def _severities(runs: Sequence[JudgedRun]) -> list[ShareOfRun]:
-    found = [severities(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
-    groups = [run.requests.session_of[~np.isnan(run.requests.sent_ns)] for run in runs]
-    return [ShareOfRun(severity.values_ms, severity.slowest_ms, own) for severity, own in zip(found, groups, strict=True)]
+    return [severity_sample(run.requests, run.metrics.goodput.objectives) for run in runs if run.metrics.goodput is not None]
 
 
 def _mean_attainment(runs: Sequence[JudgedRun]) -> float:

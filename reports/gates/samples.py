@@ -1,0 +1,47 @@
+"""The values of a run's requests that a limit on a share counts, in the order in which they were due.
+
+A failed request is slower than every limit. One that was cut off took longer than what is known of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.gates.shares import ShareOfRun
+from reports.metrics.censoring import CensoredLatencies
+from reports.metrics.failures import SLOWEST_MS, conversations_of_ended, failures_as_slowest_ms
+from reports.metrics.goodput import Objective, severities
+from reports.metrics.in_flight import QueueGrowth
+from reports.metrics.metric import Metric
+from reports.metrics.requests import Requests
+
+
+def latency_sample(metric: Metric, requests: Requests) -> ShareOfRun:
+    """Latencies in ms, from the schedule."""
+    return _sample(metric.values(requests), groups_of(metric, requests))
+
+
+def groups_of(metric: Metric, requests: Requests) -> NDArray[np.int64] | None:
+    """The conversations of the requests of ``metric.values``; None of latencies that not each request has."""
+    if metric.ends_ns is None:
+        return None
+    return requests.session_of[~np.isnan(metric.by_request(requests).values_ms)]
+
+
+def failure_sample(requests: Requests, growth: QueueGrowth | None) -> ShareOfRun:
+    """Values of the requests that ended, above SLOWEST_MS where they failed: others are as slow as they were, as in its
+    interval, but where the queue grows, for latencies show the time there and no clusters.
+    """
+    values_ms = failures_as_slowest_ms(requests)
+    values_ms = values_ms if growth is None else np.where(values_ms > SLOWEST_MS, np.inf, 0.0)
+    return ShareOfRun(values_ms, values_ms, conversations_of_ended(requests))
+
+
+def severity_sample(requests: Requests, objectives: tuple[Objective, ...]) -> ShareOfRun:
+    """How far each request that was sent is from its objectives: above 1 where it missed one."""
+    return _sample(severities(requests, objectives), requests.session_of[~np.isnan(requests.sent_ns)])
+
+
+def _sample(latencies: CensoredLatencies, groups: NDArray[np.int64] | None) -> ShareOfRun:
+    return ShareOfRun(latencies.values_ms, latencies.slowest_ms, groups)
