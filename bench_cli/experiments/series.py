@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,15 +9,14 @@ from pathlib import Path
 
 import click
 
+from bench_cli.experiments.child_runs import RunOptions, make_run, run_command
 from bench_cli.experiments.hidden_arguments import without_secrets
 from bench_cli.experiments.options import SeriesOptions
 from bench_cli.experiments.plan import block_seed, continued, plan_runs
-from bench_cli.private_files import files_as_private_as, private_files
-from bench_cli.suggestions import with_near_names
+from bench_cli.private_files import private_files
 from bench_errors import ExitStatus
 from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm
 
-MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
 _SET_BY_THE_SERIES = {
     "--seed": "give --seed before the verb, and the traffic of each block follows from it",
     "--run_dir": "--experiment_dir before the verb names the folder of all runs",
@@ -48,11 +44,13 @@ def run_series(series: Series, arms: Sequence[PlannedArm]) -> ExperimentFolder:
     KeyboardInterrupt when it was stopped.
     """
     options, arguments = series.options, series.arguments
-    _check_arguments(series)
+    runs = RunOptions(series.kind, arguments, _SET_BY_THE_SERIES, series.context)
+    runs.check_arguments()
     for arm in arms:
-        _check_options(series, arm.options, f"{series.arm_option} {arm.name}")
+        where = f"{series.arm_option} {arm.name}"
+        runs.check_options(arm.options, where)
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
-            _check_command(series, arm)
+            _check_command(runs, arm, where)
     experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed)
     with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
         folder = open_folder(options.experiment_dir, without_secrets(experiment))
@@ -61,33 +59,12 @@ def run_series(series: Series, arms: Sequence[PlannedArm]) -> ExperimentFolder:
     return folder
 
 
-def _check_arguments(series: Series) -> None:
-    """Raises UsageError unless the arguments are a measuring verb and options that the series leaves to its runs."""
-    if not series.arguments or series.arguments[0].replace("-", "_") not in MEASURING_VERBS:
-        raise click.UsageError(f"after the options comes what to run: {' or '.join(MEASURING_VERBS)}, and its options")
-    _check_options(series, series.arguments[1:], "the run's options")
-
-
-def _check_options(series: Series, options: tuple[str, ...], where: str) -> None:
-    """Raises UsageError for an option that the series itself sets for every run."""
-    for option in options:
-        name = option.split("=", 1)[0].replace("-", "_").replace("__", "--", 1)
-        if name in _SET_BY_THE_SERIES:
-            raise click.UsageError(
-                f"{name} cannot be one of {where}: the {series.kind} sets it for every run; {_SET_BY_THE_SERIES[name]}"
-            )
-
-
-def _check_command(series: Series, arm: PlannedArm) -> None:
+def _check_command(runs: RunOptions, arm: PlannedArm, where: str) -> None:
     """Raises UsageError for options of an arm that the measuring verb does not take, before any folder is made."""
-    root, arguments = series.context.find_root(), series.arguments
-    verb = root.command.get_command(series.context, arguments[0]) if isinstance(root.command, click.Group) else None
-    if verb is None:  # the series is run without the command line
-        return
     try:
-        verb.make_context(arguments[0], [*arguments[1:], *arm.options], parent=root)
+        runs.parsed(arm.options)
     except click.UsageError as error:
-        raise click.UsageError(f"{series.arm_option} {arm.name}: {with_near_names(error).format_message()}") from error
+        raise click.UsageError(f"{where}: {error.format_message()}") from error
 
 
 def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
@@ -124,29 +101,16 @@ def make_runs(experiment: Experiment, folder: ExperimentFolder, before_each: str
             click.echo(f"{label}: recorded before", err=True)
             continue
         click.echo(label, err=True)
-        _run_command(before_each)
+        run_command(before_each)
         _make_run(experiment, folder, number - 1)
-
-
-def _run_command(before_each: str | None) -> None:
-    if before_each is not None and (status := subprocess.run(shlex.split(before_each), check=False).returncode):
-        raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}")
 
 
 def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> None:
     run = experiment.runs[number]
     path = folder.run_folder(run).path
-    _put_aside(path)
-    command = [
-        *(sys.executable, "-m", "bench_cli"),
-        *experiment.arguments,
-        *experiment.arms[run.arm].options,
-        *("--seed", str(block_seed(experiment, run)), "--run_dir", str(path)),
-    ]
-    with files_as_private_as(folder.path):
-        log = (folder.path / "output.log").open("ab")
-    with log as output:
-        status = subprocess.run(command, stdout=output, check=False).returncode
+    seed = ("--seed", str(block_seed(experiment, run)))
+    arguments = [*experiment.arguments, *experiment.arms[run.arm].options, *seed]
+    status = make_run(arguments, path, folder.path / "output.log")
     if status == ExitStatus.INTERRUPTED:
         raise KeyboardInterrupt
     if status == ExitStatus.INVALID:  # the comparison decides whether it counts
@@ -157,9 +121,3 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
         click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
         return
     raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. Call again to continue.")
-
-
-def _put_aside(path: Path) -> None:
-    """Rename the folder of a run that was cut short, so that it is kept."""
-    if path.exists() and any(path.iterdir()):
-        path.rename(path.with_name(f"{path.name}-cut-{datetime.now():%H%M%S%f}"))

@@ -45,15 +45,15 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
     url = options.url()
     if url is not None:
         return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
-    if target.server is not None:
-        return MetricsSource(parse_url(target.server.addresses.metrics, METRICS_PATH), period_s)
+    if target.embedded is not None:
+        return MetricsSource(parse_url(target.embedded.metrics, METRICS_PATH), period_s)
     url = target.protocol.metrics_url(target.origin)
     return MetricsSource(url, period_s, target.protocol.named_in_metrics(target.model), _headers(target, url))
 
 
 def _statistics(target: Target) -> ReadStatistics | None:
-    if target.server is not None:
-        return partial(grpc_statistics, target.server.addresses.grpc)
+    if target.embedded is not None:
+        return partial(grpc_statistics, target.embedded.grpc)
     return target.protocol.statistics(target.origin, target.headers)
 
 

@@ -12,6 +12,7 @@ import click
 
 from bench_cli.measurement.client_options import ClientOptions
 from bench_cli.measurement.embedded_options import EmbeddedOptions
+from bench_cli.measurement.pipeline import open_pipeline
 from bench_cli.measurement.target_options import TargetOptions, read_address
 from bench_cli.tokenizers import open_tokenizer
 from harness.clients.transport.http_get import Headers
@@ -27,9 +28,7 @@ from harness.protocols.protocol import (
 )
 from harness.protocols.set_up_deadline import SetUpDeadline
 from serving.engines.openvino.folder import read_limits
-from serving.launch.addresses import ServerAddresses, choose_addresses
-from serving.launch.embedded import deploy
-from serving.launch.server import Server
+from serving.launch.addresses import ServerAddresses
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Target:
     """A model at ``origin`` that is ready to be driven by ``client``.
 
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
-    unknown. ``server`` and ``context_tokens`` are the embedded pipeline's, None with --url. ``template_tokens`` are those that
-    a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the server's cache,
-    None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
-    TargetError for a class of requests that it cannot serve.
+    unknown. ``embedded`` and ``context_tokens`` are those of the embedded pipeline, None with --url. ``template_tokens`` are
+    those that a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the
+    server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises TargetError for a
+    class of requests that it cannot serve.
     """
 
     origin: Origin
@@ -50,7 +49,7 @@ class Target:
     model: MeasuredModel
     tokenizer: Any | None = None
     tokenizer_dir: Path | None = None
-    server: Server | None = None
+    embedded: ServerAddresses | None = None
     context_tokens: int | None = None
     template_tokens: int | None = None
     prefix_cache_reset: CacheReset | None = None
@@ -80,12 +79,9 @@ def open_target(options: TargetOptions, client: ClientOptions, embedded: Embedde
         return
     repository = embedded.repository(options.tokenizer_dir)
     limits = read_limits(repository.engine_dir)
-    click.echo("Deploying the embedded pipeline …", err=True)
-    with deploy(repository, choose_addresses(), server_log) as server:
-        addresses = server.addresses
-        click.echo(f"Ready: gRPC {addresses.grpc}, HTTP {addresses.http}, metrics {addresses.metrics}", err=True)
+    with open_pipeline(repository, server_log) as addresses:
         target = _connect(options, client, _embedded_address(options.serving, addresses), repository.tokenizer_dir)
-        yield replace(target, server=server, context_tokens=limits.context_tokens)
+        yield replace(target, embedded=addresses, context_tokens=limits.context_tokens)
 
 
 def probe_target(target: Target, options: ClientOptions) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,19 +25,17 @@ from serving.launch.addresses import ServerAddresses
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer
 
-
-class _Deployed:
-    addresses = ServerAddresses("127.0.0.1", 1, 2, 3)
+_DEPLOYED = ServerAddresses("127.0.0.1", 1, 2, 3)
 
 
-def _target(origin: Origin, protocol: str = "grpc", headers: Headers = (), server: Any = None) -> Target:
+def _target(origin: Origin, protocol: str = "grpc", headers: Headers = (), embedded: ServerAddresses | None = None) -> Target:
     model = TritonModel("core", True, frozenset(), frozenset(), ())
     client = TritonGrpcClient(origin.address, model, True)
-    return Target(origin, PROTOCOLS[protocol].load(), headers, client, MeasuredModel("core", False, True), server=server)
+    return Target(origin, PROTOCOLS[protocol].load(), headers, client, MeasuredModel("core", False, True), embedded=embedded)
 
 
-def _grpc_target(url: str = "host:8001", server: Any = None) -> Target:
-    return _target(TritonGrpc().address(url, None), server=server)
+def _grpc_target(url: str = "host:8001", embedded: ServerAddresses | None = None) -> Target:
+    return _target(TritonGrpc().address(url, None), embedded=embedded)
 
 
 def _http_target(protocol: str, url: str, headers: Headers = ()) -> Target:
@@ -51,7 +48,7 @@ def _url(target: Target, metrics_url: str | None = None, period_s: float = 1.0) 
 
 
 def test_the_embedded_pipeline_has_metrics_at_its_own_port() -> None:
-    assert _url(_grpc_target(server=_Deployed())) == "http://127.0.0.1:3/metrics"
+    assert _url(_grpc_target(embedded=_DEPLOYED)) == "http://127.0.0.1:3/metrics"
 
 
 def test_a_running_server_has_metrics_at_tritons_port_of_its_host() -> None:
@@ -84,11 +81,11 @@ def test_headers_are_sent_to_the_measured_server_alone() -> None:
 
 def test_metrics_url_replaces_the_usual_place() -> None:
     assert _url(_grpc_target(), "other:1/prometheus/metrics") == "http://other:1/prometheus/metrics"
-    assert _url(_grpc_target(server=_Deployed()), "other:1") == "http://other:1/metrics"
+    assert _url(_grpc_target(embedded=_DEPLOYED), "other:1") == "http://other:1/metrics"
 
 
 def test_a_period_of_0_reads_no_metrics() -> None:
-    assert _url(_grpc_target(server=_Deployed()), period_s=0.0) is None
+    assert _url(_grpc_target(embedded=_DEPLOYED), period_s=0.0) is None
     assert _url(_grpc_target(), "host:1", period_s=0.0) is None
 
 
