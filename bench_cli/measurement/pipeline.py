@@ -44,5 +44,5 @@ def shared_pipeline() -> ServerAddresses | None:
     named = os.environ.get(_VARIABLE)
     if named is None:
         return None
-    host, *ports = named.split()
-    return ServerAddresses(host, *map(int, ports))
+    host, http_port, grpc_port, metrics_port = named.split()
+    return ServerAddresses(host, int(http_port), int(grpc_port), int(metrics_port))
