@@ -5,11 +5,37 @@ Everything here is a function of the probes so far: a search that was cut short 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
+from reports.capacity.curve import Fit, Points, fit, usable
+from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import Probe
+from reports.statistics.probability import f_quantile
+
+_SPENT = 0.8  # of the allowed error: the rest is for the looks, after each of which the search may end
+_FEWEST_CLUSTERS = 10.0  # at the crossing, to certify by the curve
+_BEYOND = 1.2  # times the loads of all points: a crossing farther out is no estimate
+_FLAT = 2.0  # a slope below: a tenth more load makes a fifth more requests exceed the limit
+_DEGREES = 12  # of freedom, of an interval that has reached its goal
+
+_BLOCK, _BLOCKS = 4_000, 15  # requests of a probe, and probes of a budget
+_FEWEST_REQUESTS, _PILOTS = 100, 4
+_STEP = 1.6  # between the first loads
+_MOST_STEPS = 12
+_CLIFF = 1.06
+_LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
+_FEWEST_PROBES = 8
+_OFFSETS = (0.6, -1.0, 1.0, -0.6)
+_SPREAD = 2.5  # by which the share differs from the allowed one at the loads that are probed
+_LEAST_SLOPE = 3.0
+_LOWEST_OFFSET, _HIGHEST_OFFSET = -0.15, 0.1
+_BELOW_OVERLOAD, _ROOM_FOR_PROBES = 0.99, 1.02
+_FARTHEST_BELOW, _FARTHEST_ABOVE = 0.8, 1.25  # from the loads that were probed
 
 
 class Shape(StrEnum):
@@ -92,7 +118,17 @@ class NextProbe:
 
 def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     """What ``probes`` show together. Works with any loads that were measured, as those of a sweep, too."""
-    raise NotImplementedError
+    overloaded = min((probe.load for probe in probes if probe.overloaded), default=None)
+    found = [_of_limit(probes, goal, place, overloaded) for place in range(len(goal.limits))]
+    curves = tuple(limit.curve for limit in found)
+    certified = None if any(curve.low is None for curve in curves) else _least(*(curve.low for curve in curves))
+    refused = _least(*(curve.high for curve in curves))
+    binding = _binding(curves) if probes else None
+    shape = Shape.UNKNOWN if binding is None else curves[binding].shape
+    estimate = None if binding is None else curves[binding].crossing
+    needed = None if binding is None else found[binding].more_requests
+    reached = certified is not None and refused is not None and refused <= goal.ratio * certified
+    return Bracket(curves, certified, refused, estimate, binding, shape, 0 if reached else needed)
 
 
 def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requests: int) -> NextProbe | None:
@@ -100,4 +136,150 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
 
     ``first_load`` is a guess from which the search starts, such as half the throughput of a closed loop.
     """
-    raise NotImplementedError
+    spent = sum(probe.requests for probe in probes)
+    block = int(min(_BLOCK, (spent + most_requests) // _BLOCKS))
+    if min(block, most_requests) < _FEWEST_REQUESTS:
+        return None
+    pilot = max(_FEWEST_REQUESTS, block // _PILOTS)
+    if not probes:
+        return NextProbe(first_load, pilot)
+    shares = _shares_over_allowed(probes, goal)
+    below = [load for load, share in shares.items() if share < _LOW]
+    above = [load for load, share in shares.items() if share > _HIGH]
+    if len(below) + len(above) == len(shares):
+        if not above:
+            return None if len(below) >= _MOST_STEPS else NextProbe(max(below) * _STEP, pilot)
+        if not below:
+            return None if len(above) >= _MOST_STEPS else NextProbe(min(above) / _STEP, pilot)
+        if min(above) > _CLIFF * max(below):
+            return NextProbe(math.sqrt(max(below) * min(above)), pilot)
+    found = bracket(probes, goal)
+    if found.ratio is not None and found.ratio <= goal.ratio and len(probes) >= _FEWEST_PROBES:
+        return None
+    if found.shape is Shape.NOT_MONOTONE:
+        return None
+    return NextProbe(_next_load(probes, found, shares), min(block, most_requests))
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What is known of one limit."""
+
+    curve: Curve
+    more_requests: int | None
+
+
+def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float | None) -> _Limit:
+    allowed = goal.allowed[place]
+    tail = _SPENT * (1.0 - goal.confidence) / 2.0
+    upper_tail = tail / len(goal.limits)
+    every = _points(probes, goal.limits[place])
+    below = math.inf if overloaded is None else overloaded
+    if every.size == 0:
+        return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
+    if falls(every):
+        held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
+        return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
+    held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
+    points = usable(every, allowed)
+    best, upper = fit(points, allowed, tail), fit(points, allowed, upper_tail)
+    if best is None or upper is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
+        return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
+    clusters = best.expected / best.dispersion
+    low = best.low if clusters >= _FEWEST_CLUSTERS and best.low is not None and best.low < below else held
+    high = _least(exceeded if upper.high is None else upper.high, overloaded)
+    flat = best.slope < _FLAT and clusters >= _FEWEST_CLUSTERS
+    shape = Shape.CLIFF if best.crossing >= below else Shape.FLAT if flat else Shape.CROSSING
+    curve = Curve(shape, best.intercept, best.slope, best.crossing, low, high, clusters)
+    return _Limit(curve, _more_requests(best, goal, allowed))
+
+
+def _points(probes: Sequence[Probe], limit: int) -> Points:
+    of = [(probe.load, probe.violations[limit]) for probe in probes if not probe.overloaded and probe.load > 0.0]
+    of = [(load, one) for load, one in of if one.n > 0]
+    return Points(
+        np.array([load for load, _ in of], dtype=np.float64),
+        np.array([one.n for _, one in of], dtype=np.float64),
+        np.array([one.above for _, one in of], dtype=np.float64),
+        np.array([math.nan if one.effect is None else one.effect for _, one in of], dtype=np.float64),
+    )
+
+
+def _shape_without_fit(points: Points, allowed: float, overloaded: float | None) -> Shape:
+    exceeded = points.above > allowed * points.n
+    if exceeded.all():
+        return Shape.NEVER_HELD
+    if exceeded.any():
+        return Shape.UNKNOWN
+    return Shape.ALWAYS_HELD if overloaded is None else Shape.CLIFF
+
+
+def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
+    """The further requests that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
+    if best.slope < _FLAT:
+        return None
+    tail = _SPENT * (1.0 - goal.confidence) / 2.0
+    half = math.log(goal.ratio) / 2.0
+    needed = best.dispersion * f_quantile(1.0 - 2.0 * tail, 1, _DEGREES) / (best.slope * half) ** 2 / allowed
+    return max(_BLOCK, math.ceil(needed - best.expected / allowed))
+
+
+def _binding(curves: Sequence[Curve]) -> int | None:
+    """The limit with the lowest crossing; without any, the one with the lowest end."""
+
+    def place(k: int) -> tuple[float, float]:
+        curve = curves[k]
+        return (
+            next((load for load in (curve.crossing, curve.high) if load is not None), math.inf),
+            math.inf if curve.low is None else curve.low,
+        )
+
+    return min(range(len(curves)), key=place, default=None)
+
+
+def _least(*loads: float | None) -> float | None:
+    """The least that is known."""
+    return min((load for load in loads if load is not None), default=None)
+
+
+def _shares_over_allowed(probes: Sequence[Probe], goal: Goal) -> dict[float, float]:
+    """The largest share beyond a limit, over the allowed one, by all probes at each load; infinite where one is overloaded."""
+    shares = {}
+    for load in sorted({probe.load for probe in probes}):
+        here = [probe for probe in probes if probe.load == load]
+        ratios = (_ratio_to_allowed(here, limit, allowed) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))
+        shares[load] = math.inf if any(probe.overloaded for probe in here) else max(ratios)
+    return shares
+
+
+def _ratio_to_allowed(probes: Sequence[Probe], limit: int, allowed: float) -> float:
+    n = sum(probe.violations[limit].n for probe in probes)
+    return sum(probe.violations[limit].above for probe in probes) / n / allowed if n else 0.0
+
+
+def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, float]) -> float:
+    curve = None if found.binding is None else found.curves[found.binding]
+    if curve is None or curve.crossing is None or curve.slope is None:
+        return _without_curve(found, shares)
+    estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
+    step = _OFFSETS[len(probes) % len(_OFFSETS)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
+    load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
+    overloaded = min((probe.load for probe in probes if probe.overloaded), default=math.inf)
+    return min(load, _BELOW_OVERLOAD * overloaded) if overloaded > _ROOM_FOR_PROBES * estimate else load
+
+
+def _without_curve(found: Bracket, shares: dict[float, float]) -> float:
+    """Too little is beyond the limit for a curve, or the queue grows before anything is: the highest load that seems to hold is
+    to be certified, and the next one refused.
+    """
+    highest = max((load for load, share in shares.items() if share <= 1.0), default=None)
+    lowest = min((load for load, share in shares.items() if share > 1.0 and load > (highest or 0.0)), default=None)
+    if lowest is None:
+        return max(shares) * _FARTHEST_ABOVE
+    if highest is None:
+        return lowest * _FARTHEST_BELOW
+    if lowest > _CLIFF * highest:
+        return math.sqrt(lowest * highest)
+    if found.certified is None or found.certified < highest:
+        return highest
+    return lowest if found.refused is None or found.refused > lowest else math.sqrt(lowest * highest)

@@ -1,0 +1,156 @@
+"""The share of requests beyond a limit as a curve of the load: share = exp(intercept + slope · ln load), fitted to probes.
+
+The fit is that of a Poisson regression whose variance is ``dispersion`` times as large (McCullagh and Nelder, *Generalized
+Linear Models*, 9.2), since requests beyond a limit come in clusters. The dispersion is the larger one of what the probes
+differ by about the curve and of the design effects within them. The crossing, where the share is the allowed one, has the
+interval of the profile likelihood: all crossings of which the best curve through them is not much worse than the best of all.
+
+All choices were made by benchmarks/capacity_honesty.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.statistics.arrays import FloatArray
+from reports.statistics.probability import f_quantile
+
+LARGEST_RATIO = 15.0  # of the allowed share: a probe beyond it says no more than that the load is too high
+_LARGEST_SHARE = 0.7
+_FEWEST_POINTS, _FEWEST_ABOVE = 3, 5
+_FEWEST_NEAR = 4
+_NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there, but not farther
+_FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
+_LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
+_GRID = 401  # crossings that are tried
+_BISECTIONS = 36
+_LARGEST_EXPONENT = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Probes that are not overloaded: the load of each, its requests, n > 0, how many were beyond the limit, and their
+    design effect (NaN where unknown), shape [points] each.
+    """
+
+    load: FloatArray
+    n: FloatArray
+    above: FloatArray
+    effect: FloatArray
+
+    @property
+    def log_load(self) -> FloatArray:
+        logarithms: FloatArray = np.log(self.load)
+        return logarithms
+
+    @property
+    def size(self) -> int:
+        return int(self.n.size)
+
+    def chosen(self, which: NDArray[np.bool_]) -> Points:
+        return Points(self.load[which], self.n[which], self.above[which], self.effect[which])
+
+    def dispersion(self) -> float:
+        """The mean design effect of what was beyond the limit, at least 1; 1 where none is known."""
+        known = np.isfinite(self.effect)
+        weights = np.maximum(self.above[known], 0.5)
+        return max(1.0, float(self.effect[known] @ weights / weights.sum())) if known.any() else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The curve through ``points`` near the crossing; an end of the crossing's interval is None where the points give none.
+    ``expected`` is how many of their requests would be beyond the limit at the allowed share.
+    """
+
+    intercept: float
+    slope: float
+    crossing: float
+    low: float | None
+    high: float | None
+    dispersion: float
+    expected: float
+    points: int
+
+
+def usable(points: Points, allowed: float) -> Points:
+    """Those near enough to the allowed share to be points of the curve."""
+    return points.chosen(points.above <= min(LARGEST_RATIO * allowed, _LARGEST_SHARE) * points.n)
+
+
+def fit(points: Points, allowed: float, tail: float) -> Fit | None:
+    """The curve of ``usable`` points, 0 < ``allowed`` < 1; each end of the interval is wrong with probability ``tail``. None
+    of too few points, or with hardly a request beyond the limit.
+    """
+    if points.size < _FEWEST_POINTS or points.above.sum() < _FEWEST_ABOVE or np.ptp(points.load) == 0.0:
+        return None
+    first = _fit(points, allowed, tail)
+    near = points.chosen(np.abs(points.log_load - math.log(first.crossing)) <= _NEAR)
+    if near.size == points.size or near.size < _FEWEST_NEAR or near.above.sum() < _FEWEST_ABOVE or np.ptp(near.load) == 0:
+        return first
+    return _fit(near, allowed, tail)
+
+
+def _fit(points: Points, allowed: float, tail: float) -> Fit:
+    tried = np.linspace(points.log_load.min() - _FARTHEST, points.log_load.max() + _FARTHEST, _GRID)
+    slopes = _best_slopes(points, allowed, tried)
+    likelihoods = _likelihoods(points, allowed, tried, slopes)
+    best = int(likelihoods.argmax())
+    slope = float(slopes[best])
+    expected = _expected(points, allowed, tried[best : best + 1], slopes[best : best + 1])[0]
+    degrees = max(1, points.size - 2)
+    between = float((((points.above - expected) ** 2) / np.maximum(expected, 1e-9)).sum()) / degrees
+    dispersion = max(1.0, between, points.dispersion())
+    lost = likelihoods[best] - likelihoods - dispersion * f_quantile(1.0 - 2.0 * tail, 1, degrees) / 2.0
+    low, high = _first_above(-tried[best::-1], lost[best::-1]), _first_above(tried[best:], lost[best:])
+    return Fit(
+        intercept=math.log(allowed) - slope * float(tried[best]),
+        slope=slope,
+        crossing=math.exp(tried[best]),
+        low=None if low is None else math.exp(-low),
+        high=None if high is None else math.exp(high),
+        dispersion=dispersion,
+        expected=float(points.n.sum()) * allowed,
+        points=points.size,
+    )
+
+
+def _expected(points: Points, allowed: float, crossings: FloatArray, slopes: FloatArray) -> FloatArray:
+    """Requests beyond the limit by the curve through each crossing, shape [crossings, points]."""
+    exponents = math.log(allowed) + slopes[:, None] * (points.log_load - crossings[:, None])
+    expected: FloatArray = points.n * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
+    return expected
+
+
+def _likelihoods(points: Points, allowed: float, crossings: FloatArray, slopes: FloatArray) -> FloatArray:
+    exponents = math.log(allowed) + slopes[:, None] * (points.log_load - crossings[:, None])
+    exponents = np.minimum(exponents, _LARGEST_EXPONENT)
+    likelihoods: FloatArray = (points.above * exponents - points.n * np.exp(exponents)).sum(axis=1)
+    return likelihoods
+
+
+def _best_slopes(points: Points, allowed: float, crossings: FloatArray) -> FloatArray:
+    """The slope of the most likely curve through each crossing, by bisection of the likelihood's derivative."""
+    low = np.full(crossings.size, math.log(_LEAST_SLOPE))
+    high = np.full(crossings.size, math.log(_LARGEST_SLOPE))
+    distances = points.log_load - crossings[:, None]
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        rises = ((points.above - _expected(points, allowed, crossings, np.exp(middle))) * distances).sum(axis=1) > 0.0
+        low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+    slopes: FloatArray = np.exp((low + high) / 2.0)
+    return slopes
+
+
+def _first_above(loads: FloatArray, lost: FloatArray) -> float | None:
+    """Where ``lost``, which starts below 0, first is above it, between two loads in proportion; None where nowhere."""
+    above = np.flatnonzero(lost > 0.0)
+    if above.size == 0:
+        return None
+    k = int(above[0])
+    share = -lost[k - 1] / (lost[k] - lost[k - 1])
+    return float(loads[k - 1] + share * (loads[k] - loads[k - 1]))

@@ -1,0 +1,100 @@
+"""What probes show without a curve: loads at which the share beyond a limit is at most, or more than, the allowed one.
+
+If the share nowhere falls as the load rises, the probes at a load and somewhat above it bound the share there from above, and
+those at the load and somewhat below it from below.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from reports.capacity.curve import Points
+from reports.statistics.arrays import FloatArray
+from reports.statistics.exceedances import Exceedances
+
+_WINDOW = 1.1  # of loads whose requests count together
+_SURE_FALL = 4.0  # standard errors of a logarithm
+_SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
+_NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
+
+
+def highest_held(points: Points, allowed: float, tail: float, below: float) -> float | None:
+    """The highest load of ``points``, less than ``below``, at which the share is at most ``allowed``; it is wrong with
+    probability ``tail``, however many loads there are.
+    """
+    loads = np.unique(points.load)
+    for load in loads[loads < below][::-1]:
+        if _holds(points.chosen((points.load >= load) & (points.load <= _WINDOW * load)), allowed, tail / loads.size):
+            return float(load)
+    return None
+
+
+def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:
+    """The lowest load at which the share is more than ``allowed``; as ``highest_held``."""
+    loads = np.unique(points.load)
+    for load in loads:
+        if _exceeds(points.chosen((points.load <= load) & (points.load >= load / _WINDOW)), allowed, tail / loads.size):
+            return float(load)
+    return None
+
+
+def held_alone(points: Points, allowed: float, tail: float, below: float) -> float | None:
+    """As ``highest_held``, where the share may fall as the load rises: each load, and all lower ones, by its own probes."""
+    held = None
+    for load in np.unique(points.load):
+        if load >= below or not _holds(points.chosen(points.load == load), allowed, tail):
+            break
+        held = float(load)
+    return held
+
+
+def exceeded_alone(points: Points, allowed: float, tail: float) -> float | None:
+    """The lowest load whose own probes exceed the allowed share."""
+    loads = np.unique(points.load)
+    for load in loads:
+        if _exceeds(points.chosen(points.load == load), allowed, tail / loads.size):
+            return float(load)
+    return None
+
+
+def falls(points: Points) -> bool:
+    """Whether the share is lower at a load than at a lower one, by more than its clusters, and what probes at nearly the same
+    load differ by, explain.
+    """
+    loads = np.unique(points.load)
+    here = [points.chosen(points.load == load) for load in loads]
+    logarithms = np.array([math.log((one.above.sum() + 0.5) / one.n.sum()) for one in here])
+    clusters = np.array([one.above.sum() / one.dispersion() for one in here])
+    errors = np.sqrt(1.0 / (clusters + 0.5))
+    noise = _noise_between_neighbours(loads, logarithms, errors)
+    for low in np.flatnonzero(clusters >= _SHOWN_CLUSTERS):
+        far = loads > _NEIGHBOURS * loads[low]
+        fall = (logarithms[low] - logarithms[far]) / np.hypot(errors[low], errors[far])
+        if (fall > _SURE_FALL * noise).any():
+            return True
+    return False
+
+
+def _noise_between_neighbours(loads: FloatArray, logarithms: FloatArray, errors: FloatArray) -> float:
+    """How many times as much as by their clusters the shares at neighbouring loads differ, at least 1."""
+    near = loads[1:] <= _NEIGHBOURS * loads[:-1]
+    if not near.any():
+        return 1.0
+    differences = (np.diff(logarithms) / np.hypot(errors[1:], errors[:-1]))[near]
+    return max(1.0, float(np.sqrt(np.mean(differences**2))))
+
+
+def _together(points: Points) -> Exceedances:
+    effect = points.dispersion()
+    return Exceedances(int(points.n.sum()), int(points.above.sum()), effect, effect)
+
+
+def _holds(points: Points, allowed: float, tail: float) -> bool:
+    return bool(np.isfinite(points.effect).any()) and _together(points).at_most(allowed) <= tail
+
+
+def _exceeds(points: Points, allowed: float, tail: float) -> bool:
+    together = _together(points)
+    return together.share > allowed and together.at_least(allowed) <= tail

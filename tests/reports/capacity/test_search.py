@@ -1,0 +1,280 @@
+"""Tests of brackets and next probes from constructed probes: every shape, and what must not change an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports.capacity.probe import Probe, Violations
+from reports.capacity.search import Bracket, Goal, Shape, bracket, next_probe
+
+_GOAL = Goal((0,), (0.01,))
+_LOADS = (70.0, 80.0, 85.0, 90.0, 95.0, 100.0, 105.0, 110.0, 115.0, 120.0)
+
+
+def _rising(load: float, crossing: float = 100.0, slope: float = 10.0) -> float:
+    return 0.01 * (load / crossing) ** slope
+
+
+def _probe(load: float, *shares: float, n: int = 4_000, effect: float | None = 4.0, overloaded: bool = False) -> Probe:
+    return Probe(load, n, tuple(Violations(n, round(share * n), effect) for share in shares), overloaded)
+
+
+def _overloaded(load: float) -> Probe:
+    return Probe(load, 1_500, (Violations(1_400, 1_200, None),), True)
+
+
+def _crossing(loads: tuple[float, ...] = _LOADS) -> list[Probe]:
+    return [_probe(load, _rising(load)) for load in loads]
+
+
+def _drawn(share: Callable[[float], float], most: int = 200_000, first_load: float = 30.0, seed: int = 1) -> list[Probe]:
+    """The probes of a whole search of a target whose requests are independent, overloaded from load 150 on."""
+    rng, probes = np.random.default_rng(seed), list[Probe]()
+    while True:
+        asked = next_probe(probes, _GOAL, first_load, most - sum(probe.requests for probe in probes))
+        if asked is None:
+            return probes
+        if asked.load >= 150.0:
+            probes.append(replace(_overloaded(asked.load), requests=asked.requests // 3))
+            continue
+        above = int(rng.binomial(asked.requests, min(1.0, share(asked.load))))
+        probes.append(Probe(asked.load, asked.requests, (Violations(asked.requests, above, 1.0),), False))
+
+
+def test_crossing_lies_in_a_bracket_that_reaches_the_goal() -> None:
+    found = bracket(_crossing(), _GOAL)
+
+    assert found.shape is Shape.CROSSING
+    assert found.binding == 0
+    assert found.certified is not None
+    assert found.refused is not None
+    assert found.estimate is not None
+    assert found.certified < 100.0 < found.refused
+    assert found.estimate == pytest.approx(100.0, rel=0.01)
+    assert found.ratio is not None
+    assert found.ratio < 1.2
+    assert found.more_requests == 0
+
+
+def test_probes_beside_the_crossing_count_at_it() -> None:
+    without = bracket(_crossing((80.0, 85.0, 115.0, 120.0)), _GOAL)
+
+    assert without.estimate == pytest.approx(100.0, rel=0.01)
+
+
+def test_more_requests_shrink_while_they_are_spent() -> None:
+    few = bracket([_probe(load, _rising(load), n=500, effect=40.0) for load in _LOADS], _GOAL)
+    more = bracket([_probe(load, _rising(load), n=1_000, effect=40.0) for load in _LOADS], _GOAL)
+
+    assert few.more_requests is not None
+    assert more.more_requests is not None
+    assert 0 < more.more_requests < few.more_requests
+
+
+def test_clusters_of_violations_widen_the_bracket() -> None:
+    narrow = bracket(_crossing(), _GOAL)
+    wide = bracket([replace(probe, violations=(replace(probe.violations[0], effect=16.0),)) for probe in _crossing()], _GOAL)
+
+    assert narrow.ratio is not None
+    assert wide.ratio is not None
+    assert math.log(wide.ratio) > 1.5 * math.log(narrow.ratio)
+
+
+def test_probes_that_differ_by_more_than_their_clusters_widen_the_bracket() -> None:
+    scattered = [_probe(load, _rising(load) * (2.0 if k % 2 else 0.5)) for k, load in enumerate(_LOADS)]
+
+    calm, uneven = bracket(_crossing(), _GOAL), bracket(scattered, _GOAL)
+
+    assert calm.ratio is not None
+    assert uneven.ratio is None or uneven.ratio > calm.ratio
+
+
+def test_too_few_clusters_certify_nothing() -> None:
+    probes = [replace(probe, violations=(replace(probe.violations[0], effect=100.0),)) for probe in _crossing()]
+
+    found = bracket(probes, _GOAL)
+
+    assert found.curves[0].clusters is not None
+    assert found.curves[0].clusters < 10.0
+    assert found.certified is None
+
+
+def test_scaled_loads_scale_the_bracket() -> None:
+    one = bracket(_crossing(), _GOAL)
+    tenth = bracket([replace(probe, load=probe.load / 10.0) for probe in _crossing()], _GOAL)
+
+    assert _ends(tenth) == pytest.approx([end / 10.0 for end in _ends(one)])
+
+
+def test_same_probes_give_the_same_answer() -> None:
+    assert bracket(_crossing(), _GOAL) == bracket(_crossing(), _GOAL)
+    assert next_probe(_crossing()[:4], _GOAL, 30.0, 50_000) == next_probe(_crossing()[:4], _GOAL, 30.0, 50_000)
+
+
+def test_order_of_the_probes_changes_nothing() -> None:
+    assert _ends(bracket(_crossing()[::-1], _GOAL)) == pytest.approx(_ends(bracket(_crossing(), _GOAL)))
+
+
+@pytest.mark.parametrize("above", [[130.0], [130.0, 140.0, 200.0], [101.0], [60.0]])
+def test_overloaded_probes_never_raise_what_is_certified(above: list[float]) -> None:
+    before = bracket(_crossing(), _GOAL)
+    after = bracket([*_crossing(), *map(_overloaded, above)], _GOAL)
+
+    assert before.certified is not None
+    assert after.certified is None or after.certified <= before.certified
+    assert after.refused is not None
+    assert after.refused <= min(above)
+    assert after.certified is None or after.certified < min(above)
+
+
+def test_lower_confidence_never_widens_the_bracket() -> None:
+    sure, less = bracket(_crossing(), _GOAL), bracket(_crossing(), replace(_GOAL, confidence=0.8))
+
+    assert sure.certified is not None
+    assert sure.refused is not None
+    assert less.certified is not None
+    assert less.refused is not None
+    assert sure.certified < less.certified < less.refused < sure.refused
+
+
+def test_lowest_limit_binds() -> None:
+    goal = Goal((0, 1), (0.01, 0.05))
+    probes = [_probe(load, _rising(load, 130.0), 5.0 * _rising(load)) for load in _LOADS]
+
+    found = bracket(probes, goal)
+
+    assert found.binding == 1
+    assert found.estimate == pytest.approx(100.0, rel=0.01)
+    assert found.certified == found.curves[1].low
+
+
+def test_limit_that_nothing_is_known_of_certifies_nothing() -> None:
+    found = bracket([_probe(load, _rising(load), 0.0, n=150) for load in _LOADS[:2]], Goal((0, 1), (0.01, 0.0001)))
+
+    assert found.certified is None
+
+
+def test_several_limits_divide_the_error_of_a_refusal() -> None:
+    one = bracket([_probe(load, _rising(load), 0.0) for load in _LOADS], _GOAL)
+    two = bracket([_probe(load, _rising(load), 0.0) for load in _LOADS], Goal((0, 1), (0.01, 0.01)))
+
+    assert one.refused is not None
+    assert two.refused is not None
+    assert two.certified == one.certified
+    assert two.refused > one.refused
+
+
+def test_limit_that_is_never_exceeded_is_always_held() -> None:
+    found = bracket([_probe(load, 0.0) for load in _LOADS], _GOAL)
+
+    assert found.shape is Shape.ALWAYS_HELD
+    assert found.certified == max(_LOADS)
+    assert found.refused is None
+    assert found.estimate is None
+
+
+def test_limit_that_is_always_exceeded_is_never_held() -> None:
+    found = bracket([_probe(load, 0.5) for load in _LOADS], _GOAL)
+
+    assert found.shape is Shape.NEVER_HELD
+    assert found.refused == min(_LOADS)
+    assert found.certified is None
+
+
+def test_queue_that_grows_before_the_limit_is_exceeded_is_a_cliff() -> None:
+    found = bracket([*(_probe(load, 0.0) for load in (80.0, 90.0, 100.0)), _overloaded(104.0)], _GOAL)
+
+    assert found.shape is Shape.CLIFF
+    assert (found.certified, found.refused) == (100.0, 104.0)
+
+
+def test_share_that_hardly_rises_is_flat() -> None:
+    probes = [_probe(load, _rising(load, slope=0.7), n=20_000, effect=2.0) for load in (25.0, 50.0, 75.0, 100.0, 150.0, 200.0)]
+
+    found = bracket(probes, _GOAL)
+
+    assert found.shape is Shape.FLAT
+    assert found.more_requests is None
+
+
+def test_share_that_falls_is_not_monotone_and_certifies_what_is_below() -> None:
+    shares = {70.0: 0.001, 80.0: 0.001, 90.0: 0.05, 100.0: 0.002, 110.0: 0.002, 120.0: 0.06}
+
+    found = bracket([_probe(load, share) for load, share in shares.items()], _GOAL)
+
+    assert found.shape is Shape.NOT_MONOTONE
+    assert (found.certified, found.refused) == (80.0, 90.0)
+    assert next_probe([_probe(load, share) for load, share in shares.items()], _GOAL, 80.0, 100_000) is None
+
+
+def test_nothing_is_known_without_a_probe() -> None:
+    found = bracket([], _GOAL)
+
+    assert (found.shape, found.certified, found.refused, found.binding) == (Shape.UNKNOWN, None, None, None)
+
+
+def test_few_requests_of_a_sweep_certify_and_refuse_what_is_clear() -> None:
+    found = bracket([_probe(10.0, 0.0), _probe(20.0, 0.001), _probe(40.0, 0.4)], _GOAL)
+
+    assert (found.certified, found.refused) == (20.0, 40.0)
+
+
+def test_probe_without_a_request_is_no_evidence() -> None:
+    empty = Probe(10.0, 0, (Violations(0, 0, None),), False)
+
+    assert bracket([empty], _GOAL).certified is None
+    assert _ends(bracket([*_crossing(), empty], _GOAL)) == _ends(bracket(_crossing(), _GOAL))
+
+
+def test_search_ends_near_the_crossing() -> None:
+    found = bracket(_drawn(_rising), _GOAL)
+
+    assert found.ratio is not None
+    assert found.ratio <= 1.2
+    assert found.certified is not None
+    assert found.refused is not None
+    assert found.certified < 100.0 < found.refused
+
+
+def test_search_of_a_cliff_ends_at_it() -> None:
+    found = bracket(_drawn(lambda _: 0.0), _GOAL)
+
+    assert found.shape is Shape.CLIFF
+    assert found.certified is not None
+    assert found.refused is not None
+    assert found.certified < 150.0 <= found.refused <= 1.2 * found.certified
+
+
+def test_search_gives_up_where_every_load_exceeds_the_limit() -> None:
+    probes = _drawn(lambda _: 0.5)
+
+    assert bracket(probes, _GOAL).shape is Shape.NEVER_HELD
+    assert len(probes) < 20
+
+
+def test_search_starts_at_the_first_load_and_ends_with_its_budget() -> None:
+    asked = next_probe([], _GOAL, 42.0, 60_000)
+
+    assert asked is not None
+    assert asked.load == 42.0
+    assert next_probe([], _GOAL, 42.0, 50) is None
+    assert sum(probe.requests for probe in _drawn(_rising, most=20_000)) <= 20_000
+
+
+def test_search_that_was_cut_short_goes_on_as_it_would_have() -> None:
+    whole = _drawn(_rising)
+    spent = sum(probe.requests for probe in whole[:6])
+
+    asked = next_probe(whole[:6], _GOAL, 30.0, 200_000 - spent)
+
+    assert asked is not None
+    assert asked.load == whole[6].load
+
+
+def _ends(found: Bracket) -> list[float]:
+    return [end for end in (found.certified, found.refused, found.estimate) if end is not None]
