@@ -26,6 +26,10 @@
       }
     };
     for (const mark of picture.marks) {
+      if (mark.kind === "band") {
+        if (axis === "x") see([mark.low, mark.high]);
+        continue;
+      }
       const across = { whiskers: "y", spans: "x" }[mark.kind];
       if (axis === across) see([...mark.low, ...mark.high]);
       else see(mark[axis]);
@@ -111,6 +115,11 @@
     if (mark.kind === "spans") {
       return plot.segment({ x0: nan(mark.low), x1: nan(mark.high), y0: nan(mark.y), y1: nan(mark.y), line_width: 5, line_alpha: 0.4 });
     }
+    if (mark.kind === "band") {
+      const box = new Bokeh.BoxAnnotation({ left: mark.low, right: mark.high, fill_alpha: 0.13, line_color: null, level: "underlay" });
+      plot.add_layout(box);
+      return box;
+    }
     if (mark.kind === "heat") {
       const [left, right, bottom, top] = ["left", "right", "bottom", "top"].map((field) => ({ field }));
       const source = new Bokeh.ColumnDataSource({ data: heatCells(mark) });
@@ -120,6 +129,10 @@
   };
 
   const paintMark = (mark, renderer) => {
+    if (mark.kind === "band") {
+      renderer.fill_color = theme().colours[mark.colour];
+      return;
+    }
     const { glyph, data_source: source } = renderer;
     if (mark.kind === "heat") {
       source.data = { ...source.data, colour: heatColours(source.data.count) };

@@ -15,6 +15,7 @@ from reports.render.picture import (
     RAMP_ON_BLACK,
     RAMP_ON_WHITE,
     Axis,
+    Band,
     Dots,
     HeatMap,
     Line,
@@ -83,6 +84,8 @@ def _mark(mark: Mark) -> dict[str, object]:
             return {"kind": "whiskers", "name": name, "colour": mark.colour, "x": _numbers(mark.x)} | _limits(mark)
         case Spans():
             return {"kind": "spans", "name": name, "colour": mark.colour, "y": _numbers(mark.y)} | _limits(mark)
+        case Band():
+            return {"kind": "band", "name": name, "colour": mark.colour, "low": _short(mark.low), "high": _short(mark.high)}
         case HeatMap():
             edges = {"x": _numbers(mark.x_edges), "y": _numbers(mark.y_edges)}
             return {"kind": "heat", "name": name} | edges | {"counts": mark.counts.tolist()}

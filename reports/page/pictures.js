@@ -94,6 +94,8 @@
         mark.y.forEach((at, k) => rows.push([mark.name, mark.low[k], at, mark.high[k], `95 % interval of ${x.text}`]));
       } else if (mark.kind === "whiskers") {
         mark.x.forEach((at, k) => rows.push([mark.name, at, mark.low[k], mark.high[k], "95 % interval"]));
+      } else if (mark.kind === "band") {
+        rows.push([mark.name, mark.low, "", mark.high, `range of ${x.text}`]);
       } else if (mark.kind === "heat") {
         mark.counts.forEach((row, j) =>
           row.forEach((count, i) => count && rows.push([mark.name, mark.x[i], mark.y[j], mark.y[j + 1], count])),

@@ -156,7 +156,17 @@ class HeatMap:
     counts: NDArray[np.int64]
 
 
-Mark = Line | Trail | Dots | Whiskers | Spans | HeatMap
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A range [low, high] of x over the whole height, behind all other marks."""
+
+    name: str
+    low: float
+    high: float
+    colour: Colour
+
+
+Mark = Line | Trail | Dots | Whiskers | Spans | HeatMap | Band
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from reports.render.picture import (
     ON_WHITE,
     RAMP_ON_WHITE,
     Axis,
+    Band,
     Dots,
     HeatMap,
     Line,
@@ -123,6 +124,8 @@ def _across(mark: Mark) -> NDArray[Any]:
             return mark.x_edges
         case Spans():
             return np.concatenate([mark.low, mark.high])
+        case Band():
+            return np.array([mark.low, mark.high])
         case _:
             return mark.x
 
@@ -151,6 +154,8 @@ def _draw(figure: Figure, axes: Axes, mark: Mark, label: str) -> None:
             axes.vlines(mark.x, mark.low, mark.high, colors=ON_WHITE[mark.colour], linewidth=3.0, alpha=0.4)
         case Spans():
             axes.hlines(mark.y, mark.low, mark.high, colors=ON_WHITE[mark.colour], linewidth=3.0, alpha=0.4)
+        case Band():
+            axes.axvspan(mark.low, mark.high, color=ON_WHITE[mark.colour], alpha=0.12, linewidth=0.0, label=label)
         case HeatMap():
             _draw_heat_map(figure, axes, mark)
 

@@ -40,7 +40,8 @@ Cell = str | int | float | Quantity | Link | None
 class Table:
     """``rows`` have a cell for each column; None is unknown or does not exist. ``note`` explains how to read it.
 
-    A ``long`` table may break over pages, and is folded in formats that can unfold it.
+    A ``long`` table may break over pages, and is folded in formats that can unfold it. On a terminal the text of a column wraps
+    at its one of ``widths``, where there are any and it is not None.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     long: bool = False
+    widths: tuple[int | None, ...] = ()
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds words rather than numbers, and so is aligned to the left."""

@@ -1,0 +1,312 @@
+"""The answer of a search for capacity in sentences, the same in every format: what holds, what fails, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reports.capacity.probe import Probe
+from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
+from reports.capacity.search import Bracket, Goal, Shape
+from reports.capacity.shares import fitted_share
+from reports.capacity.words import (
+    allowed_text,
+    certified_number,
+    confidence_text,
+    limit_text,
+    limits_text,
+    load_number,
+    load_text,
+    refused_number,
+    requests_text,
+    share_text,
+    time_text,
+    width_text,
+)
+from reports.criteria import Requirement
+from reports.render.plain_text import printable
+
+FEWEST_CLUSTERS = 10.0
+"""Independent times beyond the limit near the crossing, below which a bracket may be wrong more often than it says."""
+
+_UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a sentence is made of: the loads that were measured, what they were to hold, and what they show."""
+
+    unit: LoadUnit
+    limits: tuple[Requirement, ...]
+    goal: Goal
+    bracket: Bracket
+    probes: tuple[Probe, ...]
+
+    @property
+    def required(self) -> tuple[Requirement, ...]:
+        """The limits of the goal."""
+        return tuple(self.limits[k] for k in self.goal.limits)
+
+    @property
+    def certified(self) -> str | None:
+        """The certified load in words."""
+        load = self.bracket.certified
+        return None if load is None else load_text(certified_number(load, self.unit), self.unit)
+
+    @property
+    def refused(self) -> str | None:
+        """The refused load in words."""
+        load = self.bracket.refused
+        return None if load is None else load_text(refused_number(load, self.unit), self.unit)
+
+    @property
+    def deciding(self) -> int:
+        """The position in the goal of the limit that decides; the first where that is unknown."""
+        return self.bracket.binding or 0
+
+
+def searched(capacity: Capacity, tier: Tier) -> Searched:
+    """The search for one tier."""
+    probes = tuple(run.probe for run in capacity.probes)
+    return Searched(capacity.unit, capacity.limits, tier.goal, tier.bracket, probes)
+
+
+def answer(capacity: Capacity) -> str:
+    """The first line of every format: one sentence for each tier, and why the search ended where that limits them."""
+    sentences = [named(tier, tier_answer(searched(capacity, tier))) for tier in capacity.tiers]
+    return " ".join([*sentences, *_early_end(capacity)])
+
+
+def named(tier: Tier, text: str) -> str:
+    """A sentence of a tier, after its name."""
+    return text if tier.name is None else printable(f"{tier.name}: {text}")
+
+
+def tier_answer(search: Searched) -> str:
+    """What holds and what fails, in one sentence."""
+    match search.bracket.shape:
+        case Shape.NOT_MONOTONE:
+            return _not_monotone(search)
+        case Shape.FLAT:
+            return _flat(search)
+        case Shape.CLIFF:
+            return _cliff(search)
+        case Shape.NEVER_HELD:
+            return _never_held(search)
+        case _:
+            return _bracket(search)
+
+
+def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
+    """The sentences after the answer: how wide the bracket is and what would narrow it, which limit decides, what the target
+    does at the certified load, and what the search cannot know.
+    """
+    search = searched(capacity, tier)
+    parts = (_width(capacity, search), _deciding(search), _at_certified(capacity, tier), _unmet(capacity, search))
+    return tuple(part for part in parts if part)
+
+
+def cost(capacity: Capacity) -> str:
+    """What was spent, and why no more."""
+    probes = len(capacity.probes)
+    spent = f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {time_text(capacity.seconds)}"
+    budget = "" if capacity.budget_s is None else f" of {time_text(capacity.budget_s)}"
+    match capacity.ended:
+        case Ended.BUDGET:
+            return f"{spent}: the budget{budget} is spent."
+        case None:
+            return f"{spent}: the search has not ended; the same command with this --run_dir continues it."
+        case Ended.INTERRUPTED:
+            return f"{spent}: the search was stopped; the same command with this --run_dir continues it."
+        case _:
+            return f"{spent}: {capacity.ended}."
+
+
+# ---- the sentence of each shape
+
+
+def _bracket(search: Searched) -> str:
+    certified, refused, of_limits = search.certified, search.refused, limits_text(search.required)
+    sure = f"({confidence_text(search.goal.confidence)})"
+    if certified and refused:
+        return f"Holds {certified} with {of_limits} {sure}; fails at {refused}."
+    if certified:
+        return f"Holds {certified} with {of_limits} {sure}; no load was high enough to fail."
+    if refused:
+        return f"Fails at {refused} with {of_limits} {sure}; no lower load is certified."
+    if not search.probes:
+        return "Undecided: no load was measured."
+    return f"Undecided: {_requests(search)} at {_loads(search)} are too few to show whether {of_limits} holds."
+
+
+def _never_held(search: Searched) -> str:
+    lowest = load_text(min((probe.load for probe in search.probes), default=0.0), search.unit)
+    sure = f"({confidence_text(search.goal.confidence)})"
+    return f"No load that was tried holds {limits_text(search.required)}: even {lowest} fails {sure}."
+
+
+def _cliff(search: Searched) -> str:
+    certified, refused = search.certified, search.refused
+    grows = f"the queue grows at {refused}" if refused else "the queue grows above it"
+    why = "capacity is where it begins to grow, whatever the limit"
+    if certified:
+        sure = f"({confidence_text(search.goal.confidence)})"
+        return f"Holds {certified} with {limits_text(search.required)} {sure}; {grows}, and {why}."
+    return f"{_capital(grows)}, and no lower load is certified; {why}."
+
+
+def _flat(search: Searched) -> str:
+    """The range of loads over which the share hardly changes, with the shares there."""
+    limit, low, high = search.required[search.deciding], *_flat_range(search)
+    shares = [_share_at(search, load) for load in (low, high)]
+    rises = (
+        "the share of requests beyond it hardly rises"
+        if None in shares
+        else f"the share of requests beyond it goes from {share_text(shares[0] or 0.0)} to {share_text(shares[1] or 0.0)}"
+    )
+    allowed = allowed_text(search.goal.allowed[search.deciding])
+    between = f"from {load_number(low)} to {load_text(high, search.unit)} {rises}, with {allowed} allowed; read the curve"
+    if search.certified is None:
+        return f"{_capital(limit_text(limit))} does not decide: {between}."
+    sure = f"({confidence_text(search.goal.confidence)})"
+    return f"Holds {search.certified} with {limits_text(search.required)} {sure}, but the limit does not decide: {between}."
+
+
+def _not_monotone(search: Searched) -> str:
+    """The two probes with the largest fall of the share at a rising load."""
+    fall = _largest_fall(search)
+    limit = search.required[search.deciding]
+    seen = "" if fall is None else f": {share_text(fall[0].share)} at {load_text(fall[0].load, search.unit)}, "
+    seen += "" if fall is None else f"{share_text(fall[1].share)} at {load_text(fall[1].load, search.unit)}"
+    sentence = f"the share of requests beyond {limit_text(limit)} falls at a higher load{seen}"
+    wanted = "something other than the load changed between the probes"
+    if search.certified and search.refused:
+        return f"{_bracket(search)[:-1]}, but {sentence}; {wanted}."
+    return f"Undecided: {sentence}; {wanted}."
+
+
+# ---- the sentences after it
+
+
+def _width(capacity: Capacity, search: Searched) -> str:
+    """The best estimate, the width of the bracket, and what a narrower one needs."""
+    bracket, goal = search.bracket, search.goal
+    ratio = bracket.ratio
+    parts = [] if bracket.estimate is None else [f"the best estimate is {load_text(bracket.estimate, search.unit)}"]
+    parts += [] if ratio is None else [f"the bracket is {width_text(ratio)}"]
+    if ratio is None or ratio > goal.ratio * (1.0 + 1e-9):
+        needed = _needed(capacity, search)
+        parts += [needed] if needed else []
+    return f"{_capital('; '.join(parts))}." if parts else ""
+
+
+def _needed(capacity: Capacity, search: Searched) -> str:
+    """How many requests and how much time the precision needs, at the pace of the probe nearest to the crossing."""
+    wanted = width_text(search.goal.ratio)
+    if search.bracket.shape in (Shape.FLAT, Shape.NOT_MONOTONE, Shape.NEVER_HELD):
+        return ""
+    if search.bracket.more_requests is None:
+        open_ended = search.bracket.ratio is None
+        return "" if open_ended else f"no number of requests is known that reaches {wanted}"
+    requests = requests_text(search.bracket.more_requests)
+    near = search.bracket.estimate or search.bracket.certified or search.bracket.refused
+    pace = min(
+        capacity.probes,
+        key=lambda run: abs(run.probe.load - near) if near is not None else -run.probe.load,
+        default=None,
+    )
+    if pace is None or not pace.probe.requests or pace.seconds <= 0:
+        return f"{wanted} needs about {requests} more requests"
+    seconds = search.bracket.more_requests * pace.seconds / pace.probe.requests
+    return f"{wanted} needs about {time_text(seconds)} more ({requests} requests)"
+
+
+def _deciding(search: Searched) -> str:
+    if search.bracket.binding is None or len(search.required) == 1:
+        return ""
+    return f"The limit that decides is {limit_text(search.required[search.bracket.binding])}."
+
+
+def _at_certified(capacity: Capacity, tier: Tier) -> str:
+    certified = tier.bracket.certified
+    if certified is None:
+        return ""
+    at = load_text(certified_number(certified, capacity.unit), capacity.unit)
+    is_open = capacity.unit is LoadUnit.REQUESTS_PER_S
+    parts = [f"about {tier.users:,.0f} users at once (Little's law)"] if is_open and tier.users is not None else []
+    parts += [] if tier.goodput is None else [f"goodput {load_text(tier.goodput, LoadUnit.REQUESTS_PER_S)}"]
+    parts += [] if tier.output_token_throughput is None else [f"{load_number(tier.output_token_throughput)} output tokens/s"]
+    return f"At {at}: {', '.join(parts)}." if parts else ""
+
+
+def _unmet(capacity: Capacity, search: Searched) -> str:
+    """What no probe can have seen: times beyond the limit that are rarer than the probes are long."""
+    if search.bracket.certified is None:
+        return ""
+    rarer = f"what happens less often than once in {time_text(capacity.seconds / _UNSEEN)} would not show"
+    clusters = search.bracket.curves[search.deciding].clusters if search.bracket.curves else None
+    if clusters is None or clusters >= FEWEST_CLUSTERS:
+        return f"{_capital(rarer)}."
+    times = f"{clusters:.0f} independent {'time' if round(clusters) == 1 else 'times'}"
+    return f"The probes near the limit met only {times} beyond it; {FEWEST_CLUSTERS:.0f} would be sure, and {rarer}."
+
+
+def _early_end(capacity: Capacity) -> Iterator[str]:
+    if capacity.ended is Ended.TARGET_FAILED:
+        probes = len(capacity.probes)
+        yield f"The target stopped answering after {probes} {'probe' if probes == 1 else 'probes'}."
+
+
+# ---- parts of sentences
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    load: float
+    share: float
+
+
+def _seen(search: Searched) -> list[_Seen]:
+    """The shares beyond the deciding limit, by rising load, of the probes that are points of the curve."""
+    position = search.goal.limits[search.deciding]
+    shares = ((probe.load, probe.violations[position].share) for probe in search.probes if not probe.overloaded)
+    return sorted((_Seen(load, share) for load, share in shares if share is not None), key=lambda seen: seen.load)
+
+
+def _largest_fall(search: Searched) -> tuple[_Seen, _Seen] | None:
+    seen = _seen(search)
+    falls = [(a, b) for k, a in enumerate(seen) for b in seen[k + 1 :] if b.load > a.load and b.share < a.share]
+    return max(falls, key=lambda pair: pair[0].share - pair[1].share, default=None)
+
+
+def _flat_range(search: Searched) -> tuple[float, float]:
+    """The undecided loads, as far as they were measured."""
+    loads = [seen.load for seen in _seen(search)] or [probe.load for probe in search.probes] or [0.0]
+    low, high = search.bracket.certified, search.bracket.refused
+    return (min(loads) if low is None else low), (max(loads) if high is None else min(high, max(loads)))
+
+
+def _share_at(search: Searched, load: float) -> float | None:
+    """The share beyond the deciding limit by the curve, else at the nearest probe."""
+    curve = search.bracket.curves[search.deciding] if search.bracket.curves else None
+    fitted = None if curve is None else fitted_share(curve, load)
+    nearest = min(_seen(search), key=lambda seen: abs(seen.load - load), default=None)
+    return fitted if fitted is not None or nearest is None else nearest.share
+
+
+def _requests(search: Searched) -> str:
+    probes = len(search.probes)
+    return f"{sum(p.requests for p in search.probes):,} requests in {probes} {'probe' if probes == 1 else 'probes'}"
+
+
+def _loads(search: Searched) -> str:
+    loads: Sequence[float] = sorted({probe.load for probe in search.probes})
+    if len(loads) == 1:
+        return load_text(loads[0], search.unit)
+    return f"{load_number(loads[0])} to {load_text(loads[-1], search.unit)}"
+
+
+def _capital(text: str) -> str:
+    """A sentence's first letter; a name such as p99 stays."""
+    is_name = text[:1] == "p" and text[1:2].isdigit()
+    return text if is_name else text[:1].upper() + text[1:]

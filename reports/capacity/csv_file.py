@@ -1,0 +1,53 @@
+"""A search for capacity as CSV: one row for each probe, with four columns for each limit."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from reports.capacity.result import Capacity, ProbeRun
+from reports.capacity.shares import share_interval
+from reports.render.plain_text import spreadsheet_text
+
+_FIRST = ("folder", "load", "unit", "verdict", "requests", "seconds", "overloaded", "valid")
+_LAST = ("request_throughput", "output_token_throughput", "goodput", "e2e_mean_ms", "findings", "command")
+
+
+def write_csv(capacity: Capacity, path: Path) -> None:
+    """Write the file; an unknown value is an empty cell. Raises OSError."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        of_limits = [
+            f"{limit.name}_{part}"
+            for limit in capacity.limits
+            for part in ("limit", "share_beyond", "share_beyond_low", "share_beyond_high")
+        ]
+        writer.writerow([*_FIRST, *of_limits, *_LAST])
+        for run in capacity.probes:
+            writer.writerow(_row(capacity, run))
+
+
+def _row(capacity: Capacity, run: ProbeRun) -> list[object]:
+    probe = run.probe
+    shares = [
+        cell
+        for limit, violations in zip(capacity.limits, probe.violations, strict=True)
+        for cell in (limit.limit, violations.share, *(share_interval(violations) or (None, None)))
+    ]
+    return [
+        spreadsheet_text(run.folder),
+        probe.load,
+        capacity.unit.value,
+        run.verdict.value,
+        probe.requests,
+        run.seconds,
+        int(probe.overloaded),
+        int(run.valid),
+        *shares,
+        run.request_throughput,
+        run.output_token_throughput,
+        run.goodput,
+        run.e2e_mean_ms,
+        " ".join(run.findings),
+        spreadsheet_text(run.command),
+    ]

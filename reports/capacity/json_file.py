@@ -1,0 +1,106 @@
+"""A search for capacity as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.capacity.answer import answer, cost, details
+from reports.capacity.result import Capacity, ProbeRun, Tier
+from reports.capacity.search import Curve
+from reports.capacity.shares import share_interval
+from reports.criteria import Requirement
+from reports.render.plain_text import json_text
+
+SCHEMA = 1
+
+
+def document(capacity: Capacity) -> dict[str, object]:
+    """The document; an unknown value is null."""
+    return {
+        "schema": SCHEMA,
+        "measured": capacity.measured,
+        "answer": answer(capacity),
+        "cost": cost(capacity),
+        "unit": capacity.unit.value,
+        "ended": None if capacity.ended is None else capacity.ended.name.lower(),
+        "budget_s": capacity.budget_s,
+        "requests": capacity.requests,
+        "seconds": capacity.seconds,
+        "tiers": [_tier(capacity, tier) for tier in capacity.tiers],
+        "probes": [_probe(capacity, run) for run in capacity.probes],
+    }
+
+
+def write_json(capacity: Capacity, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(json_text(document(capacity)), encoding="utf-8")
+
+
+def _tier(capacity: Capacity, tier: Tier) -> dict[str, object]:
+    goal, bracket = tier.goal, tier.bracket
+    limits = [capacity.limits[position] for position in goal.limits]
+    curves: tuple[Curve | None, ...] = bracket.curves or (None,) * len(limits)
+    return {
+        "name": tier.name,
+        "limits": [_limit(*parts) for parts in zip(limits, goal.allowed, curves, strict=True)],
+        "confidence": goal.confidence,
+        "requested_ratio": goal.ratio,
+        "certified": bracket.certified,
+        "refused": bracket.refused,
+        "estimate": bracket.estimate,
+        "ratio": bracket.ratio,
+        "binding": None if bracket.binding is None else str(limits[bracket.binding]),
+        "shape": bracket.shape.value,
+        "more_requests": bracket.more_requests,
+        "users": tier.users,
+        "goodput": tier.goodput,
+        "output_token_throughput": tier.output_token_throughput,
+        "details": list(details(capacity, tier)),
+    }
+
+
+def _limit(limit: Requirement, allowed: float, curve: Curve | None) -> dict[str, object]:
+    return {
+        "requirement": str(limit),
+        "allowed": allowed,
+        "shape": None if curve is None else curve.shape.value,
+        "intercept": None if curve is None else curve.intercept,
+        "slope": None if curve is None else curve.slope,
+        "crossing": None if curve is None else curve.crossing,
+        "crossing_interval": None if curve is None or curve.low is None or curve.high is None else [curve.low, curve.high],
+        "clusters": None if curve is None else curve.clusters,
+    }
+
+
+def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
+    probe = run.probe
+    return {
+        "folder": run.folder,
+        "load": probe.load,
+        "verdict": run.verdict.value,
+        "requests": probe.requests,
+        "seconds": run.seconds,
+        "overloaded": probe.overloaded,
+        "valid": run.valid,
+        "beyond": [
+            {
+                "requirement": str(limit),
+                "requests": violations.n,
+                "above": violations.above,
+                "share": violations.share,
+                "share_interval": _pair(share_interval(violations)),
+                "design_effect": violations.effect,
+            }
+            for limit, violations in zip(capacity.limits, probe.violations, strict=True)
+        ],
+        "request_throughput": run.request_throughput,
+        "output_token_throughput": run.output_token_throughput,
+        "goodput": run.goodput,
+        "e2e_mean_ms": run.e2e_mean_ms,
+        "findings": list(run.findings),
+        "command": run.command,
+    }
+
+
+def _pair(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)

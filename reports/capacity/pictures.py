@@ -1,0 +1,150 @@
+"""The pictures of a search for capacity: the share of requests beyond each limit against the load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from reports.capacity.answer import searched
+from reports.capacity.result import Capacity, ProbeRun, Tier, Verdict
+from reports.capacity.search import Curve
+from reports.capacity.shares import fitted_share, share_interval
+from reports.capacity.words import (
+    allowed_text,
+    beyond_text,
+    certified_number,
+    load_text,
+    refused_number,
+    share_text,
+)
+from reports.criteria import Requirement
+from reports.metrics.catalogue import FAILED_SHARE
+from reports.render.picture import Axis, Band, Colour, Dots, Line, Mark, Picture, Shape, Stroke, Whiskers
+from reports.render.plain_text import printable
+from reports.statistics.arrays import FloatArray
+
+_COLOURS = {Verdict.HOLDS: Colour.GREEN, Verdict.FAILS: Colour.RED, Verdict.UNDECIDED: Colour.BLUE}
+_POINTS = 60  # of a fitted curve
+_WIDE = 8.0  # loads that spread further are drawn on a logarithmic axis
+_LEAST_DECADE = 10.0  # times the largest share of none: room below the allowed share
+
+
+def capacity_pictures(capacity: Capacity) -> tuple[Picture, ...]:
+    """A picture for each limit that some probe measured, with the bracket of the tier that it belongs to."""
+    return tuple(
+        _picture(capacity, tier, place, several=len(capacity.limits) > 1)
+        for tier, place in _places(capacity)
+        if any(run.probe.violations[tier.goal.limits[place]].n for run in capacity.probes)
+    )
+
+
+def _places(capacity: Capacity) -> Iterator[tuple[Tier, int]]:
+    """Each limit once: its first tier, and its position in that tier's goal."""
+    drawn: set[int] = set()
+    for tier in capacity.tiers:
+        for place, position in enumerate(tier.goal.limits):
+            if position not in drawn:
+                drawn.add(position)
+                yield tier, place
+
+
+def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Picture:
+    limit, allowed = searched(capacity, tier).required[place], tier.goal.allowed[place]
+    runs = [run for run in capacity.probes if run.probe.violations[tier.goal.limits[place]].n]
+    position = tier.goal.limits[place]
+    loads = [run.probe.load for run in runs]
+    ends = (min(loads) / 1.05, max(loads) * 1.05)
+    floor = 100.0 * min(allowed / _LEAST_DECADE, *(0.5 / run.probe.violations[position].n for run in runs))
+    curve = tier.bracket.curves[place] if tier.bracket.curves else None
+    marks: list[Mark] = [
+        *_bands(capacity, tier, ends, of_all=several),
+        Line(f"allowed: {allowed_text(allowed)}", np.array(ends), np.full(2, 100.0 * allowed), Colour.GREY, Stroke.DASHED),
+        *_fit(curve, ends, floor),
+        *_probes(runs, position, floor),
+    ]
+    none = any(run.probe.violations[position].above == 0 for run in runs)
+    notes = (
+        "Bars are 95 % intervals of one probe; the bracket and the curve rest on all probes together.",
+        f"A ring at the bottom: no request of the probe was {_beyond(limit)}." if none else "",
+        "A cross: overloaded, so that its share is no point of the curve." if any(run.probe.overloaded for run in runs) else "",
+    )
+    of_tier = "" if tier.name is None else f" ({printable(tier.name)})"
+    return Picture(
+        f"share-{position + 1}",
+        f"Requests {beyond_text(limit)}, against load{of_tier}",
+        " ".join(note for note in notes if note),
+        Axis("load", capacity.unit.value, log=max(loads) > _WIDE * min(loads)),
+        Axis("requests beyond the limit", "%", log=True),
+        tuple(marks),
+    )
+
+
+def _beyond(limit: Requirement) -> str:
+    return "a failure" if limit.metric is FAILED_SHARE else "beyond the limit"
+
+
+def _bands(capacity: Capacity, tier: Tier, ends: tuple[float, float], *, of_all: bool) -> Iterator[Band]:
+    """The certified and the refused loads; with several limits they hold, or fail, for all together."""
+    low, high = tier.bracket.certified, tier.bracket.refused
+    together = " (all limits)" if of_all and len(tier.goal.limits) > 1 else ""
+    if low is not None and low > ends[0]:
+        text = load_text(certified_number(low, capacity.unit), capacity.unit)
+        yield Band(f"holds: up to {text}{together}", ends[0], min(low, ends[1]), Colour.GREEN)
+    if high is not None and high < ends[1]:
+        text = load_text(refused_number(high, capacity.unit), capacity.unit)
+        yield Band(f"fails: from {text}{together}", max(high, ends[0]), ends[1], Colour.RED)
+
+
+def _fit(curve: Curve | None, ends: tuple[float, float], floor: float) -> Iterator[Line]:
+    """The fitted curve, where there is one."""
+    if curve is None:
+        return
+    x = np.geomspace(*ends, _POINTS)
+    shares = [fitted_share(curve, float(load)) for load in x]
+    known = [share for share in shares if share is not None]
+    if len(known) == len(shares):
+        y = 100.0 * np.array(known)
+        y[(y < floor) | (y >= 100.0)] = np.nan
+        yield Line("curve through all probes", x, y, Colour.ORANGE)
+
+
+def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[Mark]:
+    """A dot for each probe with its interval, by verdict; overloaded ones, and those without a request beyond, apart."""
+    for verdict in Verdict:
+        shown = [run for run in runs if run.verdict is verdict and not run.probe.overloaded]
+        name, colour = f"probe: {verdict}", _COLOURS[verdict]
+        known = [run for run in shown if share_interval(run.probe.violations[position]) is not None]
+        if known:
+            intervals = [share_interval(run.probe.violations[position]) or (0.0, 0.0) for run in known]
+            low, high = (np.maximum(floor, 100.0 * np.array(side)) for side in zip(*intervals, strict=True))
+            yield Whiskers(name, _loads(known), low, high, colour)
+        for has_any, shape in ((True, Shape.POINT), (False, Shape.RING)):
+            drawn = [run for run in shown if bool(run.probe.violations[position].above) is has_any]
+            if drawn:
+                yield Dots(name, _loads(drawn), _shares(drawn, position, floor), colour, shape, _notes(drawn, position))
+    crossed = [run for run in runs if run.probe.overloaded]
+    if crossed:
+        shares, notes = _shares(crossed, position, floor), _notes(crossed, position)
+        yield Dots("probe: overloaded", _loads(crossed), shares, Colour.PURPLE, Shape.CROSS, notes)
+
+
+def _loads(runs: Sequence[ProbeRun]) -> FloatArray:
+    return np.array([run.probe.load for run in runs])
+
+
+def _shares(runs: Sequence[ProbeRun], position: int, floor: float) -> FloatArray:
+    """In per cent; ``floor`` where no request was beyond the limit."""
+    return np.array([100.0 * (run.probe.violations[position].share or 0.0) or floor for run in runs])
+
+
+def _notes(runs: Sequence[ProbeRun], position: int) -> tuple[str, ...]:
+    """Which probe it is, and its numbers."""
+    return tuple(_note(run, position) for run in runs)
+
+
+def _note(run: ProbeRun, position: int) -> str:
+    violations = run.probe.violations[position]
+    interval = share_interval(violations)
+    beside = "" if interval is None else f"; 95 %: {share_text(interval[0])} – {share_text(interval[1])}"
+    return printable(f"{run.folder}: {violations.above:,} of {violations.n:,} requests beyond{beside}")
