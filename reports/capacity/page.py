@@ -50,8 +50,9 @@ def capacity_page(capacity: Capacity) -> Page:
 
 def _sentences(capacity: Capacity) -> Iterator[Block]:
     for tier in capacity.tiers:
-        for sentence in details(capacity, tier):
-            yield Note(named(tier, sentence))
+        sentences = details(capacity, tier)
+        for text in sentences if tier.name is None else filter(None, [" ".join(sentences)]):
+            yield Note(named(tier, text))
     yield Note(cost(capacity))
 
 
@@ -74,7 +75,6 @@ def _facts(capacity: Capacity) -> tuple[tuple[str, str], ...]:
         ("Probes", str(len(capacity.probes))),
         ("Requests", f"{capacity.requests:,}"),
         ("Time, budget", f"{time_text(capacity.seconds)}, {budget}"),
-        ("Ended", "not yet" if capacity.ended is None else str(capacity.ended)),
     )
 
 

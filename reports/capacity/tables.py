@@ -47,31 +47,29 @@ def _deciding(capacity: Capacity, tier: Tier) -> str:
 
 def probes_table(capacity: Capacity) -> Table:
     """A row for each probe, in the order of their runs: its load, verdict, the share beyond each limit, and its findings."""
+    remarks = [_remarks(run) for run in capacity.probes]
+    has_remarks = any(remarks)
     return Table(
         "probes",
         "Probes",
         (
-            *("probe", str(capacity.unit), "verdict", "requests", "s"),
-            *(column for limit in capacity.limits for column in (f"{limit} beyond %", "95 %")),
-            *("completed/s", "tokens/s", "validity", "findings"),
+            *(str(capacity.unit), "verdict", "requests", "s", *(f"{limit.name} beyond, %" for limit in capacity.limits)),
+            *("tokens/s", *(("findings",) if has_remarks else ())),
         ),
         tuple(
             (
-                _linked(run, number),
-                _load(run.probe.load),
-                verdict_text(run),
+                _linked(run),
+                str(run.verdict),
                 run.probe.requests,
                 round(run.seconds),
-                *(cell for k in range(len(capacity.limits)) for cell in _share(run, k)),
-                run.request_throughput,
+                *(_share_with_interval(run, k) for k in range(len(capacity.limits))),
                 _whole(run.output_token_throughput),
-                "valid" if run.valid else "INVALID",
-                ", ".join(run.findings),
+                *((", ".join(texts),) if has_remarks else ()),
             )
-            for number, run in enumerate(capacity.probes, start=1)
+            for run, texts in zip(capacity.probes, remarks, strict=True)
         ),
-        f"Beyond: {_limits_note(capacity)}. Requests include the ramp, which the shares leave out. Verdicts are those of all "
-        "probes together. A probe links to the report of its run.",
+        f"Beyond: {_limits_note(capacity)}, with the 95 % interval of this probe alone. Requests include the ramp, which the "
+        "shares leave out. A verdict is that of all probes together. A load links to the report of its run.",
     )
 
 
@@ -88,7 +86,7 @@ def terminal_table(capacity: Capacity) -> Table:
                 str(run.verdict),
                 run.probe.requests,
                 round(run.seconds),
-                *(_share(run, k)[0] for k in range(len(limits))),
+                *(_share(run, k) for k in range(len(limits))),
                 _whole(run.output_token_throughput),
                 ", ".join(_remarks(run)),
             )
@@ -106,18 +104,17 @@ def limits_note(capacity: Capacity) -> str:
 def commands_table(capacity: Capacity) -> Table:
     """A row for each probe: its run's folder, and the command that repeats it."""
     rows = tuple(
-        (number, link_to(run.folder, Path(run.folder, "report.html")) if run.has_page else printable(run.folder), run.command)
-        for number, run in enumerate(capacity.probes, start=1)
+        (
+            link_to(printable(run.folder), Path(run.folder, "report.html")) if run.has_page else printable(run.folder),
+            printable(run.command),
+        )
+        for run in capacity.probes
     )
-    return Table("runs", "Runs and how to repeat them", ("probe", "run", "command"), rows, long=len(rows) > _UNFOLDED)
-
-
-def verdict_text(run: ProbeRun) -> str:
-    """The verdict on a probe's load, and whether it was overloaded."""
-    return f"{run.verdict}, {OVERLOADED}" if run.probe.overloaded else str(run.verdict)
+    return Table("runs", "Runs and how to repeat them", ("run", "command"), rows, long=len(rows) > _UNFOLDED)
 
 
 def _remarks(run: ProbeRun) -> tuple[str, ...]:
+    """Its states that matter beside its numbers, and its findings."""
     states = ((OVERLOADED, run.probe.overloaded), ("INVALID", not run.valid))
     return (*(text for text, holds in states if holds), *run.findings)
 
@@ -131,8 +128,8 @@ def _limits_note(capacity: Capacity) -> str:
     return "; ".join(texts)
 
 
-def _linked(run: ProbeRun, number: int) -> Cell:
-    return link_to(str(number), Path(run.folder, "report.html")) if run.has_page else str(number)
+def _linked(run: ProbeRun) -> Cell:
+    return link_to(f"{run.probe.load:.6g}", Path(run.folder, "report.html")) if run.has_page else _load(run.probe.load)
 
 
 def _load(load: float) -> Quantity:
@@ -143,11 +140,19 @@ def _whole(value: float | None) -> Quantity | None:
     return None if value is None else Quantity(value, f"{value:,.0f}")
 
 
-def _share(run: ProbeRun, position: int) -> tuple[Cell, Cell]:
-    """The share beyond a limit in per cent, with its interval."""
-    violations = run.probe.violations[position]
-    share, interval = violations.share, share_interval(violations)
-    return (
-        None if share is None else Quantity(100.0 * share, share_text(share).removesuffix(" %")),
-        None if interval is None else " – ".join(share_text(end).removesuffix(" %") for end in interval),
-    )
+def _share(run: ProbeRun, position: int) -> Quantity | None:
+    """The share beyond a limit in per cent."""
+    share = run.probe.violations[position].share
+    return None if share is None else Quantity(100.0 * share, _number(share))
+
+
+def _share_with_interval(run: ProbeRun, position: int) -> Quantity | None:
+    """The same with its interval, where that is known."""
+    share, interval = _share(run, position), share_interval(run.probe.violations[position])
+    if share is None or interval is None:
+        return share
+    return Quantity(share.value, f"{share.text} ({' – '.join(map(_number, interval))})")
+
+
+def _number(share: float) -> str:
+    return share_text(share).removesuffix(" %")

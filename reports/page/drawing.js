@@ -40,7 +40,10 @@
   const bounds = (picture, which) => {
     const axis = picture[which];
     const [low, high] = extent(picture, which);
-    if (axis.log) return [low / 1.08, high * 1.08];
+    if (axis.log) {
+      const room = Math.max(1.08, (high / low) ** 0.04);
+      return [low / room, high * room];
+    }
     const room = (high - low || Math.abs(high) || 1) * 0.04;
     if (axis.ticks.length) return [Math.min(low, axis.ticks[0][0]) - 0.02, high + 0.06];
     return [axis.fromZero && low >= 0 ? 0 : low - room, high + room];

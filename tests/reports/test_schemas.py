@@ -13,11 +13,13 @@ from msgspec.structs import replace as with_fields
 
 from bench_cli import run as bench
 from bench_records.record import Outcome, Record
+from reports.capacity.json_file import document as capacity_document
 from reports.criteria import parse_slo
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
+from tests.reports.capacity.searches import ALL as SEARCHES
 from tests.reports.manifests import asked_load
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples
 
@@ -133,6 +135,14 @@ def test_a_summary_with_objectives_and_failures(make_report: MakeReport, steady_
         records[k] = failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 500, error="<late>")
     report = make_report(records)
     _check("summary", summary(read_run(report.folder, [parse_slo("e2e_ms<=130"), parse_slo("tpot_ms<=1")])))
+
+
+# ---- capacity.json
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_for_capacity_of_every_shape(name: str) -> None:
+    _check("capacity", capacity_document(SEARCHES[name]))
 
 
 # ---- compare.json, sweep.json, trend.json

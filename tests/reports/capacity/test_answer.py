@@ -1,0 +1,153 @@
+"""The sentences of a search for capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reports.capacity.answer import answer, cost, details
+from reports.capacity.result import Capacity, Ended, LoadUnit
+from reports.capacity.search import Shape
+from tests.reports.capacity.searches import (
+    BRACKET,
+    always_held,
+    capacity,
+    cliff,
+    flat,
+    limit,
+    never_held,
+    not_monotone,
+    tiers,
+    unknown,
+)
+
+TTFT = "p99 TTFT of at most 500 ms"
+
+
+def _with(found: Capacity, **changes: object) -> Capacity:
+    """The same with another bracket."""
+    return replace(found, tiers=tuple(replace(tier, bracket=replace(tier.bracket, **changes)) for tier in found.tiers))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (capacity(), f"Holds 142 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); fails at 165 requests/s."),
+        (
+            _with(capacity(), refused=None),
+            f"Holds 142 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); no load was high enough to fail.",
+        ),
+        (
+            _with(capacity(), certified=None),
+            f"Fails at 165 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); no lower load is certified.",
+        ),
+        (
+            flat(),
+            "Holds 120 requests/s with p99 TPOT of at most 30 ms (95 %), but the limit does not decide: from 120 to 170 "
+            "requests/s the share of requests beyond it goes from 0.70 % to 1.3 %, with 1 % allowed; read the curve.",
+        ),
+        (
+            flat(certified=None),
+            "p99 TPOT of at most 30 ms does not decide: from 110 to 170 requests/s the share of requests beyond it goes from "
+            "0.70 % to 1.3 %, with 1 % allowed; read the curve.",
+        ),
+        (
+            cliff(),
+            f"Holds 142 requests/s with {TTFT} (95 %); the queue grows at 165 requests/s, and capacity is where it begins to "
+            "grow, whatever the limit.",
+        ),
+        (
+            cliff(certified=None),
+            "The queue grows at 165 requests/s, and no lower load is certified; capacity is where it begins to grow, "
+            "whatever the limit.",
+        ),
+        (
+            not_monotone(),
+            f"Undecided: the share of requests beyond {TTFT} falls at a higher load: 2.1 % at 120 requests/s, 0.40 % at 140 "
+            "requests/s; something other than the load changed between the probes.",
+        ),
+        (always_held(), f"Holds 400 requests/s with {TTFT} (95 %); no load was high enough to fail."),
+        (never_held(), "No load that was tried holds p99 TTFT of at most 5 ms: even 2 requests/s fails (95 %)."),
+        (
+            unknown(),
+            f"Undecided: 10,400 requests in 2 probes at 100 to 160 requests/s are too few to show whether {TTFT} holds.",
+        ),
+        (replace(unknown(), probes=()), "Undecided: no load was measured."),
+        (
+            tiers(),
+            f"chat: Holds 142 requests/s with {TTFT} (95 %); fails at 165 requests/s. batch: Holds 165 requests/s with p99 "
+            "TPOT of at most 50 ms (95 %); no load was high enough to fail.",
+        ),
+        (
+            capacity(limits=(limit("failed_share<=1%"),), unit=LoadUnit.USERS),
+            "Holds 142 users with at most 1.0 % of the requests failed (95 %); fails at 165 users.",
+        ),
+    ],
+)
+def test_each_shape_has_one_sentence(found: Capacity, expected: str) -> None:
+    assert answer(found) == expected
+
+
+def test_a_target_that_died_is_in_the_answer() -> None:
+    assert answer(capacity(ended=Ended.TARGET_FAILED)).endswith(" The target stopped answering after 5 probes.")
+    nothing = answer(unknown(ended=Ended.TARGET_FAILED))
+    assert nothing.startswith("Undecided: ")
+    assert nothing.endswith(" The target stopped answering after 2 probes.")
+
+
+def test_what_was_shown_is_rounded_to_the_safe_side() -> None:
+    found = _with(capacity(), certified=84.59, refused=99.91)
+    assert answer(found).startswith("Holds 84.5 requests/s with ")
+    assert answer(found).endswith("; fails at 100 requests/s.")
+    whole = _with(capacity(unit=LoadUnit.USERS), certified=1.0, refused=2.0)
+    assert answer(whole).startswith("Holds 1 user with ")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (capacity(), "The best estimate is 151 requests/s; the bracket is ±7.8 %."),
+        (capacity(), f"The limit that decides is {TTFT}."),
+        (
+            capacity(),
+            "At 142 requests/s: about 38 users at once (Little's law), goodput 141 requests/s, 2,840 output tokens/s.",
+        ),
+        (capacity(unit=LoadUnit.USERS), "At 142 users: goodput 141 requests/s, 2,840 output tokens/s."),
+        (capacity(), "What happens less often than once in 62 s would not show."),
+        (
+            _with(capacity(), refused=200.0),
+            "The best estimate is 151 requests/s; the bracket is ±20 %; ±10 % needs about 5.7 min more (54,000 requests).",
+        ),
+        (
+            _with(capacity(), refused=200.0, more_requests=None),
+            "The best estimate is 151 requests/s; the bracket is ±20 %; no number of requests is known that reaches ±10 %.",
+        ),
+        (unknown(), "±10 % needs about 8.1 min more (81,000 requests)."),
+        (
+            _with(capacity(), curves=(replace(BRACKET.curves[0], clusters=4.2), BRACKET.curves[1])),
+            "The probes near the limit met only 4 independent times beyond it; 10 would be sure, and what happens less often "
+            "than once in 62 s would not show.",
+        ),
+    ],
+)
+def test_the_sentences_after_it(found: Capacity, sentence: str) -> None:
+    assert sentence in details(found, found.tiers[0])
+
+
+def test_a_precise_bracket_asks_for_no_more() -> None:
+    precise = _with(capacity(), more_requests=54_000)
+    assert not any("needs" in text for text in details(precise, precise.tiers[0]))
+    assert not any("needs" in text for text in details(flat(), flat().tiers[0]))
+
+
+@pytest.mark.parametrize("ended", [*Ended, None])
+def test_why_no_more_was_spent(ended: Ended | None) -> None:
+    text = cost(capacity(ended=ended))
+    assert text.startswith("5 probes, 26,000 requests, 3.1 min: ")
+    assert ("this --run_dir continues it" in text) is (ended in (Ended.INTERRUPTED, None))
+
+
+def test_a_fall_of_the_share_beside_a_bracket_is_a_reservation() -> None:
+    found = _with(not_monotone(), certified=100.0, refused=120.0, shape=Shape.NOT_MONOTONE)
+    assert answer(found).startswith(f"Holds 100 requests/s with {TTFT} (95 %); fails at 120 requests/s, but the share of ")
