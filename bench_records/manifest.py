@@ -272,6 +272,19 @@ class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
     law: GapLaw | None = None
 
 
+class EarlyEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run by a ``rule``, an option as it was given, at ``at_s``: nothing was due later. ``reason`` is in words.
+
+    ``requests`` were sent, of ``planned`` ones; None where the clock would have decided how many.
+    """
+
+    rule: str
+    reason: str
+    at_s: Positive
+    requests: Count
+    planned: Count | None = None
+
+
 class WorkersFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The client's processes, and the reason for their number."""
 
@@ -454,8 +467,8 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A run. ``options`` are the values of the command's options, to be repeated: no report interprets them.
 
-    ``started_at`` is ISO 8601. ``problem`` is why the client stopped sending. ``recovered`` is None for a run that was not cut,
-    ``distribution`` for one of the measuring host's own processes.
+    ``started_at`` is ISO 8601. ``problem`` is why the client stopped sending, ``early_end`` the rule that ended the run.
+    ``recovered`` is None for a run that was not cut, ``distribution`` for one of the measuring host's own processes.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -489,6 +502,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     duration_s: Positive | None = None
     interrupted: bool | None = None
+    early_end: EarlyEnd | None = None
     problem: str | None = None
 
 

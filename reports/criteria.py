@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from reports.metrics.catalogue import ATTAINMENT, METRICS, OBJECTIVE_METRICS
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, METRICS, OBJECTIVE_METRICS
 from reports.metrics.goodput import Objective
 from reports.metrics.metric import Metric
 from reports.statistics.percentiles import percentile_key
@@ -51,9 +51,17 @@ class Requirement:
         return f"{'mean' if self.q is None else percentile_key(self.q)}_{self.metric.name}"
 
     def __str__(self) -> str:
+        return self._with("<=" if self.at_most else ">=")
+
+    @property
+    def opposite(self) -> str:
+        """What must not be true of the run: "p99_ttft>300ms"."""
+        return self._with(">" if self.at_most else "<")
+
+    def _with(self, sign: str) -> str:
         unit = {"latency": "ms", "rate": "", "share": "%"}[_kind(self.metric)]
         limit = 100.0 * self.limit if unit == "%" else self.limit
-        return f"{self.name}{'<=' if self.at_most else '>='}{limit:.15g}{unit}"
+        return f"{self.name}{sign}{limit:.15g}{unit}"
 
 
 Criterion = Objective | Requirement
@@ -93,6 +101,27 @@ def parse_fail_if(text: str) -> Requirement:
         name = metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
     return Requirement(metric, _statistic(text, metric, match["statistic"]), match["sign"] not in _AT_MOST, limit)
+
+
+def parse_stop_if(text: str) -> Requirement:
+    """The requirement that a run can no longer meet when it is to end: of any percentile of an objective's latency, or of the
+    share of failures. Raises ValueError, for the command line.
+    """
+    match = _matched(text, "p99_ttft>500ms or failed_share>5%")
+    metric, limit, statistic = _metric(text, match["name"]), _limit(text, match), (match["statistic"] or "").lower()
+    if match["sign"] in _AT_MOST:
+        raise ValueError(f"{text!r}: a run ends where requests are beyond a limit; write {match['name']}>{match['amount']}")
+    if metric is FAILED_SHARE and not statistic:
+        return Requirement(metric, None, True, limit)
+    if not metric.is_objective or not statistic.startswith("p"):
+        names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)
+        raise ValueError(
+            f"{text!r}: a run ends by a percentile, whose requests can be counted: {names}, or {FAILED_SHARE.name}"
+        )
+    q = float(statistic[1:].replace("_", ".")) / 100.0
+    if not 0.0 < q < 1.0:
+        raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
+    return Requirement(metric, q, True, limit)
 
 
 def parse_held(text: str) -> HeldRequirement:

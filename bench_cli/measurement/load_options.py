@@ -10,10 +10,25 @@ import click
 from bench_cli.declared import Concern, option, switch
 
 if TYPE_CHECKING:
+    from reports.criteria import Requirement
     from workloads.arrivals.law import ArrivalLaw
     from workloads.schedule.load import Load, OpenLoop
 
 _OPEN_LOOP_OPTIONS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "max_concurrency")
+
+
+def _read_stop_if(context: click.Context, parameter: click.Parameter, text: str | None) -> Requirement | None:
+    """Callback of --stop_if; the import is late, for it needs numpy. Raises BadParameter."""
+    if text is None:
+        return None
+    from reports.criteria import parse_stop_if
+
+    try:
+        return parse_stop_if(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 
@@ -61,6 +76,13 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     )
     ramp_up: float | None = option(
         None, type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
+    )
+    stop_if: Requirement | None = option(
+        None,
+        metavar="CRITERION",
+        callback=_read_stop_if,
+        help="End the run when this is true of it whatever its other requests do: 'p99_ttft>500ms' when more than 1 % of the "
+        "planned ones are known to take longer, 'p70_ttft>500ms' at 30 %, 'failed_share>5%'.",
     )
 
 

@@ -13,6 +13,7 @@ from bench_cli.measurement.client_options import ClientOptions, check_client_opt
 from bench_cli.measurement.client_size import load_demand, size_client
 from bench_cli.measurement.distribution import distributed_workers, live_page, open_pool
 from bench_cli.measurement.distribution_options import check_distribution_options
+from bench_cli.measurement.early_end import check_early_end, check_early_end_of, early_end, end_rule
 from bench_cli.measurement.embedded_options import check_embedded_options
 from bench_cli.measurement.manifest import after_run, make_manifest
 from bench_cli.measurement.mixture import mix
@@ -74,13 +75,14 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 open_target(options.target, options.client, options.embedded, folder.server_log) as opened,
             ):
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
+                check_early_end_of(options.load, opened.streaming)
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
                 remedy = "--num_requests {}" if options.load.duration is None else "a longer --duration"
                 announce_too_few(options.criteria.slo, options.criteria.fail_if, prepared.load_requests, remedy)
                 observation = observe(options.telemetry, target, folder, distributed=pool is not None)
-                result = _run(prepared, options.client, observation, folder, manifest, pool)
+                result = _run(prepared, options, observation, folder, manifest, pool)
                 recorded = Moment.now()
             closed = Moment.now()
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
@@ -104,6 +106,7 @@ def _check(options: MeasureOptions) -> None:
     check_embedded_options(options.embedded, options.target.url)
     check_mixture_options(options.mixture, options.load, options.client, options.target)
     check_objectives(options.criteria.slo, options.criteria.fail_if)
+    check_early_end(options.load)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
     options.telemetry.url()
@@ -120,7 +123,7 @@ def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_reques
 
 def _run(
     prepared: PreparedRun,
-    options: ClientOptions,
+    options: MeasureOptions,
     observation: Observation,
     folder: RunFolder,
     manifest: Manifest,
@@ -136,7 +139,11 @@ def _run(
         tokenizer_dir=_resolved(target.tokenizer_dir),
     )
     page = live_page(pool, target.streaming)
-    plan = replace(_plan(prepared, options, basis, observation, folder), on_record=None if page is None else page.add)
+    plan = replace(
+        _plan(prepared, options.client, basis, observation, folder),
+        on_record=None if page is None else page.add,
+        end_rule=end_rule(options.load, prepared),
+    )
     with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(prepared.announcement(), err=True)
         load = manifest.load or LoadFacts()
@@ -153,11 +160,14 @@ def _run(
                 **msgspec.structs.asdict(hidden_in(observation.observed, target.client.hidden)),
                 times=times_until_recorded(options.call.started, result),
                 distribution=None if pool is None else pool.distribution(),
+                early_end=early_end(options.load, prepared, result),
             )
             finish_run(folder, ended, result)
             tabulate(folder)
     if result.interrupted:
         click.echo(_stopped(result, None if prepared.load.ends_by_the_clock else len(schedule)), err=True)
+    if ended.early_end is not None:
+        click.echo(f"Ended by {ended.early_end.rule}: {ended.early_end.reason}.", err=True)
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result

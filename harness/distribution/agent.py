@@ -203,14 +203,16 @@ class Agent:
             case StartAt():
                 self._start(message)
             case SetCommand() if self._control is not None:
-                self._advance(self._control, Command(message.command))
+                self._advance(self._control, Command(message.command), message.end_ns)
             case Dismissed():
                 self._dismissed = message
                 if self._process is not None and self._process.is_alive:
                     self._process.process.kill()
 
-    def _advance(self, control: Control, command: Command) -> None:
+    def _advance(self, control: Control, command: Command, end_ns: int | None = None) -> None:
         control.advance(command)
+        if end_ns is not None:
+            control.end_at(end_ns)
         if command is Command.ABORT and self._aborted_ns is None:
             self._aborted_ns = now_ns()
 

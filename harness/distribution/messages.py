@@ -19,7 +19,7 @@ from harness.distribution.byte_streams import Piece, Received
 from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.envelopes import UNDECODABLE
 from harness.journal.run_identity import RunId
-from harness.journal.worker_journal import Ended
+from harness.journal.worker_journal import Ended, RunNs
 from harness.protocols.known_client import KnownClient
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
@@ -27,7 +27,7 @@ from workloads.elements.request import Request
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
-PROTOCOL = 2  # a change of any message that an older side would misread
+PROTOCOL = 3  # a change of any message that an older side would misread
 PLAN, JOURNAL, PROBE = "plan", "journal", "probe"  # names of byte streams
 LONGEST_TEXT = 10_000  # characters
 
@@ -92,9 +92,10 @@ class StartAt(msgspec.Struct, frozen=True, tag="start"):
 
 
 class SetCommand(msgspec.Struct, frozen=True, tag="command"):
-    """A value of ``Command``."""
+    """A value of ``Command``, and the time of the run from which on nothing is due, where a rule ended it."""
 
     command: Annotated[int, Meta(ge=int(min(Command)), le=int(max(Command)))]
+    end_ns: RunNs | None = None
 
 
 class Dismissed(msgspec.Struct, frozen=True, tag="dismissed"):

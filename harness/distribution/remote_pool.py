@@ -101,6 +101,8 @@ class RemotePool:
         self._run_id: str | None = None
         self._command = Command.RUN
         self._sent_command = Command.RUN
+        self._end_ns: int | None = None
+        self._sent_end_ns: int | None = None
         self._starts: dict[int, StartAt] = {}
         self._repeated_ns = 0
         self._start_ns: int | None = None
@@ -188,6 +190,13 @@ class RemotePool:
         elif command is Command.ABORT:
             self._aborted_ns = now_ns()
         self._command = max(command, self._command)
+
+    def end_at(self, end_ns: int) -> None:
+        self._end_ns = end_ns
+
+    @property
+    def answered(self) -> None:
+        return None  # a worker reports answers when they have ended
 
     @property
     def sent(self) -> int:
@@ -366,8 +375,8 @@ class RemotePool:
             if worker.lost_reason is not None and worker.number not in self._noted_lost:
                 self._noted_lost.add(worker.number)
                 self._note(f"Worker {worker.number}: {worker.lost_reason}.")
-        if self._command is not self._sent_command:
-            self._sent_command, self._repeated_ns = self._command, 0
+        if self._command is not self._sent_command or self._end_ns != self._sent_end_ns:
+            self._sent_command, self._sent_end_ns, self._repeated_ns = self._command, self._end_ns, 0
         if now - self._repeated_ns > _REPEAT_NS:
             self._repeated_ns = now
             self._repeat()
@@ -386,12 +395,12 @@ class RemotePool:
         return None
 
     def _repeat(self) -> None:
-        """Send start and command again, as long as they have an effect: a connection that breaks loses messages."""
+        """Send start, end and command again, as long as they have an effect: a connection that breaks loses messages."""
         for worker in self._workers:
             if worker.number in self._starts and not worker.has_begun:
                 self._send(worker.peer.id, self._starts[worker.number])
-            if self._command is not Command.RUN and worker.is_alive:
-                self._send(worker.peer.id, SetCommand(self._command))
+            if (self._command is not Command.RUN or self._end_ns is not None) and worker.is_alive:
+                self._send(worker.peer.id, SetCommand(self._command, self._end_ns))
             if worker.is_abandoned:
                 self._send(worker.peer.id, Dismissed("the master gave it up"))
 

@@ -67,11 +67,13 @@ class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """The last entry: the worker was not killed, so requests without an Exchange were not sent, because of ``reason``.
 
     ``sent`` is the number of requests that were sent; ``unwritten`` are those whose exchanges could not be written to disk.
+    Where a rule ended the run, nothing was due from ``end_ns`` on.
     """
 
     sent: Count
     reason: str | None = None
     unwritten: tuple[int, ...] = ()
+    end_ns: RunNs | None = None
 
 
 class JournalWriter:

@@ -1,8 +1,9 @@
 """Accounting: exactly one record for every request of a run, however its worker ended.
 
 In an open loop each request of the schedule has a due time, so each has a record. In a closed loop a request has a due time
-once a user has taken it: prepared requests that were never taken have no record. Each turn of a session has a record, too; one
-that was not sent since its parent failed has the due time that an answer at the parent's own due time would have given it.
+once a user has taken it: prepared requests that were never taken have no record. Each turn of a session that began has a
+record, too; one that was not sent since its parent failed has the due time that an answer at the parent's own due time would
+have given it. Where a rule ended the run, what would have been due later has no record, as in a shorter run.
 """
 
 from __future__ import annotations
@@ -33,15 +34,26 @@ class WorkerEnd:
 
 def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]) -> tuple[Record, ...]:
     """``records`` (by index), and new ones for the requests without, sorted by due time; INCOMPLETE where an answer was cut."""
-    schedule = recorder.schedule
+    schedule, end_ns = recorder.schedule, _end_ns(workers)
     match schedule.times:
         case OpenTimes(offsets_ns):
-            accounted = _of_open_loop(offsets_ns, recorder, records, workers)
+            accounted = _of_open_loop(offsets_ns, recorder, records, workers, end_ns)
         case ClosedTimes() as times:
-            accounted = _of_closed_loop(schedule, times, recorder, records, workers)
+            ended = ClosedTimes(times.user_starts_ns, _earlier(times.end_ns, end_ns))
+            accounted = _of_closed_loop(schedule, ended, recorder, records, workers)
         case SessionTimes() as times:
-            accounted = _of_sessions(schedule, times, recorder, records, workers)
+            accounted = _of_sessions(schedule, times, recorder, records, workers, end_ns)
     return judge_completeness(accounted, recorder.client.expects_finish_reason)
+
+
+def _end_ns(workers: Sequence[WorkerEnd]) -> int | None:
+    """The time from which on nothing was due, where a rule ended the run."""
+    ends = (worker.ended for worker in workers if worker.ended is not None)
+    return min((ended.end_ns for ended in ends if ended.end_ns is not None), default=None)
+
+
+def _earlier(planned_ns: int | None, end_ns: int | None) -> int | None:
+    return min((ns for ns in (planned_ns, end_ns) if ns is not None), default=None)
 
 
 def ran_out(schedule: ScheduleSummary, records: Sequence[Record]) -> bool:
@@ -56,14 +68,19 @@ def ran_out(schedule: ScheduleSummary, records: Sequence[Record]) -> bool:
 
 
 def _of_open_loop(
-    offsets_ns: Sequence[int], recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]
+    offsets_ns: Sequence[int],
+    recorder: Recorder,
+    records: Mapping[int, Record],
+    workers: Sequence[WorkerEnd],
+    end_ns: int | None,
 ) -> tuple[Record, ...]:
     fates = [_fate_of_unrecorded(worker) for worker in workers]
 
     def missing(index: int) -> Record:
         return recorder.unsent(index, offsets_ns[index], *fates[index % len(workers)](index))
 
-    accounted = (records.get(index) or missing(index) for index in range(len(offsets_ns)))
+    due = (index for index, ns in enumerate(offsets_ns) if end_ns is None or ns < end_ns or index in records)
+    accounted = (records.get(index) or missing(index) for index in due)
     return tuple(sorted(accounted, key=lambda record: record.scheduled_ns))
 
 
@@ -91,15 +108,18 @@ def _of_sessions(
     recorder: Recorder,
     records: Mapping[int, Record],
     workers: Sequence[WorkerEnd],
+    end_ns: int | None,
 ) -> tuple[Record, ...]:
     fates: dict[int, Callable[[int], tuple[Outcome, str]]] = {}
     for number, worker in enumerate(workers):
         fates |= dict.fromkeys(schedule.indices(number, len(workers)), _fate_of_unrecorded(worker))
-    accounted: list[Record] = []
+    accounted: dict[int, Record] = {}
     for index, (offset_ns, parent, think_ns) in enumerate(
         zip(times.offsets_ns, times.parents, times.think_times_ns, strict=True)
     ):
         record = records.get(index)
+        if record is None and _never_began(offset_ns, parent, accounted, end_ns):
+            continue
         if record is None and parent is None:
             record = recorder.unsent(index, offset_ns or 0, *fates[index](index))
         elif record is None and parent is not None:
@@ -108,8 +128,15 @@ def _of_sessions(
             answered_ns = before.scheduled_ns if before.done_ns is None else before.done_ns
             record = recorder.unsent(index, turn_due_ns(offset_ns, think_ns, answered_ns), *fate)
         assert record is not None
-        accounted.append(record)
-    return tuple(sorted(accounted, key=lambda record: (record.scheduled_ns, record.index)))
+        accounted[index] = record
+    return tuple(sorted(accounted.values(), key=lambda record: (record.scheduled_ns, record.index)))
+
+
+def _never_began(offset_ns: int | None, parent: int | None, accounted: Mapping[int, Record], end_ns: int | None) -> bool:
+    """Whether a turn belongs to a session that would have begun after a rule ended the run."""
+    if parent is not None:
+        return parent not in accounted
+    return end_ns is not None and (offset_ns or 0) >= end_ns
 
 
 def _fate_behind(parent: Record) -> tuple[Outcome, str] | None:

@@ -25,7 +25,8 @@ from harness.journal.run_identity import new_run_id
 from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all, ran_out
 from harness.recording.recorder import Recorder
-from harness.recording.run_result import RunResult
+from harness.recording.run_result import RuleEnd, RunResult
+from harness.run.end_rule import EndRule, RunMoment
 from harness.run.live_statistics import LiveStatistics, Snapshot
 from harness.run.local_pool import LocalPool
 from harness.run.shared_state import Command
@@ -54,7 +55,7 @@ class RunPlan:
 
     ``worker_cores`` are cores for the workers alone, one each; empty where they share. ``after_warm_up`` is called between
     the warm-up and the start of the clock; what it raises ends the run. ``on_record`` is called with each record of an
-    exchange.
+    exchange. ``end_rule`` may end the run before its planned end.
     """
 
     schedule: AnySchedule
@@ -68,6 +69,7 @@ class RunPlan:
     watch: Watch = field(default_factory=_watch_nothing)
     after_warm_up: Callable[[], object] | None = None
     on_record: Callable[[Record], object] | None = None
+    end_rule: EndRule | None = None
     run_id: str = field(default_factory=new_run_id)
 
 
@@ -116,6 +118,7 @@ class Run:
         self._owners = array("l", [_NOBODY]) * len(plan.schedule)  # the worker of each request
         self._unreadable: set[int] = set()  # workers
         self._journal_failures: list[tuple[int, JournalFailed]] = []
+        self._rule_end: RuleEnd | None = None
         self._snapshot: Snapshot | None = None
         self._is_over = False
 
@@ -204,18 +207,33 @@ class Run:
             if not self._plan.folder.path.is_dir():
                 raise RunError(_gone(self._plan.folder))
             running = any(worker.is_alive for worker in self.workers)
+            at_ns = self._elapsed_ns()
             behind = self._record_new(_BATCH_EXCHANGES if running else None)
             self._journal_failures += [
                 (worker.number, failed) for worker in self.workers for failed in worker.journal_failures()
             ]
             if self._journal_failures:
                 self._pool.advance(Command.DRAIN)
-            self._snapshot = self._statistics.snapshot(
-                max(0.0, self._elapsed_s()), self._pool.sent, self._pool.command is not Command.RUN
-            )
+            if running:
+                self._judge_end(at_ns, behind)
+            self._snapshot = self._statistics.snapshot(max(0.0, self._elapsed_s()), self._pool.sent, self._is_stopping())
             on_progress(self._snapshot)
             if running and not behind:
                 time.sleep(_FOLLOW_PERIOD_S)
+
+    def _judge_end(self, at_ns: int, behind: bool) -> None:
+        """Let the rule, if any, end the run. Records were read after ``at_ns``."""
+        rule = self._plan.end_rule
+        if rule is None or self._rule_end is not None or self._pool.command is not Command.RUN:
+            return
+        reason = rule.reason(RunMoment(at_ns, self._pool.answered, behind))
+        if reason is not None:
+            self._rule_end = RuleEnd(max(0, self._elapsed_ns()) + self._pool.start_delay_ns, reason)
+            self._pool.end_at(self._rule_end.end_ns)
+
+    def _is_stopping(self) -> bool:
+        is_over = self._rule_end is not None and self._elapsed_ns() >= self._rule_end.end_ns
+        return is_over or self._pool.command is not Command.RUN
 
     def _record_new(self, limit: int | None) -> bool:
         """Record up to ``limit`` new exchanges of each journal; returns whether a journal may have more.
@@ -242,6 +260,8 @@ class Run:
             self._statistics.add(record)
             if self._plan.on_record is not None:
                 self._plan.on_record(record)
+            if self._plan.end_rule is not None:
+                self._plan.end_rule.add(record)
         return count == limit
 
     def _check_owner(self, index: int, worker: int) -> None:
@@ -251,9 +271,12 @@ class Run:
         if index in self._records:
             raise JournalError(f"it has request {index} twice")
 
-    def _elapsed_s(self) -> float:
+    def _elapsed_ns(self) -> int:
         assert self._start is not None
-        return (now_ns() - self._start.monotonic_ns) / 1e9
+        return now_ns() - self._start.monotonic_ns
+
+    def _elapsed_s(self) -> float:
+        return self._elapsed_ns() / 1e9
 
     def _end(self) -> _End:
         return _End(self._elapsed_s(), self._pool.command)
@@ -269,9 +292,10 @@ class Run:
             duration_s=end.duration_s,
             interrupted=interrupted and not failed,
             warm_up_failures=self._warm_up_failures,
-            ran_out=not interrupted and ran_out(recorder.schedule, records),
+            ran_out=not interrupted and self._rule_end is None and ran_out(recorder.schedule, records),
             connections=tuple(self._pool.usage_of(worker.number) for worker in self.workers),
             problem=failed[0][1].problem if failed else None,
+            rule_end=self._rule_end,
         )
 
     def _worker_end(self, worker: RunWorker) -> WorkerEnd:

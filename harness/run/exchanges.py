@@ -19,7 +19,7 @@ from harness.clients.protocol import Connection, ExchangeFailedError, OnResponse
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange
 from harness.run.cancellations import PlannedCancellation
-from harness.run.shared_state import Command, WorkerControl
+from harness.run.shared_state import NEVER_NS, Command, WorkerControl
 
 
 class LoopSlots:
@@ -97,6 +97,10 @@ class Exchanges:
         """Whether nothing more is to be sent."""
         return self._control.command is not Command.RUN or self._reason is not None
 
+    def is_over(self, due_ns: int) -> bool:
+        """Whether a rule has ended the run before ``due_ns``."""
+        return due_ns >= self._control.end_ns
+
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run ``work``, which carries out exchanges, as a task that ``finish`` awaits."""
         task = asyncio.create_task(work)
@@ -110,6 +114,8 @@ class Exchanges:
         start_ns = self.start_ns
 
         def on_responses(times_ns: Sequence[int], arrived: Sequence[bytes]) -> None:
+            if not bodies:
+                self._control.count_answered()
             if len(times_ns) == 1:  # over gRPC they come one by one
                 response_ns.append(times_ns[0] - start_ns)
                 bodies.append(arrived[0])
@@ -156,7 +162,8 @@ class Exchanges:
         while self._tasks:
             await asyncio.wait(set(self._tasks))
         reason = "the run was stopped before its time" if self._control.command is not Command.RUN else None
-        return Ended(self._control.sent, self._reason or reason, tuple(self._unwritten))
+        end_ns = self._control.end_ns
+        return Ended(self._control.sent, self._reason or reason, tuple(self._unwritten), None if end_ns == NEVER_NS else end_ns)
 
     def abandon(self, reason: str | None) -> None:
         """Cancel what is in flight and send nothing more; ``reason`` is None where the command is the reason."""

@@ -40,7 +40,7 @@ async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges
 
     for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
         await sleeper.until(exchanges.start_ns + due_ns)
-        if exchanges.stopped:
+        if exchanges.stopped or exchanges.is_over(due_ns):
             return
         exchanges.spawn(one(index, due_ns, payload))
 
@@ -56,6 +56,8 @@ async def _send_below_ceiling(
 
     for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
         await sleeper.until(exchanges.start_ns + due_ns)
+        if exchanges.is_over(due_ns):
+            return
         free_since_ns = await room.take()
         if exchanges.stopped:
             return
@@ -67,14 +69,19 @@ async def _send_as_users(part: ClosedPart, payloads: Sequence[bytes], exchanges:
     requests = zip(part.indices, payloads, strict=True)
     for start_ns in part.user_starts_ns:
         await sleeper.until(exchanges.start_ns + start_ns)
-        if exchanges.stopped:
+        if exchanges.stopped or exchanges.is_over(start_ns):
             return
         exchanges.spawn(_user(start_ns, part.end_ns, requests, exchanges))
 
 
 async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int, bytes]], exchanges: Exchanges) -> None:
     due_ns = start_ns
-    while not exchanges.stopped and (end_ns is None or due_ns < end_ns) and (taken := next(requests, None)) is not None:
+    while (
+        not exchanges.stopped
+        and not exchanges.is_over(due_ns)
+        and (end_ns is None or due_ns < end_ns)
+        and (taken := next(requests, None)) is not None
+    ):
         index, payload = taken
         exchange = await exchanges.carry_out(index, due_ns, due_ns, payload)
         due_ns = user_free_ns(exchange.done_ns, exchange.failure)

@@ -62,9 +62,16 @@ class LocalPool:
     def advance(self, command: Command) -> None:
         self._control.advance(command)
 
+    def end_at(self, end_ns: int) -> None:
+        self._control.end_at(end_ns)
+
     @property
     def sent(self) -> int:
         return self._control.sent
+
+    @property
+    def answered(self) -> int:
+        return self._control.answered
 
     def sent_by(self, worker: int) -> int:
         return self._control.sent_by(worker)

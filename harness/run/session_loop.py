@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.run.exchanges import Exchanges
@@ -16,7 +16,11 @@ async def send_sessions(
     part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
     """Send the requests of whole sessions. A turn after a failed one is not sent: there is no answer for it to follow."""
-    agenda = Agenda(sleeper, exchanges.start_ns)
+
+    def is_over(due_ns: int, place: int) -> bool:
+        return part.parents[place] is None and exchanges.is_over(due_ns)  # sessions that have begun come to their end
+
+    agenda = Agenda(sleeper, exchanges.start_ns, is_over)
     following: list[list[int]] = [[] for _ in part.indices]
     for place, (parent, offset_ns) in enumerate(zip(part.parents, part.offsets_ns, strict=True)):
         if parent is None:
@@ -41,11 +45,15 @@ async def send_sessions(
 
 
 class Agenda:
-    """Turns by their due times, to which those that run add others. Times are in ns since the run's start, ``start_ns``."""
+    """Turns by their due times, to which those that run add others. Times are in ns since the run's start, ``start_ns``.
 
-    def __init__(self, sleeper: PreciseSleeper, start_ns: int) -> None:
+    A turn at a place of which ``is_over`` is true at its due time is left out.
+    """
+
+    def __init__(self, sleeper: PreciseSleeper, start_ns: int, is_over: Callable[[int, int], bool]) -> None:
         self._sleeper = sleeper
         self._start_ns = start_ns
+        self._is_over = is_over
         self._entries: list[tuple[int, int]] = []
         self._running = 0
         self._changed: asyncio.Future[None] | None = None
@@ -69,9 +77,13 @@ class Agenda:
                 self._changed = asyncio.get_running_loop().create_future()
                 await self._changed
                 continue
+            if self._is_over(*self._entries[0]):
+                heapq.heappop(self._entries)
+                continue
             due_ns = self._entries[0][0]
             await self._sleeper.until(self._start_ns + due_ns)
-            if now_ns() >= self._start_ns + self._entries[0][0]:  # else an earlier one was added meanwhile
+            is_due = now_ns() >= self._start_ns + self._entries[0][0]  # else an earlier one was added meanwhile
+            if is_due and not self._is_over(*self._entries[0]):
                 self._running += 1
                 return heapq.heappop(self._entries)
         return None

@@ -1,4 +1,4 @@
-"""Memory shared by a run's parent and its workers: the parent's command, requests sent, use of the connections."""
+"""Memory shared by a run's parent and its workers: the parent's command, requests sent and answered, use of connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from multiprocessing.context import SpawnContext
 from typing import Any
 
 from harness.clients.protocol import ConnectionUsage
+
+NEVER_NS = (1 << 63) - 1
+"""The end of a run that no rule has ended."""
 
 _USAGE_CELLS = 7  # a worker: whether the others are set, then the fields of ConnectionUsage
 
@@ -22,10 +25,12 @@ class Command(IntEnum):
 class WorkerControl:
     """One worker's share of a Control: reads the command, writes the worker's own cells."""
 
-    def __init__(self, number: int, command: Any, sent: Any, usage: Any) -> None:
+    def __init__(self, number: int, command: Any, end_ns: Any, sent: Any, answered: Any, usage: Any) -> None:
         self._number = number
         self._command = command
+        self._end_ns = end_ns
         self._sent = sent
+        self._answered = answered
         self._usage = usage
 
     @property
@@ -33,11 +38,20 @@ class WorkerControl:
         return Command(self._command.value)
 
     @property
+    def end_ns(self) -> int:
+        """The time of the run from which on nothing is due, or NEVER_NS."""
+        return int(self._end_ns.value)
+
+    @property
     def sent(self) -> int:
         return int(self._sent[self._number])
 
     def count_sent(self) -> None:
         self._sent[self._number] += 1
+
+    def count_answered(self) -> None:
+        """Count a request whose first response has come."""
+        self._answered[self._number] += 1
 
     def set_usage(self, usage: ConnectionUsage) -> None:
         """Publish the use of the worker's connections, once, when the last exchange has ended."""
@@ -53,11 +67,13 @@ class Control:
 
     def __init__(self, context: SpawnContext, workers: int) -> None:
         self._command: Any = context.RawValue("i", Command.RUN)
+        self._end_ns: Any = context.RawValue("q", NEVER_NS)
         self._sent: Any = context.RawArray("q", workers)
+        self._answered: Any = context.RawArray("q", workers)
         self._usage: Any = context.RawArray("q", workers * _USAGE_CELLS)
 
     def of_worker(self, number: int) -> WorkerControl:
-        return WorkerControl(number, self._command, self._sent, self._usage)
+        return WorkerControl(number, self._command, self._end_ns, self._sent, self._answered, self._usage)
 
     @property
     def command(self) -> Command:
@@ -67,10 +83,19 @@ class Control:
         """Set the command, unless a later one is set."""
         self._command.value = max(command, self._command.value)
 
+    def end_at(self, end_ns: int) -> None:
+        """Set the time of the run from which on nothing is due."""
+        self._end_ns.value = end_ns
+
     @property
     def sent(self) -> int:
         """Requests sent by all workers."""
         return sum(self._sent)
+
+    @property
+    def answered(self) -> int:
+        """Requests whose first response has come, of all workers."""
+        return sum(self._answered)
 
     def sent_by(self, worker: int) -> int:
         return int(self._sent[worker])

@@ -143,7 +143,7 @@ class _Worker:
         sleeper, plan = PreciseSleeper(), self._plan
         turns = turn_payloads(plan.part, plan.requests, payloads, plan.client)
         sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper, turns))
-        watch = asyncio.create_task(self._watch_command(sending, exchanges))
+        watch = asyncio.create_task(self._watch_command(sending, exchanges, sleeper))
         with suppress(asyncio.CancelledError):  # the run was stopped
             await sending
         ended = await exchanges.finish()
@@ -151,11 +151,15 @@ class _Worker:
         sleeper.close()
         return ended
 
-    async def _watch_command(self, sending: asyncio.Task[None], exchanges: Exchanges) -> None:
-        """Stop sending on command; cancel what is in flight on command, or when the parent, which reads it, is gone."""
+    async def _watch_command(self, sending: asyncio.Task[None], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+        """Stop sending on command, or when a rule has ended the run; cancel what is in flight on command, or when the parent,
+        which reads it, is gone.
+        """
         while self._control.command is not Command.ABORT and _has_parent():
             if exchanges.stopped:
                 sending.cancel()
+            elif exchanges.is_over(now_ns() - exchanges.start_ns):
+                sleeper.wake()  # it sleeps for a request that is not due any more
             await asyncio.sleep(_COMMAND_PERIOD_S)
         sending.cancel()
         exchanges.abandon(None if self._control.command is Command.ABORT else _ORPHANED)

@@ -72,9 +72,18 @@ class WorkerPool(Protocol):
         """Set the command of all workers, unless a later one is set. It may be called by a signal handler."""
         ...
 
+    def end_at(self, end_ns: int) -> None:
+        """Let nothing be due from this time of the run on, which is ``start_delay_ns`` ahead, so that all know it by then."""
+        ...
+
     @property
     def sent(self) -> int:
         """Requests sent by all workers, as far as it is known here."""
+        ...
+
+    @property
+    def answered(self) -> int | None:
+        """Requests whose first response has come; None where that is unknown before their end."""
         ...
 
     def sent_by(self, worker: int) -> int | None:
