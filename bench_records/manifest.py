@@ -275,11 +275,13 @@ class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
 class EarlyEnd(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a run by a ``rule``, an option as it was given, at ``at_s``: nothing was due later. ``reason`` is in words.
 
-    ``requests`` were sent, of ``planned`` ones; None where the clock would have decided how many.
+    ``gave_up``: the rule ends runs that go badly, so that their numbers are not those of a usual run. ``requests`` were sent,
+    of ``planned`` ones; None where the clock would have decided how many.
     """
 
     rule: str
     reason: str
+    gave_up: bool
     at_s: Positive
     requests: Count
     planned: Count | None = None

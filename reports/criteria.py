@@ -51,17 +51,9 @@ class Requirement:
         return f"{'mean' if self.q is None else percentile_key(self.q)}_{self.metric.name}"
 
     def __str__(self) -> str:
-        return self._with("<=" if self.at_most else ">=")
-
-    @property
-    def opposite(self) -> str:
-        """What must not be true of the run: "p99_ttft>300ms"."""
-        return self._with(">" if self.at_most else "<")
-
-    def _with(self, sign: str) -> str:
         unit = {"latency": "ms", "rate": "", "share": "%"}[_kind(self.metric)]
         limit = 100.0 * self.limit if unit == "%" else self.limit
-        return f"{self.name}{sign}{limit:.15g}{unit}"
+        return f"{self.name}{'<=' if self.at_most else '>='}{limit:.15g}{unit}"
 
 
 Criterion = Objective | Requirement
@@ -115,9 +107,7 @@ def parse_stop_if(text: str) -> Requirement:
         return Requirement(metric, None, True, limit)
     if not metric.is_objective or not statistic.startswith("p"):
         names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)
-        raise ValueError(
-            f"{text!r}: a run ends by a percentile, whose requests can be counted: {names}, or {FAILED_SHARE.name}"
-        )
+        raise ValueError(f"{text!r}: a run ends by requests that can be counted: {names}, or {FAILED_SHARE.name}")
     q = float(statistic[1:].replace("_", ".")) / 100.0
     if not 0.0 < q < 1.0:
         raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")

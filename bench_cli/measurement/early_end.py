@@ -10,6 +10,7 @@ from bench_cli.measurement.stop_rules import StopIf
 from bench_records.manifest import EarlyEnd
 from harness.recording.run_result import RunResult
 from harness.run.end_rule import EndRule
+from reports.criteria import parse_stop_if
 from workloads.schedule.schedule import Schedule
 
 
@@ -23,8 +24,8 @@ def check_early_end(options: LoadOptions) -> None:
 
 def check_early_end_of(options: LoadOptions, streaming: bool) -> None:
     """Raises UsageError for a rule that needs token times in an unstreamed run."""
-    if options.stop_if is not None and options.stop_if.metric.streamed_only and not streaming:
-        raise click.UsageError(f"--stop_if of {options.stop_if.name} needs streamed answers (--streaming); use e2e")
+    if options.stop_if is not None and not streaming and parse_stop_if(options.stop_if).metric.streamed_only:
+        raise click.UsageError(f"--stop_if {options.stop_if} needs streamed answers (--streaming); use e2e")
 
 
 def end_rule(options: LoadOptions, prepared: PreparedRun) -> EndRule | None:
@@ -33,7 +34,7 @@ def end_rule(options: LoadOptions, prepared: PreparedRun) -> EndRule | None:
         return None
     schedule, planned = prepared.schedule, prepared.load_requests
     due_ns = schedule.offsets_ns[:planned] if isinstance(schedule, Schedule) else ()
-    return StopIf(options.stop_if, planned, due_ns)
+    return StopIf(parse_stop_if(options.stop_if), planned, due_ns)
 
 
 def early_end(options: LoadOptions, prepared: PreparedRun, result: RunResult) -> EarlyEnd | None:
@@ -41,8 +42,9 @@ def early_end(options: LoadOptions, prepared: PreparedRun, result: RunResult) ->
     if result.rule_end is None or options.stop_if is None:
         return None
     return EarlyEnd(
-        rule=f"--stop_if {options.stop_if.opposite}",
+        rule=f"--stop_if {options.stop_if}",
         reason=result.rule_end.reason,
+        gave_up=True,
         at_s=result.rule_end.end_ns / 1e9,
         requests=sum(record.sent_ns is not None and record.index < prepared.load_requests for record in result.records),
         planned=None if prepared.load.ends_by_the_clock else prepared.load_requests,

@@ -10,23 +10,23 @@ import click
 from bench_cli.declared import Concern, option, switch
 
 if TYPE_CHECKING:
-    from reports.criteria import Requirement
     from workloads.arrivals.law import ArrivalLaw
     from workloads.schedule.load import Load, OpenLoop
 
 _OPEN_LOOP_OPTIONS = ("request_rate", "arrival", "rate_profile", "time_delay_dist", "burstiness", "max_concurrency")
 
 
-def _read_stop_if(context: click.Context, parameter: click.Parameter, text: str | None) -> Requirement | None:
-    """Callback of --stop_if; the import is late, for it needs numpy. Raises BadParameter."""
+def _read_stop_if(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Callback of --stop_if: the text, which is valid; the import is late, for it needs numpy. Raises BadParameter."""
     if text is None:
         return None
     from reports.criteria import parse_stop_if
 
     try:
-        return parse_stop_if(text)
+        parse_stop_if(text)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from None
+    return text.strip()
 
 
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
@@ -34,7 +34,9 @@ _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 @dataclass(frozen=True)
 class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
-    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds."""
+    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds. ``stop_if`` is a
+    text of the grammar of ``reports/criteria.py``.
+    """
 
     request_rate: float = option(-1.0, type=float, common=True, help="Requests per second; -1 sends everything at once.")
     arrival: str | None = option(
@@ -77,7 +79,7 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     ramp_up: float | None = option(
         None, type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
     )
-    stop_if: Requirement | None = option(
+    stop_if: str | None = option(
         None,
         metavar="CRITERION",
         callback=_read_stop_if,

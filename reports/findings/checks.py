@@ -15,7 +15,15 @@ from reports.findings.client import (
     ObjectivesLostToClient,
     ScheduleSlip,
 )
-from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall, TurnsNotSent
+from reports.findings.completeness import (
+    EndedEarly,
+    Interrupted,
+    PromptsDropped,
+    RecordingFailed,
+    Recovered,
+    SampleTooSmall,
+    TurnsNotSent,
+)
 from reports.findings.consistency import (
     AnswersLeftOut,
     InputTokensDisagree,
@@ -85,6 +93,7 @@ KINDS: tuple[type[Finding], ...] = (
     WorkerClockUncertain,
     WorkersTurnedAway,
     MessagesDropped,
+    EndedEarly,
     Interrupted,
     TurnsNotSent,
     Recovered,

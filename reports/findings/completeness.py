@@ -44,6 +44,43 @@ class Interrupted(Finding):
 
 
 @dataclass(frozen=True)
+class EndedEarly(Finding):
+    """``planned`` is None where the clock would have decided how many requests there are."""
+
+    rule: str
+    reason: str
+    gave_up: bool
+    requests: int
+    planned: int | None
+
+    code = "ended_early"
+    severities = (Severity.WARNING, Severity.NOTE)
+    when = "a rule ended the run: `--stop_if`, which is a warning, or `--until`"
+    advices = (
+        "The run was ended since it went badly: the load is too high, and the numbers are those of the worst part.",
+        "The run ended when it was precise enough; its numbers are those of a run of this length.",
+    )
+    briefs = ("Ended by --stop_if: the load is too high", "Ended when precise enough")
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        end = facts.manifest.early_end
+        return None if end is None else cls(end.rule, end.reason, end.gave_up, end.requests, end.planned)
+
+    @property
+    def severity(self) -> Severity:
+        return self.severities[0 if self.gave_up else 1]
+
+    @property
+    def advice(self) -> str:
+        return self.advices[0 if self.gave_up else 1]
+
+    def _sentence(self) -> str:
+        sent = f"{self.requests:,}" if self.planned is None else f"{self.requests:,} of {self.planned:,}"
+        return f"{self.rule} ended the run after {sent} requests: {self.reason}."
+
+
+@dataclass(frozen=True)
 class TurnsNotSent(Finding):
     turns: int
     scheduled: int

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.criteria import HeldRequirement, Requirement, parse_fail_if, parse_held, parse_slo
+from reports.criteria import HeldRequirement, Requirement, parse_fail_if, parse_held, parse_slo, parse_stop_if
 from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ITL, TPOT, TTFT
 from reports.metrics.goodput import Objective
 
@@ -163,3 +163,31 @@ def test_a_requirement_is_written_as_it_is_read(name: str, limit: float) -> None
     assert isinstance(again, Requirement)
     assert again.limit == pytest.approx(requirement.limit, rel=1e-14)
     assert (again.metric, again.q, again.at_most) == (requirement.metric, requirement.q, requirement.at_most)
+
+
+@pytest.mark.parametrize(
+    ("text", "requirement"),
+    [
+        ("p99_ttft>500ms", Requirement(TTFT, 0.99, True, 500.0)),
+        ("p70_e2e >= 2s", Requirement(E2E, 0.70, True, 2_000.0)),
+        ("p99_5_tpot>30", Requirement(TPOT, 0.995, True, 30.0)),
+        ("failed_share>5%", Requirement(FAILED_SHARE, None, True, 0.05)),
+    ],
+)
+def test_a_run_may_be_ended_by_any_percentile_of_an_objectives_latency(text: str, requirement: Requirement) -> None:
+    assert parse_stop_if(text) == requirement
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("p99_ttft<=500ms", "write ttft>500"),
+        ("mean_ttft>500ms", "requests that can be counted"),
+        ("p99_itl>5ms", "requests that can be counted"),
+        ("goodput>5", "requests that can be counted"),
+        ("p100_ttft>5ms", "no percentile between 0 and 100"),
+    ],
+)
+def test_no_other_number_may_end_a_run(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_stop_if(text)

@@ -56,6 +56,29 @@ def test_run_that_succeeds_writes_its_files_and_exits_by_its_validity(
     assert str(tmp_path) in capsys.readouterr().out
 
 
+def test_a_run_that_stop_if_ended_is_whole_and_shorter(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = ("--model", "scripted", "--num_requests", "5000", "--request_rate", "200", "--stop_if", "p99_e2e>0.001ms")
+    assert _measure(server, tmp_path, *rule) in (ExitStatus.VALID, ExitStatus.INVALID)
+    assert "Ended by --stop_if p99_e2e>0.001ms: " in capsys.readouterr().err
+    manifest = RunFolder(tmp_path).read_manifest()
+    assert manifest.early_end is not None
+    assert (manifest.interrupted, manifest.early_end.planned, manifest.early_end.gave_up) == (False, 5_000, True)
+    assert 51 <= manifest.early_end.requests == RunFolder(tmp_path).read_requests().num_rows < 1_000
+    assert _summary(tmp_path)["requests"]["not_sent"] == 0
+
+
+def test_stop_if_needs_a_planned_number_and_streamed_answers_for_token_times(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_the_clock = ("--concurrency", "2", "--duration", "3", "--stop_if", "p99_e2e>1ms")
+    assert _measure(server, tmp_path / "a", "--model", "scripted", *by_the_clock) == ExitStatus.USAGE
+    assert "give --num_requests instead of --duration" in capsys.readouterr().err.replace("\n", " ")
+    assert _measure(server, tmp_path / "b", "--model", "unary", "--stop_if", "p99_ttft>1ms") == ExitStatus.USAGE
+    assert "needs streamed answers" in capsys.readouterr().err
+
+
 def test_report_renders_the_same_numbers_again(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

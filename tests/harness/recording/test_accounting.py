@@ -200,3 +200,21 @@ def test_every_turn_of_a_session_that_never_began_is_accounted_for_by_its_own_wo
     ]
     later = account_for_all(_recorder(schedule), {2: _record(2, 5, 7)}, [ends[0], WorkerEnd(Ended(2, "full", (3,)), 2, "")])
     assert _kinds(later)[2:] == [(2, 5, "done"), (3, 11, "lost")]
+
+
+# ---- runs that a rule ended
+
+
+def test_what_would_have_been_due_after_a_rules_end_has_no_record_unless_it_was_sent() -> None:
+    ended = Ended(2, None, (), end_ns=20)
+    open_loop = Schedule((_REQUEST,) * 5, (0, 10, 20, 30, 40), 0)
+    found = account_for_all(_recorder(open_loop), {0: _record(0, 0, 5), 3: _record(3, 30, 35)}, [WorkerEnd(ended, 2, "")])
+    assert _kinds(found) == [(0, 0, "done"), (1, 10, "lost"), (3, 30, "done")]
+
+    sessions = SessionSchedule((_REQUEST,) * 4, (0, None, 20, None), (None, 0, None, 2), (0, 50, 0, 4), 0)
+    found = account_for_all(_recorder(sessions), {0: _record(0, 0, 5)}, [WorkerEnd(ended, 1, "")])
+    assert _kinds(found) == [(0, 0, "done"), (1, 55, "lost")]
+
+    closed = ClosedSchedule((_REQUEST,) * 9, (0,), 0)
+    found = account_for_all(_recorder(closed), {0: _record(0, 0, 25)}, [WorkerEnd(Ended(2, "", (), 20), None, "")])
+    assert _kinds(found) == [(0, 0, "done")]  # its user was free at 25

@@ -178,6 +178,9 @@ def _cancelled_runs(steady: list[Record]) -> Runs:
 
 def _incomplete_runs(steady: list[Record]) -> Runs:
     yield steady, {"interrupted": True}
+    for gave_up in (True, False):
+        end = {"rule": "--until", "reason": "it is precise", "gave_up": gave_up, "at_s": 7.0, "requests": 700}
+        yield steady, {"early_end": end}
     recovered = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": 17}
     yield steady, {"recovered": recovered, "problem": "disk full"}
     yield steady, {"workload": {"dropped_too_long": 1}}

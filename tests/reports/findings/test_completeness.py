@@ -9,7 +9,7 @@ import pytest
 
 from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record
-from reports.findings.completeness import Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
+from reports.findings.completeness import EndedEarly, Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
 from reports.findings.finding import RunFacts, Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
@@ -62,6 +62,30 @@ def test_an_interrupted_closed_loop(
     assert finding is not None
     assert finding.evidence["not_sent"] == not_sent
     assert finding.sentence == sentence
+
+
+# ---- ended_early
+
+
+@pytest.mark.parametrize(("gave_up", "severity"), [(True, "warning"), (False, "note")])
+def test_a_run_that_a_rule_ended_is_whole_and_says_which_rule(
+    make_report: MakeReport, steady_run: SteadyRun, gave_up: bool, severity: str
+) -> None:
+    end = {
+        "rule": "--stop_if p99_ttft>9ms",
+        "reason": "11 are",
+        "gave_up": gave_up,
+        "at_s": 7.0,
+        "requests": 700,
+        "planned": 1000,
+    }
+    report = make_report(steady_run(700), early_end=end)
+    finding = finding_of(report, "ended_early")
+    assert isinstance(finding, EndedEarly)
+    assert finding.sentence == "--stop_if p99_ttft>9ms ended the run after 700 of 1,000 requests: 11 are."
+    assert severity_of(report, "ended_early") == severity
+    assert finding_of(report, "interrupted") is None
+    assert finding.brief == EndedEarly.briefs[0 if gave_up else 1]
 
 
 # ---- turns_not_sent
