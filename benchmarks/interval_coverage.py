@@ -145,7 +145,7 @@ def statements_of(run: Run, objective_ms: float, fails_above_ms: float) -> tuple
     outcome = np.where(run.ttft_ms > fails_above_ms, Outcome.SERVER_ERROR.value, Outcome.DONE.value)
     failures = failed_share_of(replace(requests, outcome=outcome), clustered)
     assert ttft is not None and e2e is not None and whole is not None and good is not None and failures is not None  # noqa: PT018
-    rates = (whole.request_throughput, whole.output_token_throughput, good.rate)
+    rates = (*whole.throughputs.values(), good.rate)
     return (
         *_of_latency(ttft),
         *_of_latency(e2e),

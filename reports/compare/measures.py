@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.metrics.catalogue import FAILED_SHARE, LATENCIES, METRICS, OUTPUT_TOKEN_THROUGHPUT
+from reports.metrics.catalogue import LATENCIES, METRICS
 from reports.metrics.censoring import CensoredLatencies
-from reports.metrics.failures import failed_by_request
 from reports.metrics.full_load import full_load
 from reports.metrics.metric import Better, Metric
-from reports.metrics.output_events import completions, output_tokens, rate_value
+from reports.metrics.output_events import rate_value
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
@@ -58,7 +57,7 @@ class Measure:
     @property
     def relative(self) -> bool:
         """Whether differences are differences of logarithms, and read in per cent; otherwise they are in the unit itself."""
-        return self.metric is not FAILED_SHARE
+        return self.metric.happened is None
 
     @property
     def _statistic(self) -> str:
@@ -109,9 +108,9 @@ def measure_run(requests: Requests, streaming: bool) -> dict[str, Measured]:
             of_requests = latencies[measure.metric]
             run = mean(of_requests.values_ms) if measure.q is None else exact_percentiles(of_requests, [measure.q])[0]
             return replace(run, covariates=covariates)
-        if measure.metric is FAILED_SHARE:
-            return failed_share(failed_by_request(requests))
-        return throughput(requests, tokens=measure.metric is OUTPUT_TOKEN_THROUGHPUT)
+        if measure.metric.happened is not None:
+            return share(measure.metric.happened(requests))
+        return throughput(requests, measure.metric)
 
     return {measure.name: replace(measured(measure), gap=gap) for measure in chosen}
 
@@ -177,16 +176,19 @@ def mean(values: FloatArray) -> Measured:
     return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))
 
 
-def throughput(requests: Requests, *, tokens: bool) -> Measured:
-    """Successful requests, or their output tokens, per second of the whole window.
+def throughput(requests: Requests, metric: Metric) -> Measured:
+    """A throughput: what it counts per second of the whole window.
 
     The contributions cover the time between ramp and drain, where there is enough of it: ramp and drain come in every run
     alike, and only the length of the drain adds an error by chance (``reports/metrics/full_load.py``).
     """
     nothing = np.zeros(BINS)
-    events = (output_tokens(requests) if tokens else completions(requests)) if requests.done.any() else None
+    if not requests.done.any():
+        return _unknown(nothing, Cause.NONE_SUCCEEDED, None)
+    assert metric.events is not None
+    events = metric.events(requests)
     if events is None:
-        return _unknown(nothing, Cause.UNCOUNTED if tokens and requests.done.any() else Cause.NONE_SUCCEEDED, None)
+        return _unknown(nothing, Cause.UNCOUNTED, None)
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
     value = rate_value(events, start_ns, end_ns)
     done = int(requests.done.sum())
@@ -219,13 +221,13 @@ def _deviations(per_bin: FloatArray) -> FloatArray:
     return deviations
 
 
-def failed_share(failed: FloatArray) -> Measured:
-    """The share of failed requests, of those that ended; ``failed``, shape [requests], as of ``failed_by_request``."""
-    known = ~np.isnan(failed)
+def share(happened: FloatArray) -> Measured:
+    """The share of requests to which something ``happened``, shape [requests]: 1 or 0, NaN for one that does not count."""
+    known = ~np.isnan(happened)
     if not known.any():
-        return _unknown(failed, Cause.NONE_ENDED, None)
-    share = float(failed[known].mean())
-    return Measured(share, np.where(known, (failed - share) * (failed.size / known.sum()), 0.0))
+        return _unknown(happened, Cause.NONE_ENDED, None)
+    value = float(happened[known].mean())
+    return Measured(value, np.where(known, (happened - value) * (happened.size / known.sum()), 0.0))
 
 
 def _unknown(values: NDArray[np.float64], reason: Reason, value: float | None) -> Measured:

@@ -1,11 +1,12 @@
 """Every metric, once: its names, unit and definition, in which direction it is better, and how it is computed.
 
 Tables, pictures, JSON, CSV, DataFrames, objectives, criteria, comparison, sweep, trend and docs/reference/metrics.md follow
-from it. A new latency is a function in ``latency.py`` and an entry here.
+from it. A new latency is a function in ``latency.py`` and an entry here, a new throughput one in ``output_events.py``.
 """
 
 from __future__ import annotations
 
+from reports.metrics.failures import failed_by_request
 from reports.metrics.latency import (
     causal_delays_ms,
     ceiling_waits_ms,
@@ -19,6 +20,7 @@ from reports.metrics.latency import (
     time_per_output_token_ms,
 )
 from reports.metrics.metric import Better, MeasuredRun, Metric
+from reports.metrics.output_events import completions, output_tokens
 from reports.statistics.percentiles import Distribution, summarise
 
 ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
@@ -159,6 +161,7 @@ REQUEST_THROUGHPUT = Metric(
     "successful requests / window",
     Better.HIGHER,
     counted="requests",
+    events=completions,
     compared=(None,),
     in_criteria=True,
 )
@@ -168,6 +171,7 @@ OUTPUT_TOKEN_THROUGHPUT = Metric(
     "tokens/s",
     "Σ output tokens of successful requests, and of those cancelled as planned until then / window",
     Better.HIGHER,
+    events=output_tokens,
     compared=(None,),
     in_criteria=True,
 )
@@ -177,9 +181,16 @@ OFFERED_RATE = Metric(
     "1/s",
     "(n − 1) / (last − first) of the scheduled sends; a closed loop offers none",
     counted="requests",
+    times_ns=lambda requests: requests.scheduled_ns,
+    exists=lambda run: not run.load.waits_for_answers,
 )
 ACHIEVED_RATE = Metric(
-    "achieved_rate", "Achieved rate", "1/s", "(n − 1) / (last − first) of the actual sends", counted="requests"
+    "achieved_rate",
+    "Achieved rate",
+    "1/s",
+    "(n − 1) / (last − first) of the actual sends",
+    counted="requests",
+    times_ns=lambda requests: requests.sent_ns,
 )
 WINDOW = Metric("window_s", "Window", "s", "first scheduled arrival → end of the last success", title="Whole window")
 GOODPUT = Metric(
@@ -207,6 +218,7 @@ FAILED_SHARE = Metric(
     "requests that the target failed / those and the successes, with tokens or without; "
     "the same number in gates, comparisons and trends",
     Better.LOWER,
+    happened=failed_by_request,
     compared=(None,),
     in_criteria=True,
 )

@@ -11,7 +11,7 @@ from reports.metrics.censoring import latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
-from reports.statistics.estimate import Interval, Reason
+from reports.statistics.estimate import Cause, Estimate, Interval, Reason
 from reports.statistics.exceedances import interval_of_share_above
 from reports.statistics.percentiles import share_limits
 
@@ -34,6 +34,10 @@ class FailedShare:
     @property
     def value(self) -> float:
         return self.failed / self.ended
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(self.value, self.interval, None if self.interval else Cause.CLUSTERED_FAILURES)
 
 
 def failed_by_request(requests: Requests) -> FloatArray:

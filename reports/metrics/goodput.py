@@ -65,6 +65,10 @@ class Goodput:
     from_send_interval: Interval | None
 
     @property
+    def attainment_estimate(self) -> Estimate:
+        return Estimate(self.attainment, self.attainment_interval)
+
+    @property
     def attainment_from_send(self) -> float:
         return self.good_from_send / self.sent
 

@@ -14,9 +14,10 @@ from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.full_batch import FullBatch, full_batch, without_rare_tails
 from reports.metrics.latency import inter_chunk_latencies_ms
+from reports.metrics.output_events import Events, mean_rate
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
-from reports.statistics.estimate import Reason
+from reports.statistics.estimate import Estimate, Reason
 from reports.statistics.percentiles import Distribution, summarise
 
 FROM_SCHEDULE, FROM_SEND = "from schedule", "from send"
@@ -93,6 +94,10 @@ class Metric:
     did not reach it. Another one has ``series_ms``, its values, or ``of_run`` for more than their distribution, and where each
     request has one value ``each_ms``, shape [requests]. ``exists`` says whether a run has it.
 
+    A throughput has ``events``, what it counts per second, None where that is unknown; an arrival rate has ``times_ns``, the
+    times of the arrivals, shape [requests]. A share has ``happened``, shape [requests]: 1 or 0, NaN for a request that does not
+    count.
+
     ``compared`` are the quantiles that comparisons and trends show, None for a mean, or for the metric itself. ``in_criteria``:
     --slo and --fail_if may name it. ``is_objective``: --slo may name it of each request, then without anchors by ``judged_ms``.
     ``column_text`` and ``column_null`` describe its column in the DataFrames, where that is not "label from anchor".
@@ -112,6 +117,9 @@ class Metric:
     each_ms: OfRequests | None = None
     of_run: Callable[[MeasuredRun], Distribution | None] | None = None
     exists: Callable[[MeasuredRun], bool] | None = None
+    events: Callable[[Requests], Events | None] | None = None
+    times_ns: OfRequests | None = None
+    happened: OfRequests | None = None
     of_some_runs: bool = False  # without a row elsewhere
     compared: tuple[float | None, ...] = ()
     in_criteria: bool = False
@@ -155,6 +163,12 @@ class Metric:
             return run.anchored(self.ends_ns(run.requests))
         assert self.series_ms is not None
         return run.summary(self.series_ms(run.requests))
+
+    def arrival_rate_of(self, run: MeasuredRun) -> Estimate:
+        """This arrival rate of a run, without an interval."""
+        assert self.times_ns is not None
+        exists = self.exists is None or self.exists(run)
+        return Estimate(mean_rate(self.times_ns(run.requests)) if exists else None)
 
     def from_anchor(self, requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
         """Each request's latency from ``anchor_ns``, shape [requests] both; without anchors the same from every one."""

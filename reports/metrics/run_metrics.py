@@ -16,9 +16,12 @@ from bench_records.record import FAILURES, Outcome
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
+    ARRIVAL_RATES,
+    ATTAINMENT,
     CAUSAL_DELAY,
     CEILING_WAIT,
     E2E,
+    FAILED_SHARE,
     ICL,
     ITL,
     LATENCIES,
@@ -26,6 +29,7 @@ from reports.metrics.catalogue import (
     OUTPUT_TOKEN_THROUGHPUT,
     REQUEST_THROUGHPUT,
     SCHEDULE_SLIP,
+    THROUGHPUTS,
     TPOT,
     TTFO,
     TTFT,
@@ -35,13 +39,12 @@ from reports.metrics.failures import FailedShare, failed_share_of
 from reports.metrics.full_batch import FullBatch
 from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.metric import Anchored, Latency, MeasuredRun, Metric
-from reports.metrics.output_events import mean_rate
 from reports.metrics.requests import Requests
 from reports.metrics.slip import PartOfRun, Slip, slip_by_worker, slip_over_time
 from reports.metrics.upstream import UpstreamTable, upstream_statistics
 from reports.metrics.windows import Windows, compute_windows
 from reports.statistics.arrays import mean_of_known
-from reports.statistics.estimate import UNKNOWN, Estimate
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate
 from reports.statistics.percentiles import Distribution
 
 
@@ -56,8 +59,7 @@ class Metrics:
     failed_by_kind: dict[str, int]
     latencies: Mapping[Metric, Latency]  # those of such a run, in the order of the tables; None where no request has one
     windows: Windows
-    offered_rate: float | None
-    achieved_rate: float | None
+    arrival_rates: Mapping[Metric, Estimate]
     mean_input_tokens: float | None
     mean_output_tokens: float | None
     scheduled_dispersion: float | None
@@ -128,12 +130,22 @@ class Metrics:
     def rates(self) -> Mapping[Metric, Estimate]:
         """Throughputs and arrival rates of the whole run. Arrival rates have no interval."""
         whole = self.windows.whole
-        return {
-            REQUEST_THROUGHPUT: UNKNOWN if whole is None else whole.request_throughput,
-            OUTPUT_TOKEN_THROUGHPUT: UNKNOWN if whole is None else whole.output_token_throughput,
-            OFFERED_RATE: Estimate(self.offered_rate),
-            ACHIEVED_RATE: Estimate(self.achieved_rate),
-        }
+        return {**(dict.fromkeys(THROUGHPUTS, UNKNOWN) if whole is None else whole.throughputs), **self.arrival_rates}
+
+    @property
+    def shares(self) -> Mapping[Metric, Estimate]:
+        """Shares of the requests, with their intervals; attainment only where there are objectives."""
+        failed = Estimate(None, reason=Cause.NONE_ENDED) if self.failed_share is None else self.failed_share.estimate
+        attained = {} if self.goodput is None else {ATTAINMENT: self.goodput.attainment_estimate}
+        return {FAILED_SHARE: failed, **attained}
+
+    @property
+    def offered_rate(self) -> float | None:
+        return self.arrival_rates[OFFERED_RATE].value
+
+    @property
+    def achieved_rate(self) -> float | None:
+        return self.arrival_rates[ACHIEVED_RATE].value
 
     @property
     def window_s(self) -> float | None:
@@ -175,8 +187,7 @@ def compute_metrics(
         failed_by_kind=failures_by_kind(requests),
         latencies=latencies,
         windows=compute_windows(requests, ttft_ms, e2e_ms, load, run.clustered, run.batch),
-        offered_rate=None if load.waits_for_answers else mean_rate(requests.scheduled_ns),
-        achieved_rate=mean_rate(requests.sent_ns),
+        arrival_rates={metric: metric.arrival_rate_of(run) for metric in ARRIVAL_RATES},
         mean_input_tokens=mean_of_known(requests.input_tokens[requests.done]),
         mean_output_tokens=mean_of_known(requests.output_tokens[requests.done]),
         scheduled_dispersion=None if load.waits_for_answers else index_of_dispersion(scheduled_ns),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reports.metrics.catalogue import THROUGHPUTS
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.full_batch import FullBatch, without_rare_tails
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.output_events import Events, completions, output_tokens, rate, without_interval
+from reports.metrics.metric import Metric
+from reports.metrics.output_events import Events, rate, without_interval
 from reports.metrics.requests import Requests
 from reports.metrics.steady_state import Steady, find_steady
 from reports.statistics.arrays import FloatArray
 from reports.statistics.estimate import UNKNOWN, Estimate, Reason
 from reports.statistics.percentiles import Distribution
 
-_Outputs = tuple[Events, Events | None]  # the ends of requests, and their output tokens where those are known
+_Outputs = Mapping[Metric, Events | None]  # what each of THROUGHPUTS counts
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,7 @@ class Window:
 
     start_s: float
     end_s: float
-    request_throughput: Estimate
-    output_token_throughput: Estimate
+    throughputs: Mapping[Metric, Estimate]
     ttft_ms: Distribution | None
     e2e_ms: Distribution | None
 
@@ -60,8 +62,8 @@ def compute_windows(
     """
     if not requests.done.any():
         return Windows(None, None, "no request succeeded", True)
-    outputs = ended, tokens = completions(requests), output_tokens(requests)
-    steady = find_steady(requests, ended if tokens is None else tokens, load)
+    outputs = _outputs(requests)
+    steady = find_steady(requests, [events for events in outputs.values() if events is not None][-1], load)
     return Windows(
         _whole(requests, outputs, ttft_ms, e2e_ms, no_interval_reason),
         _steady(requests, outputs, steady, ttft_ms is not None, no_interval_reason, batch),
@@ -76,7 +78,11 @@ def whole_window(
     """The whole run alone; None where nothing succeeded."""
     if not requests.done.any():
         return None
-    return _whole(requests, (completions(requests), output_tokens(requests)), ttft_ms, e2e_ms, no_interval_reason)
+    return _whole(requests, _outputs(requests), ttft_ms, e2e_ms, no_interval_reason)
+
+
+def _outputs(requests: Requests) -> _Outputs:
+    return {metric: metric.events(requests) for metric in THROUGHPUTS if metric.events is not None}
 
 
 def _whole(
@@ -89,8 +95,8 @@ def _whole(
             return UNKNOWN
         return without_interval(rate_of_run(events, start_ns, end_ns, full_load(requests, events)), reason)
 
-    request_throughput, token_throughput = map(of_run, outputs)
-    return Window(start_ns / 1e9, end_ns / 1e9, request_throughput, token_throughput, ttft_ms, e2e_ms)
+    throughputs = {metric: of_run(events) for metric, events in outputs.items()}
+    return Window(start_ns / 1e9, end_ns / 1e9, throughputs, ttft_ms, e2e_ms)
 
 
 def _steady(
@@ -108,12 +114,10 @@ def _steady(
     def of_window(events: Events | None) -> Estimate:
         return UNKNOWN if events is None else without_interval(rate(events, start_ns, end_ns), reason)
 
-    request_throughput, token_throughput = map(of_window, outputs)
     return Window(
         start_s=start_ns / 1e9,
         end_s=end_ns / 1e9,
-        request_throughput=request_throughput,
-        output_token_throughput=token_throughput,
+        throughputs={metric: of_window(events) for metric, events in outputs.items()},
         ttft_ms=latency(requests.first_token_ns) if streaming else None,
         e2e_ms=latency(requests.last_token_ns),
     )

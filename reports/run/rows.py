@@ -7,8 +7,6 @@ from reports.metrics.catalogue import (
     ATTAINMENT,
     DISPERSION,
     GOODPUT,
-    OUTPUT_TOKEN_THROUGHPUT,
-    REQUEST_THROUGHPUT,
     THROUGHPUTS,
     WINDOW,
 )
@@ -157,8 +155,7 @@ def _slip_row(slip: Slip) -> tuple[float | int | None, ...]:
 WINDOW_COLUMNS = (
     f"start {WINDOW.unit}",
     f"end {WINDOW.unit}",
-    REQUEST_THROUGHPUT.table_unit,
-    OUTPUT_TOKEN_THROUGHPUT.table_unit,
+    *(metric.table_unit for metric in THROUGHPUTS),
     "p50 ms",
     "p99 ms",
 )
@@ -179,9 +176,8 @@ def window_rows(metrics: Metrics) -> list[tuple[str, tuple[Cell, ...] | str]]:
 
 def _window_row(window: Window) -> tuple[Cell, ...]:
     latency = window.e2e_ms if window.ttft_ms is None else window.ttft_ms
-    rates = (window.request_throughput, window.output_token_throughput)
     percentiles = (None, None) if latency is None else (percentile_cell(latency, 0.5), percentile_cell(latency, 0.99))
-    return (window.start_s, window.end_s, *(rate.value for rate in rates), *percentiles)
+    return (window.start_s, window.end_s, *(rate.value for rate in window.throughputs.values()), *percentiles)
 
 
 def upstream_rows(table: UpstreamTable) -> list[tuple[str, float | int | None]]:

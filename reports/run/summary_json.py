@@ -14,8 +14,6 @@ from reports.metrics.catalogue import (
     E2E,
     GOODPUT,
     LATENCIES,
-    OUTPUT_TOKEN_THROUGHPUT,
-    REQUEST_THROUGHPUT,
     THROUGHPUTS,
     TTFT,
     WINDOW,
@@ -255,8 +253,7 @@ def _window(window: Window | None) -> dict[str, object] | None:
     return {
         "start_s": window.start_s,
         "end_s": window.end_s,
-        REQUEST_THROUGHPUT.key: _rate(window.request_throughput),
-        OUTPUT_TOKEN_THROUGHPUT.key: _rate(window.output_token_throughput),
+        **{metric.key: _rate(rate) for metric, rate in window.throughputs.items()},
         TTFT.key: _distribution(window.ttft_ms),
         E2E.key: _distribution(window.e2e_ms),
     }

@@ -17,11 +17,9 @@ from reports.compare.measures import MEASURES, Measure
 from reports.criteria import Criterion
 from reports.errors import NotComparableError
 from reports.findings.finding import Severity
-from reports.metrics.catalogue import FAILED_SHARE
-from reports.metrics.failures import FailedShare
 from reports.metrics.metric import Anchored
 from reports.run_report import RunReport, read_run
-from reports.statistics.estimate import UNKNOWN, Cause, Estimate
+from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.trend.folders import FoundRun, LeftOut, find_runs
 
 
@@ -118,21 +116,14 @@ def estimates_of(report: RunReport) -> dict[str, Estimate]:
 
 def _estimate(report: RunReport, measure: Measure) -> Estimate:
     metrics, metric = report.metrics, measure.metric
-    if metric is FAILED_SHARE:
-        return _share(metrics.failed_share)
-    if metric in metrics.rates:
-        return metrics.rates[metric]
+    numbers = {**metrics.rates, **metrics.shares}
+    if metric in numbers:
+        return numbers[metric]
     value = metrics.latencies[metric]
     distribution = value.scheduled if isinstance(value, Anchored) else value
     if distribution is None:
         return UNKNOWN
     return distribution.mean if measure.q is None else distribution.percentile(measure.q)
-
-
-def _share(share: FailedShare | None) -> Estimate:
-    if share is None:
-        return Estimate(None, reason=Cause.NONE_ENDED)
-    return Estimate(share.value, share.interval, None if share.interval else Cause.CLUSTERED_FAILURES)
 
 
 def _first_valid(found: Sequence[FoundRun]) -> Arm | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.compare.comparison import compare
 from reports.compare.difference import between_pairs, between_runs, between_schedules, compare_measures, holm
-from reports.compare.measures import failed_share, mean, percentile, throughput
+from reports.compare.measures import mean, percentile, share, throughput
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.findings.checks import find
 from reports.gates.judge import judge, judge_together
@@ -18,17 +18,15 @@ from reports.gates.shares import judge_share
 from reports.metrics.arrival_law import at_even_rate_ns, check_arrivals, index_of_dispersion
 from reports.metrics.asked_arrivals import asked_arrivals
 from reports.metrics.catalogue import (
-    ACHIEVED_RATE,
+    ARRIVAL_RATES,
     ATTAINMENT,
     DISPERSION,
     FAILED_SHARE,
     GOODPUT,
     INPUT_TOKENS,
     LATENCIES,
-    OFFERED_RATE,
-    OUTPUT_TOKEN_THROUGHPUT,
     OUTPUT_TOKENS,
-    REQUEST_THROUGHPUT,
+    THROUGHPUTS,
     WINDOW,
 )
 from reports.metrics.censoring import latencies_by_request
@@ -45,7 +43,7 @@ from reports.metrics.lengths import input_lengths, output_lengths
 from reports.metrics.metric import Metric
 from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
-from reports.metrics.output_events import completions, mean_rate, output_tokens, rate
+from reports.metrics.output_events import mean_rate, rate
 from reports.metrics.phases import phases
 from reports.metrics.prefix_cache import cached_tokens, prefix_cache
 from reports.metrics.requests import from_columns
@@ -89,13 +87,11 @@ class Number:
 OF_METRICS: Mapping[Metric, tuple[Function, ...]] = MappingProxyType(
     {
         **{metric: (metric.series_ms or latencies_by_request, summarise) for metric in LATENCIES},
-        REQUEST_THROUGHPUT: (completions, rate),
-        OUTPUT_TOKEN_THROUGHPUT: (output_tokens, rate),
-        OFFERED_RATE: (mean_rate,),
-        ACHIEVED_RATE: (mean_rate,),
+        **{metric: (metric.events, rate) for metric in THROUGHPUTS if metric.events is not None},
+        **dict.fromkeys(ARRIVAL_RATES, (mean_rate,)),
         GOODPUT: (goodput,),
         ATTAINMENT: (goodput,),
-        FAILED_SHARE: (failed_by_request, failed_share),
+        FAILED_SHARE: (failed_by_request, share),
         WINDOW: (whole_window,),
         DISPERSION: (at_even_rate_ns, index_of_dispersion),
         INPUT_TOKENS: (mean_of_known,),
@@ -158,7 +154,7 @@ NUMBERS = (
     Number("Percentiles over time", "", (percentile_per_part,)),
     Number("Requests in flight over time", "", (mean_in_system,)),
     # Several runs
-    Number("Compared measures of a run", "compare.json: a, b", (percentile, mean, throughput, failed_share)),
+    Number("Compared measures of a run", "compare.json: a, b", (percentile, mean, throughput, share)),
     Number("Difference of means and rates, one run each", "compare.json: change, interval", (within_pairs, within_runs)),
     Number(
         "Difference of percentiles, one run each",

@@ -13,16 +13,16 @@ from reports.compare.measures import (
     BINS,
     MEASURES,
     Measure,
-    failed_share,
     mean,
     measure_run,
     open_loop_gap,
     percentile,
     percentiles,
     schedule_covariates,
+    share,
     throughput,
 )
-from reports.metrics.catalogue import REQUEST_THROUGHPUT, TPOT, TTFT
+from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, THROUGHPUTS, TPOT, TTFT
 from reports.metrics.full_load import full_load
 from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
@@ -115,13 +115,13 @@ def test_a_mean_of_too_few_values_has_no_contributions(n: int, value: float | No
 
 
 def test_contributions_to_the_share_of_failures_are_of_the_requests_that_ended() -> None:
-    measured = failed_share(np.array([0.0, 0.0, 0.0, 1.0, np.nan]))
+    measured = share(np.array([0.0, 0.0, 0.0, 1.0, np.nan]))
     assert measured.value == 0.25
     assert measured.sample.tolist() == pytest.approx([-0.25 * 1.25] * 3 + [0.75 * 1.25, 0.0])
 
 
 def test_the_share_of_failures_is_unknown_where_no_request_ended() -> None:
-    measured = failed_share(np.array([np.nan, np.nan]))
+    measured = share(np.array([np.nan, np.nan]))
     assert (measured.value, measured.reason, measured.sample.tolist()) == (None, Cause.NONE_ENDED, [0.0, 0.0])
 
 
@@ -132,7 +132,7 @@ def test_contributions_to_a_throughput_are_of_equal_parts_of_the_full_load(make_
     """100 requests, due every 10 ms from 1,000 ms on, each answered by 2 tokens after 5 and 8 ms, and done after 10 ms."""
     records = [answered(k, at, at, [(at + 5, 1), (at + 8, 1)], done=at + 10) for k, at in enumerate(range(1_000, 2_000, 10))]
     requests = make_requests(records)
-    of_requests, of_tokens = throughput(requests, tokens=False), throughput(requests, tokens=True)
+    of_requests, of_tokens = throughput(requests, REQUEST_THROUGHPUT), throughput(requests, OUTPUT_TOKEN_THROUGHPUT)
     assert (of_requests.value, of_requests.reason) == (pytest.approx(100.0, rel=1e-12), None)
     assert of_tokens.value == pytest.approx(200.0)
     assert of_requests.sample.shape == of_tokens.sample.shape == (BINS,)  # of 1 ms each
@@ -179,7 +179,7 @@ def test_a_throughput_has_the_errors_of_its_drain_for_pairs_and_without(make_req
     full = full_load(requests, completions(requests))
     assert full is not None
     assert 0.0 < full.drain_error < full.late_drain_error
-    measured = throughput(requests, tokens=False)
+    measured = throughput(requests, REQUEST_THROUGHPUT)
     assert measured.reason is None
     assert (measured.other_error, measured.paired_error) == (full.drain_error, full.late_drain_error)
 
@@ -203,7 +203,7 @@ def test_a_throughput_of_too_few_requests_has_a_value_and_no_contributions(
     for succeeded, reason in ((99, TooFew(99, 100)), (100, None)):
         records = [answered(k, 10 * k, 10 * k, [(10 * k + 8, 1)], done=10 * k + 10) for k in range(succeeded)]
         records += [failed(succeeded, 10 * succeeded, Outcome.TIMEOUT, 10 * succeeded, 9_000)]
-        measured = throughput(make_requests(records), tokens=False)
+        measured = throughput(make_requests(records), REQUEST_THROUGHPUT)
         assert (measured.value, measured.reason) == (pytest.approx(100.0), reason)  # the window ends with the last success
         assert (measured.sample == 0).all() == (reason is not None)
         assert measured.sample.shape == (BINS,)
@@ -214,12 +214,12 @@ def test_a_throughput_without_successes_or_token_counts_is_unknown(
 ) -> None:
     nothing_done = make_requests([failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 5) for k in range(3)])
     uncounted = make_requests([answered(0, 0, 0, [(5, 1)], output_tokens=None, token_counts=None)])
-    for tokens in (False, True):
-        measured = throughput(nothing_done, tokens=tokens)
+    for metric in THROUGHPUTS:
+        measured = throughput(nothing_done, metric)
         assert (measured.value, measured.reason) == (None, Cause.NONE_SUCCEEDED)
         assert measured.sample.tolist() == [0.0] * BINS
-    assert throughput(uncounted, tokens=True).reason == Cause.UNCOUNTED
-    assert throughput(uncounted, tokens=False).reason == TooFew(1, 100)
+    assert throughput(uncounted, OUTPUT_TOKEN_THROUGHPUT).reason == Cause.UNCOUNTED
+    assert throughput(uncounted, REQUEST_THROUGHPUT).reason == TooFew(1, 100)
 
 
 # ---- what the schedule fixed
@@ -317,5 +317,5 @@ def test_the_drains_of_an_open_loop_are_as_many_as_are_independent(make_requests
     found = []
     for latencies_ms in (waves_ms, rng.permutation(waves_ms)):
         records = [answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(latencies_ms.tolist())]
-        found.append(throughput(make_requests(records), tokens=False).other_independent)
+        found.append(throughput(make_requests(records), REQUEST_THROUGHPUT).other_independent)
     assert found[0] < 0.2 * found[1] < 400

@@ -10,6 +10,7 @@ import pytest
 from bench_records.record import Outcome
 from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
+from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.statistics.estimate import UNKNOWN, Cause, Correlated, Estimate, Reason
 from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
@@ -30,7 +31,9 @@ def growing(judged: MakeRun, queued_run: Queue) -> JudgedRun:
 def _of_rate(run: JudgedRun, value: float, interval: tuple[float, float] | None, reason: Reason = Cause.DRIFTS) -> JudgedRun:
     whole = run.metrics.windows.whole
     assert whole is not None
-    changed = replace(whole, request_throughput=Estimate(value, interval, None if interval else reason))
+    changed = replace(
+        whole, throughputs={**whole.throughputs, REQUEST_THROUGHPUT: Estimate(value, interval, None if interval else reason)}
+    )
     return replace(run, metrics=replace(run.metrics, windows=replace(run.metrics.windows, whole=changed)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench_records.record import Record
-from reports.metrics.catalogue import TTFT
+from reports.metrics.catalogue import REQUEST_THROUGHPUT, TTFT
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.goodput import Objective
@@ -176,7 +176,7 @@ def _distributions(metrics: Metrics) -> list[Distribution]:
 
 def _rates(metrics: Metrics) -> list[Estimate]:
     windows = [window for window in (metrics.windows.whole, metrics.windows.steady) if window is not None]
-    found = [rate for window in windows for rate in (window.request_throughput, window.output_token_throughput)]
+    found = [rate for window in windows for rate in window.throughputs.values()]
     assert metrics.goodput is not None
     return [rate for rate in (*found, metrics.goodput.rate) if rate.value is not None]
 
@@ -208,8 +208,8 @@ def test_the_whole_window_alone_has_no_interval_either(answered: Make, make_requ
     requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 7, 1)]) for k in range(200)])
     window = whole_window(requests, None, None, Cause.CLUSTERED_ARRIVALS)
     assert window is not None
-    assert window.request_throughput is not None
-    assert (window.request_throughput.interval, window.request_throughput.reason) == (None, Cause.CLUSTERED_ARRIVALS)
+    rate = window.throughputs[REQUEST_THROUGHPUT]
+    assert (rate.interval, rate.reason) == (None, Cause.CLUSTERED_ARRIVALS)
 
 
 def test_stages_and_classes_are_judged_by_their_own_arrivals(make_report: MakeReport, answered: Make) -> None:

@@ -14,6 +14,7 @@ from bench_records.record import Record
 from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread
+from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.full_load import FullLoad, full_load
 from reports.metrics.output_events import Events, completions, output_tokens
 from reports.metrics.requests import Requests
@@ -86,8 +87,8 @@ def test_where_few_answers_are_late_the_error_of_a_difference_is_that_of_a_late_
     assert full is not None
     deviation_ms = 55 * math.sqrt(0.02 * 0.98)
     assert full.late_drain_error / full.drain_error == pytest.approx(55 / 2.326348 / deviation_ms, rel=0.02)
-    assert throughput(requests, tokens=False).paired_error == full.late_drain_error
-    assert throughput(requests, tokens=False).other_error == full.drain_error
+    assert throughput(requests, REQUEST_THROUGHPUT).paired_error == full.late_drain_error
+    assert throughput(requests, REQUEST_THROUGHPUT).other_error == full.drain_error
 
 
 def test_a_late_drain_is_no_shorter_than_the_usual_one() -> None:
@@ -147,7 +148,7 @@ def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equ
     """Ramp and drain, as parts of a series, made the error five times as large."""
     estimates, errors = [], []
     for seed in range(40):
-        a, b = (throughput(closed_loop(2 * seed + side), tokens=False) for side in (0, 1))
+        a, b = (throughput(closed_loop(2 * seed + side), REQUEST_THROUGHPUT) for side in (0, 1))
         estimate = math.log((b.value or 0.0) / (a.value or 1.0))
         spread = within_runs(a, b, estimate)
         if isinstance(spread, Spread):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.last_answer import LastAnswer, last_answer
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
@@ -29,8 +30,7 @@ def test_a_steady_window_ends_when_the_server_goes(make_report: MakeReport, answ
     steady = report.metrics.windows.steady
     assert steady is not None
     assert steady.end_s <= finding.evidence["after_s"]
-    assert steady.request_throughput is not None
-    assert steady.request_throughput.value == pytest.approx(100.0, rel=0.03)
+    assert steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(100.0, rel=0.03)
 
 
 def test_a_server_that_goes_at_once_has_no_steady_window(make_report: MakeReport, answered: Make, failed: Make) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
 from reports.metrics.mser import mser5
@@ -89,8 +90,7 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
     assert window[1] / 1e9 == pytest.approx(6.004)
     metrics = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True, concurrency=8))
     assert metrics.windows.steady is not None
-    assert metrics.windows.steady.request_throughput is not None
-    assert metrics.windows.steady.request_throughput.value == pytest.approx(80.0, rel=0.02)
+    assert metrics.windows.steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(80.0, rel=0.02)
 
 
 def test_a_user_whose_connection_was_refused_has_not_stopped(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
@@ -110,13 +110,10 @@ def test_output_is_credited_to_the_window_when_it_comes(make_requests: MakeReque
     )
     windows = compute_metrics(requests, streaming=True).windows
     assert windows.whole is not None
-    assert windows.whole.request_throughput is not None
-    assert windows.whole.request_throughput.value == pytest.approx(1_000 / 11.991, rel=0.01)
+    assert windows.whole.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(1_000 / 11.991, rel=0.01)
     assert windows.steady is not None
-    assert windows.steady.request_throughput is not None
-    assert windows.steady.output_token_throughput is not None
-    assert windows.steady.request_throughput.value == pytest.approx(100, rel=0.02)
-    assert windows.steady.output_token_throughput.value == pytest.approx(2_000, rel=0.02)
+    assert windows.steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(100, rel=0.02)
+    assert windows.steady.throughputs[OUTPUT_TOKEN_THROUGHPUT].value == pytest.approx(2_000, rel=0.02)
     assert windows.steady.ttft_ms is not None
     assert windows.steady.ttft_ms.p50 == pytest.approx(100)
 

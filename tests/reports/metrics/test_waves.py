@@ -8,6 +8,7 @@ import pytest
 
 from bench_records.record import Record
 from reports.findings.in_flight import UsersInStep
+from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.requests import Requests
 from reports.metrics.waves import waves_of
 from reports.run_report import RunReport
@@ -53,8 +54,7 @@ def test_littles_law_does_not_excuse_a_part_of_a_wave(make_report: MakeReport, a
     steady = report.metrics.windows.steady
     assert steady is not None
     assert steady.length_s > 10.0
-    assert steady.request_throughput is not None
-    assert steady.request_throughput.value == pytest.approx(56.0, abs=0.1)
+    assert steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(56.0, abs=0.1)
     finding = finding_of(report, "littles_law")
     assert finding is not None
     assert "wave" in finding.advice

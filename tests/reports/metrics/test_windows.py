@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.output_events import completions, rate
@@ -55,10 +56,8 @@ def test_the_whole_run_lasts_from_the_first_arrival_to_the_end_of_the_last_succe
     whole, _ = _both(compute_windows(requests, ttft_ms, e2e_ms))
     assert (whole.start_s, whole.end_s, whole.length_s) == (0.01, 10.25, 10.24)
     assert (whole.ttft_ms, whole.e2e_ms) == (ttft_ms, e2e_ms)
-    assert whole.request_throughput is not None
-    assert whole.output_token_throughput is not None
-    assert whole.request_throughput.value == pytest.approx(1_000 / 10.24)
-    assert whole.output_token_throughput.value == pytest.approx(2_000 / 10.24)
+    assert whole.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(1_000 / 10.24)
+    assert whole.throughputs[OUTPUT_TOKEN_THROUGHPUT].value == pytest.approx(2_000 / 10.24)
 
 
 def test_the_latencies_of_the_steady_part_are_of_the_requests_due_in_it_its_ends_included(
@@ -71,8 +70,7 @@ def test_the_latencies_of_the_steady_part_are_of_the_requests_due_in_it_its_ends
     assert steady.e2e_ms is not None
     assert (steady.ttft_ms.n, steady.ttft_ms.max) == (700, 50.0)
     assert (steady.e2e_ms.n, steady.e2e_ms.max) == (700, 250.0)
-    assert steady.output_token_throughput is not None
-    assert steady.output_token_throughput.value == pytest.approx(200.0, rel=0.01)
+    assert steady.throughputs[OUTPUT_TOKEN_THROUGHPUT].value == pytest.approx(200.0, rel=0.01)
 
 
 def test_steady_output_is_of_tokens_and_not_of_whole_requests(make_requests: MakeRequests, answered: Make) -> None:
@@ -107,8 +105,7 @@ def test_what_is_unknown_of_the_whole_is_unknown_of_the_steady_part(make_request
     for window in (whole, steady):
         assert window.ttft_ms is None
         assert window.e2e_ms is not None
-        assert window.request_throughput is not None
-        assert window.output_token_throughput == UNKNOWN
+        assert window.throughputs[OUTPUT_TOKEN_THROUGHPUT] == UNKNOWN
 
 
 def test_ramp_and_drain_do_not_widen_the_interval_of_a_rate(make_requests: MakeRequests, answered: Make) -> None:
@@ -116,12 +113,11 @@ def test_ramp_and_drain_do_not_widen_the_interval_of_a_rate(make_requests: MakeR
     requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 1_000, 1)]) for k in range(1_000)])
     whole = whole_window(requests, None, None)
     assert whole is not None
-    assert whole.request_throughput is not None
-    assert whole.request_throughput.interval is not None
+    assert whole.throughputs[REQUEST_THROUGHPUT].interval is not None
     in_parts = rate(completions(requests), 0.0, 10_991e6)
     assert in_parts is not None
-    assert in_parts.value == whole.request_throughput.value
-    low, high = whole.request_throughput.interval
+    assert in_parts.value == whole.throughputs[REQUEST_THROUGHPUT].value
+    low, high = whole.throughputs[REQUEST_THROUGHPUT].interval
     assert high - low < 1.0  # requests/s, of 91
     assert in_parts.interval is None or in_parts.interval[1] - in_parts.interval[0] > 2.0
 

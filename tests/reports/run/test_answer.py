@@ -14,7 +14,7 @@ from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.gates.gate import Evidence, Gate, Status
-from reports.metrics.catalogue import E2E, TPOT, TTFT
+from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.goodput import Goodput, Objective
 from reports.render.tables import three_digits
 from reports.run.answer import WIDTH, render_answer
@@ -241,8 +241,10 @@ def test_a_whole_answer(steady: RunReport) -> None:
         steady.metrics.windows,
         whole=dataclasses.replace(
             whole,
-            request_throughput=Estimate(9.86, None, TooFew(9, 100)),
-            output_token_throughput=Estimate(992.0, (819.0, 1_285.0)),
+            throughputs={
+                REQUEST_THROUGHPUT: Estimate(9.86, None, TooFew(9, 100)),
+                OUTPUT_TOKEN_THROUGHPUT: Estimate(992.0, (819.0, 1_285.0)),
+            },
         ),
     )
     numbers = {"failed_by_kind": {"timeout": 1_005, "connect": 1}, "not_sent": 2_000, "windows": windows, "goodput": goodput}

@@ -14,6 +14,7 @@ import pytest
 
 from bench_records.record import FAILURES, Outcome, Record
 from bench_records.server_table import MetricSample
+from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run.page import run_pictures, write_html
 from reports.run_report import RunReport
 
@@ -175,8 +176,7 @@ def test_intervals_and_windows_are_shown(make_report: MakeReport, steady_run: St
     assert _cells(intervals, "TTFT, from schedule")[:2] == ["100.00 – 100.00", "100.00 – 100.00"]
     whole = report.metrics.windows.whole
     assert whole is not None
-    assert whole.request_throughput is not None
-    throughput = whole.request_throughput
+    throughput = whole.throughputs[REQUEST_THROUGHPUT]
     assert _cells(text, "Request throughput (requests/s)") == [f"{throughput.value:.2f}", throughput.interval_text]
     assert _card(text, "Request throughput")[2] == f"95 %: {throughput.interval_text}"
     assert _cells(text, "Whole run (p50, p99: TTFT)")[:2] == ["0.00", "7.11"]
