@@ -77,7 +77,7 @@ class EndedEarly(Finding):
 
     def _sentence(self) -> str:
         sent = f"{self.requests:,}" if self.planned is None else f"{self.requests:,} of {self.planned:,}"
-        return f"{self.rule} ended the run after {sent} requests: {self.reason}."
+        return f"The run was ended by {self.rule} after {sent} requests: {self.reason}."
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_a_run_that_a_rule_ended_is_whole_and_says_which_rule(
     report = make_report(steady_run(700), early_end=end)
     finding = finding_of(report, "ended_early")
     assert isinstance(finding, EndedEarly)
-    assert finding.sentence == "--stop_if p99_ttft>9ms ended the run after 700 of 1,000 requests: 11 are."
+    assert finding.sentence == "The run was ended by --stop_if p99_ttft>9ms after 700 of 1,000 requests: 11 are."
     assert severity_of(report, "ended_early") == severity
     assert finding_of(report, "interrupted") is None
     assert finding.brief == EndedEarly.briefs[0 if gave_up else 1]
