@@ -140,7 +140,7 @@ def _bracket(search: Searched) -> str:
 
 
 def _never_held(search: Searched) -> str:
-    lowest = load_text(min((probe.load for probe in search.probes), default=0.0), search.unit)
+    lowest = search.refused or load_text(min((probe.load for probe in search.probes), default=0.0), search.unit)
     sure = f"({confidence_text(search.goal.confidence)})"
     return f"No load that was tried holds {limits_text(search.required)}: even {lowest} fails {sure}."
 
@@ -166,10 +166,10 @@ def _flat(search: Searched) -> str:
     )
     allowed = allowed_text(search.goal.allowed[search.deciding])
     between = f"from {load_number(low)} to {load_text(high, search.unit)} {rises}, with {allowed} allowed; read the curve"
-    if search.certified is None:
+    if search.certified is None and search.refused is None:
         return f"{_capital(limit_text(limit))} does not decide: {between}."
-    sure = f"({confidence_text(search.goal.confidence)})"
-    return f"Holds {search.certified} with {limits_text(search.required)} {sure}, but the limit does not decide: {between}."
+    subject = "the limit" if len(search.required) == 1 else limit_text(limit)
+    return f"{_bracket(search)[:-1]}, but {subject} does not decide: {between}."
 
 
 def _not_monotone(search: Searched) -> str:
@@ -205,6 +205,8 @@ def _needed(capacity: Capacity, search: Searched) -> str:
     wanted = width_text(search.goal.ratio)
     if search.bracket.shape in (Shape.FLAT, Shape.NOT_MONOTONE, Shape.NEVER_HELD):
         return ""
+    if search.bracket.more_requests == 0:
+        return ""
     if search.bracket.more_requests is None:
         open_ended = search.bracket.ratio is None
         return "" if open_ended else f"no number of requests is known that reaches {wanted}"
@@ -222,7 +224,8 @@ def _needed(capacity: Capacity, search: Searched) -> str:
 
 
 def _deciding(search: Searched) -> str:
-    if search.bracket.binding is None or len(search.required) == 1:
+    decides = search.bracket.shape in (Shape.CROSSING, Shape.NEVER_HELD)
+    if search.bracket.binding is None or len(search.required) == 1 or not decides:
         return ""
     return f"The limit that decides is {limit_text(search.required[search.bracket.binding])}."
 

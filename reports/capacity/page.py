@@ -79,7 +79,7 @@ def _facts(capacity: Capacity) -> tuple[tuple[str, str], ...]:
 
 
 def _cards(capacity: Capacity) -> Iterator[Card]:
-    """Of the first tier: what holds, what fails, and what the target does at the load that holds."""
+    """What holds in the first tier, what fails, and what the target does at the load that holds."""
     tier, unit = capacity.tiers[0], capacity.unit
     bracket, sure = tier.bracket, confidence_text(tier.goal.confidence)
     of_tier = "" if tier.name is None else f"{printable(tier.name)}; "

@@ -10,7 +10,7 @@ from reports.render.tables import Table, markdown_table
 
 
 def markdown_text(document: Document) -> str:
-    """The whole text, ending with a newline. Titles are of the third level, for a comment beside others."""
+    """The whole text, ending with a newline. Headings have the third level, for a comment beside others."""
     return "\n\n".join(text for block in document if (text := _block(block))) + "\n"
 
 

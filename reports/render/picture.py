@@ -158,7 +158,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A range [low, high] of x over the whole height, behind all other marks."""
+    """A range [low, high] of x over the whole height, below all other marks."""
 
     name: str
     low: float
