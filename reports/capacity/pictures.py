@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from reports.capacity.answer import searched
-from reports.capacity.result import Capacity, ProbeRun, Tier, Verdict
+from reports.capacity.result import Capacity, LoadUnit, ProbeRun, Tier, Verdict
 from reports.capacity.search import Curve
 from reports.capacity.shares import fitted_share, share_interval
 from reports.capacity.words import (
@@ -55,12 +55,12 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     position = tier.goal.limits[place]
     loads = [run.probe.load for run in runs]
     ends = (min(loads) / 1.05, max(loads) * 1.05)
-    floor = 100.0 * min(allowed / _LEAST_DECADE, *(0.5 / run.probe.violations[position].n for run in runs))
+    floor = floor_of(runs, position, allowed)
     curve = tier.bracket.curves[place] if tier.bracket.curves else None
     marks: list[Mark] = [
         *_bands(capacity, tier, ends, of_all=several),
         Line(f"allowed: {allowed_text(allowed)}", np.array(ends), np.full(2, 100.0 * allowed), Colour.GREY, Stroke.DASHED),
-        *_fit(curve, ends, floor),
+        *curve_of(curve, ends, floor, "curve through all probes", Colour.ORANGE),
         *_probes(runs, position, floor),
     ]
     none = any(run.probe.violations[position].above == 0 for run in runs)
@@ -74,7 +74,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
         f"share-{position + 1}",
         f"Requests {beyond_text(limit)}, against load{of_tier}",
         " ".join(note for note in notes if note),
-        Axis("load", capacity.unit.value, log=max(loads) > _WIDE * min(loads)),
+        load_axis(capacity.unit, loads),
         Axis("requests beyond the limit", "%", log=True),
         tuple(marks),
     )
@@ -96,7 +96,18 @@ def _bands(capacity: Capacity, tier: Tier, ends: tuple[float, float], *, of_all:
         yield Band(f"fails: from {text}{together}", max(high, ends[0]), ends[1], Colour.RED)
 
 
-def _fit(curve: Curve | None, ends: tuple[float, float], floor: float) -> Iterator[Line]:
+def load_axis(unit: LoadUnit, loads: Sequence[float]) -> Axis:
+    """The axis of ``loads``, logarithmic where they are far apart."""
+    return Axis("load", unit.value, log=max(loads) > _WIDE * min(loads))
+
+
+def floor_of(runs: Sequence[ProbeRun], position: int, allowed: float) -> float:
+    """The share in per cent at which none is drawn: below that of any request, and well below the allowed one."""
+    counts = [run.probe.violations[position].n for run in runs]
+    return 100.0 * min([allowed / _LEAST_DECADE, *(0.5 / n for n in counts if n)])
+
+
+def curve_of(curve: Curve | None, ends: tuple[float, float], floor: float, name: str, colour: Colour) -> Iterator[Line]:
     """The fitted curve, where there is one."""
     if curve is None:
         return
@@ -106,7 +117,7 @@ def _fit(curve: Curve | None, ends: tuple[float, float], floor: float) -> Iterat
     if len(known) == len(shares):
         y = 100.0 * np.array(known)
         y[(y < floor) | (y >= 100.0)] = np.nan
-        yield Line("curve through all probes", x, y, Colour.ORANGE)
+        yield Line(name, x, y, colour)
 
 
 def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[Mark]:
@@ -114,19 +125,25 @@ def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[M
     for verdict in Verdict:
         shown = [run for run in runs if run.verdict is verdict and not run.probe.overloaded]
         name, colour = f"probe: {verdict}", _COLOURS[verdict]
-        known = [run for run in shown if share_interval(run.probe.violations[position]) is not None]
-        if known:
-            intervals = [share_interval(run.probe.violations[position]) or (0.0, 0.0) for run in known]
-            low, high = (np.maximum(floor, 100.0 * np.array(side)) for side in zip(*intervals, strict=True))
-            yield Whiskers(name, _loads(known), low, high, colour)
-        for has_any, shape in ((True, Shape.POINT), (False, Shape.RING)):
-            drawn = [run for run in shown if bool(run.probe.violations[position].above) is has_any]
-            if drawn:
-                yield Dots(name, _loads(drawn), _shares(drawn, position, floor), colour, shape, _notes(drawn, position))
+        yield from whiskers_of(shown, position, floor, name, colour)
     crossed = [run for run in runs if run.probe.overloaded]
     if crossed:
         shares, notes = _shares(crossed, position, floor), _notes(crossed, position)
         yield Dots("probe: overloaded", _loads(crossed), shares, Colour.PURPLE, Shape.CROSS, notes)
+
+
+def whiskers_of(runs: Sequence[ProbeRun], position: int, floor: float, name: str, colour: Colour) -> Iterator[Mark]:
+    """The probes that are points of a curve, with their intervals; a ring at the ``floor`` where no request was beyond."""
+    shown = [run for run in runs if not run.probe.overloaded and run.probe.violations[position].n]
+    known = [run for run in shown if share_interval(run.probe.violations[position]) is not None]
+    if known:
+        intervals = [share_interval(run.probe.violations[position]) or (0.0, 0.0) for run in known]
+        low, high = (np.maximum(floor, 100.0 * np.array(side)) for side in zip(*intervals, strict=True))
+        yield Whiskers(name, _loads(known), low, high, colour)
+    for has_any, shape in ((True, Shape.POINT), (False, Shape.RING)):
+        drawn = [run for run in shown if bool(run.probe.violations[position].above) is has_any]
+        if drawn:
+            yield Dots(name, _loads(drawn), _shares(drawn, position, floor), colour, shape, _notes(drawn, position))
 
 
 def _loads(runs: Sequence[ProbeRun]) -> FloatArray:

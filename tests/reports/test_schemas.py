@@ -13,6 +13,8 @@ from msgspec.structs import replace as with_fields
 
 from bench_cli import run as bench
 from bench_records.record import Outcome, Record
+from reports.capacity.comparison import NamedSearch, compare_searches
+from reports.capacity.comparison_formats import comparison_document
 from reports.capacity.json_file import document as capacity_document
 from reports.criteria import parse_slo
 from reports.run.summary_json import summary
@@ -143,6 +145,11 @@ def test_a_summary_with_objectives_and_failures(make_report: MakeReport, steady_
 @pytest.mark.parametrize("name", SEARCHES)
 def test_searches_for_capacity_of_every_shape(name: str) -> None:
     _check("capacity", capacity_document(SEARCHES[name]))
+
+
+def test_a_comparison_of_two_searches() -> None:
+    found = [NamedSearch(name, SEARCHES["tiers"]) for name in "ab"]
+    _check("capacity-comparison", comparison_document(compare_searches(*found)))
 
 
 # ---- compare.json, sweep.json, trend.json

@@ -1,0 +1,142 @@
+"""A comparison of two searches for capacity on a terminal, as Markdown, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from reports.capacity.comparison import CapacityComparison, NamedSearch, TierComparison, change_text, verdict
+from reports.capacity.result import Tier
+from reports.capacity.words import bracket_text, load_number
+from reports.render.console import console_text
+from reports.render.document import Code, Document, Heading, Notes, Paragraph
+from reports.render.markdown import markdown_text
+from reports.render.plain_text import json_text, printable, spreadsheet_text
+from reports.render.tables import Quantity, Table
+
+SCHEMA = 1
+_COLUMNS = ("search", "tier", "unit", "certified", "refused", "estimate", "users", "goodput", "output_token_throughput")
+
+
+def render_comparison(comparison: CapacityComparison) -> str:
+    """The text for a terminal, without a trailing newline."""
+    return console_text(_document(comparison))
+
+
+def render_comparison_markdown(comparison: CapacityComparison) -> str:
+    """The text for a pull request, ending with a newline."""
+    title = Heading(f"Capacity: {comparison.b.name} (B) against {comparison.a.name} (A)")
+    return markdown_text((title, *_document(comparison)))
+
+
+def comparison_table(comparison: CapacityComparison) -> Table:
+    """Two rows for each tier: A, then B with the change."""
+    unit = comparison.unit
+    tiers = [(side, tier, of_side) for tier in comparison.tiers for side, of_side in (("A", tier.a), ("B", tier.b))]
+    names = {"A": comparison.a.name, "B": comparison.b.name}
+    named = any(tier.name is not None for tier in comparison.tiers)
+    return Table(
+        "searches",
+        "Searches",
+        ("search", *(("tier",) if named else ()), f"{unit}", "estimate", "change", "users", "goodput/s", "tokens/s"),
+        tuple(
+            (
+                printable(f"{side}: {names[side]}"),
+                *((printable(of_side.name or ""),) if named else ()),
+                bracket_text(of_side.bracket, unit).removesuffix(f" {unit}"),
+                _number(of_side.bracket.estimate),
+                change_text(tier) if side == "B" else "",
+                _number(of_side.users),
+                _number(of_side.goodput),
+                _number(of_side.output_token_throughput),
+            )
+            for side, tier, of_side in tiers
+        ),
+        "Loads: the highest that is certified to the lowest that is refused. Users, goodput and tokens/s are those at the "
+        "certified load.",
+        widths=(24, *((12,) if named else ()), 14, 9, 18, 7, 9, 9),
+    )
+
+
+def comparison_document(comparison: CapacityComparison) -> dict[str, object]:
+    """The JSON document; an unknown value is null."""
+    return {
+        "schema": SCHEMA,
+        "verdict": verdict(comparison),
+        "unit": comparison.unit.value,
+        "a": _search(comparison.a),
+        "b": _search(comparison.b),
+        "tiers": [_tier(comparison, tier) for tier in comparison.tiers],
+    }
+
+
+def write_comparison_json(comparison: CapacityComparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(json_text(comparison_document(comparison)), encoding="utf-8")
+
+
+def write_comparison_markdown(comparison: CapacityComparison, path: Path) -> None:
+    """Write the file. Raises OSError."""
+    path.write_text(render_comparison_markdown(comparison), encoding="utf-8")
+
+
+def write_comparison_csv(comparison: CapacityComparison, path: Path) -> None:
+    """Write the file: a row for each search and tier; an unknown value is an empty cell. Raises OSError."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        for search in (comparison.a, comparison.b):
+            for tier in search.capacity.tiers:
+                numbers = (tier.users, tier.goodput, tier.output_token_throughput)
+                ends = (tier.bracket.certified, tier.bracket.refused, tier.bracket.estimate)
+                name = None if tier.name is None else spreadsheet_text(tier.name)
+                writer.writerow([spreadsheet_text(search.name), name, comparison.unit.value, *ends, *numbers])
+
+
+def _document(comparison: CapacityComparison) -> Document:
+    changed = (
+        Notes(
+            (
+                ("A measured ", Code(f"bench {comparison.a.capacity.measured}")),
+                ("B measured ", Code(f"bench {comparison.b.capacity.measured}")),
+            )
+        ),
+    )
+    return (
+        Paragraph(verdict(comparison), is_answer=True),
+        comparison_table(comparison),
+        *(changed if comparison.changed else ()),
+    )
+
+
+def _search(search: NamedSearch) -> dict[str, object]:
+    return {"name": search.name, "measured": search.capacity.measured, "requests": search.capacity.requests}
+
+
+def _tier(comparison: CapacityComparison, tier: TierComparison) -> dict[str, object]:
+    limits = [str(comparison.a.capacity.limits[position]) for position in tier.a.goal.limits]
+    return {
+        "name": tier.name,
+        "limits": limits,
+        "order": tier.order.value,
+        "least_change": tier.least_change,
+        "most_change": tier.most_change,
+        "confidence": tier.confidence,
+        "a": _numbers(tier.a),
+        "b": _numbers(tier.b),
+    }
+
+
+def _numbers(tier: Tier) -> dict[str, object]:
+    return {
+        "certified": tier.bracket.certified,
+        "refused": tier.bracket.refused,
+        "estimate": tier.bracket.estimate,
+        "users": tier.users,
+        "goodput": tier.goodput,
+        "output_token_throughput": tier.output_token_throughput,
+    }
+
+
+def _number(value: float | None) -> Quantity | None:
+    return None if value is None else Quantity(value, load_number(value))

@@ -1,0 +1,83 @@
+"""Two searches for capacity compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reports.capacity.comparison import CapacityComparison, NamedSearch, Order, compare_searches, verdict
+from reports.capacity.comparison_formats import comparison_document, render_comparison, render_comparison_markdown
+from reports.capacity.comparison_page import COMPARISON_WRITERS, comparison_page
+from reports.capacity.result import Capacity, LoadUnit
+from reports.errors import NotComparableError
+from reports.page.page import Tone
+from tests.reports.capacity.searches import BRACKET, LIMITS, capacity, tiers, unknown
+
+HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
+
+
+def _search(certified: float | None, refused: float | None) -> Capacity:
+    return capacity(replace(BRACKET, certified=certified, refused=refused), limits=LIMITS[:1])
+
+
+def _compared(b: Capacity, a: Capacity | None = None) -> CapacityComparison:
+    return compare_searches(NamedSearch("before", a or _search(142.0, 165.0)), NamedSearch("after", b))
+
+
+@pytest.mark.parametrize(
+    ("certified", "refused", "order", "tone", "end"),
+    [
+        (170.0, 195.0, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of +3.0 % to +37 % (90 %)."),
+        (165.0, None, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of at least +0.0 % (90 %)."),
+        (100.0, 142.0, Order.LESS, Tone.BAD, "against 142 to 165 requests/s, a change of -39 % to +0.0 % (90 %)."),
+        (164.0, 190.0, Order.UNDECIDED, Tone.CAUTION, "so the change is -0.6 % to +34 % (90 %); a smaller --precision may decide."),
+        (None, None, Order.UNDECIDED, Tone.CAUTION, "(– to – requests/s against 142 to 165 requests/s)."),
+    ],
+)  # fmt: skip
+def test_brackets_decide_where_they_do_not_overlap(
+    certified: float | None, refused: float | None, order: Order, tone: Tone, end: str
+) -> None:
+    comparison = _compared(_search(certified, refused))
+    assert comparison.tiers[0].order is order
+    text = verdict(comparison)
+    assert text.endswith(end)
+    starts = {
+        Order.MORE: "after holds more than before with p99 TTFT",
+        Order.LESS: "after holds less than before with p99 TTFT",
+    }
+    assert text.startswith(starts.get(order, "Undecided: "))
+    assert comparison_page(comparison).tone is tone
+    assert " ".join(render_comparison(comparison).split()).startswith(text)
+    assert max(map(len, render_comparison(comparison).splitlines())) <= 100
+    assert json.loads(json.dumps(comparison_document(comparison)))["tiers"][0]["order"] == order.value
+
+
+def test_each_tier_is_compared_by_its_name() -> None:
+    comparison = _compared(tiers(), tiers())
+    assert [tier.name for tier in comparison.tiers] == ["chat", "batch"]
+    assert verdict(comparison).startswith("chat: Undecided: ")
+    assert " batch: " in verdict(comparison)
+
+
+def test_searches_for_other_limits_or_by_another_load_are_refused() -> None:
+    with pytest.raises(NotComparableError, match=r"different limits \(p99_ttft<=500ms and p99_ttft<=500ms, p99_tpot<=50ms\)"):
+        _compared(capacity())
+    with pytest.raises(NotComparableError, match="before was searched in requests/s, after in users"):
+        _compared(replace(_search(10.0, 12.0), unit=LoadUnit.USERS))
+
+
+def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
+    other = replace(unknown(), measured=f"dataset {HOSTILE}")
+    comparison = compare_searches(NamedSearch("=1", _search(142.0, 165.0)), NamedSearch(HOSTILE, other))
+    for suffix, write in COMPARISON_WRITERS.items():
+        write(comparison, tmp_path / f"c{suffix}")
+    assert "<script>window.broken" not in (tmp_path / "c.html").read_text(encoding="utf-8")
+    rows = list(csv.DictReader((tmp_path / "c.csv").open(newline="", encoding="utf-8")))
+    assert [row["search"][:2] for row in rows] == ["'=", "</"]
+    assert [row["certified"] for row in rows] == ["142.0", ""]
+    assert "B measured" in render_comparison_markdown(comparison)
+    assert "\u202e" not in render_comparison(comparison) + (tmp_path / "c.md").read_text(encoding="utf-8")
