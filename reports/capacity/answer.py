@@ -29,6 +29,7 @@ from reports.render.plain_text import printable
 FEWEST_CLUSTERS = 10.0
 """Independent times beyond the limit near the crossing, below which a bracket may be wrong more often than it says."""
 
+_GO_ON = "bench capacity --experiment_dir with this folder continues it"
 _UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 0.05
 
 
@@ -115,9 +116,9 @@ def cost(capacity: Capacity) -> str:
         case Ended.BUDGET:
             return f"{spent}: the budget{budget} is spent."
         case None:
-            return f"{spent}: the search has not ended; the same command with this --run_dir continues it."
+            return f"{spent}: the search has not ended; {_GO_ON}."
         case Ended.INTERRUPTED:
-            return f"{spent}: the search was stopped; the same command with this --run_dir continues it."
+            return f"{spent}: the search was stopped; {_GO_ON}."
         case _:
             return f"{spent}: {capacity.ended}."
 

@@ -146,7 +146,7 @@ def test_a_precise_bracket_asks_for_no_more() -> None:
 def test_why_no_more_was_spent(ended: Ended | None) -> None:
     text = cost(capacity(ended=ended))
     assert text.startswith("5 probes, 26,000 requests, 3.1 min: ")
-    assert ("this --run_dir continues it" in text) is (ended in (Ended.INTERRUPTED, None))
+    assert ("--experiment_dir with this folder continues it" in text) is (ended in (Ended.INTERRUPTED, None))
 
 
 def test_a_fall_of_the_share_beside_a_bracket_is_a_reservation() -> None:

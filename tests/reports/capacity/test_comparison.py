@@ -34,7 +34,7 @@ def _compared(b: Capacity, a: Capacity | None = None) -> CapacityComparison:
         (170.0, 195.0, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of +3.0 % to +37 % (90 %)."),
         (165.0, None, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of at least +0.0 % (90 %)."),
         (100.0, 142.0, Order.LESS, Tone.BAD, "against 142 to 165 requests/s, a change of -39 % to +0.0 % (90 %)."),
-        (164.0, 190.0, Order.UNDECIDED, Tone.CAUTION, "so the change is -0.6 % to +34 % (90 %); a smaller --precision may decide."),
+        (164.0, 190.0, Order.UNDECIDED, Tone.CAUTION, "change is -0.6 % to +34 % (90 %); a smaller --precision may decide."),
         (None, None, Order.UNDECIDED, Tone.CAUTION, "(– to – requests/s against 142 to 165 requests/s)."),
     ],
 )  # fmt: skip
