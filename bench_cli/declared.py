@@ -122,7 +122,7 @@ def takes(kind: type[_Concern]) -> Callable[[Callable[..., _Result]], Callable[.
         def command(context: click.Context, /, **values: Any) -> _Result:
             names = [name for name, *_ in declared]
             arguments = {name: value for name, value in values.items() if name not in names}
-            return function(read(kind, values, _call(context)), **arguments)
+            return function(read(kind, values, call_of(context)), **arguments)
 
         decorated: Callable[..., _Result] = command
         common = [name for name, how, _ in declared if how.common]
@@ -150,7 +150,8 @@ def _read_field(each: Any, values: Mapping[str, Any], call: Call) -> Any:
     return values[each.name] if inner is None else read(inner, values, call)
 
 
-def _call(context: click.Context) -> Call:
+def call_of(context: click.Context) -> Call:
+    """The call of a command."""
     defaults = (None, ParameterSource.DEFAULT)
     given = frozenset(name for name in context.params if context.get_parameter_source(name) not in defaults)
     return Call(given, context.find_object(Moment) or Moment.now())

@@ -33,27 +33,23 @@ class PlannedTier:
 
 @dataclass(frozen=True, slots=True)
 class PlannedProbe:
-    """One probe: its load in the search's unit, its requests at most, its seed, and the name of its folder within the search's.
-
-    ``most_s`` is the time after which no request is sent, None for no limit.
-    """
+    """One probe: its load in the search's unit, its requests, its seed, and the name of its folder within the search's."""
 
     load: float
     requests: int
     seed: int
     folder: str
-    most_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s" or
-    "users".
+    "users". With ``conversations`` probes send whole ones.
 
     ``ratio`` is what the bracket's ends are to be apart at most: 1.2 for ±10 %. ``budget_s`` None: unlimited; ``spent_s`` is
     what the probes so far, and what was between them, took of it. ``most_load`` is the largest load that may be tried, None for
-    any. ``first_load`` is the guess from which the search starts, None before it is known. ``ended`` is why it ended, None
-    while it can go on.
+    any. ``first_load`` is the guess from which the search starts, ``first_per_s`` the requests/s of the closed loop that gave
+    it, None before they are known. ``ended`` is why it ended, None while it can go on.
     """
 
     arguments: tuple[str, ...]
@@ -64,7 +60,9 @@ class Search:
     budget_s: float | None
     most_load: float | None
     seed: int
+    conversations: bool = False
     first_load: float | None = None
+    first_per_s: float | None = None
     spent_s: float = 0.0
     probes: tuple[PlannedProbe, ...] = ()
     ended: str | None = None

@@ -6,17 +6,20 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
+from bench_cli.declared import call_of
 from bench_cli.private_files import files_as_private_as
 from bench_cli.suggestions import with_near_names
 
 MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
+_LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ class RunOptions:
                     f"{name} cannot be one of {where}: the {self.kind} sets it for every run; {self.set_by_kind[name]}"
                 )
 
+    def check_given(self, parsed: click.Context, allowed: Collection[str]) -> None:
+        """Raises UsageError for an option that the kind sets and that is given elsewhere than among the arguments, as by
+        --config; those ``allowed`` are the kind's own.
+        """
+        for name in call_of(parsed).given - set(allowed):
+            self.check_options((f"--{name}",), "the run's options")
+
     def parsed(self, options: Sequence[str] = ()) -> click.Context | None:
         """The context of the measuring verb with the arguments and further ``options``; None without a command line.
 
@@ -68,16 +78,41 @@ def run_command(before_each: str | None) -> None:
         raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}")
 
 
-def make_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str] | None = None) -> int:
+def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
     """Make the run of these ``arguments`` in the folder ``path``, and return its exit status. Its output goes to the end of
-    ``log``, in the folder of all runs; ``environment`` is added to this process's own.
+    ``log``, in the folder of all runs, and its messages to this process's own.
     """
     put_aside(path)
-    command = [sys.executable, "-m", "bench_cli", *arguments, "--run_dir", str(path)]
+    with _appended(log) as output:
+        return subprocess.run(_command(arguments, path), stdout=output, check=False).returncode
+
+
+def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Make a run as ``make_run`` does, with ``environment`` added to this process's own and its messages in ``log``, too.
+
+    Returns its exit status and its last message.
+    """
+    put_aside(path)
+    with _appended(log) as output:
+        begin = output.tell()
+        command = _command(arguments, path)
+        status = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, env={**os.environ, **environment}
+        ).returncode
+    with log.open("rb") as written:
+        written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
+        lines = written.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return status, last.removeprefix("Error: ")
+
+
+def _command(arguments: Sequence[str], path: Path) -> list[str]:
+    return [sys.executable, "-m", "bench_cli", *arguments, "--run_dir", str(path)]
+
+
+def _appended(log: Path) -> BinaryIO:
     with files_as_private_as(log.parent):
-        opened = log.open("ab")
-    with opened as output:
-        return subprocess.run(command, stdout=output, check=False, env={**os.environ, **(environment or {})}).returncode
+        return log.open("ab")
 
 
 def put_aside(path: Path) -> None:

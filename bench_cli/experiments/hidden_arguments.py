@@ -13,11 +13,11 @@ from harness.clients.secret_values import HIDDEN
 
 def without_secrets(experiment: Experiment) -> Experiment:
     """The experiment with HIDDEN in place of the secrets in its runs' options."""
-    arms = tuple(replace(arm, options=_without_secrets(arm.options)) for arm in experiment.arms)
-    return replace(experiment, arguments=_without_secrets(experiment.arguments), arms=arms)
+    arms = tuple(replace(arm, options=words_without_secrets(arm.options)) for arm in experiment.arms)
+    return replace(experiment, arguments=words_without_secrets(experiment.arguments), arms=arms)
 
 
-def _without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
+def words_without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
     """Command-line words with the values of options that take a secret hidden, in both forms, ``--x V`` and ``--x=V``."""
     shown: list[str] = []
     hide: Callable[[str], str] | None = None

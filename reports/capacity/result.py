@@ -35,6 +35,7 @@ class Ended(StrEnum):
     DECIDED_BY_NOTHING = "no further probe decides more"
     TARGET_FAILED = "the target stopped answering"
     INTERRUPTED = "it was stopped"
+    NOT_VALID = "its last probes cannot be believed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ _SEARCH = Search(
     most_load=None,
     seed=0,
     first_load=12.5,
-    probes=(PlannedProbe(12.5, 400, 1, "001-12.5", 60.0),),
+    first_per_s=25.0,
+    probes=(PlannedProbe(12.5, 400, 1, "001-12.5"),),
 )
 
 

@@ -1,0 +1,256 @@
+"""What a search for capacity does next, within its budget, and what it says meanwhile. Pure: no clock, no process."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench_records.search import PlannedProbe, PlannedTier, Search
+from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
+from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
+from reports.capacity.search import Bracket, Shape, bracket, next_probe
+
+FEWEST_REQUESTS = 100
+"""Of a probe: fewer show nothing of how violations cluster."""
+
+CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
+_CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
+_OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
+_PROBES = 15.0  # that a budget holds, about: next_probe divides it so
+_LEAST_SENDING = 0.3  # of the time left
+_LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than so many seconds, or that share of the time left
+_UNLIMITED = 10_000_000  # requests
+_MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
+_RATES = (1, 10, 100, 1_000)  # requests/s, as examples
+_TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Where a search is: the seconds left of the budget, None where it is unlimited, and those that a probe takes beside its
+    sending.
+    """
+
+    left_s: float | None
+    overhead_s: float = _OVERHEAD_S
+
+
+def closed_loop_s(search: Search) -> float:
+    """How long the closed loop sends whose throughput gives the first load."""
+    return _CLOSED_LOOP_S if search.budget_s is None else max(1.0, min(_CLOSED_LOOP_S, _CLOSED_LOOP_SHARE * search.budget_s))
+
+
+def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -> PlannedProbe | Ended:
+    """The next probe, or why the search ends. ``search`` knows its first load."""
+    assert search.first_load is not None
+    probes, goals = evidence(measured), goals_of(search, sets_of(search))
+    brackets = [bracket(probes, goal) for goal in goals]
+    if spent.left_s is not None and spent.left_s <= spent.overhead_s:
+        return _ended(search, brackets, Ended.BUDGET)
+    if len(measured) >= _MOST_INVALID and not any(one.counts for one in measured[-_MOST_INVALID:]):
+        return Ended.NOT_VALID
+    open_goals = [
+        (goal, found) for goal, found in zip(goals, brackets, strict=True) if not _is_precise(search, found) or not probes
+    ]
+    guess = _guess(search, brackets)
+    most = _most_requests(search, measured, spent, guess)
+    for goal, _ in sorted(open_goals, key=lambda pair: -_width(pair[1])):
+        chosen = next_probe(probes, goal, search.first_load, most)
+        if chosen is None:
+            continue
+        load = _possible_load(search, chosen.load)
+        if load is None or (search.most_load is not None and chosen.load > search.most_load and _holds_all(search, brackets)):
+            continue
+        requests = _affordable(chosen.requests, requests_per_s(search, measured, load), spent)
+        if requests < FEWEST_REQUESTS:
+            return _ended(search, brackets, Ended.BUDGET)
+        return _planned(search, load, requests)
+    return _ended(search, brackets, Ended.BUDGET if most < FEWEST_REQUESTS * _PROBES else Ended.DECIDED_BY_NOTHING)
+
+
+def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
+    """How many requests are sent a second at ``load``: as many as arrive, or of users as many as nearby probes answered."""
+    if search.unit == LoadUnit.REQUESTS_PER_S:
+        return load
+    known = [(one.run.probe.load, one.run.request_throughput) for one in measured if one.run.request_throughput]
+    if not known:
+        return search.first_per_s or load
+    near, per_s = min(known, key=lambda pair: abs(math.log(pair[0] / load)))
+    assert per_s is not None
+    return per_s * min(1.0, load / near)
+
+
+def seconds_of(search: Search, measured: Sequence[MeasuredProbe], planned: PlannedProbe) -> float:
+    """How long a probe sends."""
+    return planned.requests / requests_per_s(search, measured, planned.load)
+
+
+def _guess(search: Search, brackets: Sequence[Bracket]) -> float:
+    """The load near which the further probes are."""
+    assert search.first_load is not None
+    known = [load for found in brackets for load in (found.estimate, found.certified, found.refused) if load]
+    return known[0] if known else search.first_load
+
+
+def _most_requests(search: Search, measured: Sequence[MeasuredProbe], spent: Spent, load: float) -> int:
+    if spent.left_s is None or search.budget_s is None:
+        return _UNLIMITED
+    overhead_s = spent.overhead_s * _PROBES * spent.left_s / search.budget_s
+    sending_s = max(_LEAST_SENDING * spent.left_s, spent.left_s - overhead_s)
+    return int(requests_per_s(search, measured, load) * sending_s)
+
+
+def _affordable(requests: int, per_s: float, spent: Spent) -> int:
+    """At most ``requests``, and as many as the time left allows, of which one probe takes no more than a part."""
+    if spent.left_s is None:
+        return requests
+    left_s = spent.left_s - spent.overhead_s
+    return min(requests, int(per_s * min(left_s, max(_LONGEST_S, _LONGEST_SHARE * left_s))))
+
+
+def _possible_load(search: Search, load: float) -> float | None:
+    """The load as it can be sent: whole users, and no more than may be tried; None below one user."""
+    load = load if search.most_load is None else min(load, search.most_load)
+    if search.unit == LoadUnit.USERS:
+        return float(round(load)) if load >= 0.5 else None
+    return float(f"{load:.4g}")
+
+
+def _planned(search: Search, load: float, requests: int) -> PlannedProbe:
+    number = len(search.probes) + 1
+    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}")
+
+
+def _is_precise(search: Search, found: Bracket) -> bool:
+    if found.certified is None or found.refused is None:
+        return False
+    next_user = search.unit == LoadUnit.USERS and found.refused - found.certified <= 1.0
+    return next_user or found.refused <= search.ratio * found.certified
+
+
+def _holds_all(search: Search, brackets: Sequence[Bracket]) -> bool:
+    """Whether every set holds at the largest load that may be tried."""
+    most = search.most_load
+    return most is not None and all(found.certified is not None and found.certified >= most for found in brackets)
+
+
+def _width(found: Bracket) -> float:
+    return math.inf if found.ratio is None else found.ratio
+
+
+def _ended(search: Search, brackets: Sequence[Bracket], otherwise: Ended) -> Ended:
+    if all(_is_precise(search, found) for found in brackets):
+        return Ended.PRECISE
+    if _holds_all(search, brackets):
+        return Ended.NO_LIMIT
+    if otherwise is Ended.BUDGET:
+        return otherwise
+    if all(found.shape is Shape.ALWAYS_HELD for found in brackets):
+        return Ended.NO_LIMIT
+    if any(found.shape is Shape.NEVER_HELD for found in brackets):
+        return Ended.NONE_HELD
+    return otherwise
+
+
+# ---- in words
+
+
+def announcement(search: Search) -> str:
+    """What the search will do, once its first load is known."""
+    assert search.first_load is not None
+    unit = search.unit
+    if search.unit == LoadUnit.USERS:
+        return f"The search starts at {search.first_load:.0f} users, of at most {search.most_load:.0f}."
+    return f"The search starts at {search.first_load:.3g} {unit}. {reach(search, 2.0 * search.first_load)}"
+
+
+def reach(search: Search, per_s: float) -> str:
+    """What the budget can reach at so many requests per second, before anything is measured of the limits."""
+    least_s, most_s = (_with_precision(count, search.ratio) / per_s for count in _TYPICAL)
+    takes = f"{_minutes(least_s)} to {_minutes(most_s)} min"
+    needs = f"{precision_text(search.ratio)} needs as a rule {takes} at {per_s:.3g} requests/s"
+    if search.budget_s is None:
+        return f"{needs}."
+    left = "enough" if search.budget_s >= most_s else "maybe enough" if search.budget_s >= least_s else "too few"
+    return f"{needs}; the budget of {_minutes(search.budget_s)} min is {left}."
+
+
+def dry_run(search: Search) -> str:
+    """The plan of a search, for the console."""
+    users = search.unit == LoadUnit.USERS
+    if search.first_load is None:
+        first = f"A closed loop of {CLOSED_LOOP_USERS} users, of at most {closed_loop_s(search):.0f} s"
+        then = "Probes from half of its throughput on, then where each teaches most"
+    elif users:
+        first = f"A closed loop of {search.first_load:g} users, to know how many requests a second they send"
+        then = f"Probes from {search.first_load:g} users on, up to {search.most_load:g}, then where each teaches most"
+    else:
+        first, then = "No closed loop, for the first rate is given", f"Probes from {search.first_load:g} requests/s on"
+    option = "--concurrency" if users else "--request_rate"
+    ends = "" if search.budget_s is None else f", or {_minutes(search.budget_s)} min are spent"
+    least, most = (_with_precision(count, search.ratio) for count in _TYPICAL)
+    lines = [
+        "Plan, of which nothing is sent:",
+        f"  1. {first}.",
+        f"  2. {then}, as",
+        f"     bench {shlex.join(search.arguments)} {option} … --num_requests … --seed {search.seed + 1}",
+        f"  3. The end: the answer is within {precision_text(search.ratio)} at {100.0 * search.confidence:g} %{ends}.",
+        "",
+        *(_limits_text(tier) for tier in search.tiers),
+        "",
+        f"As a rule {precision_text(search.ratio)} needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
+        "fewer where all answers take alike, more where long prompts delay others. That is:",
+        *(f"  at {per_s:>5,} requests/s {_minutes(least / per_s)} to {_minutes(most / per_s)} min" for per_s in _RATES),
+    ]
+    return "\n".join(lines)
+
+
+def _limits_text(tier: PlannedTier) -> str:
+    name = "" if tier.name is None else f" of {tier.name}"
+    return f"Limits{name}: {', '.join((*tier.limits, *tier.objectives))}"
+
+
+def _hundreds(count: float) -> str:
+    return f"{round(count, -2):,.0f}"
+
+
+def progress(capacity: Capacity, search: Search) -> str:
+    """What is known so far, and what the search still needs, in one line."""
+    probes = len(capacity.probes)
+    of = "" if search.budget_s is None else f" of {_minutes(search.budget_s)}"
+    spent = f"{_minutes(search.spent_s)}{of} min"
+    parts = [f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {spent}"]
+    parts += [_found(tier, search) for tier in capacity.tiers]
+    return "; ".join(parts)
+
+
+def _found(tier: Tier, search: Search) -> str:
+    found, name = tier.bracket, "" if tier.name is None else f"{tier.name}: "
+    known = [f"holds {found.certified:.3g}"] if found.certified is not None else []
+    known += [f"{found.refused:.3g} fails"] if found.refused is not None else []
+    text = ", ".join(known) or "nothing is decided yet"
+    if _is_precise(search, found):
+        return f"{name}{text}: {precision_text(search.ratio)} is reached"
+    if found.more_requests is None:
+        return f"{name}{text}"
+    at = found.estimate or found.certified or found.refused
+    if not at or search.unit == LoadUnit.USERS:
+        return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
+    return f"{name}{text}; {precision_text(search.ratio)} needs about {_minutes(found.more_requests / at)} more min"
+
+
+def precision_text(ratio: float) -> str:
+    """ "±10 %" for a ratio of 1.2."""
+    return f"±{50.0 * (ratio - 1.0):.3g} %"
+
+
+def _with_precision(requests: int, ratio: float) -> float:
+    """Requests for ±10 % as those for another precision, with whose square they fall."""
+    return requests * (math.log(1.2) / math.log(ratio)) ** 2
+
+
+def _minutes(seconds: float) -> str:
+    minutes = seconds / 60.0
+    return f"{minutes:.0f}" if minutes >= 9.95 else f"{minutes:.1f}".removesuffix(".0")

@@ -1,0 +1,138 @@
+"""Limits of a search for capacity: those on a share of the requests, which each request exceeds or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.capacity.probe import Violations
+from reports.capacity.violations import violations
+from reports.criteria import Criterion, Requirement, parse_slo
+from reports.gates.samples import failure_sample, latency_sample, severity_sample
+from reports.gates.shares import ShareOfRun
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.metrics.failures import SLOWEST_MS
+from reports.metrics.goodput import Objective
+from reports.metrics.in_flight import QueueGrowth
+from reports.metrics.requests import Requests
+
+_DIGITS = 12  # of a share: those that the binary error of a difference leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most the ``allowed`` share of the requests, 0 < allowed < 1, may be beyond what the ``requirement`` says; of
+    attainment those that miss one of the ``objectives``.
+    """
+
+    requirement: Requirement
+    objectives: tuple[Objective, ...] = ()
+
+    @property
+    def allowed(self) -> float:
+        limit = self.requirement.limit
+        if self.requirement.metric is FAILED_SHARE:
+            return limit
+        return round(1.0 - (limit if self.requirement.q is None else self.requirement.q), _DIGITS)
+
+    def violations(self, requests: Requests, growth: QueueGrowth | None) -> Violations:
+        """Those of a run's ``requests``, whose queue shows this ``growth``. One that was cut off before it was decided whether
+        it is beyond the limit is not counted.
+        """
+        sample, limit = self._sample(requests, growth)
+        known = (sample.least == sample.most) | (sample.least > limit)
+        groups = None if sample.groups is None else sample.groups[known]
+        return violations(sample.least[known], limit, self.allowed, groups)
+
+    def _sample(self, requests: Requests, growth: QueueGrowth | None) -> tuple[ShareOfRun, float]:
+        """The values, and the limit that they are beyond."""
+        metric = self.requirement.metric
+        if metric is FAILED_SHARE:
+            return failure_sample(requests, growth), SLOWEST_MS
+        if metric is ATTAINMENT:
+            return severity_sample(requests, self.objectives), 1.0
+        return latency_sample(metric, requests), self.requirement.limit
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSet:
+    """Limits that hold together; ``name`` is None where there is one set alone."""
+
+    name: str | None
+    limits: tuple[Limit, ...]
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What a request has to meet to be a good one: the limits on latencies, and the objectives of attainment."""
+        own = [objective for limit in self.limits for objective in limit.objectives]
+        of_run = [
+            Objective(limit.requirement.metric, limit.requirement.limit)
+            for limit in self.limits
+            if limit.requirement.metric.is_objective
+        ]
+        return tuple(dict.fromkeys([*own, *of_run]))
+
+
+def limit_set(name: str | None, texts: Sequence[str]) -> LimitSet:
+    """The set of limits that ``texts`` name in the grammar of --slo. Raises ValueError, for the command line."""
+    criteria = [(text, parse_slo(text)) for text in texts]
+    objectives = tuple(criterion for _, criterion in criteria if isinstance(criterion, Objective))
+    requirements = [(text, criterion) for text, criterion in criteria if isinstance(criterion, Requirement)]
+    attained = any(requirement.metric is ATTAINMENT for _, requirement in requirements)
+    for text, requirement in requirements:
+        _check(text, requirement)
+        if requirement.metric is ATTAINMENT and not objectives:
+            raise ValueError(f"{text!r}: attainment needs what each request has to meet, as 'ttft<=200ms' beside it")
+    if objectives and not attained:
+        first = objectives[0]
+        raise ValueError(
+            f"'{first}' is an objective of each request: say how many have to meet it, as 'attainment>=99%' beside it, or "
+            f"write 'p99_{first}'"
+        )
+    limits = tuple(
+        Limit(requirement, objectives if requirement.metric is ATTAINMENT else ()) for _, requirement in requirements
+    )
+    return LimitSet(name, tuple(dict.fromkeys(limits)))
+
+
+def _check(text: str, requirement: Requirement) -> None:
+    """Raises ValueError for a requirement that is no upper limit of a share of the requests."""
+    metric, limit = requirement.metric, requirement.limit
+    if metric is ATTAINMENT:
+        if requirement.at_most:
+            raise ValueError(f"{text!r}: attainment falls as the load rises, so its limit is a lower one: attainment>=99%")
+        if not 0.0 < limit < 1.0:
+            raise ValueError(
+                f"{text!r}: no number of requests shows that; write a share between 0% and 100%, as attainment>=99%"
+            )
+        return
+    if metric is FAILED_SHARE:
+        if not requirement.at_most:
+            raise ValueError(f"{text!r}: failures grow as the load rises, so their limit is an upper one: failed_share<=0.1%")
+        if not 0.0 < limit < 1.0:
+            raise ValueError(
+                f"{text!r}: no number of requests shows that; write a share between 0% and 100%, as failed_share<=0.1%"
+            )
+        return
+    if metric.unit != "ms":
+        raise ValueError(
+            f"{text!r}: capacity is searched by what each request meets or not, and {metric.name} is a number of the run; "
+            "write a limit such as p99_ttft<=500ms, or attainment>=99% with ttft<=500ms"
+        )
+    if requirement.q is None:
+        raise ValueError(
+            f"{text!r}: capacity is searched by what each request meets or not, and a mean is no such limit; write "
+            f"p99_{metric.name}<=…ms, or p50_{metric.name}<=…ms"
+        )
+    if not requirement.at_most:
+        raise ValueError(f"{text!r}: latency grows with the load, so its limit is an upper one: {requirement.name}<=…ms")
+
+
+def every_limit(sets: Sequence[LimitSet]) -> tuple[Limit, ...]:
+    """The limits of all sets, each once, in their order."""
+    return tuple(dict.fromkeys(limit for each in sets for limit in each.limits))
+
+
+def criteria_of(limits: LimitSet) -> tuple[Criterion, ...]:
+    """What a probe's own report judges: the requirements, and the objectives that goodput counts by."""
+    return (*limits.objectives, *(limit.requirement for limit in limits.limits))

@@ -1,0 +1,226 @@
+"""A search's recorded probes as its result: what each shows of each limit, and the bracket of all together."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench_records.record import Outcome
+from bench_records.search import PlannedProbe, Search, SearchFolder
+from reports.capacity.limits import Limit, LimitSet, criteria_of, every_limit, limit_set
+from reports.capacity.probe import Probe
+from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
+from reports.capacity.search import Bracket, Goal, bracket
+from reports.findings.checks import Validity
+from reports.gates.gate import JudgedRun
+from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
+from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.goodput import goodput
+from reports.metrics.in_flight import filling_ns
+from reports.metrics.requests import Requests
+from reports.run_report import RunReport, read_run
+
+_RAMP = 0.1  # of the sending, at its beginning, and at most of it at its end
+_LONGEST_RAMP = 1 / 3
+_END = 0.9  # of the requests end within the time that is left out at the end
+_LAST = 10  # requests that all found no server: it is gone
+
+
+@dataclass(frozen=True)
+class MeasuredProbe:
+    """A recorded probe: what the result shows of it, and what is known of it for each set of limits, without its records.
+
+    ``counts`` says that its numbers can be believed, so that it is evidence; ``goodputs`` are in the order of the sets.
+    """
+
+    run: ProbeRun
+    counts: bool
+    goodputs: tuple[float | None, ...]
+
+
+def sets_of(search: Search) -> tuple[LimitSet, ...]:
+    """The sets of limits of a search. Raises ValueError."""
+    return tuple(limit_set(tier.name, (*tier.limits, *tier.objectives)) for tier in search.tiers)
+
+
+def goals_of(search: Search, sets: Sequence[LimitSet]) -> tuple[Goal, ...]:
+    """What the search is to find for each set; its limits are their positions among all."""
+    every = every_limit(sets)
+    return tuple(
+        Goal(
+            limits=tuple(every.index(limit) for limit in each.limits),
+            allowed=tuple(limit.allowed for limit in each.limits),
+            confidence=search.confidence,
+            ratio=search.ratio,
+        )
+        for each in sets
+    )
+
+
+def read_capacity(folder: SearchFolder) -> Capacity:
+    """The result of a search, of the probes that are recorded so far. Raises RunFolderError."""
+    search = folder.read()
+    return capacity_of(search, tuple(read_probes(folder, search)))
+
+
+def read_probes(folder: SearchFolder, search: Search) -> Iterator[MeasuredProbe]:
+    """The recorded probes in their order. Raises RunFolderError."""
+    for planned in search.probes:
+        if folder.is_recorded(planned):
+            yield read_probe(folder, search, planned)
+
+
+def read_probe(folder: SearchFolder, search: Search, planned: PlannedProbe) -> MeasuredProbe:
+    """One recorded probe. Raises RunFolderError."""
+    sets = sets_of(search)
+    report = read_run(folder.run_folder(planned), criteria_of(sets[0]))
+    return _measured(report, planned, search, sets)
+
+
+def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
+    """The result of the probes ``measured`` together; those that cannot be believed are shown, and decide nothing."""
+    sets = sets_of(search)
+    probes = evidence(measured)
+    goals = goals_of(search, sets)
+    brackets = [bracket(probes, goal) for goal in goals]
+    unit = LoadUnit(search.unit)
+    return Capacity(
+        measured=shlex.join(search.arguments),
+        unit=unit,
+        limits=tuple(limit.requirement for limit in every_limit(sets)),
+        tiers=tuple(
+            _tier(each.name, goal, found, measured, place, unit)
+            for place, (each, goal, found) in enumerate(zip(sets, goals, brackets, strict=True))
+        ),
+        probes=tuple(replace(one.run, verdict=verdict_of(one.run.probe.load, brackets[0])) for one in measured),
+        ended=None if search.ended is None else Ended(search.ended),
+        budget_s=search.budget_s,
+    )
+
+
+def evidence(measured: Sequence[MeasuredProbe]) -> tuple[Probe, ...]:
+    """The probes that decide."""
+    return tuple(one.run.probe for one in measured if one.counts)
+
+
+def target_is_gone(requests: Requests) -> bool:
+    """Whether the last requests that were sent found no server, so that the run says nothing of a load."""
+    sent = np.flatnonzero(~np.isnan(requests.sent_ns))
+    last = sent[np.argsort(requests.sent_ns[sent], kind="stable")][-_LAST:]
+    return last.size > 0 and bool((requests.outcome[last] == Outcome.CONNECT.value).all())
+
+
+def probe_command(search: Search, planned: PlannedProbe) -> str:
+    """The command that repeats a probe."""
+    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *_size_options(planned)])
+
+
+def load_options(search: Search, load: float) -> tuple[str, str]:
+    """The option that sets a probe's load, and its value."""
+    if search.unit == LoadUnit.REQUESTS_PER_S:
+        return "--request_rate", f"{load:.6g}"
+    return "--users" if search.conversations else "--concurrency", f"{load:.0f}"
+
+
+def _size_options(planned: PlannedProbe) -> tuple[str, ...]:
+    return "--num_requests", str(planned.requests), "--seed", str(planned.seed)
+
+
+def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
+    """Which requests were due while the load was steady, shape [requests]: neither in the first tenth, in which queues fill,
+    or as long as that takes, up to a third; nor at the end, where the last answers have the target for themselves.
+    """
+    due_ns = requests.scheduled_ns
+    if not due_ns.size:
+        return np.zeros(0, dtype=np.bool_)
+    first_ns, last_ns = float(due_ns.min()), float(due_ns.max())
+    span_ns = last_ns - first_ns
+    fills_ns = filling_ns(requests) if requests.done.any() else 0.0
+    begin_ns = max(_RAMP * span_ns, min(_LONGEST_RAMP * span_ns, fills_ns), min(load.ramp_up_s * 1e9, span_ns / 2.0))
+    took_ns = (requests.done_ns - due_ns)[requests.done]
+    end_ns = min(_RAMP * span_ns, float(np.quantile(took_ns, _END))) if took_ns.size else 0.0
+    chosen: NDArray[np.bool_] = (due_ns >= first_ns + begin_ns) & (due_ns <= last_ns - end_ns)
+    return chosen
+
+
+def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
+    metrics, judged = report.metrics, report.judged
+    sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
+    probe = _probe(planned.load, sent, judged, every_limit(sets))
+    goodputs = tuple(_goodput(report.requests, each) for each in sets)
+    e2e = metrics.e2e_ms.scheduled
+    return MeasuredProbe(
+        run=ProbeRun(
+            probe=probe,
+            folder=planned.folder,
+            has_page=report.folder.html.exists(),
+            valid=report.valid,
+            command=probe_command(search, planned),
+            verdict=Verdict.UNDECIDED,
+            seconds=report.manifest.duration_s or metrics.window_s or 0.0,
+            request_throughput=metrics.rates[REQUEST_THROUGHPUT].value,
+            output_token_throughput=metrics.rates[OUTPUT_TOKEN_THROUGHPUT].value,
+            goodput=goodputs[0],
+            e2e_mean_ms=None if e2e is None else e2e.mean.value,
+            findings=tuple(finding.code for finding in report.findings if finding.severity.value != "note"),
+        ),
+        counts=report.validity is not Validity.INVALID and not target_is_gone(report.requests),
+        goodputs=goodputs,
+    )
+
+
+def _probe(load: float, sent: int, judged: JudgedRun, limits: Sequence[Limit]) -> Probe:
+    requests, growth = judged.requests.only(steady(judged.requests, judged.load)), judged.growth
+    return Probe(load, sent, tuple(limit.violations(requests, growth) for limit in limits), overloaded=growth is not None)
+
+
+def _goodput(requests: Requests, limits: LimitSet) -> float | None:
+    found = goodput(requests, limits.objectives)
+    return None if found is None else found.rate.value
+
+
+def _tier(name: str | None, goal: Goal, found: Bracket, measured: Sequence[MeasuredProbe], place: int, unit: LoadUnit) -> Tier:
+    """The set with its numbers at the certified load."""
+    load = found.certified
+    counted = [one for one in measured if one.counts and not one.run.probe.overloaded]
+    goodputs = [(one.run.probe.load, one.goodputs[place]) for one in counted]
+    tokens = [(one.run.probe.load, one.run.output_token_throughput) for one in counted]
+    in_flight = [(one.run.probe.load, _in_flight(one.run)) for one in counted]
+    return Tier(
+        name=name,
+        goal=goal,
+        bracket=found,
+        users=load if unit is LoadUnit.USERS else _at(load, in_flight),
+        goodput=_at(load, goodputs),
+        output_token_throughput=_at(load, tokens),
+    )
+
+
+def _in_flight(run: ProbeRun) -> float | None:
+    """The mean number of requests in the system, by Little's law."""
+    if run.request_throughput is None or run.e2e_mean_ms is None:
+        return None
+    return run.request_throughput * run.e2e_mean_ms / 1e3
+
+
+def _at(load: float | None, points: Sequence[tuple[float, float | None]]) -> float | None:
+    """The number at ``load``, straight between the means of the nearest loads that were measured; beyond them in proportion to
+    the load.
+    """
+    known: dict[float, list[float]] = {}
+    for at, value in points:
+        if value is not None and math.isfinite(value):
+            known.setdefault(at, []).append(value)
+    if load is None or not known:
+        return None
+    loads = sorted(known)
+    means = [sum(known[at]) / len(known[at]) for at in loads]
+    if not loads[0] <= load <= loads[-1]:
+        nearest = 0 if load < loads[0] else -1
+        return means[nearest] * load / loads[nearest]
+    return float(np.interp(load, loads, means))
