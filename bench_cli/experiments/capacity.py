@@ -184,9 +184,13 @@ def _asked(context: click.Context, options: Options, arguments: tuple[str, ...])
             )
         if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
             raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
-        changed = {"confidence": limits.confidence, "precision": ratio, "budget": effort.budget}
-        fields = {"confidence": "confidence", "precision": "ratio", "budget": "budget_s"}
-        return replace(recorded, **{fields[name]: changed[name] for name in options.given(*changed)}), recorded.arguments
+        changed = replace(
+            recorded,
+            confidence=limits.confidence if options.given("confidence") else recorded.confidence,
+            ratio=ratio if options.given("precision") else recorded.ratio,
+            budget_s=effort.budget if options.given("budget") else recorded.budget_s,
+        )
+        return changed, recorded.arguments
     tiers = tiers_of(limits.slo, limits.slo_preset)
     given, conversations = _checked(context, options, arguments)
     return Search(
@@ -204,7 +208,7 @@ def _asked(context: click.Context, options: Options, arguments: tuple[str, ...])
 
 
 def _checked(context: click.Context, options: Options, arguments: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """The arguments of every probe, and whether they send whole conversations. Raises UsageError for any that no probe takes."""
+    """The arguments of every probe, and whether they send whole conversations. Raises UsageError for any that none takes."""
     from bench_cli.experiments.child_runs import RunOptions
 
     runs = RunOptions("search", arguments, _SET_BY_THE_SEARCH, context)
@@ -230,10 +234,16 @@ def _opened(folder: SearchFolder, asked: Search) -> Search:
     """The search to carry out in ``folder``: a new one, or the rest of the recorded one. Raises BadParameter."""
     if folder.plan.exists():
         recorded = folder.read()
-        effort = {"confidence": asked.confidence, "ratio": asked.ratio, "budget_s": asked.budget_s, "ended": None}
-        found = {"first_load", "first_per_s", "spent_s", "probes"}
-        continued = replace(recorded, **effort)
-        if replace(asked, ended=None, **{name: getattr(recorded, name) for name in found}) != continued:
+        continued = replace(recorded, confidence=asked.confidence, ratio=asked.ratio, budget_s=asked.budget_s, ended=None)
+        begun = replace(
+            asked,
+            first_load=recorded.first_load,
+            first_per_s=recorded.first_per_s,
+            spent_s=recorded.spent_s,
+            probes=recorded.probes,
+            ended=None,
+        )
+        if begun != continued:
             raise click.BadParameter(
                 f"{folder.path} holds another search; name a new folder, or give the limits and options that it began with",
                 param_hint="--experiment_dir",

@@ -141,6 +141,7 @@ def _width(found: Bracket) -> float:
 
 
 def _ended(search: Search, brackets: Sequence[Bracket], otherwise: Ended) -> Ended:
+    """Why a search with these brackets ends, ``otherwise`` where they do not say it."""
     if all(_is_precise(search, found) for found in brackets):
         return Ended.PRECISE
     if _holds_all(search, brackets):
@@ -150,7 +151,7 @@ def _ended(search: Search, brackets: Sequence[Bracket], otherwise: Ended) -> End
     if all(found.shape is Shape.ALWAYS_HELD for found in brackets):
         return Ended.NO_LIMIT
     if any(found.shape is Shape.NEVER_HELD for found in brackets):
-        return Ended.NONE_HELD
+        return Ended.NONE_HOLDS
     return otherwise
 
 

@@ -61,11 +61,11 @@ class ChildProbes:
         users = CLOSED_LOOP_USERS if search.unit == LoadUnit.REQUESTS_PER_S else int(search.first_load or 1)
         option, _ = load_options(replace(search, unit=LoadUnit.USERS.value), users)
         if option == "--users":  # conversations end by themselves
-            size = ("--num_requests", str(CLOSED_LOOP_USERS * 10))
+            size = ["--num_requests", str(CLOSED_LOOP_USERS * 10)]
         else:
-            size = ("--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}")
+            size = ["--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}"]
         folder = self.folder.first
-        self._make([option, str(users), *size, "--seed", str(search.seed)], folder)
+        self._make([option, str(users), *size, "--seed", str(search.seed), *_limits(search)], folder)
         per_s = read_run(folder).metrics.rates[REQUEST_THROUGHPUT].value
         if not per_s:
             raise TargetGoneError("no request of the closed loop succeeded")
@@ -74,8 +74,7 @@ class ChildProbes:
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
         size = ("--num_requests", str(planned.requests), "--seed", str(planned.seed))
-        limits = [word for tier in search.tiers[:1] for text in (*tier.limits, *tier.objectives) for word in ("--slo", text)]
-        self._make([*load_options(search, planned.load), *size, *limits], folder)
+        self._make([*load_options(search, planned.load), *size, *_limits(search)], folder)
         if target_is_gone(read_run(folder).requests):
             put_aside(folder.path)
             raise TargetGoneError("the last requests of the probe found no server")
@@ -92,6 +91,12 @@ class ChildProbes:
         if status == ExitStatus.FAILED:
             raise TargetGoneError(message or f"a probe ended with status {status}")
         raise click.ClickException(f"a probe ended with status {status}: {message}")
+
+
+def _limits(search: Search) -> list[str]:
+    """The limits of the first set, by which the probes' own reports judge."""
+    first = search.tiers[0]
+    return [word for text in (*first.limits, *first.objectives) for word in ("--slo", text)]
 
 
 @dataclass
@@ -117,8 +122,9 @@ class _Progress:
     def spent_s(self) -> float:
         return self.before_s + self.clock() - self.started
 
-    def save(self, **changes: object) -> None:
-        self.search = replace(self.search, spent_s=self.spent_s, **changes)
+    def save(self, search: Search) -> None:
+        """Write the plan ``search``, with the time so far."""
+        self.search = replace(search, spent_s=self.spent_s)
         self.folder.write(self.search)
 
 
@@ -143,10 +149,10 @@ def search_capacity(
                 _begin(now, probes, say)
                 step = _make_probes(now, probes, say)
     except KeyboardInterrupt:
-        now.save(ended=Ended.INTERRUPTED.value)
+        now.save(replace(now.search, ended=Ended.INTERRUPTED.value))
         raise
     assert step is not None
-    now.save(ended=step.value)
+    now.save(replace(now.search, ended=step.value))
     return capacity_of(now.search, now.measured)
 
 
@@ -158,7 +164,7 @@ def _begin(now: _Progress, probes: Probes, say: Callable[[str], None]) -> None:
         say(f"A closed loop of {users:.0f} users, to know where to start.")
         per_s = probes.closed_loop(search)
         first_load = search.first_load or _rounded(per_s / 2.0)
-        now.save(first_per_s=per_s, first_load=first_load)
+        now.save(replace(search, first_per_s=per_s, first_load=first_load))
         say(f"It had {per_s:.3g} requests/s. {announcement(now.search)}")
 
 
@@ -168,7 +174,7 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
         if isinstance(step, Ended):
             return step
         if step not in now.search.probes:
-            now.save(probes=(*now.search.probes, step))
+            now.save(replace(now.search, probes=(*now.search.probes, step)))
         sending_s = seconds_of(now.search, now.measured, step)
         say(
             f"Probe {len(now.measured) + 1}: {step.load:.4g} {now.search.unit}, {step.requests:,} requests, about "
@@ -184,7 +190,7 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
             return Ended.TARGET_FAILED
         now.measured.append(measured)
         now.overheads_s.append(now.clock() - begin - measured.run.seconds)
-        now.save()
+        now.save(now.search)
         say(progress(capacity_of(now.search, now.measured), now.search))
 
 
