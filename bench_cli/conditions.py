@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.declared import Concern, option, same
+from bench_cli.declared import Concern, option, parsed, same
 from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 
 if TYPE_CHECKING:
@@ -16,17 +16,10 @@ if TYPE_CHECKING:
     from reports.criteria import Criterion
 
 
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[AnyCondition, ...]:
-    """Callback of --fail_if; the import is late, for it needs numpy. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.compare.conditions import parse_condition
-    from reports.errors import ConditionError
+def _parse_condition(text: str) -> AnyCondition:
+    from reports.compare.conditions import parse_condition  # late, for it needs numpy
 
-    try:
-        return tuple(map(parse_condition, texts))
-    except ConditionError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
+    return parse_condition(text)
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,7 @@ class ConditionOptions(Concern):
     fail_if: tuple[AnyCondition, ...] = option(
         (),
         metavar="CONDITION",
-        callback=_read_fail_if,
+        callback=parsed(_parse_condition),
         help="Exit with status 1 if the evidence shows it: of a change, as 'p99_ttft>+5%' or 'request_throughput<-2%', or of "
         "the runs that are compared with the baseline, as 'p99_ttft>300ms'. Repeatable.",
     )

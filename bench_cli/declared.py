@@ -21,6 +21,7 @@ import cloup
 from click.core import ParameterSource
 
 from bench_cli.short_help import help_option
+from bench_errors import BenchError
 from harness.host.moment import Moment
 
 _DECLARED, _PART = "declared", "part"  # keys of a field's metadata
@@ -97,6 +98,18 @@ def required(*spellings: str, group: str | None = None, common: bool = False, **
     """The field of an option that must be given."""
     declared = _Declared(spellings, {"required": True} | settings, group, common)
     return field(kw_only=True, metadata={_DECLARED: declared})
+
+
+def parsed(parse: Callable[[str], _Value]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[_Value, ...]]:
+    """The ``callback`` of an option that may be repeated: ``parse`` reads each text, and its error is a usage error."""
+
+    def callback(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[_Value, ...]:
+        try:
+            return tuple(map(parse, texts))
+        except (ValueError, BenchError) as error:
+            raise click.BadParameter(str(error), context, parameter) from None
+
+    return callback
 
 
 def same(concern: type[Concern], name: str, **changes: Any) -> Any:

@@ -5,18 +5,15 @@ It is written before the first run, so that an interrupted experiment can be con
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
-from bench_records.regular_file import read_bounded, regular
-from bench_records.run_folder import RunFolder, RunFolderError, unreadable
+from bench_records.run_folder import RunFolder, read_plan
 from bench_records.whole_file import write_json
 
 EXPERIMENT_SCHEMA = 1
-_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +70,7 @@ class ExperimentFolder:
 
     def read(self) -> Experiment:
         """Read ``experiment.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
-        try:
-            document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
-            if document["schema"] != EXPERIMENT_SCHEMA:
-                raise RunFolderError(f"{self.plan} has schema {document['schema']}; this bench reads {EXPERIMENT_SCHEMA}")
-            return _experiment(document)
-        except FileNotFoundError as error:
-            raise RunFolderError(f"{self.path} is no experiment: it has no experiment.json") from error
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise unreadable(
-                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
-            ) from error
+        return read_plan(self.plan, EXPERIMENT_SCHEMA, _experiment, "experiment")
 
 
 def _experiment(document: object) -> Experiment:

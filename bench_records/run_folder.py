@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from bench_records.whole_file import write_json
 
 _MOST_MANIFEST_BYTES = 16 << 20  # some kB are usual
 _MOST_CHARACTERS = 300  # of a library's message
+_Plan = TypeVar("_Plan")
 
 
 class RunFolderError(BenchError):
@@ -27,69 +29,41 @@ class RunFolderError(BenchError):
     exit_status = ExitStatus.USAGE
 
 
+class _File:
+    """A file of a folder, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, _: type[RunFolder]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The paths of one run's files."""
 
     path: Path
 
-    @property
-    def manifest(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def requests(self) -> Path:
-        return self.path / "requests.parquet"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def csv(self) -> Path:
-        return self.path / "requests.csv"
-
-    @property
-    def html(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def markdown(self) -> Path:
-        return self.path / "report.md"
-
-    @property
-    def perfetto(self) -> Path:
-        return self.path / "perfetto.json"
-
-    @property
-    def server_log(self) -> Path:
-        return self.path / "server.log"
-
-    @property
-    def schedule(self) -> Path:
-        return self.path / "schedule.bin"
+    manifest = _File("run.json")
+    requests = _File("requests.parquet")
+    summary = _File("summary.json")
+    csv = _File("requests.csv")
+    html = _File("report.html")
+    markdown = _File("report.md")
+    perfetto = _File("perfetto.json")
+    server_log = _File("server.log")
+    schedule = _File("schedule.bin")
+    client = _File("client.parquet")
+    server = _File("server.parquet")
+    machine_probe = _File("probe-machine.bin")
+    scrapes = _File("scrapes.bin")
 
     def journal(self, worker: int) -> Path:
         return self.path / f"journal-{worker}.bin"
 
     def journals(self) -> list[Path]:
         return sorted(self.path.glob("journal-*.bin"))
-
-    @property
-    def client(self) -> Path:
-        return self.path / "client.parquet"
-
-    @property
-    def server(self) -> Path:
-        return self.path / "server.parquet"
-
-    @property
-    def machine_probe(self) -> Path:
-        return self.path / "probe-machine.bin"
-
-    @property
-    def scrapes(self) -> Path:
-        return self.path / "scrapes.bin"
 
     def worker_probe(self, worker: int) -> Path:
         return self.path / f"probe-{worker}.bin"
@@ -149,6 +123,21 @@ class RunFolder:
     def read_server(self) -> pa.Table | None:
         """Read ``server.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
         return _read_optional(self.server, read_server_table)
+
+
+def read_plan(path: Path, schema: int, of_document: Callable[[object], _Plan], what: str) -> _Plan:
+    """Read the JSON document at ``path``, the plan of several runs, by ``of_document``. Raises RunFolderError when it is
+    absent, so that its folder is no ``what``, damaged or of another schema.
+    """
+    try:
+        document = json.loads(read_bounded(regular(path), _MOST_MANIFEST_BYTES))
+        if document["schema"] != schema:
+            raise RunFolderError(f"{path} has schema {document['schema']}; this bench reads {schema}")
+        return of_document(document)
+    except FileNotFoundError as error:
+        raise RunFolderError(f"{path.parent} is no {what}: it has no {path.name}") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise unreadable(path, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))) from error
 
 
 def _read_optional(path: Path, read: Callable[[Path], pa.Table]) -> pa.Table | None:

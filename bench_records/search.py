@@ -5,18 +5,15 @@ It is written before each probe, so that a search that was cut short can be cont
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
-from bench_records.regular_file import read_bounded, regular
-from bench_records.run_folder import RunFolder, RunFolderError, unreadable
+from bench_records.run_folder import RunFolder, read_plan
 from bench_records.whole_file import write_json
 
 SEARCH_SCHEMA = 1
-_MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +98,7 @@ class SearchFolder:
 
     def read(self) -> Search:
         """Read ``search.json``. Raises RunFolderError when it is absent, damaged or of another schema."""
-        try:
-            document = json.loads(read_bounded(regular(self.plan), _MOST_BYTES))
-            if document["schema"] != SEARCH_SCHEMA:
-                raise RunFolderError(f"{self.plan} has schema {document['schema']}; this bench reads {SEARCH_SCHEMA}")
-            return _search(document)
-        except FileNotFoundError as error:
-            raise RunFolderError(f"{self.path} is no search for capacity: it has no search.json") from error
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise unreadable(
-                self.plan, error if isinstance(error, OSError | ValueError) else ValueError(repr(error))
-            ) from error
+        return read_plan(self.plan, SEARCH_SCHEMA, _search, "search for capacity")
 
 
 def _search(document: object) -> Search:

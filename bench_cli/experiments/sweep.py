@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, part, required, same, takes
+from bench_cli.declared import Concern, option, parsed, part, required, same, takes
 from bench_cli.experiments.options import FORWARDS_OPTIONS, SweepSeriesOptions, run_arguments
 from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 from bench_errors import ExitStatus
@@ -25,16 +25,10 @@ _PARTED_BY = ";"
 _PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what comes after the comma
 
 
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[HeldRequirement, ...]:
-    """Callback of --fail_if. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.criteria import parse_held
+def _parse_held(text: str) -> HeldRequirement:
+    from reports.criteria import parse_held  # late, for it needs numpy
 
-    try:
-        return tuple(map(parse_held, texts))
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
+    return parse_held(text)
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Options(Concern):
     fail_if: tuple[HeldRequirement, ...] = option(
         (),
         metavar="CRITERION",
-        callback=_read_fail_if,
+        callback=parsed(_parse_held),
         help="Exit with status 1 if this is true of the highest load that held, as 'held<20'. The limits of a point are --slo "
         "and --fail_if after the measuring verb. Repeatable.",
     )

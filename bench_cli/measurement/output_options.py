@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.declared import Concern, option
+from bench_cli.declared import Concern, option, parsed
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
@@ -37,30 +37,17 @@ class OutputOptions(Concern, title="Output"):
     )
 
 
-def _read_slo(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Criterion, ...]:
-    """Callback of --slo; the import is late, for it needs numpy. Raises BadParameter."""
-    if not texts:
-        return ()
-    from reports.criteria import parse_slo
+def _parse_slo(text: str) -> Criterion:
+    from reports.criteria import parse_slo  # late, for it needs numpy
 
-    try:
-        return tuple(map(parse_slo, texts))
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
+    return parse_slo(text)
 
 
-def _read_fail_if(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of --fail_if: the texts, which are valid. Raises BadParameter."""
-    if not texts:
-        return ()
+def _valid_fail_if(text: str) -> str:
     from reports.criteria import parse_fail_if
 
-    try:
-        for text in texts:
-            parse_fail_if(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from None
-    return tuple(text.strip() for text in texts)
+    parse_fail_if(text)
+    return text.strip()
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,7 @@ class CriteriaOptions(Concern, title="Output"):
     slo: tuple[Criterion, ...] = option(
         (),
         metavar="CRITERION",
-        callback=_read_slo,
+        callback=parsed(_parse_slo),
         common=True,
         help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
         "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
@@ -91,7 +78,7 @@ class CriteriaOptions(Concern, title="Output"):
     fail_if: tuple[str, ...] = option(
         (),
         metavar="CRITERION",
-        callback=_read_fail_if,
+        callback=parsed(_valid_fail_if),
         common=True,
         help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
     )

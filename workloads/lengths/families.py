@@ -36,12 +36,8 @@ _GREATEST_EXPONENT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Normal(Lengths):
-    """max(1, ceil(N(mean, stdev))), as upstream draws it; stdev 0 is constant. With ``low`` or ``high`` truncated to them.
-
-    Rounding up adds half a token to the mean, and the bound at 1 adds what lies below it.
-    Source: get_norm_dist_tokens of upstream's tools/utils/utils.py.
-    """
+class _MeanAndStdev(Lengths):
+    """Base of the laws with a mean and a standard deviation; ``low`` and ``high`` truncate them."""
 
     mean: float
     stdev: float
@@ -54,18 +50,28 @@ class Normal(Lengths):
         return self.low is None and self.high is None
 
     @property
-    def spelling(self) -> str:
-        if self.is_plain:
-            return number_text(self.mean) + (f"±{number_text(self.stdev)}" if self.stdev else "")
-        return f"normal:mean={number_text(self.mean)},stdev={number_text(self.stdev)}{_bounds_text(self.low, self.high)}"
-
-    @property
     def bounds(self) -> tuple[int, int]:
-        return _bounds(self.low, self.high)
+        low, high = ANY_LENGTH
+        return low if self.low is None else self.low, high if self.high is None else self.high
 
     @property
     def asked(self) -> Moments:
         return Moments(self.mean, self.stdev)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal(_MeanAndStdev):
+    """max(1, ceil(N(mean, stdev))), as upstream draws it; stdev 0 is constant. With ``low`` or ``high`` truncated to them.
+
+    Rounding up adds half a token to the mean, and the bound at 1 adds what lies below it.
+    Source: get_norm_dist_tokens of upstream's tools/utils/utils.py.
+    """
+
+    @property
+    def spelling(self) -> str:
+        if self.is_plain:
+            return number_text(self.mean) + (f"±{number_text(self.stdev)}" if self.stdev else "")
+        return f"normal:mean={number_text(self.mean)},stdev={number_text(self.stdev)}{_bounds_text(self.low, self.high)}"
 
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         random = generator(seed, stream)
@@ -110,32 +116,19 @@ class Normal(Lengths):
 
 
 @dataclass(frozen=True, slots=True)
-class Lognormal(Lengths):
+class Lognormal(_MeanAndStdev):
     """Lengths whose logarithm is normal; ``mean`` and ``stdev`` describe the lengths themselves, in tokens.
 
     Rounded to the nearest whole number, at least 1. With ``low`` or ``high`` truncated to them.
     """
 
-    mean: float
-    stdev: float
-    low: int | None = None
-    high: int | None = None
-
     @property
     def spelling(self) -> str:
         return f"lognormal:mean={number_text(self.mean)},stdev={number_text(self.stdev)}{_bounds_text(self.low, self.high)}"
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        return _bounds(self.low, self.high)
-
-    @property
-    def asked(self) -> Moments:
-        return Moments(self.mean, self.stdev)
-
     def draw(self, count: int, seed: int, stream: Stream) -> Integers:
         random = generator(seed, stream)
-        if self.low is None and self.high is None:
+        if self.is_plain:
             return _clipped(np.rint(random.lognormal(*self._of_logarithm, count)))
         return _redrawn(lambda size: np.rint(random.lognormal(*self._of_logarithm, size)), self.bounds, count)
 
@@ -145,8 +138,7 @@ class Lognormal(Lengths):
             min(high, max(low, floor(exp(mu - _SPAN * sigma)))),
             max(low, min(high, ceil(exp(mu + _SPAN * sigma)))),
         )
-        is_free = self.low is None and self.high is None
-        cdf = self._cdf if is_free else _conditional(self._cdf, self.bounds)
+        cdf = self._cdf if self.is_plain else _conditional(self._cdf, self.bounds)
         return moments_by_cdf(cdf, window, min(max(self.mean, low), high))
 
     def shift(self) -> float:
@@ -273,10 +265,6 @@ def _normal_cdf(z: Floats) -> Floats:
 
     probabilities: Floats = ndtr(z)
     return probabilities
-
-
-def _bounds(low: int | None, high: int | None) -> tuple[int, int]:
-    return ANY_LENGTH[0] if low is None else low, ANY_LENGTH[1] if high is None else high
 
 
 def _bounds_text(low: int | None, high: int | None) -> str:

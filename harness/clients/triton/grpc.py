@@ -62,14 +62,7 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
         raise TargetError(_inspection_problem(address, name, error, timeout_s)) from error
     if answer is None:  # an answer that ended in order within its message
         raise TargetError(f"--url {address}: the server ended its answer about model {name} without a message")
-    config = answer.config
-    return TritonModel(
-        name=name,
-        decoupled=config.model_transaction_policy.decoupled,
-        inputs=frozenset(tensor.name for tensor in config.input),
-        outputs=frozenset(tensor.name for tensor in config.output),
-        parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
-    )
+    return TritonModel.of_config(name, answer.config)
 
 
 def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -> str:

@@ -50,13 +50,7 @@ def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout
         config = msgspec.convert(answer, _Config)
     except msgspec.ValidationError as error:
         raise TargetError(f"--url {origin}: the answer about model {name} is not a Triton configuration: {error}") from error
-    return TritonModel(
-        name=name,
-        decoupled=config.model_transaction_policy.decoupled,
-        inputs=frozenset(tensor.name for tensor in config.input),
-        outputs=frozenset(tensor.name for tensor in config.output),
-        parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
-    )
+    return TritonModel.of_config(name, config)
 
 
 class _Tensor(msgspec.Struct):

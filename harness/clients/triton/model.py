@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.errors import TargetError
 from workloads.elements.request import Request
@@ -41,6 +42,17 @@ class TritonModel:
     inputs: frozenset[str]
     outputs: frozenset[str]
     parameters: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of_config(cls, name: str, config: Any) -> TritonModel:
+        """The model by Triton's ``ModelConfig``: the message of gRPC, or an object with the same fields."""
+        return cls(
+            name=name,
+            decoupled=config.model_transaction_policy.decoupled,
+            inputs=frozenset(tensor.name for tensor in config.input),
+            outputs=frozenset(tensor.name for tensor in config.output),
+            parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
+        )
 
     @property
     def takes_token_ids(self) -> bool:
