@@ -17,6 +17,7 @@ from harness.host.blas_threads import one_blas_thread
 
 if TYPE_CHECKING:
     from reports.compare.comparison import Arm
+    from reports.compare.looks import Looks
 
 
 @dataclass(frozen=True)
@@ -58,27 +59,30 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
 
     judged = options.conditions
     check_outputs(options.outputs)
-    arms, runs_paired = _arms(runs if options.baseline is None else (options.baseline, *runs), judged)
+    arms, runs_paired, looks = _arms(runs if options.baseline is None else (options.baseline, *runs), judged)
     if judged.judges_changes and not options.allow_single:
         single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
         if single:
             raise single_runs_refused([arms[0].name, *single])
-    comparison = compare(arms, judged.conditions, allow_different=options.allow_different, runs_paired=runs_paired)
+    comparison = compare(arms, judged.conditions, allow_different=options.allow_different, runs_paired=runs_paired, looks=looks)
     click.echo(render(comparison))
     write_outputs(comparison, options.outputs, WRITERS)
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
 
 
-def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm], bool]:
-    """The arms, one per path or those of one experiment, and whether their runs are paired: made in turn, in blocks."""
+def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm], bool, Looks | None]:
+    """The arms, one per path or those of one experiment; whether their runs are paired: made in turn, in blocks; and the looks
+    at an experiment that ends when it is decided.
+    """
     from bench_records.experiment import ExperimentFolder
-    from reports.compare.comparison import read_arm, read_experiment
+    from reports.compare.comparison import looks_of, read_arm, read_experiment
 
     if len(paths) > 1:
         _check_distinct(paths)
-        return [read_arm(path, options.objectives) for path in paths], False
+        return [read_arm(path, options.objectives) for path in paths], False, None
     if ExperimentFolder(paths[0]).plan.exists():
-        return read_experiment(ExperimentFolder(paths[0]), options.objectives), True
+        folder = ExperimentFolder(paths[0])
+        return read_experiment(folder, options.objectives), True, looks_of(folder)
     raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
 
 

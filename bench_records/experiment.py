@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from bench_records.run_folder import RunFolder, read_plan
 from bench_records.whole_file import write_json
@@ -34,10 +36,19 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class UntilDecided:
+    """The end of an experiment when ``measure`` is decided, after ``most_blocks`` at the latest. None: a comparison's own."""
+
+    most_blocks: Annotated[int, Meta(ge=3, le=1000)]
+    measure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """``kind`` is "experiment" or "sweep"; ``arguments`` are the measuring verb and the options of every run.
 
-    ``runs`` are in the order of their execution. A block holds one run of every arm, with one seed.
+    ``runs`` are in the order of their execution. A block holds one run of every arm, with one seed. With ``until`` the last
+    ones may not be made.
     """
 
     kind: str
@@ -45,6 +56,7 @@ class Experiment:
     arms: tuple[PlannedArm, ...]
     runs: tuple[PlannedRun, ...]
     seed: int
+    until: UntilDecided | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +17,27 @@ from bench_cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, run_a
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
-    from bench_records.experiment import PlannedArm
+    from bench_records.experiment import ExperimentFolder, PlannedArm, UntilDecided
+    from bench_records.run_folder import RunFolder
+    from reports.compare.comparison import Comparison
+    from reports.criteria import Criterion
+    from reports.run_report import RunReport
+
+_DECIDED = "decided"
+
+
+def _read_until(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Callback of --until: "decided", or the name of the measure that decides before it. Raises BadParameter."""
+    if text is None:
+        return None
+    from reports.compare.measures import MEASURES
+
+    *measure, decided = text.lower().split() or [""]
+    names = [known.name for known in MEASURES]
+    if decided != _DECIDED or len(measure) > 1 or not set(measure) <= set(names):
+        problem = f"{text!r}: write decided, or a measure before it, as 'p50_ttft decided': {', '.join(names)}"
+        raise click.BadParameter(problem, context, parameter)
+    return " ".join([*measure, decided])
 
 
 @dataclass(frozen=True)
@@ -28,8 +50,29 @@ class Options(Concern):
         metavar="NAME=OPTIONS",
         help="A configuration: a name, and the options that it adds; the first is the baseline. Give at least two.",
     )
+    until: str | None = option(
+        None,
+        metavar="[MEASURE] decided",
+        callback=_read_until,
+        help="End when the comparison has a verdict in the measure, p99 TTFT by default: it looks after each block from the "
+        "third on, and its intervals pay for the looks.",
+    )
+    max_repeats: int = option(10, type=click.IntRange(3, 1000), help="With --until: blocks at most, decided or not.")
     conditions: ConditionOptions = part(ConditionOptions)
     series: SeriesOptions = part(SeriesOptions)
+
+    @property
+    def until_decided(self) -> UntilDecided | None:
+        """The end that --until describes. Raises UsageError for options that have no effect."""
+        from bench_records.experiment import UntilDecided
+
+        if self.until is None:
+            for name in self.given("max_repeats"):
+                raise click.UsageError(f"--{name} limits --until decided; without it give --repeats")
+            return None
+        for name in self.given("repeats"):
+            raise click.UsageError(f"--{name} is a fixed number of blocks; with --until give --max_repeats")
+        return UntilDecided(self.max_repeats, self.until.removesuffix(_DECIDED).strip() or None)
 
 
 @cloup.command(
@@ -38,35 +81,77 @@ class Options(Concern):
     epilog="""\b
 Example:
   bench experiment --arm 'wait=--batch_scheduler_policy guaranteed_no_evict' \\
-      --arm 'evict=--batch_scheduler_policy max_utilization' --repeats 5 dataset --request_rate 10""",
+      --arm 'evict=--batch_scheduler_policy max_utilization' --repeats 5 dataset --request_rate 10
+  bench experiment --until decided --max_repeats 10 --arm 'a=' --arm 'b=--max_num_tokens 512' dataset --request_rate 10""",
 )
 @takes(Options)
 @run_arguments
 @click.pass_context
 def command(context: click.Context, options: Options, arguments: tuple[str, ...]) -> int:
     """Run every arm once per block, in an order drawn anew for each block, so that drift does not decide; then compare.
+    With --until decided it ends as soon as the comparison has a verdict.
 
     Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
     All arms of a block send the same requests at the same times; every block draws others.
     The verdict is in the experiment's folder, as compare.html, compare.md, compare.csv and compare.json.
     """
     from bench_cli.experiments.series import Series, run_series
-    from reports.compare.comparison import compare, read_experiment
     from reports.compare.console import render
     from reports.compare.writing import write_comparison
-    from reports.errors import NotComparableError
 
-    judged = options.conditions
+    judged, until = options.conditions, options.until_decided
     if judged.judges_changes and options.series.repeats == 1:
         raise click.UsageError("--fail_if judges a change by repeated runs; give --repeats 2 or more (5 is the default)")
-    folder = run_series(Series("experiment", "--arm", options.series, arguments, context), _planned(options.arms))
-    try:
-        comparison = compare(read_experiment(folder, judged.objectives), judged.conditions, runs_paired=True)
-    except NotComparableError as error:
-        raise NotComparableError(f"{error} The option is that of: bench compare {folder.path} --allow_different") from error
+    asked = options.series if until is None else replace(options.series, repeats=until.most_blocks)
+    planned, looks = _planned(options.arms), LooksAtBlocks(judged)
+    series = Series("experiment", "--arm", asked, arguments, context, until)
+    folder = run_series(series, planned, None if until is None else looks.is_decided)
+    comparison = looks.compare(folder)
     click.echo(render(comparison))
     click.echo(f"\nExperiment: {write_comparison(comparison, folder.path)}")
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
+
+
+class LooksAtBlocks:
+    """Compares the runs of an experiment as far as they are recorded; each is read once. ``judged`` is what has to hold."""
+
+    def __init__(self, judged: ConditionOptions) -> None:
+        self._judged = judged
+        self._read: dict[Path, RunReport] = {}
+
+    def compare(self, folder: ExperimentFolder) -> Comparison:
+        """Raises NotComparableError, and RunFolderError where no block is whole and valid."""
+        from reports.compare.comparison import compare, looks_of, read_experiment
+        from reports.errors import NotComparableError
+
+        try:
+            arms = read_experiment(folder, self._judged.objectives, self._read_once)
+            return compare(arms, self._judged.conditions, runs_paired=True, looks=looks_of(folder))
+        except NotComparableError as error:
+            raise NotComparableError(f"{error} The option is that of: bench compare {folder.path} --allow_different") from error
+
+    def is_decided(self, folder: ExperimentFolder) -> bool:
+        """Whether the measure that decides has a verdict in every comparison, which is shown on stderr."""
+        from bench_records.run_folder import RunFolderError
+        from reports.compare.looks import FIRST_LOOK
+        from reports.compare.tables import headline
+
+        try:
+            pairs = self.compare(folder).comparisons
+        except RunFolderError:  # no block is valid yet
+            return False
+        if len(pairs[0].arm.runs) < FIRST_LOOK:
+            return False
+        for pair in pairs:
+            click.echo(headline(pair), err=True)
+        return all(pair.deciding is not None and pair.deciding.verdict.differs for pair in pairs)
+
+    def _read_once(self, folder: RunFolder, criteria: Sequence[Criterion] | None) -> RunReport:
+        from reports.run_report import read_run
+
+        if folder.path not in self._read:
+            self._read[folder.path] = read_run(folder, criteria)
+        return self._read[folder.path]
 
 
 def _planned(arms: tuple[str, ...]) -> list[PlannedArm]:

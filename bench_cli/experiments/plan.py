@@ -8,20 +8,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench_records.experiment import Experiment, PlannedArm, PlannedRun
+from bench_records.experiment import Experiment, PlannedArm, PlannedRun, UntilDecided
 
 
-def plan_runs(kind: str, arguments: Sequence[str], arms: Sequence[PlannedArm], repeats: int, seed: int) -> Experiment:
+def plan_runs(
+    kind: str,
+    arguments: Sequence[str],
+    arms: Sequence[PlannedArm],
+    repeats: int,
+    seed: int,
+    until: UntilDecided | None = None,
+) -> Experiment:
     """``repeats`` blocks, each with one run of every arm, in an order drawn anew for each block (randomised blocks: Fisher).
 
     With two arms, each is first in half the blocks (one more, where ``repeats`` is odd), so that neither gains from its place.
-    ``kind`` is "experiment" or "sweep".
+    With ``until`` that is so of every second block, since any may be the last. ``kind`` is "experiment" or "sweep".
     """
     runs: list[PlannedRun] = []
-    for block, order in enumerate(_orders(len(arms), repeats, seed)):
+    orders = _orders(len(arms), repeats, seed) if until is None else _orders_to_any_end(len(arms), repeats, seed)
+    for block, order in enumerate(orders):
         for arm in order:
             runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
-    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed)
+    return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed, until)
 
 
 def continued(recorded: Experiment, asked: Experiment) -> Experiment | None:
@@ -46,6 +54,15 @@ def _orders(arms: int, blocks: int, seed: int) -> list[list[int]]:
         return [rng.permutation(arms).tolist() for _ in range(blocks)]
     first = rng.permutation([block % 2 for block in range(blocks)])
     return [[int(arm), 1 - int(arm)] for arm in first]
+
+
+def _orders_to_any_end(arms: int, blocks: int, seed: int) -> list[list[int]]:
+    """Orders that do not depend on the number of ``blocks``; of two arms either goes first in one of every two blocks."""
+    rng = np.random.default_rng([seed, arms])
+    if arms != 2:
+        return [rng.permutation(arms).tolist() for _ in range(blocks)]
+    pairs = [first for _ in range(0, blocks, 2) for first in rng.permutation(2).tolist()]
+    return [[first, 1 - first] for first in pairs[:blocks]]
 
 
 def _folder_name(name: str) -> str:

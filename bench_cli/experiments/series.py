@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from bench_cli.experiments.options import SeriesOptions
 from bench_cli.experiments.plan import block_seed, continued, plan_runs
 from bench_cli.private_files import private_files
 from bench_errors import ExitStatus
-from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm
+from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, UntilDecided
 
 _SET_BY_THE_SERIES = {
     "--seed": "give --seed before the verb, and the traffic of each block follows from it",
@@ -28,6 +28,7 @@ class Series:
     """A series of runs of ``kind`` "experiment" or "sweep", whose arms the option ``arm_option`` defines.
 
     ``arguments`` are the measuring verb and the options of every run; ``context`` is that of the command, with all verbs.
+    ``until`` may end it before its repeats.
     """
 
     kind: str
@@ -35,10 +36,14 @@ class Series:
     options: SeriesOptions
     arguments: tuple[str, ...]
     context: click.Context
+    until: UntilDecided | None = None
 
 
-def run_series(series: Series, arms: Sequence[PlannedArm]) -> ExperimentFolder:
-    """Plan and make the runs of ``arms``.
+IsDecided = Callable[[ExperimentFolder], bool]
+
+
+def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided | None = None) -> ExperimentFolder:
+    """Plan and make the runs of ``arms``; ``is_decided`` is called after each block, and may end the series.
 
     Returns the folder with every run recorded. Raises UsageError before the first run, ClickException when a run fails, and
     KeyboardInterrupt when it was stopped.
@@ -51,11 +56,11 @@ def run_series(series: Series, arms: Sequence[PlannedArm]) -> ExperimentFolder:
         runs.check_options(arm.options, where)
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
             _check_command(runs, arm, where)
-    experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed)
+    experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed, series.until)
     with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
         folder = open_folder(options.experiment_dir, without_secrets(experiment))
     given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
-    make_runs(given, folder, options.before_each)
+    make_runs(given, folder, options.before_each, is_decided)
     return folder
 
 
@@ -92,17 +97,24 @@ def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
     return folder
 
 
-def make_runs(experiment: Experiment, folder: ExperimentFolder, before_each: str | None) -> None:
-    """Make every run that is not recorded yet. Raises ClickException when one fails, KeyboardInterrupt when it was stopped."""
+def make_runs(
+    experiment: Experiment, folder: ExperimentFolder, before_each: str | None, is_decided: IsDecided | None = None
+) -> None:
+    """Make every run that is not recorded yet, until ``is_decided`` after a block. Raises ClickException when one fails,
+    KeyboardInterrupt when it was stopped.
+    """
+    runs = f"{'' if is_decided is None else 'at most '}{len(experiment.runs)}"
     for number, run in enumerate(experiment.runs, start=1):
         arm = experiment.arms[run.arm]
-        label = f"Run {number} of {len(experiment.runs)}, block {run.block + 1}: {arm.name}"
+        label = f"Run {number} of {runs}, block {run.block + 1}: {arm.name}"
         if folder.is_recorded(run):
             click.echo(f"{label}: recorded before", err=True)
-            continue
-        click.echo(label, err=True)
-        run_command(before_each)
-        _make_run(experiment, folder, number - 1)
+        else:
+            click.echo(label, err=True)
+            run_command(before_each)
+            _make_run(experiment, folder, number - 1)
+        if is_decided is not None and number % len(experiment.arms) == 0 and is_decided(folder):
+            return
 
 
 def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from reports.compare.comparable import (
 )
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.looks import Looks
 from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run, open_loop_gap
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
 from reports.criteria import Criterion
@@ -30,6 +31,8 @@ from reports.metrics.catalogue import E2E
 from reports.metrics.censoring import CensoredLatencies
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution, summarise
+
+ReadRun = Callable[[RunFolder, Sequence[Criterion] | None], RunReport]
 
 MIXED = "mixed"  # better in some measures, worse in others
 STARTS_MIXED = "mixed between these starts"
@@ -104,6 +107,14 @@ class ArmComparison:
     pairs: RequestPairs | None  # None where the requests differ or there are several runs
     disagreements: tuple[Disagreement, ...]
     conditions: tuple[ConditionResult, ...]
+    looks: Looks | None = None  # of an experiment that ends when it is decided
+
+    @property
+    def deciding(self) -> Difference | None:
+        """The difference by which the experiment ends; None where it has no error, or there are no looks."""
+        errors = {d.measure.name: d.spread.error for d in self.differences if d.spread is not None}
+        name = None if self.looks is None else self.looks.deciding(errors)
+        return next((d for d in self.differences if d.measure.name == name), None)
 
     @property
     def verdict(self) -> str:
@@ -195,22 +206,30 @@ def read_arm(path: Path, criteria: Sequence[Criterion] | None = None) -> Arm:
     return Arm(path.name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
 
 
-def read_experiment(folder: ExperimentFolder, criteria: Sequence[Criterion] | None = None) -> list[Arm]:
+def looks_of(folder: ExperimentFolder) -> Looks | None:
+    """The looks at an experiment that ends when it is decided; None of any other. Raises RunFolderError."""
+    until = folder.read().until
+    return None if until is None else Looks(until.most_blocks, until.measure)
+
+
+def read_experiment(
+    folder: ExperimentFolder, criteria: Sequence[Criterion] | None = None, read: ReadRun = read_run
+) -> list[Arm]:
     """The arms of an experiment, their runs in the order of the blocks, read as by ``read_arm``. Raises RunFolderError.
 
     A block with a missing or invalid run is left out of all arms, so that the other runs stay paired; ``blocks_left_out``
-    counts them.
+    counts them. Each run is read by ``read``.
     """
     experiment = folder.read()
     blocks: dict[int, dict[int, RunReport]] = {}
     for run in experiment.runs:
         if folder.is_recorded(run):
-            blocks.setdefault(run.block, {})[run.arm] = read_run(folder.run_folder(run), criteria)
+            blocks.setdefault(run.block, {})[run.arm] = read(folder.run_folder(run), criteria)
     whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
     sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
     if not sound:
         raise RunFolderError(f"{folder.path}: no block has all its runs, and all valid, so there is nothing to compare")
-    planned = len({run.block for run in experiment.runs})
+    planned = len({run.block for run in experiment.runs} if experiment.until is None else blocks)
     return [
         Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))
         for number, arm in enumerate(experiment.arms)
@@ -218,9 +237,15 @@ def read_experiment(folder: ExperimentFolder, criteria: Sequence[Criterion] | No
 
 
 def compare(
-    arms: Sequence[Arm], conditions: Sequence[AnyCondition] = (), *, allow_different: bool = False, runs_paired: bool = False
+    arms: Sequence[Arm],
+    conditions: Sequence[AnyCondition] = (),
+    *,
+    allow_different: bool = False,
+    runs_paired: bool = False,
+    looks: Looks | None = None,
 ) -> Comparison:
-    """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were measured in turn.
+    """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were measured in turn. ``looks``: those at
+    an experiment that ends when it is decided.
 
     Raises NotComparableError, unless ``allow_different``.
     """
@@ -233,7 +258,7 @@ def compare(
     return Comparison(
         tuple(arms),
         tuple(
-            _compare_arm(baseline, arm, found, conditions, runs_paired=runs_paired)
+            _compare_arm(baseline, arm, found, conditions, runs_paired=runs_paired, looks=looks)
             for arm, found in zip(others, by_arm, strict=True)
         ),
     )
@@ -254,7 +279,9 @@ def requests_paired(baseline: Arm, arm: Arm) -> bool:
     return len(baseline.runs) == len(arm.runs) == 1 and same_requests([*baseline.runs, *arm.runs])
 
 
-def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -> tuple[Difference, ...]:
+def differences_between(
+    baseline: Arm, arm: Arm, *, runs_paired: bool = False, looks: Looks | None = None
+) -> tuple[Difference, ...]:
     """The differences in all measures that both have. ``runs_paired``: the i-th runs of both were measured in turn."""
     return compare_measures(
         MEASURES,
@@ -263,14 +290,21 @@ def differences_between(baseline: Arm, arm: Arm, *, runs_paired: bool = False) -
         requests_paired=requests_paired(baseline, arm),
         runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
         schedules_apart=schedules_apart(baseline.runs, arm.runs),
+        looks=looks,
     )
 
 
 def _compare_arm(
-    baseline: Arm, arm: Arm, found: tuple[Disagreement, ...], conditions: Sequence[AnyCondition], *, runs_paired: bool
+    baseline: Arm,
+    arm: Arm,
+    found: tuple[Disagreement, ...],
+    conditions: Sequence[AnyCondition],
+    *,
+    runs_paired: bool,
+    looks: Looks | None,
 ) -> ArmComparison:
     paired = requests_paired(baseline, arm)
-    differences = differences_between(baseline, arm, runs_paired=runs_paired)
+    differences = differences_between(baseline, arm, runs_paired=runs_paired, looks=looks)
     return ArmComparison(
         baseline=baseline,
         arm=arm,
@@ -279,6 +313,7 @@ def _compare_arm(
         pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
         conditions=check_conditions(conditions, differences, arm.runs),
+        looks=looks,
     )
 
 

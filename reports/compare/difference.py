@@ -11,12 +11,14 @@ schedule differs from another comes to it from within the runs. The p-values of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeGuard
 
 import numpy as np
 
+from reports.compare.looks import Looks, weighted_holm
 from reports.compare.measures import Measure, Measured
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
@@ -94,11 +96,13 @@ def compare_measures(
     requests_paired: bool,
     runs_paired: bool,
     schedules_apart: bool = False,
+    looks: Looks | None = None,
 ) -> tuple[Difference, ...]:
     """The differences of every measure that all runs have, judged together.
 
     ``requests_paired``: one run each, of the same requests. ``runs_paired``: run i of A was measured in turn with run i of B.
-    ``schedules_apart``: each side repeats schedules that the other lacks (``comparable.schedules_apart``).
+    ``schedules_apart``: each side repeats schedules that the other lacks (``comparable.schedules_apart``). ``looks``: those at
+    an experiment that ends when it is decided.
     """
     common = [m for m in measures if all(m.name in run for run in (*a_runs, *b_runs))]
     groups = [([run[m.name] for run in a_runs], [run[m.name] for run in b_runs]) for m in common]
@@ -106,10 +110,13 @@ def compare_measures(
         _spread(measure, a, b, requests_paired=requests_paired, runs_paired=runs_paired, schedules_apart=schedules_apart)
         for measure, (a, b) in zip(common, groups, strict=True)
     ]
-    known = [spread for spread in spreads if isinstance(spread, Spread | QuantileSpread)]
-    adjusted = iter(holm([spread.p_value for spread in known]))
+    if looks is not None:
+        spreads = [looks.at(spread, len(a_runs)) if _is_of_blocks(spread) else spread for spread in spreads]
+    known = {m.name: s for m, s in zip(common, spreads, strict=True) if isinstance(s, Spread | QuantileSpread)}
+    weights = _weights({name: spread.error for name, spread in known.items()}, looks)
+    adjusted = iter(weighted_holm([spread.p_value for spread in known.values()], list(weights.values())))
     return tuple(
-        _judged(measure, a, b, spread, next(adjusted), len(known))
+        _judged(measure, a, b, spread, next(adjusted), (1.0 - CONFIDENCE) * weights[measure.name])
         if isinstance(spread, Spread | QuantileSpread)
         else _unknown(measure, a, b, spread)
         for measure, (a, b), spread in zip(common, groups, spreads, strict=True)
@@ -117,13 +124,16 @@ def compare_measures(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, in the order given: at most 5 % of families of equal measures have one below 0.05 (Holm 1979)."""
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
-        adjusted[index] = largest
-    return adjusted
+    """As ``weighted_holm``, of measures of equal weight."""
+    return weighted_holm(p_values, [1.0] * len(p_values))
+
+
+def _weights(errors: Mapping[str, float], looks: Looks | None) -> dict[str, float]:
+    return {name: 1.0 / len(errors) for name in errors} if looks is None else looks.weights(errors)
+
+
+def _is_of_blocks(spread: Spread | QuantileSpread | Reason) -> TypeGuard[Spread]:
+    return isinstance(spread, Spread) and spread.evidence is Evidence.RUN_PAIRS
 
 
 def between_runs(a: FloatArray, b: FloatArray) -> Spread:
@@ -205,11 +215,11 @@ def _judged(
     b: Sequence[Measured],
     spread: Spread | QuantileSpread,
     p_adjusted: float,
-    tested: int,
+    significance: float,
 ) -> Difference:
     low, high = spread.interval(CONFIDENCE)
     no_spread = spread.error == 0.0
-    smallest = spread.smallest_shown((1.0 - CONFIDENCE) / tested)
+    smallest = spread.smallest_shown(significance)
     verdict = Verdict.NONE
     if p_adjusted < 1.0 - CONFIDENCE:
         better = (spread.estimate > 0) is measure.higher_is_better

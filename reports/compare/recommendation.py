@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.compare.difference import Difference
+from reports.compare.looks import PREFERRED
 from reports.compare.spread import Evidence, detectable_errors
 
 CHANGE = 0.05
@@ -15,7 +16,6 @@ _FEWEST_REPEATS = 5  # fewer hardly show the variation between starts
 _MOST_REPEATS = 100
 _CHANGES = (0.05, 0.1, 0.2, 0.5, 1.0)
 _AFFORDABLE_REPEATS, _AFFORDABLE_GROWTH = 12, 10
-_PREFERRED = ("p99_ttft", "p99_e2e", "p50_ttft", "p50_e2e")  # the first that has an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Goal:
 def preferred(differences: Sequence[Difference]) -> Difference | None:
     """The latency that a recommendation is about: the first of those in question that has an error; None where none has."""
     by_name = {d.measure.name: d for d in differences}
-    known = (by_name[name] for name in _PREFERRED if name in by_name)
+    known = (by_name[name] for name in PREFERRED if name in by_name)
     return next((d for d in known if d.spread is not None and 0.0 < d.spread.error < math.inf), None)
 
 

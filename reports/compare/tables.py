@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, overall
 from reports.compare.conditions import Condition, ConditionResult
 from reports.compare.difference import Difference, Verdict
+from reports.compare.looks import DECIDING_SHARE, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
@@ -41,6 +42,8 @@ def conditions_table(results: Sequence[ConditionResult], name: str = "conditions
 
 def headline(comparison: ArmComparison) -> str:
     """The verdict in one sentence, with the changes that it rests on."""
+    if comparison.looks is not None:
+        return " ".join([_after_looks(comparison, comparison.looks), *_failed_alone(comparison)])
     if comparison.inconclusive:
         return " ".join([_inconclusive(comparison), *_failed_alone(comparison)])
     sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
@@ -49,6 +52,16 @@ def headline(comparison: ArmComparison) -> str:
     if not comparison.single_runs or not any(d.verdict.differs for d in comparison.differences):
         return sentence
     return f"{sentence[:-1]}; whether every start would be, {_EXPERIMENT} would show{_duration(comparison)}."
+
+
+def _after_looks(comparison: ArmComparison, looks: Looks) -> str:
+    """The verdict of an experiment that ends when it is decided, and after how many blocks."""
+    sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
+    decides, blocks = comparison.deciding, f"after {len(comparison.arm.runs)} of at most {looks.most} blocks"
+    if decides is None or decides.verdict.differs:
+        return f"{sentence[:-1]}, {blocks}."
+    change = f"{decides.measure.title} {change_text(decides.measure, decides.change)} ({interval_text(decides)})"
+    return f"{sentence[:-1]}, {blocks}; what decides is {change}."
 
 
 def _inconclusive(comparison: ArmComparison) -> str:
@@ -115,6 +128,10 @@ def notes(comparison: ArmComparison) -> list[str]:
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
             f"(95 %: {interval}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
+    if comparison.looks is not None:
+        decides = comparison.deciding
+        named = "" if decides is None else f" {decides.measure.title} decides, and has {DECIDING_SHARE:.0%} of the 5 %."
+        texts.append(f"Intervals and p are paid for the looks after each block: they hold whenever the experiment ends.{named}")
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
         texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")

@@ -39,6 +39,13 @@ def student_tail(value: float, degrees: float) -> float:
     return float(stdtr(degrees, -value))  # by symmetry: 1 − P(≤ value) would lose all digits of a small tail
 
 
+def student_tail_of(values: FloatArray, degrees: float) -> FloatArray:
+    """As ``student_tail``, of each of the ``values``, shape [n]."""
+    from scipy.special import stdtr
+
+    return np.asarray(stdtr(degrees, -values), dtype=np.float64)
+
+
 def f_quantile(p: float, numerator_degrees: float, denominator_degrees: float) -> float:
     """The ratio of mean squares that Fisher's F is below with probability ``p``; degrees of freedom > 0."""
     from scipy.special import fdtri
