@@ -150,9 +150,9 @@ def compared(job: Job) -> Cell:
         a, b = _pair(process, size, one_schedule, rng)
         of_a = measured(a)
         found.append(differences([of_a], [measured(b)], one_schedule))
-        longer += _ttft_is_worse(differences([of_a], [measured(_scaled(b, _LONGER))], one_schedule))
+        longer += _ttft_is_worse(differences([of_a], [measured(longer_ttft(b, _LONGER))], one_schedule))
         longer_tail += _ttft_is_worse(differences([of_a], [measured(_longer_tail(b))], one_schedule))
-        offset = [measured(_scaled(run, float(rng.lognormal(0.0, _START_DEVIATION)))) for run in (a, b)]
+        offset = [measured(longer_ttft(run, float(rng.lognormal(0.0, _START_DEVIATION)))) for run in (a, b)]
         singles.append(offset)
         starts += any(d.verdict.differs for d in differences(offset[:1], offset[1:], one_schedule))
     groups = [singles[k : k + _REPEATS] for k in range(0, comparisons - _REPEATS + 1, _REPEATS)]
@@ -187,7 +187,7 @@ def differences(
     return compare_measures(MEASURES, a, b, requests_paired=one_schedule, runs_paired=False)
 
 
-def _scaled(run: Run, factor: float) -> Run:
+def longer_ttft(run: Run, factor: float) -> Run:
     return replace(run, ttft_ms=run.ttft_ms * factor, e2e_ms=run.e2e_ms + run.ttft_ms * (factor - 1.0))
 
 

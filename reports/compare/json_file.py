@@ -49,6 +49,7 @@ def _comparison(pair: ArmComparison) -> dict[str, object]:
         "verdict": pair.verdict,
         "inconclusive": pair.inconclusive,
         "summary": headline(pair),
+        "looks": _looks(pair),
         "notes": notes(pair),
         "recommendation": _recommendation(pair),
         "differences": [difference_document(d) for d in pair.differences],
@@ -65,6 +66,18 @@ def _comparison(pair: ArmComparison) -> dict[str, object]:
             {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in pair.disagreements
         ],
         "conditions": [condition_document(result) for result in pair.conditions],
+    }
+
+
+def _looks(pair: ArmComparison) -> dict[str, object] | None:
+    if pair.looks is None:
+        return None
+    decides = pair.deciding
+    return {
+        "blocks": len(pair.arm.runs),
+        "most_blocks": pair.looks.most,
+        "measure": None if decides is None else decides.measure.name,
+        "decided": decides is not None and decides.verdict.differs,
     }
 
 

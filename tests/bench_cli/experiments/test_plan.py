@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_cli.experiments.plan import block_seed, plan_runs
-from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm
+from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, UntilDecided
 from bench_records.run_folder import RunFolderError
 
 
@@ -35,6 +36,15 @@ def test_of_two_arms_either_goes_first_in_half_the_blocks(repeats: int, seed: in
     assert abs(first[0] - first[1]) <= 1
 
 
+def test_orders_that_may_end_after_any_block_do_not_depend_on_their_number_and_are_balanced_in_pairs() -> None:
+    arms = [PlannedArm("a", ()), PlannedArm("b", ())]
+    ten, six = (plan_runs("experiment", ["dataset"], arms, most, 3, UntilDecided(most)) for most in (10, 6))
+    assert ten.runs[:12] == six.runs
+    first = [run.arm for run in ten.runs[::2]]
+    assert all(first[k] != first[k + 1] for k in range(0, 10, 2))
+    assert first != [0, 1] * 5
+
+
 def test_the_same_seed_gives_the_same_order_and_another_another() -> None:
     assert _plan(3, 8, 1) == _plan(3, 8, 1)
     assert [run.arm for run in _plan(3, 8, 1).runs] != [run.arm for run in _plan(3, 8, 2).runs]
@@ -46,8 +56,9 @@ def test_a_block_shares_its_traffic_and_blocks_do_not() -> None:
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    ExperimentFolder(tmp_path).write(_plan())
-    assert ExperimentFolder(tmp_path).read() == _plan()
+    for plan in (_plan(), replace(_plan(), until=UntilDecided(5, "p50_ttft"))):
+        ExperimentFolder(tmp_path).write(plan)
+        assert ExperimentFolder(tmp_path).read() == plan
 
 
 _DAMAGED_RUN = (

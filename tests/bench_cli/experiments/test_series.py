@@ -25,6 +25,10 @@ _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
         (["--arm", "a=--x 'open", "--arm", "b=", "dataset"], "No closing quotation"),
         (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot be one of --arm a"),
         (["--arm", "a=", "--arm", "b="], "dataset or token_norm_dist"),
+        (["--arm", "a=", "--arm", "b=", "--until", "precise", "dataset"], "write decided, or a measure before it"),
+        (["--arm", "a=", "--arm", "b=", "--until", "mean_ttft decided", "dataset"], "p99_ttft"),
+        (["--arm", "a=", "--arm", "b=", "--until", "decided", "--repeats", "5", "dataset"], "give --max_repeats"),
+        (["--arm", "a=", "--arm", "b=", "--max_repeats", "5", "dataset"], "give --repeats"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

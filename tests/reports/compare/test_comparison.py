@@ -20,7 +20,7 @@ from scipy import stats as scipy_stats
 
 from bench_cli import run as bench
 from bench_cli.experiments.plan import plan_runs
-from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.experiment import ExperimentFolder, PlannedArm, UntilDecided
 from bench_records.manifest import DrawnSchedule
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
@@ -435,6 +435,33 @@ def test_a_recorded_experiment_prints_the_path_of_its_page(
     assert bench(["experiment", *options, "dataset"]) == 0
     assert f"Experiment: {tmp_path / 'compare.html'}" in capsys.readouterr().out
     assert "&lt;b&gt; is worse than a" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+
+
+def test_an_experiment_ends_when_it_is_decided_and_a_second_call_makes_no_run(
+    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The runs of three of ten blocks are recorded, and B takes a fifth longer in each."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan = plan_runs("experiment", ["dataset"], arms, 10, 0, UntilDecided(10, "p50_ttft"))
+    folder = ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for run in plan.runs[:6]:
+        noisy_run(run.block, 60.0 if run.arm else 50.0).folder.path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "b=--workers 2", "--until", "p50_ttft decided", "--experiment_dir", str(tmp_path)]
+    for command in (["experiment", *options, "dataset"], ["compare", str(tmp_path)]):
+        assert bench(command) == 0
+        shown = capsys.readouterr().out.replace("\n", " ")
+        assert "b is worse than a: TTFT p50 +" in shown
+        assert ", after 3 of at most 10 blocks." in shown
+        assert "left out" not in shown
+        assert "p50 decides, and has 80% of the 5 %" in shown
+    (first,) = json.loads((tmp_path / "compare.json").read_text())["comparisons"]
+    assert first["looks"] == {"blocks": 3, "most_blocks": 10, "measure": "p50_ttft", "decided": True}
+    (decides,) = (difference for difference in first["differences"] if difference["measure"] == "p50_ttft")
+    plain = differences_between(*read_experiment(folder), runs_paired=True)
+    (fixed,) = (difference for difference in plain if difference.measure.name == "p50_ttft")
+    assert fixed.interval is not None
+    assert decides["interval"][0] < fixed.interval[0] < fixed.interval[1] < decides["interval"][1]
 
 
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
