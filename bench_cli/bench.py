@@ -183,5 +183,6 @@ Examples:
   bench recover runs/<run>
 
 \b
-Exit status: 0 valid, 1 the target or the run failed, 2 usage, 3 the run is not valid, 130 interrupted.""",
+Exit status: 0 valid, 1 the target, a request or a gate (--fail_if) failed, 2 usage, 3 the run is not valid,
+130 interrupted. If a request or a gate failed in a run that is not valid, it is 1.""",
 )

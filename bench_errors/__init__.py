@@ -44,7 +44,7 @@ class ExitStatus(IntEnum):
     """The exit statuses of every verb of ``bench``."""
 
     VALID = 0
-    FAILED = 1  # the target or the run failed
+    FAILED = 1  # the target, a request or a gate failed
     USAGE = 2
     INVALID = 3  # the run took place, and its numbers cannot be believed
     INTERRUPTED = 130

@@ -37,6 +37,16 @@ def of_findings() -> Mapping[str, Explanation]:
     return {kind.code: _of_finding(kind) for kind in KINDS}
 
 
+def with_words(text: str) -> list[Explanation]:
+    """The findings whose line on the terminal has ``text`` in it, in any case; else those whose condition or advice has it."""
+    sought = " ".join(text.lower().split())
+    if not sought:
+        return []
+    lines = [kind for kind in KINDS if any(sought in brief.lower() for brief in kind.briefs)]
+    texts = [kind for kind in KINDS if any(sought in _plain(part).lower() for part in (kind.when, *kind.advices))]
+    return [_of_finding(kind) for kind in lines or texts]
+
+
 def terms() -> Mapping[str, str]:
     """The text for each name that pages show: labels of metrics and codes of findings.
 

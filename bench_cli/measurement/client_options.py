@@ -51,7 +51,7 @@ class ClientOptions(Concern, title="Client"):
         None,
         type=click.IntRange(1, 1024),
         metavar="N",
-        show_default="1, and more where the server limits streams",
+        show_default="8, and up to 64 if the server limits streams",
         help="HTTP/2 connections of each client process.",
     )
     warmup_requests: int = option(10, type=click.IntRange(min=0), common=True, help="Requests before the clock starts.")

@@ -342,8 +342,8 @@ class LittlesLaw(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} and what the ends "
-        f"of the window can cut (in a closed loop, of users out of step), and by more than {_LITTLE_FLOOR_S * 1e3:g} ms of "
-        "each request, within which the client itself ends an exchange"
+        f"of the window can cut (in a closed loop, of users out of step), and by more than {_LITTLE_FLOOR_S * 1e3:g} ms and "
+        "the p99 lag of the client's event loops for each request, within which the client itself ends an exchange"
     )
     advices = (
         "Requests stay open longer than their latencies show: check how long answers last after their last token.",
@@ -366,7 +366,8 @@ class LittlesLaw(Finding):
         if facts.load.closed:  # the users' ends at either edge are independent, unless they are in step
             cut /= math.sqrt(max(1.0, sides.in_flight))
         tolerance = _LITTLE_TOLERANCE + cut
-        tolerated = max(tolerance * max(sides.in_flight, expected), _LITTLE_FLOOR_S * sides.rate_per_s)
+        late_s = _LITTLE_FLOOR_S + _loop_lag_s(facts)
+        tolerated = max(tolerance * max(sides.in_flight, expected), late_s * sides.rate_per_s)
         if abs(sides.in_flight - expected) <= tolerated:
             return None
         in_step = facts.load.closed and waves_of(facts.requests) is not None
@@ -379,9 +380,14 @@ class LittlesLaw(Finding):
     def _sentence(self) -> str:
         expected = self.rate_per_s * self.mean_latency_s
         return (
-            f"Little's law fails in the steady window: {self.mean_in_flight:.1f} requests were in flight, where "
-            f"{self.rate_per_s:.1f} requests/s of {self.mean_latency_s:.3f} s make {expected:.1f}."
+            f"Little's law fails in the steady window: {self.mean_in_flight:,.2f} requests were in flight, but "
+            f"{self.rate_per_s:,.2f} requests/s with a mean latency of {self.mean_latency_s:.3f} s make {expected:,.2f}."
         )
+
+
+def _loop_lag_s(facts: RunFacts) -> float:
+    """By how much a late client may end an exchange after the kernel stamped its last token; 0 where it is unknown."""
+    return 0.0 if facts.client is None or facts.client.lag is None else facts.client.lag.p99_ms / 1e3
 
 
 class _LittleSides(NamedTuple):

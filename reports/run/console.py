@@ -48,7 +48,7 @@ def render(report: RunReport) -> str:
         describe_calibration(report),
         console_table(gate_table(report)),
         verdict(report),
-        *(f"{f.severity.value:>8}  {f.sentence}\n          {f.advice}" for f in report.findings),
+        *(f"{f.severity.value:>8}  {f.sentence} [{f.code}]\n          {f.advice}" for f in report.findings),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -26,7 +26,8 @@ from reports.run_report import RunReport
 def render_markdown(report: RunReport) -> str:
     """The whole text, ending with a newline."""
     findings = "\n".join(
-        f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)}" for finding in report.findings
+        f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)} `{finding.code}`"
+        for finding in report.findings
     )
     tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
     tables += [

@@ -110,7 +110,7 @@ class Cause(Enum):
             case Cause.UNEVEN:
                 return "it rests on few values"
             case Cause.CLUSTERED_ARRIVALS:
-                return f"arrivals came in few clusters, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones are needed"
+                return f"arrivals came in few clusters: send more, worth {FEWEST_INDEPENDENT_ARRIVALS} independent ones"
             case Cause.AMONG_FAILURES:
                 return "it falls among the failed requests"
             case Cause.CUT_OFF:

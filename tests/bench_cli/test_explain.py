@@ -31,6 +31,24 @@ def test_a_metric_is_found_by_its_key_too(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("TTFT (ms)\n")
 
 
+def test_a_metric_is_found_by_its_name_in_a_criterion(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("p99_ttft", "p99_9_ttft", "mean_ttft", "P50_TTFT_ms"):
+        assert run(["explain", name]) == ExitStatus.VALID
+        assert capsys.readouterr().out.startswith("TTFT (ms)\n")
+
+
+@pytest.mark.parametrize("words", ["Little's law", "check what  follows", "mean in flight ≠ rate"])
+def test_a_finding_is_found_by_words_of_its_line_or_its_condition(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert run(["explain", words]) == ExitStatus.VALID
+    assert capsys.readouterr().out.startswith("littles_law (warning)\n  When: ")
+
+
+def test_all_findings_that_have_the_words_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "for p99"]) == ExitStatus.VALID
+    titles = [text.splitlines()[0] for text in capsys.readouterr().out.split("\n\n")]
+    assert titles == ["rare_queues (warning or note)", "sample_too_small (note)"]
+
+
 def test_an_unknown_name_is_refused_with_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "slp"]) == ExitStatus.USAGE
     assert "'slp' is no metric and no finding; did you mean 'slip'?" in capsys.readouterr().err

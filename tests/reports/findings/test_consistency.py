@@ -24,6 +24,7 @@ from tests.reports.findings.runs import (
     doubled_tokens,
     held_open,
 )
+from tests.reports.watched import WorkerUsage, worker_samples
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -451,7 +452,8 @@ def test_a_text_may_differ_by_exactly_a_quarter(make_report: MakeReport, answere
 
 def test_littles_law_in_words() -> None:
     assert LittlesLaw(50.04, 100.0, 0.1).sentence == (
-        "Little's law fails in the steady window: 50.0 requests were in flight, where 100.0 requests/s of 0.100 s make 10.0."
+        "Little's law fails in the steady window: 50.04 requests were in flight, but 100.00 requests/s with a mean latency of "
+        "0.100 s make 10.00."
     )
 
 
@@ -471,6 +473,16 @@ def test_littles_law_tolerates_a_millisecond_of_each_request(
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)], done=10 * k + 4 + held_open_ms) for k in range(1_501)]
     report = make_report(records)
     assert report.metrics.windows.steady is not None
+    assert (finding_of(report, "littles_law") is not None) is expected
+
+
+@pytest.mark.parametrize(("lag_ms", "expected"), [(20.0, False), (10.0, True)])
+def test_littles_law_tolerates_the_lag_of_the_client(
+    make_report: MakeReport, answered: Make, lag_ms: float, expected: bool
+) -> None:
+    """Exchanges end 15 ms after their last token: no fault of the target if the client's event loops are as late as that."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)], done=10 * k + 19) for k in range(1_501)]
+    report = make_report(records, client=worker_samples([lag_ms] * 300, WorkerUsage(), every_ms=50.0))
     assert (finding_of(report, "littles_law") is not None) is expected
 
 

@@ -193,7 +193,7 @@ def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, a
     [
         (Correlated(9, 10), "equivalent to 9 independent requests, 10 needed"),
         (Cause.DRIFTS, "it drifts, or the run is too short"),
-        (Cause.CLUSTERED_ARRIVALS, "arrivals came in few clusters, worth 200 independent ones are needed"),
+        (Cause.CLUSTERED_ARRIVALS, "arrivals came in few clusters: send more, worth 200 independent ones"),
     ],
 )
 def test_why_a_number_is_undecided_is_in_words(calm: JudgedRun, reason: Reason, words: str) -> None:

@@ -59,7 +59,7 @@ def test_a_tail_without_support_is_marked_and_the_mark_is_explained_in_words(
 ) -> None:
     few = render_answer(make_report(steady_run(661)))
     assert _row(few, "E2E latency")[3].endswith("*")
-    assert "p99 not yet supported: 661 values, 662 needed." in few
+    assert "p99 not yet supported: 661 values, 662 needed (sample_too_small)." in few
     assert "too few requests for p99: raise --num_requests" in few.lower()
 
 
@@ -322,9 +322,9 @@ def test_tails_of_two_numbers_of_independent_requests_are_named_apart(steady: Ru
 
 def test_tails_of_too_few_values_are_counted_from_the_fewest_to_the_most(steady: RunReport) -> None:
     few = render_answer(_of(steady, *(lambda d, n=n: _tail(d, TooFew(n, 368), n) for n in (150, 661, 100))))
-    assert "* p99 not yet supported: 100 to 661 values, 662 needed.\n" in few
+    assert "* p99 not yet supported: 100 to 661 values, 662 needed (sample_too_small).\n" in few
     one = render_answer(_of(steady, *(lambda d, n=n: _calm(d, n) for n in (100, 662, 1_200))))
-    assert "* p99 not yet supported: 100 values, 662 needed.\n" in one
+    assert "* p99 not yet supported: 100 values, 662 needed (sample_too_small).\n" in one
     assert (_row(one, "TTFT")[3], _row(one, "TPOT")[3], _row(one, "E2E latency")[3]) == ("30.0*", "30.0", "30.0")
 
 

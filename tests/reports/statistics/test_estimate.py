@@ -36,7 +36,7 @@ def test_the_numbers_of_an_interval_have_the_form_that_is_asked_for() -> None:
         (
             Cause.CLUSTERED_ARRIVALS,
             "arrivals in few clusters",
-            "arrivals came in few clusters, worth 200 independent ones are needed",
+            "arrivals came in few clusters: send more, worth 200 independent ones",
         ),
         (Cause.AMONG_FAILURES, "failed", "it falls among the failed requests"),
         (Cause.CUT_OFF, "requests cut off", "requests were cut off, so a lower bound alone is known"),
