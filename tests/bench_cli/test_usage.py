@@ -47,7 +47,7 @@ def test_help_lists_every_verb_with_its_short_help(capsys: pytest.CaptureFixture
     for name, command in bench.commands.items():
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
         assert line.split(None, 1)[1] == command.get_short_help_str(200)
-    assert "Exit status: 0 valid, 1 the target, a request or a gate (--fail_if) failed, 2 usage, 3 the run is not valid," in text
+    assert "Exit status: 0 valid, 1 the target, a request or a gate (--fail_if) failed, 2 usage, 3 the run is not valid" in text
 
 
 @pytest.mark.parametrize("name", sorted(bench.commands))
