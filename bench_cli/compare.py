@@ -12,6 +12,7 @@ import cloup
 from bench_cli.conditions import ConditionOptions, allow_single, single_runs_refused
 from bench_cli.declared import Concern, option, part, takes
 from bench_cli.outputs import check_outputs, output_files, write_outputs
+from bench_cli.searches import compare_searches, is_search
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 
@@ -41,7 +42,8 @@ class Options(Concern):
 Examples:
   bench compare runs/before runs/after --output compare.html
   bench compare runs/before runs/after --fail_if 'p99_ttft>+5%' --fail_if 'p99_ttft>300ms'
-  bench compare runs/now --baseline runs/release-1.0""",
+  bench compare runs/now --baseline runs/release-1.0
+  bench compare runs/search-before runs/search-after""",
 )
 @cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="Runs, or folders of repeated runs.")
 @takes(Options)
@@ -51,7 +53,7 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     evidence shows better, worse, or neither, with the smallest difference that these runs could have shown.
 
     Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
-    Runs of different work are refused.
+    Runs of different work are refused. Two searches of 'bench capacity' are compared by the loads that they hold.
     """
     from reports.compare.comparison import compare
     from reports.compare.console import render
@@ -59,7 +61,13 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
 
     judged = options.conditions
     check_outputs(options.outputs)
-    arms, runs_paired, looks = _arms(runs if options.baseline is None else (options.baseline, *runs), judged)
+    paths = runs if options.baseline is None else (options.baseline, *runs)
+    if any(map(is_search, paths)):
+        if judged.slo or judged.fail_if:
+            raise click.UsageError("--slo and --fail_if judge runs; two searches for capacity are compared by what they hold")
+        _check_distinct(paths)
+        return compare_searches(paths, options.outputs)
+    arms, runs_paired, looks = _arms(paths, judged)
     if judged.judges_changes and not options.allow_single:
         single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
         if single:

@@ -18,6 +18,7 @@ from bench_cli.measurement.output_options import (
     check_objectives,
     gates_passed,
 )
+from bench_cli.searches import is_search, report_search
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 
@@ -48,13 +49,14 @@ Examples:
   bench report runs/<run> --format markdown >> "$GITHUB_STEP_SUMMARY"
   bench report runs/<run> --plots figures""",
 )
-@cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
+@cloup.argument("run", type=click.Path(path_type=Path), help="The folder of a run, or of a search for capacity.")
 @takes(Options)
 @one_blas_thread()
 def command(options: Options, run: Path) -> int:
     """Read a run's records, write summary.json, requests.csv, report.md and report.html anew, and print one of them.
 
-    With --slo or --fail_if, these criteria are judged instead of the run's own.
+    With --slo or --fail_if, these criteria are judged instead of the run's own. The folder of a search gets the documents of
+    'bench capacity' anew.
     """
     from bench_cli.measurement.run_folder import ANSWER, FULL, show_run
     from bench_records.run_folder import RunFolder
@@ -63,6 +65,10 @@ def command(options: Options, run: Path) -> int:
     slo, fail_if = options.slo, options.fail_if
     if options.full and options.form != ANSWER:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
+    if is_search(run):
+        if slo or fail_if or options.full:
+            raise click.UsageError("--slo, --fail_if and --full are for the report of a run; this is a search for capacity")
+        return report_search(run, options.form, options.plots)
     folder = RunFolder(run)
     check_objectives(slo, fail_if)
     check_criteria(slo, fail_if, bool(folder.read_manifest().target.streaming))

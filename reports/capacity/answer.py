@@ -74,6 +74,8 @@ def searched(capacity: Capacity, tier: Tier) -> Searched:
 
 def answer(capacity: Capacity) -> str:
     """The first line of every format: one sentence for each tier, and why the search ended where that limits them."""
+    if not capacity.probes and capacity.ended is Ended.BUDGET and capacity.budget_s is not None:
+        return f"Undecided: the budget of {time_text(capacity.budget_s)} leaves no time for a probe."
     sentences = [named(tier, tier_answer(searched(capacity, tier))) for tier in capacity.tiers]
     return " ".join([*sentences, *_early_end(capacity)])
 

@@ -10,7 +10,8 @@ from reports.render.document import Block, Code, Document, Heading, Paragraph
 
 def terminal_document(capacity: Capacity) -> Document:
     """The document for a terminal, in at most 100 columns."""
-    return (*_opening(capacity), terminal_table(capacity), Paragraph(limits_note(capacity)), Paragraph(cost(capacity)))
+    note = Paragraph(limits_note(capacity) if capacity.probes else "")
+    return (*_opening(capacity), terminal_table(capacity), note, Paragraph(cost(capacity)))
 
 
 def full_document(capacity: Capacity) -> Document:
@@ -19,7 +20,7 @@ def full_document(capacity: Capacity) -> Document:
         Heading(("Capacity: ", Code(f"bench {capacity.measured}"))),
         *_opening(capacity),
         probes_table(capacity),
-        Paragraph(probes_table(capacity).note),
+        Paragraph(probes_table(capacity).note if capacity.probes else ""),
         Paragraph(cost(capacity)),
         commands_table(capacity),
     )

@@ -95,9 +95,9 @@ def requests_text(requests: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """ "45 s", "3.1 min", "15 min", "1.5 h"."""
+    """ "100 s", "3.1 min", "15 min", "2.5 h"."""
     for length, unit in ((3600.0, "h"), (60.0, "min")):
-        if seconds >= 1.5 * length:
+        if seconds >= 2.0 * length:
             return f"{seconds / length:.{1 if seconds < 9.95 * length else 0}f} {unit}"
     return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
 

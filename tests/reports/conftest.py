@@ -16,12 +16,13 @@ from bench_records.client_table import write_client_table
 from bench_records.experiment import ExperimentFolder, PlannedArm
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
+from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from bench_records.server_table import MetricSample, write_server_table
 from bench_records.table import read_table, write_table
 from bench_records.whole_file import write_json
 from reports.metrics.requests import Requests, from_columns
 from reports.run_report import RunReport, read_run
-from tests.reports.manifests import run_manifest
+from tests.reports.manifests import asked_load, run_manifest
 
 
 def _ns(ms: float) -> int:
@@ -119,6 +120,27 @@ def make_sweep(
             rate, policy = plan.arms[run.arm].options[1::2]
             report = make_report(queued_run(float(rate), run.block, policies[policy]))
             report.folder.path.rename(folder.run_folder(run).path)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_search(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., SearchFolder]:
+    """A recorded search for the rate that holds ``limit``, with a probe at each of ``rates``."""
+
+    def make(path: Path, rates: Sequence[float], limit: str = "p99_ttft<=300ms", **fields: Any) -> SearchFolder:
+        path.mkdir(parents=True, exist_ok=True)
+        folder = SearchFolder(path)
+        probes = tuple(PlannedProbe(rate, 700, number, f"{number:03d}-probe") for number, rate in enumerate(rates, start=1))
+        for probe in probes:
+            report = make_report(queued_run(probe.load, probe.seed), load=asked_load(probe.load))
+            report.folder.path.rename(folder.run_folder(probe).path)
+        known: dict[str, Any] = {
+            "arguments": ("dataset",), "tiers": (PlannedTier(None, (limit,)),), "unit": "requests/s", "confidence": 0.95,
+            "ratio": 1.2, "budget_s": 60.0, "most_load": None, "seed": 0, "probes": probes, "ended": "the budget is spent",
+        }  # fmt: skip
+        folder.write(Search(**(known | fields)))
         return folder
 
     return make

@@ -1,0 +1,70 @@
+"""Searches for capacity as arguments of ``bench compare`` and ``bench report``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from bench_cli.outputs import write_outputs
+from bench_cli.private_files import files_as_private_as
+from bench_errors import ExitStatus
+from bench_records.search import SearchFolder
+
+_SUFFIXES = {"markdown": ".md", "json": ".json", "csv": ".csv", "html": ".html"}
+
+
+def is_search(path: Path) -> bool:
+    """Whether the folder holds a search."""
+    return SearchFolder(path).plan.exists()
+
+
+def compare_searches(paths: Sequence[Path], outputs: Sequence[Path]) -> ExitStatus:
+    """Compare the second search with the first, print the verdict, and write ``outputs``.
+
+    Raises UsageError for another number of folders, or runs among them; RunFolderError, NotComparableError.
+    """
+    from reports.capacity import comparison
+    from reports.capacity.comparison_formats import render_comparison
+    from reports.capacity.comparison_page import COMPARISON_WRITERS
+    from reports.capacity.reading import read_capacity
+
+    if len(paths) != 2 or not all(map(is_search, paths)):
+        raise click.UsageError("a search for capacity is compared with another: give the folders of two searches")
+    names = [path.resolve().name for path in paths]
+    if names[0] == names[1]:
+        names = [str(path) for path in paths]
+    compared = comparison.compare_searches(
+        *(comparison.NamedSearch(name, read_capacity(SearchFolder(path))) for name, path in zip(names, paths, strict=True))
+    )
+    click.echo(render_comparison(compared))
+    write_outputs(compared, outputs, COMPARISON_WRITERS)
+    return ExitStatus.VALID
+
+
+def report_search(path: Path, form: str, plots: Path | None) -> ExitStatus:
+    """Write the documents of a search anew, and print one: the text for a terminal, or the file of the format ``form``."""
+    from reports.capacity.console import render
+    from reports.capacity.pictures import capacity_pictures
+    from reports.capacity.reading import read_capacity
+    from reports.capacity.writing import write_capacity
+    from reports.render.plain_text import printable
+
+    capacity = read_capacity(SearchFolder(path))
+    with files_as_private_as(path):
+        page = write_capacity(capacity, path)
+    if plots is not None:
+        from reports.render.plots import write_plots
+
+        write_plots(capacity_pictures(capacity), plots)
+    if form in _SUFFIXES:
+        with page.with_suffix(_SUFFIXES[form]).open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        click.echo(render(capacity))
+    click.echo(f"Capacity: {printable(str(page))}", err=form in _SUFFIXES)
+    return ExitStatus.VALID
