@@ -18,6 +18,7 @@ FEWEST_REQUESTS = 100
 CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
 _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
+_PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
 _PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than so many seconds, or that share of the time left
@@ -67,7 +68,7 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         if requests < FEWEST_REQUESTS:
             return _ended(search, brackets, Ended.BUDGET)
         return _planned(search, load, requests)
-    return _ended(search, brackets, Ended.BUDGET if most < FEWEST_REQUESTS * _PROBES else Ended.DECIDED_BY_NOTHING)
+    return _ended(search, brackets, Ended.DECIDED_BY_NOTHING)
 
 
 def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
@@ -95,19 +96,23 @@ def _guess(search: Search, brackets: Sequence[Bracket]) -> float:
 
 
 def _most_requests(search: Search, measured: Sequence[MeasuredProbe], spent: Spent, load: float) -> int:
+    """What the time left holds, and at least what next_probe divides into probes: ``_affordable`` cuts those to the time."""
     if spent.left_s is None or search.budget_s is None:
         return _UNLIMITED
     overhead_s = spent.overhead_s * _PROBES * spent.left_s / search.budget_s
     sending_s = max(_LEAST_SENDING * spent.left_s, spent.left_s - overhead_s)
-    return int(requests_per_s(search, measured, load) * sending_s)
+    return max(int(_PROBES) * FEWEST_REQUESTS, int(requests_per_s(search, measured, load) * sending_s))
 
 
 def _affordable(requests: int, per_s: float, spent: Spent) -> int:
-    """At most ``requests``, and as many as the time left allows, of which one probe takes no more than a part."""
+    """``requests``, and more where the probe would be shorter than what it takes beside its sending, as far as the time left
+    allows; one probe takes no more than a part of that.
+    """
+    worthwhile = max(requests, int(per_s * spent.overhead_s))
     if spent.left_s is None:
-        return requests
+        return worthwhile
     left_s = spent.left_s - spent.overhead_s
-    return min(requests, int(per_s * min(left_s, max(_LONGEST_S, _LONGEST_SHARE * left_s))))
+    return min(worthwhile, int(per_s * min(left_s, max(_LONGEST_S, _LONGEST_SHARE * left_s))))
 
 
 def _possible_load(search: Search, load: float) -> float | None:
@@ -204,8 +209,14 @@ def dry_run(search: Search) -> str:
         f"As a rule {precision_text(search.ratio)} needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
         "fewer where all answers take alike, more where long prompts delay others. That is:",
         *(f"  at {per_s:>5,} requests/s {_minutes(least / per_s)} to {_minutes(most / per_s)} min" for per_s in _RATES),
+        *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
     ]
     return "\n".join(lines)
+
+
+def _enough(budget_s: float, least: float, most: float) -> str:
+    low, high = least / budget_s, most / budget_s
+    return f"The budget of {_minutes(budget_s)} min may be enough from {low:.2g} requests/s on, and is from {high:.2g} on."
 
 
 def _limits_text(tier: PlannedTier) -> str:
@@ -217,17 +228,17 @@ def _hundreds(count: float) -> str:
     return f"{round(count, -2):,.0f}"
 
 
-def progress(capacity: Capacity, search: Search) -> str:
-    """What is known so far, and what the search still needs, in one line."""
+def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
+    """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending."""
     probes = len(capacity.probes)
     of = "" if search.budget_s is None else f" of {_minutes(search.budget_s)}"
     spent = f"{_minutes(search.spent_s)}{of} min"
     parts = [f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {spent}"]
-    parts += [_found(tier, search) for tier in capacity.tiers]
+    parts += [_found(tier, search, overhead_s) for tier in capacity.tiers]
     return "; ".join(parts)
 
 
-def _found(tier: Tier, search: Search) -> str:
+def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     found, name = tier.bracket, "" if tier.name is None else f"{tier.name}: "
     known = [f"holds {found.certified:.3g}"] if found.certified is not None else []
     known += [f"{found.refused:.3g} fails"] if found.refused is not None else []
@@ -239,7 +250,9 @@ def _found(tier: Tier, search: Search) -> str:
     at = found.estimate or found.certified or found.refused
     if not at or search.unit == LoadUnit.USERS:
         return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
-    return f"{name}{text}; {precision_text(search.ratio)} needs about {_minutes(found.more_requests / at)} more min"
+    needed_s = found.more_requests / at
+    needed_s *= 1.0 + overhead_s / max(overhead_s, min(needed_s, _PROBE_S))
+    return f"{name}{text}; {precision_text(search.ratio)} needs about {_minutes(needed_s)} more min"
 
 
 def precision_text(ratio: float) -> str:

@@ -24,7 +24,7 @@ from bench_cli.experiments.search_plan import (
 from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
-from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, target_is_gone
+from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
@@ -75,10 +75,11 @@ class ChildProbes:
         folder = self.folder.run_folder(planned)
         size = ("--num_requests", str(planned.requests), "--seed", str(planned.seed))
         self._make([*load_options(search, planned.load), *size, *_limits(search)], folder)
-        if target_is_gone(read_run(folder).requests):
+        measured = read_probe(self.folder, search, planned)
+        if measured.target_gone:
             put_aside(folder.path)
             raise TargetGoneError("the last requests of the probe found no server")
-        return read_probe(self.folder, search, planned)
+        return measured
 
     def _make(self, options: Sequence[str], folder: RunFolder) -> None:
         run_command(self.before_each)
@@ -191,7 +192,7 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
         now.measured.append(measured)
         now.overheads_s.append(now.clock() - begin - measured.run.seconds)
         now.save(now.search)
-        say(progress(capacity_of(now.search, now.measured), now.search))
+        say(progress(capacity_of(now.search, now.measured), now.search, now.spent.overhead_s))
 
 
 def _next(now: _Progress) -> PlannedProbe | Ended:

@@ -112,7 +112,8 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
 def cost(capacity: Capacity) -> str:
     """What was spent, and why no more."""
     probes = len(capacity.probes)
-    spent = f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {time_text(capacity.seconds)}"
+    seconds = capacity.seconds if capacity.spent_s is None else capacity.spent_s
+    spent = f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {time_text(seconds)}"
     budget = "" if capacity.budget_s is None else f" of {time_text(capacity.budget_s)}"
     match capacity.ended:
         case Ended.BUDGET:

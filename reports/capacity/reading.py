@@ -35,11 +35,13 @@ _LAST = 10  # requests that all found no server: it is gone
 class MeasuredProbe:
     """A recorded probe: what the result shows of it, and what is known of it for each set of limits, without its records.
 
-    ``counts`` says that its numbers can be believed, so that it is evidence; ``goodputs`` are in the order of the sets.
+    ``counts`` says that its numbers can be believed, so that it is evidence; ``target_gone`` that its last requests found no
+    server, so that it says nothing of a load. ``goodputs`` are in the order of the sets.
     """
 
     run: ProbeRun
     counts: bool
+    target_gone: bool
     goodputs: tuple[float | None, ...]
 
 
@@ -100,6 +102,7 @@ def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
         probes=tuple(replace(one.run, verdict=verdict_of(one.run.probe.load, brackets[0])) for one in measured),
         ended=None if search.ended is None else Ended(search.ended),
         budget_s=search.budget_s,
+        spent_s=search.spent_s,
     )
 
 
@@ -108,8 +111,7 @@ def evidence(measured: Sequence[MeasuredProbe]) -> tuple[Probe, ...]:
     return tuple(one.run.probe for one in measured if one.counts)
 
 
-def target_is_gone(requests: Requests) -> bool:
-    """Whether the last requests that were sent found no server, so that the run says nothing of a load."""
+def _target_is_gone(requests: Requests) -> bool:
     sent = np.flatnonzero(~np.isnan(requests.sent_ns))
     last = sent[np.argsort(requests.sent_ns[sent], kind="stable")][-_LAST:]
     return last.size > 0 and bool((requests.outcome[last] == Outcome.CONNECT.value).all())
@@ -149,7 +151,7 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 
 
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
-    metrics, judged = report.metrics, report.judged
+    metrics, judged, gone = report.metrics, report.judged, _target_is_gone(report.requests)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
     probe = _probe(planned.load, sent, judged, every_limit(sets))
     goodputs = tuple(_goodput(report.requests, each) for each in sets)
@@ -169,7 +171,8 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             e2e_mean_ms=None if e2e is None else e2e.mean.value,
             findings=tuple(finding.code for finding in report.findings if finding.severity.value != "note"),
         ),
-        counts=report.validity is not Validity.INVALID and not target_is_gone(report.requests),
+        counts=report.validity is not Validity.INVALID and not gone,
+        target_gone=gone,
         goodputs=goodputs,
     )
 

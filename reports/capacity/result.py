@@ -78,7 +78,8 @@ class Tier:
 class Capacity:
     """A search with all its probes, in the order of their runs. ``measured`` is the measuring verb with its options.
 
-    ``limits`` are in the order of ``Probe.violations``; ``tiers`` are not empty. ``budget_s`` None: unlimited.
+    ``limits`` are in the order of ``Probe.violations``; ``tiers`` are not empty. ``budget_s`` None: unlimited; ``spent_s`` is
+    what the search took of it, with what was between the probes, None where unknown.
     """
 
     measured: str
@@ -88,6 +89,7 @@ class Capacity:
     probes: tuple[ProbeRun, ...]
     ended: Ended | None
     budget_s: float | None
+    spent_s: float | None = None
 
     @property
     def requests(self) -> int:
