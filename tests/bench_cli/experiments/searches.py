@@ -1,0 +1,92 @@
+"""Searches for capacity whose probes are computed: a queue of known capacity, on a clock that only probes advance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from bench_cli.experiments.search_run import TargetGoneError
+from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from reports.capacity.probe import Probe, Violations
+from reports.capacity.reading import MeasuredProbe
+from reports.capacity.result import LoadUnit, ProbeRun, Verdict
+
+SERVED_PER_S, LIMIT_S, OVERHEAD_S = 100.0, 0.15, 5.0
+CAPACITY = SERVED_PER_S - math.log(100.0) / LIMIT_S  # of M/M/1, where 1 % of the requests take longer than the limit
+SEARCH = Search(
+    arguments=("token_norm_dist",),
+    tiers=(PlannedTier(None, ("p99_ttft<=150ms",)),),
+    unit=LoadUnit.REQUESTS_PER_S.value,
+    confidence=0.95,
+    ratio=1.2,
+    budget_s=1_800.0,
+    most_load=None,
+    seed=7,
+)
+
+
+def measured(planned: PlannedProbe, above: int, *, overloaded: bool = False, counts: bool = True) -> MeasuredProbe:
+    probe = Probe(planned.load, planned.requests, (Violations(planned.requests, above, 5.0),), overloaded)
+    run = ProbeRun(
+        probe=probe,
+        folder=planned.folder,
+        has_page=False,
+        valid=counts,
+        command="bench",
+        verdict=Verdict.UNDECIDED,
+        seconds=planned.requests / min(planned.load, SERVED_PER_S),
+        request_throughput=min(planned.load, SERVED_PER_S),
+        output_token_throughput=None,
+        goodput=None,
+        e2e_mean_ms=20.0,
+        findings=(),
+    )
+    return MeasuredProbe(run, counts, target_gone=False, goodputs=(None,))
+
+
+@dataclass
+class FakeQueue:
+    """Probes of M/M/1 with the shares that it has in the long run. ``ends_after`` probes ``end`` is raised."""
+
+    folder: SearchFolder
+    now_s: float = 0.0
+    ends_after: int | None = None
+    end: BaseException = field(default_factory=lambda: TargetGoneError("it is gone"))
+    opened: int = 0
+    made: list[PlannedProbe] = field(default_factory=list)
+    closed_loops: int = 0
+    believed: bool = True
+
+    def clock(self) -> float:
+        return self.now_s
+
+    @contextmanager
+    def open(self) -> Iterator[FakeQueue]:
+        self.opened += 1
+        yield self
+
+    def closed_loop(self, search: Search) -> float:
+        self.closed_loops += 1
+        self.now_s += 10.0
+        return SERVED_PER_S
+
+    def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
+        if len(self.made) == self.ends_after:
+            raise self.end
+        self.made.append(planned)
+        overloaded = planned.load >= SERVED_PER_S
+        share = 1.0 if overloaded else math.exp(-(SERVED_PER_S - planned.load) * LIMIT_S)
+        found = measured(planned, round(share * planned.requests), overloaded=overloaded, counts=self.believed)
+        self.now_s += found.run.seconds + OVERHEAD_S
+        folder = self.folder.run_folder(planned)
+        folder.path.mkdir(exist_ok=True)
+        folder.requests.touch()
+        return found
+
+
+def searched(search: Search, measured_so_far: list[MeasuredProbe]) -> Search:
+    """The search with these probes in its plan."""
+    planned = [PlannedProbe(one.run.probe.load, one.run.probe.requests, 1, one.run.folder) for one in measured_so_far]
+    return replace(search, probes=tuple(planned))

@@ -1,0 +1,93 @@
+"""``bench capacity`` from the command line: what it refuses before anything is sent, its plan, and its folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench_cli import run as bench
+from bench_errors import ExitStatus
+from bench_records.search import SearchFolder
+from harness.clients.secret_values import HIDDEN
+from tests.bench_cli.experiments.searches import SEARCH
+
+_LIMIT = ("--slo", "p99_ttft<=150ms")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["token_norm_dist"], "say what has to hold"),
+        ([*_LIMIT], "dataset or token_norm_dist"),
+        ([*_LIMIT, "serve"], "dataset or token_norm_dist"),
+        ([*_LIMIT, "--sol", "x", "dataset"], "--sol is no option of bench capacity"),
+        ([*_LIMIT, "dataset", "--request-rate", "4"], "--request_rate cannot be one of the run's options"),
+        ([*_LIMIT, "dataset", "--num_requests=9"], "--budget before the verb"),
+        ([*_LIMIT, "dataset", "--concurrency", "9"], "--max_users before the verb"),
+        ([*_LIMIT, "dataset", "--seed", "9"], "give --seed before the verb"),
+        ([*_LIMIT, "dataset", "--run_dir", "r"], "--experiment_dir before the verb"),
+        ([*_LIMIT, "dataset", "--slo", "p99_ttft<=1s"], "give --slo before the verb"),
+        ([*_LIMIT, "trace", "t.csv", "--speed", "2"], "it stretches the trace"),
+        ([*_LIMIT, "dataset", "--tokeniser", "x"], "--tokenizer"),
+        ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
+        ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_what_to_write(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").touch()
+    assert bench(["capacity", *arguments]) == ExitStatus.USAGE
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_an_option_of_a_config_file_that_the_search_sets_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("seed = 3\n")
+    assert bench(["capacity", *_LIMIT, "dataset", "--config", str(tmp_path / "c.toml")]) == ExitStatus.USAGE
+    assert "--seed cannot be one of the run's options" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bench(["capacity", "--dry_run", *_LIMIT, "--slo", "chat:p99_tpot<=30ms", "dataset"]) == ExitStatus.VALID
+    plan = capsys.readouterr().out
+    assert "bench dataset --repeat_dataset --request_rate … --num_requests … --seed 1" in plan
+    assert "within ±10 % at 95 %, or 15 min are spent" in plan
+    assert "Limits of chat: p99_ttft<=150ms, p99_tpot<=30ms" in plan
+    assert "The budget of 15 min may be enough from 16 requests/s on, and is from 64 on." in plan
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_search_in_the_folder_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    SearchFolder(tmp_path).write(SEARCH)
+    others = [
+        ["--slo", "p99_ttft<=151ms", "--seed", "7", "token_norm_dist"],
+        [*_LIMIT, "--seed", "8", "token_norm_dist"],
+        [*_LIMIT, "--seed", "7", "token_norm_dist", "--isl", "9"],
+        [*_LIMIT, "--seed", "7", "--max_users", "9", "token_norm_dist"],
+    ]
+    for other in others:
+        assert bench(["capacity", "--experiment_dir", str(tmp_path), *other]) == ExitStatus.USAGE
+        assert "holds another search" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_search_is_continued_by_its_folder_alone_unless_its_options_have_secrets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = SearchFolder(tmp_path)
+    folder.write(replace(SEARCH, first_load=50.0, spent_s=1_790.0))
+    command = ["capacity", "--experiment_dir", str(tmp_path)]
+    assert bench([*command, "--budget", "1m"]) == ExitStatus.FAILED  # nothing is certified
+    assert "the budget of 60 s is spent" in " ".join(capsys.readouterr().out.split())
+    assert (folder.read().budget_s, folder.read().confidence) == (60.0, SEARCH.confidence)
+    assert bench([*command, "--slo", "p99_ttft<=9ms"]) == ExitStatus.USAGE
+    assert "was searched by other limits" in " ".join(capsys.readouterr().err.split())
+    folder.write(replace(SEARCH, arguments=("dataset", "--header", f"Authorization: {HIDDEN}")))
+    assert bench(command) == ExitStatus.USAGE
+    assert "without their secrets" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,145 @@
+"""The loop of a search for capacity over probes that are computed: its answer, its ends, and going on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench_cli.experiments import search_run
+from bench_cli.experiments.search_run import TargetGoneError, search_capacity
+from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from reports.capacity.reading import MeasuredProbe
+from reports.capacity.result import Capacity, Ended, LoadUnit
+from tests.bench_cli.experiments.searches import CAPACITY, SEARCH, SERVED_PER_S, FakeQueue, measured
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SearchFolder:
+    return SearchFolder(tmp_path)
+
+
+def _search(queue: FakeQueue, search: Search = SEARCH, say: Callable[[str], None] = lambda line: None) -> Capacity:
+    return search_capacity(queue.folder, search, queue.open, say, queue.clock)
+
+
+def test_a_search_ends_with_a_bracket_around_the_capacity_as_narrow_as_asked(folder: SearchFolder) -> None:
+    queue, said = FakeQueue(folder), list[str]()
+    capacity = _search(queue, say=said.append)
+    found = capacity.tiers[0].bracket
+    assert capacity.ended is Ended.PRECISE
+    assert found.certified is not None
+    assert found.refused is not None
+    assert found.certified <= CAPACITY <= found.refused
+    assert found.refused <= SEARCH.ratio * found.certified
+    assert [planned.seed for planned in queue.made] == [SEARCH.seed + 1 + k for k in range(len(queue.made))]
+    assert queue.made[0].load == SERVED_PER_S / 2.0  # half of the closed loop's
+    recorded = folder.read()
+    assert (recorded.ended, recorded.first_per_s, recorded.spent_s) == (Ended.PRECISE.value, SERVED_PER_S, queue.now_s)
+    assert recorded.probes == tuple(queue.made)
+    assert "It had 100 requests/s. The search starts at 50 requests/s." in said[1]
+    assert said[2].startswith("Probe 1: 50 requests/s, ")
+    assert said[-1].startswith(f"{len(queue.made)} probes, {capacity.requests:,} requests, ")
+    assert said[-1].endswith("±10 % is reached")
+
+
+def test_a_budget_is_kept_and_said(folder: SearchFolder) -> None:
+    queue = FakeQueue(folder)
+    capacity = _search(queue, replace(SEARCH, budget_s=60.0))
+    assert capacity.ended is Ended.BUDGET
+    assert queue.now_s <= 60.0
+    assert len(queue.made) >= 2
+
+
+def test_a_first_load_that_is_given_needs_no_closed_loop(folder: SearchFolder) -> None:
+    queue = FakeQueue(folder)
+    _search(queue, replace(SEARCH, first_load=80.0, budget_s=60.0))
+    assert queue.closed_loops == 0
+    assert queue.made[0].load == 80.0
+
+
+def test_a_target_that_fails_ends_the_search_with_what_was_measured(folder: SearchFolder) -> None:
+    queue, said = FakeQueue(folder, ends_after=3), list[str]()
+    capacity = _search(queue, say=said.append)
+    assert capacity.ended is Ended.TARGET_FAILED
+    assert len(capacity.probes) == 3
+    assert said[-1] == "The target stopped answering: it is gone."
+    assert not folder.is_recorded(folder.read().probes[3])  # it is made again by the next call
+
+
+def test_a_target_that_fails_before_the_first_probe_is_an_error(folder: SearchFolder) -> None:
+    with pytest.raises(TargetGoneError, match="it is gone"):
+        _search(FakeQueue(folder, ends_after=0))
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["Ctrl-C", "kill -9"])
+def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(
+    folder: SearchFolder, saved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: dict[str, MeasuredProbe] = {}
+    probe = FakeQueue.probe
+
+    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe) -> MeasuredProbe:
+        found = probe(self, search, planned)
+        known[planned.folder] = found
+        return found
+
+    monkeypatch.setattr(FakeQueue, "probe", remembered)
+    monkeypatch.setattr(
+        search_run, "read_probes", lambda folder, search: [known[p.folder] for p in search.probes if folder.is_recorded(p)]
+    )
+    cut = FakeQueue(folder, ends_after=4, end=KeyboardInterrupt() if saved else SystemExit())
+    with pytest.raises(type(cut.end)):
+        _search(cut)
+    recorded = folder.read()
+    assert recorded.ended == (Ended.INTERRUPTED.value if saved else None)
+    assert len(recorded.probes) == 5
+
+    rest = FakeQueue(folder)
+    capacity = _search(rest, recorded)
+    assert rest.closed_loops == 0
+    assert rest.made[0] == recorded.probes[4]
+    assert capacity.ended is Ended.PRECISE
+    assert [run.folder for run in capacity.probes] == [planned.folder for planned in (*cut.made, *rest.made)]
+    assert folder.read().spent_s == pytest.approx(cut.now_s + rest.now_s)
+
+    again = FakeQueue(folder)  # nothing is left to do, so nothing is deployed
+    assert _search(again, folder.read()).ended is Ended.PRECISE
+    assert again.opened == 0
+
+
+def test_probes_that_cannot_be_believed_end_the_search_and_decide_nothing(folder: SearchFolder) -> None:
+    queue = FakeQueue(folder, believed=False)
+    capacity = _search(queue)
+    assert capacity.ended is Ended.NOT_VALID
+    assert len(queue.made) == 3
+    assert capacity.tiers[0].bracket.certified is None
+
+
+def test_users_are_whole_and_no_more_than_may_be_tried(folder: SearchFolder) -> None:
+    users = replace(SEARCH, unit=LoadUnit.USERS.value, most_load=40.0, first_load=8.0, budget_s=600.0)
+    queue = FakeQueue(folder)
+    capacity = _search(queue, users)
+    assert capacity.ended is Ended.NO_LIMIT
+    assert queue.closed_loops == 1
+    assert all(planned.load == round(planned.load) <= 40 for planned in queue.made)
+    assert capacity.tiers[0].bracket.certified == 40.0
+
+
+def test_several_sets_are_answered_by_the_same_probes(folder: SearchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(planned: PlannedProbe, above: int, **known: bool) -> MeasuredProbe:
+        one = measured(planned, above, **known)
+        strict = replace(one.run.probe.violations[0], above=min(planned.requests, 3 * above))
+        probe = replace(one.run.probe, violations=(one.run.probe.violations[0], strict))
+        return replace(one, run=replace(one.run, probe=probe), goodputs=(None, None))
+
+    monkeypatch.setattr("tests.bench_cli.experiments.searches.measured", both)
+    sets = (PlannedTier("slow", ("p99_ttft<=150ms",)), PlannedTier("fast", ("p99_ttft<=76.8ms",)))
+    capacity = _search(FakeQueue(folder), replace(SEARCH, tiers=sets))
+    slow, fast = (tier.bracket for tier in capacity.tiers)
+    assert capacity.ended is Ended.PRECISE
+    assert slow.certified is not None
+    assert fast.certified is not None
+    assert fast.certified < slow.certified
