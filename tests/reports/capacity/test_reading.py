@@ -1,0 +1,153 @@
+"""Recorded probes as the result of a search: what each shows of each limit, without its ramp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolderError
+from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from reports.capacity.limits import every_limit, limit_set
+from reports.capacity.reading import read_capacity, read_probe, steady
+from reports.capacity.result import Ended, Verdict
+from reports.metrics.configuration import OPEN_LOOP
+from reports.metrics.requests import Requests
+from reports.run_report import RunReport
+
+_SEARCH = Search(
+    arguments=("token_norm_dist", "--isl", "8"),
+    tiers=(PlannedTier("fast", ("p99_ttft<=150ms", "failed_share<=1%")), PlannedTier("slow", ("p99_ttft<=400ms",))),
+    unit="requests/s",
+    confidence=0.95,
+    ratio=1.2,
+    budget_s=900.0,
+    most_load=None,
+    seed=0,
+    probes=tuple(PlannedProbe(float(rate), 700, rate, f"{rate}") for rate in (25, 40, 60)),
+    spent_s=80.0,
+    ended=Ended.BUDGET.value,
+)
+_Make = Callable[..., Record]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SearchFolder:
+    SearchFolder(tmp_path).write(_SEARCH)
+    return SearchFolder(tmp_path)
+
+
+def _record(folder: SearchFolder, planned: PlannedProbe, report: RunReport) -> None:
+    report.folder.path.rename(folder.run_folder(planned).path)
+
+
+def test_the_recorded_probes_are_read_in_their_order_with_the_bracket_of_each_set(
+    folder: SearchFolder, make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
+) -> None:
+    assert read_capacity(folder).probes == ()
+    for planned in (_SEARCH.probes[0], _SEARCH.probes[2]):  # one was never made
+        _record(folder, planned, make_report(queued_run(planned.load, planned.seed)))
+    capacity = read_capacity(folder)
+    below, beyond = capacity.probes
+    assert (capacity.measured, capacity.budget_s, capacity.spent_s) == ("token_norm_dist --isl 8", 900.0, 80.0)
+    assert [str(limit) for limit in capacity.limits] == ["p99_ttft<=150ms", "failed_share<=1%", "p99_ttft<=400ms"]
+    assert [(tier.name, tier.goal.limits) for tier in capacity.tiers] == [("fast", (0, 1)), ("slow", (2,))]
+    assert [tier.goal.allowed for tier in capacity.tiers] == [(0.01, 0.01), (0.01,)]
+    assert (below.folder, below.probe.requests, below.probe.overloaded) == ("25", 700, False)
+    assert below.command == "bench token_norm_dist --isl 8 --request_rate 25 --num_requests 700 --seed 25"
+    assert [violations.above for violations in below.probe.violations] == [0, 0, 0]
+    assert below.goodput == pytest.approx(below.request_throughput)
+    assert beyond.probe.overloaded
+    assert beyond.verdict is Verdict.FAILS
+    assert beyond.goodput is not None
+    assert beyond.request_throughput is not None
+    assert beyond.goodput < 0.2 * beyond.request_throughput
+    assert capacity.tiers[0].bracket.refused == 60.0
+
+
+def test_failures_are_beyond_every_limit_and_a_cut_request_beyond_those_that_it_exceeded(
+    folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: _Make
+) -> None:
+    records = steady_run(700)
+    for k in range(300, 310):
+        records[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, sent=10 * k, done=10 * k + 1)
+    for k in range(400, 405):
+        records[k] = failed(k, 10 * k, Outcome.WITHDRAWN, sent=10 * k, done=10 * k + 200)
+    for k in range(500, 520):
+        records[k] = failed(k, 10 * k, Outcome.WITHDRAWN, sent=10 * k, done=10 * k + 90)
+    planned = _SEARCH.probes[0]
+    _record(folder, planned, make_report(records))
+    fast, failures, slow = read_probe(folder, _SEARCH, planned).run.probe.violations
+    assert (fast.above, failures.above, slow.above) == (15, 10, 10)
+    assert fast.n - slow.n == 5  # those cut after 200 ms decide nothing about 400 ms, those after 90 ms nothing at all
+
+
+def test_a_probe_that_lost_its_server_says_nothing_of_a_load(
+    folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: _Make
+) -> None:
+    records = steady_run(700)
+    records[-20:] = [failed(k, 10 * k, Outcome.CONNECT, sent=10 * k, done=10 * k + 1) for k in range(680, 700)]
+    _record(folder, _SEARCH.probes[0], make_report(records))
+    found = read_probe(folder, _SEARCH, _SEARCH.probes[0])
+    assert found.target_gone
+    assert not found.counts
+    assert read_capacity(folder).tiers[0].bracket.refused is None
+
+
+def test_limits_of_attainment_count_requests_that_miss_an_objective(
+    folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], answered: _Make
+) -> None:
+    records = steady_run(700)
+    for k in range(300, 330):
+        records[k] = answered(k, 10 * k, 10 * k, [(10 * k + 300, 1), (10 * k + 310, 1)], input_tokens=8)
+    search = replace(_SEARCH, tiers=(PlannedTier(None, ("attainment>=95%",), ("ttft<=250ms", "e2e<=900ms")),))
+    _record(folder, search.probes[0], make_report(records))
+    found = read_probe(folder, search, search.probes[0]).run.probe.violations
+    assert [(one.above, one.n) for one in found] == [(30, 617)]
+    assert found[0].effect is not None
+    assert found[0].effect > 5.0  # they came together
+
+
+def test_users_and_tokens_are_those_at_the_certified_load(
+    folder: SearchFolder,
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for planned in _SEARCH.probes[:2]:
+        _record(folder, planned, make_report(steady_run(700)))
+    exact = read_capacity(folder).tiers[0].bracket
+    monkeypatch.setattr("reports.capacity.reading.bracket", lambda probes, goal: replace(exact, certified=32.5))
+    tier = read_capacity(folder).tiers[0]
+    throughput = 700 / 7.111  # requests/s, of both probes
+    assert tier.users == pytest.approx(throughput * 0.12, rel=0.01)  # Little's law
+    assert tier.output_token_throughput == pytest.approx(3 * throughput, rel=0.01)
+    assert tier.goodput == pytest.approx(throughput, rel=0.01)
+
+
+def test_the_beginning_and_the_end_are_left_out(
+    make_requests: Callable[[Sequence[Record]], Requests], steady_run: Callable[..., list[Record]]
+) -> None:
+    requests = make_requests(steady_run(700))  # over 7 s, each of which takes 121 ms
+    chosen = np.flatnonzero(steady(requests, OPEN_LOOP))
+    assert (chosen[0], chosen[-1]) == (70, 686)
+    ramped = steady(requests, replace(OPEN_LOOP, ramp_up_s=2.0))
+    assert np.flatnonzero(ramped)[0] == 200
+
+
+def test_equal_limits_of_several_sets_are_judged_once() -> None:
+    sets = [limit_set("a", ["p99_ttft<=1s", "p99_tpot<=9ms"]), limit_set("b", ["p99_tpot<=9ms", "p50_e2e<=9s"])]
+    assert [(str(limit.requirement), limit.allowed) for limit in every_limit(sets)] == [
+        ("p99_ttft<=1000ms", 0.01),
+        ("p99_tpot<=9ms", 0.01),
+        ("p50_e2e<=9000ms", 0.5),
+    ]
+
+
+def test_a_folder_without_a_search_is_none(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no search for capacity"):
+        read_capacity(SearchFolder(tmp_path))
