@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +21,7 @@ from bench_cli.private_files import files_as_private_as
 from bench_cli.suggestions import with_near_names
 
 MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
+_PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
 
 
@@ -97,13 +100,24 @@ def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment:
         begin = output.tell()
         command = _command(arguments, path)
         status = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, env={**os.environ, **environment}
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=False,
+            env={**os.environ, **environment},
+            preexec_fn=_end_with_parent,
         ).returncode
     with log.open("rb") as written:
         written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
         lines = written.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return status, last.removeprefix("Error: ")
+
+
+def _end_with_parent() -> None:
+    """In a child: a search that is killed leaves no load behind, which would be added to that of the one that continues it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _command(arguments: Sequence[str], path: Path) -> list[str]:
