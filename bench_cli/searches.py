@@ -66,5 +66,5 @@ def report_search(path: Path, form: str, plots: Path | None) -> ExitStatus:
         sys.stdout.buffer.flush()
     else:
         click.echo(render(capacity))
-    click.echo(f"Capacity: {printable(str(page))}", err=form in _SUFFIXES)
+    click.echo(f"\nCapacity: {printable(str(page))}", err=form in _SUFFIXES)
     return ExitStatus.VALID

@@ -137,7 +137,7 @@ def _bracket(search: Searched) -> str:
     if certified:
         return f"Holds {certified} with {of_limits} {sure}; no load was high enough to fail."
     if refused:
-        return f"Fails at {refused} with {of_limits} {sure}; no lower load is certified."
+        return f"Does not hold {refused} with {of_limits} {sure}; no lower load is certified."
     if not search.probes:
         return "Undecided: no load was measured."
     return f"Undecided: {_requests(search)} at {_loads(search)} are too few to show whether {of_limits} holds."
@@ -212,8 +212,9 @@ def _needed(capacity: Capacity, search: Searched) -> str:
     if search.bracket.more_requests == 0:
         return ""
     if search.bracket.more_requests is None:
-        open_ended = search.bracket.ratio is None
-        return "" if open_ended else f"no number of requests is known that reaches {wanted}"
+        if search.bracket.ratio is not None:
+            return f"no number of requests is known that reaches {wanted}"
+        return "a longer --budget would show more" if capacity.ended in (Ended.BUDGET, Ended.INTERRUPTED, None) else ""
     requests = requests_text(search.bracket.more_requests)
     near = search.bracket.estimate or search.bracket.certified or search.bracket.refused
     pace = min(

@@ -95,6 +95,17 @@ def limit_set(name: str | None, texts: Sequence[str]) -> LimitSet:
     return LimitSet(name, tuple(dict.fromkeys(limits)))
 
 
+def share_limits(requirements: Sequence[Requirement], objectives: tuple[Objective, ...]) -> tuple[Limit, ...]:
+    """The ``requirements`` of runs as limits; none where one of them is no limit on a share of the requests."""
+    try:
+        for requirement in requirements:
+            _check(str(requirement), requirement)
+    except ValueError:
+        return ()
+    own = (Limit(requirement, objectives if requirement.metric is ATTAINMENT else ()) for requirement in requirements)
+    return tuple(dict.fromkeys(own))
+
+
 def _check(text: str, requirement: Requirement) -> None:
     """Raises ValueError for a requirement that is no upper limit of a share of the requests."""
     metric, limit = requirement.metric, requirement.limit

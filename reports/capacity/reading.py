@@ -153,7 +153,7 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
     metrics, judged, gone = report.metrics, report.judged, _target_is_gone(report.requests)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
-    probe = _probe(planned.load, sent, judged, every_limit(sets))
+    probe = probe_of(planned.load, sent, judged, every_limit(sets))
     goodputs = tuple(_goodput(report.requests, each) for each in sets)
     e2e = metrics.e2e_ms.scheduled
     return MeasuredProbe(
@@ -171,13 +171,19 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             e2e_mean_ms=None if e2e is None else e2e.mean.value,
             findings=tuple(finding.code for finding in report.findings if finding.severity.value != "note"),
         ),
-        counts=report.validity is not Validity.INVALID and not gone,
+        counts=is_evidence(report),
         target_gone=gone,
         goodputs=goodputs,
     )
 
 
-def _probe(load: float, sent: int, judged: JudgedRun, limits: Sequence[Limit]) -> Probe:
+def is_evidence(report: RunReport) -> bool:
+    """Whether a run can be believed, and shows what its load does to the target."""
+    return report.validity is not Validity.INVALID and not _target_is_gone(report.requests)
+
+
+def probe_of(load: float, sent: int, judged: JudgedRun, limits: Sequence[Limit]) -> Probe:
+    """What a run at ``load``, with ``sent`` requests, shows of the ``limits``."""
     requests, growth = judged.requests.only(steady(judged.requests, judged.load)), judged.growth
     return Probe(load, sent, tuple(limit.violations(requests, growth) for limit in limits), overloaded=growth is not None)
 

@@ -12,7 +12,7 @@ from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table, link_to
 
 OVERLOADED = "overloaded"
-_MOST_LIMITS = 4  # in the table for a terminal
+_MOST_LIMITS, _MOST_FINDINGS = 4, 2  # in the table for a terminal
 _UNFOLDED = 12  # rows of a table of less interest
 
 
@@ -29,7 +29,7 @@ def tiers_table(capacity: Capacity) -> Table:
                 limits_text(searched(capacity, tier).required),
                 bracket_text(tier.bracket, capacity.unit).removesuffix(f" {capacity.unit}"),
                 *((_whole(tier.users),) if is_open else ()),
-                None if tier.goodput is None else _load(tier.goodput),
+                _rate(tier.goodput),
                 _whole(tier.output_token_throughput),
                 _deciding(capacity, tier),
             )
@@ -88,7 +88,7 @@ def terminal_table(capacity: Capacity) -> Table:
                 round(run.seconds),
                 *(_share(run, k) for k in range(len(limits))),
                 _whole(run.output_token_throughput),
-                ", ".join(_remarks(run)),
+                _shortened(_remarks(run)),
             )
             for run in sorted(capacity.probes, key=lambda run: run.probe.load)
         ),
@@ -128,12 +128,23 @@ def _limits_note(capacity: Capacity) -> str:
     return "; ".join(texts)
 
 
+def _shortened(texts: tuple[str, ...]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(texts) - _MOST_FINDINGS
+    return ", ".join(texts[:_MOST_FINDINGS]) + (f", {more} more" if more > 0 else "")
+
+
 def _linked(run: ProbeRun) -> Cell:
     return link_to(f"{run.probe.load:.6g}", Path(run.folder, "report.html")) if run.has_page else _load(run.probe.load)
 
 
 def _load(load: float) -> Quantity:
-    return Quantity(load, load_number(load))
+    """As exact as it was sent."""
+    return Quantity(load, f"{load:,.4g}" if load < 1_000 else f"{load:,.0f}")
+
+
+def _rate(value: float | None) -> Quantity | None:
+    return None if value is None else Quantity(value, load_number(value))
 
 
 def _whole(value: float | None) -> Quantity | None:

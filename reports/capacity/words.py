@@ -98,7 +98,7 @@ def time_text(seconds: float) -> str:
     """ "100 s", "3.1 min", "15 min", "2.5 h"."""
     for length, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2.0 * length:
-            return f"{seconds / length:.{1 if seconds < 9.95 * length else 0}f} {unit}"
+            return f"{seconds / length:.{1 if seconds < 9.95 * length else 0}f} {unit}".replace(".0 ", " ")
     return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
 
 

@@ -8,6 +8,7 @@ from reports.render.plain_text import printable
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import FRONT_NOTE, answer, counts_text, has_objectives, held_text
+from reports.sweep.together import together_sentence
 
 
 def render(sweep: Sweep) -> str:
@@ -21,7 +22,8 @@ def render(sweep: Sweep) -> str:
     table = tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
     aside = f"\n{len(sweep.points)} points, {counts_text(sweep)}." if counts_text(sweep) else ""
     gates = "".join(f"\n{gate.status.value:>9}  {gate.requirement}: {printable(gate.why)}" for gate in gates_of(sweep))
-    return f"{answer(sweep)}{gates}\n\n{table}\n\n* {FRONT_NOTE} {latency}.{aside}"
+    together = "".join(f"\n\n{text}" for text in (together_sentence(sweep),) if text)
+    return f"{answer(sweep)}{gates}\n\n{table}\n\n* {FRONT_NOTE} {latency}.{aside}{together}"
 
 
 def _row(point: SweepPoint, on_front: bool, with_goodput: bool) -> tuple[str, ...]:

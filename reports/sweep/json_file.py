@@ -9,6 +9,7 @@ from reports.render.plain_text import json_text
 from reports.statistics.estimate import Estimate
 from reports.sweep.held import SweepGate, gates_of
 from reports.sweep.points import Sweep, SweepPoint
+from reports.sweep.together import searched_together
 
 SCHEMA = 1
 
@@ -20,6 +21,7 @@ def document(sweep: Sweep) -> dict[str, object]:
         "measured": sweep.measured,
         "planned_runs": sweep.planned,
         "latency": sweep.latency,
+        "capacity": _together(sweep),
         "gates": [_gate(gate) for gate in gates_of(sweep)],
         "points": [_point(point, number in sweep.front) for number, point in enumerate(sweep.points)],
     }
@@ -28,6 +30,22 @@ def document(sweep: Sweep) -> dict[str, object]:
 def write_json(sweep: Sweep, path: Path) -> None:
     """Write the file. Raises OSError."""
     path.write_text(json_text(document(sweep)), encoding="utf-8")
+
+
+def _together(sweep: Sweep) -> dict[str, object] | None:
+    """The load that all runs together show to hold."""
+    search = searched_together(sweep)
+    if search is None:
+        return None
+    return {
+        "limits": [str(limit) for limit in search.required],
+        "unit": search.unit.value,
+        "confidence": search.goal.confidence,
+        "certified": search.bracket.certified,
+        "refused": search.bracket.refused,
+        "estimate": search.bracket.estimate,
+        "shape": search.bracket.shape.value,
+    }
 
 
 def _gate(gate: SweepGate) -> dict[str, object]:

@@ -8,6 +8,7 @@ from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
 from reports.sweep.points import Sweep
 from reports.sweep.tables import FRONT_NOTE, answer, counts_text, gate_table, points_table
+from reports.sweep.together import together_sentence
 
 
 def render_markdown(sweep: Sweep) -> str:
@@ -18,6 +19,7 @@ def render_markdown(sweep: Sweep) -> str:
         *([markdown_table(gate_table(sweep))] if sweep.required else []),
         markdown_table(points_table(sweep)),
         f"{FRONT_NOTE} {sweep.latency}.",
+        *filter(None, [escaped(together_sentence(sweep))]),
     ]
     return "\n\n".join(parts) + "\n"
 

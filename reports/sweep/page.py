@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.gates.gate import Status
 from reports.glossary import terms
-from reports.page.page import Card, Page, Section, Tone, write_page
+from reports.page.page import Card, Note, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
 from reports.statistics.estimate import Estimate
@@ -14,6 +14,7 @@ from reports.sweep.held import gates_of
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import answer, counts_text, gate_table, points_table, runs_table
+from reports.sweep.together import together_sentence
 
 
 def write_html(sweep: Sweep, path: Path) -> None:
@@ -26,6 +27,7 @@ def sweep_page(sweep: Sweep) -> Page:
     gates = (gate_table(sweep),) if sweep.required else ()
     sections = (
         Section("gates", "Gates", gates),
+        Section("together", "All loads together", tuple(map(Note, filter(None, [together_sentence(sweep)])))),
         Section("curves", "Throughput and latency", sweep_pictures(sweep), pairs=True),
         Section("points", "Points", (points_table(sweep),)),
         Section("runs", "Runs", (runs_table(sweep),)),

@@ -19,6 +19,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.statistics.percentiles import Distribution
+from reports.sweep.loads import AtLoad, at_load
 
 QUEUE_GROWING = QueueGrowing.code
 Settings = tuple[tuple[str, str], ...]
@@ -58,6 +59,7 @@ class SweepPoint:
     failed: int
     findings: tuple[str, ...]
     objectives: tuple[Objective, ...] = ()
+    at_loads: tuple[AtLoad, ...] = ()  # the runs that show whether limits hold at a load
 
     @property
     def held(self) -> bool | None:
@@ -125,6 +127,7 @@ class _Measured:
     goodput: Goodput | None
     failed: int
     findings: frozenset[str]
+    at_load: AtLoad | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +192,17 @@ def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Seq
     reports = [read_run(folder.run_folder(run)) for run in planned]
     required = dict.fromkeys(gate.requirement for report in reports for gate in report.gates)
     validity, judged = max(report.validity for report in reports), [report.judged for report in reports]
+    settings = settings_of(experiment.arms[planned[0].arm])
     return _MeasuredArm(
-        tuple(_measured(report, _sweep_run(experiment, run, report)) for run, report in zip(planned, reports, strict=True)),
+        tuple(
+            _measured(report, _sweep_run(experiment, run, report), settings)
+            for run, report in zip(planned, reports, strict=True)
+        ),
         tuple(judge_together(requirement, judged, validity) for requirement in required),
     )
 
 
-def _measured(report: RunReport, run: SweepRun) -> _Measured:
+def _measured(report: RunReport, run: SweepRun, settings: Settings) -> _Measured:
     metrics: Metrics = report.metrics
     return _Measured(
         run=run,
@@ -208,6 +215,7 @@ def _measured(report: RunReport, run: SweepRun) -> _Measured:
         goodput=metrics.goodput,
         failed=metrics.failed,
         findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
+        at_load=at_load(settings, report),
     )
 
 
@@ -232,6 +240,7 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
         objectives=tuple(
             dict.fromkeys(objective for run in runs if run.goodput is not None for objective in run.goodput.objectives)
         ),
+        at_loads=tuple(run.at_load for run in runs if run.at_load is not None),
     )
 
 

@@ -40,7 +40,7 @@ def _with(found: Capacity, **changes: object) -> Capacity:
         ),
         (
             _with(capacity(), certified=None),
-            f"Fails at 165 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); no lower load is certified.",
+            f"Does not hold 165 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); no lower load is certified.",
         ),
         (
             flat(),
@@ -74,7 +74,8 @@ def _with(found: Capacity, **changes: object) -> Capacity:
             unknown(),
             f"Undecided: 10,400 requests in 2 probes at 100 to 160 requests/s are too few to show whether {TTFT} holds.",
         ),
-        (replace(unknown(), probes=()), "Undecided: no load was measured."),
+        (replace(unknown(), probes=()), "Undecided: the budget of 30 s leaves no time for a probe."),
+        (replace(unknown(ended=None), probes=()), "Undecided: no load was measured."),
         (
             tiers(),
             f"chat: Holds 142 requests/s with {TTFT} (95 %); fails at 165 requests/s. batch: Holds 165 requests/s with p99 "
