@@ -195,14 +195,14 @@ def modulated_arrivals() -> Process:
 def first_come(servers: int) -> Callable[[Work, np.random.Generator], Times]:
     def latencies(work: Work, rng: np.random.Generator) -> Times:
         services_s = work.demand * rng.lognormal(0.0, 0.05, work.demand.size)
-        ttft_ms = _time_in_system(work.arrivals_s, services_s, servers) * 1e3
+        ttft_ms = time_in_system(work.arrivals_s, services_s, servers) * 1e3
         return Times(work.arrivals_s, ttft_ms, ttft_ms + 2.0 * rng.lognormal(0.0, 0.1, ttft_ms.size))
 
     return latencies
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
-def _time_in_system(arrivals_s: FloatArray, services_s: FloatArray, servers: int) -> FloatArray:
+def time_in_system(arrivals_s: FloatArray, services_s: FloatArray, servers: int) -> FloatArray:
     """The time of each request at several servers, first come first served (Kiefer and Wolfowitz 1955)."""
     free_s, times_s = np.zeros(servers), np.empty(arrivals_s.size)
     for i in range(arrivals_s.size):

@@ -27,8 +27,9 @@ _NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there
 _FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
 _GRID = 401  # crossings that are tried
-_BISECTIONS = 36
+_BISECTIONS = 20
 _LARGEST_EXPONENT = 3.0
+_DEGREES_WITHIN = 12  # of freedom of the design effects within the probes
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +105,10 @@ def _fit(points: Points, allowed: float, tail: float) -> Fit:
     expected = _expected(points, allowed, tried[best : best + 1], slopes[best : best + 1])[0]
     degrees = max(1, points.size - 2)
     between = float((((points.above - expected) ** 2) / np.maximum(expected, 1e-9)).sum()) / degrees
-    dispersion = max(1.0, between, points.dispersion())
-    lost = likelihoods[best] - likelihoods - dispersion * f_quantile(1.0 - 2.0 * tail, 1, degrees) / 2.0
+    within = points.dispersion()
+    dispersion = max(1.0, between, within)
+    known = degrees if between > within else max(degrees, _DEGREES_WITHIN)
+    lost = likelihoods[best] - likelihoods - dispersion * f_quantile(1.0 - 2.0 * tail, 1, known) / 2.0
     low, high = _first_above(-tried[best::-1], lost[best::-1]), _first_above(tried[best:], lost[best:])
     return Fit(
         intercept=math.log(allowed) - slope * float(tried[best]),

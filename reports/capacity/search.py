@@ -15,6 +15,7 @@ import numpy as np
 from reports.capacity.curve import Fit, Points, fit, usable
 from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import Probe
+from reports.statistics.autocorrelation import mean_cluster_size
 from reports.statistics.probability import f_quantile
 
 _SPENT = 0.8  # of the allowed error: the rest is for the looks, after each of which the search may end
@@ -180,14 +181,20 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     if falls(every):
         held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
-    held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
     points = usable(every, allowed)
-    best, upper = fit(points, allowed, tail), fit(points, allowed, upper_tail)
-    if best is None or upper is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
+    best = fit(points, allowed, tail)
+    if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
+        held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
         return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
-    clusters = best.expected / best.dispersion
-    low = best.low if clusters >= _FEWEST_CLUSTERS and best.low is not None and best.low < below else held
-    high = _least(exceeded if upper.high is None else upper.high, overloaded)
+    clusters = best.expected / mean_cluster_size(best.dispersion)
+    low = best.low if clusters >= _FEWEST_CLUSTERS and best.low is not None and best.low < below else None
+    if low is None:
+        low = highest_held(every, allowed, tail, below)
+    upper = best if upper_tail == tail else fit(points, allowed, upper_tail)
+    high = None if upper is None else upper.high
+    if high is None:
+        high = lowest_exceeded(every, allowed, upper_tail)
+    high = _least(high, overloaded)
     flat = best.slope < _FLAT and clusters >= _FEWEST_CLUSTERS
     shape = Shape.CLIFF if best.crossing >= below else Shape.FLAT if flat else Shape.CROSSING
     curve = Curve(shape, best.intercept, best.slope, best.crossing, low, high, clusters)

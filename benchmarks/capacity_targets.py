@@ -1,0 +1,189 @@
+"""Simulated servers whose capacity is known: the highest rate at which each limit is exceeded by at most its share of requests.
+
+Services take 1 on average, so that rates are shares of what the server can take; engines have requests per second. Capacity is
+that of long simulations, except where theory has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from benchmarks.serving_processes import Engine, time_in_system
+from reports.statistics.arrays import FloatArray
+
+_SEEDS, _BISECTIONS = 8, 12
+_SETTLE = 0.02  # of a long simulation
+
+Draw = Callable[[float, int, np.random.Generator], FloatArray]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The capacity with its standard error, 0 where it is exact."""
+
+    capacity: float
+    error: float
+
+
+@dataclass(frozen=True)
+class CapacityTarget:
+    """A server: ``draw`` takes a load and a number of requests, and gives what each limit is of, shape [limits, requests], from
+    an idle server on. ``loads`` hold the capacity; a search starts at ``first_load``. ``heavy``: services have a heavy tail.
+    ``long_run``: requests of a simulation that gives the capacity.
+    """
+
+    name: str
+    draw: Draw
+    limits: tuple[float, ...]
+    first_load: float
+    loads: tuple[float, float]
+    allowed: tuple[float, ...] = (0.01,)
+    heavy: bool = False
+    long_run: int = 2_000_000
+    exact: float | None = None
+
+    def excess(self, values: FloatArray) -> float:
+        """The largest share beyond a limit, over the allowed one."""
+        shares = [float((each > limit).mean()) for each, limit in zip(values, self.limits, strict=True)]
+        return max(share / allowed for share, allowed in zip(shares, self.allowed, strict=True))
+
+    def truth(self) -> Truth:
+        """From theory, or from simulations, of which the result is kept in a file of the temporary folder."""
+        if self.exact is not None:
+            return Truth(self.exact, 0.0)
+        path = Path(tempfile.gettempdir()) / "capacity_targets.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        key = f"{self.name} {self.limits} {self.allowed} {self.loads} {self.long_run}"
+        if key not in known:
+            found = np.array([self._crossing(seed) for seed in range(_SEEDS)])
+            known[key] = [float(found.mean()), float(found.std(ddof=1)) / math.sqrt(_SEEDS)]
+            path.write_text(json.dumps(known))
+        return Truth(*known[key])
+
+    def _crossing(self, seed: int) -> float:
+        """By bisection with the same random numbers at each load."""
+        low, high = self.loads
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2.0
+            values = self.draw(middle, self.long_run, np.random.default_rng([2**34, seed]))
+            exceeded = self.excess(values[:, int(_SETTLE * self.long_run) :]) > 1.0
+            low, high = (low, middle) if exceeded else (middle, high)
+        return (low + high) / 2.0
+
+
+def _queue(services: Callable[[int, np.random.Generator], FloatArray], servers: int = 1, bursts: bool = False) -> Draw:
+    """First come, first served. ``bursts``: gaps have a squared coefficient of variation of 3."""
+
+    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
+        gaps = rng.exponential(1.0, n)
+        if bursts:
+            gaps = np.where(rng.random(n) < 0.2, 3.0, 0.5) * gaps
+        times: FloatArray = time_in_system(np.cumsum(gaps) / load, servers * services(n, rng), servers)
+        return times[None, :]
+
+    return draw
+
+
+def _exponential(n: int, rng: np.random.Generator) -> FloatArray:
+    return rng.exponential(1.0, n)
+
+
+def _constant(n: int, rng: np.random.Generator) -> FloatArray:
+    return np.ones(n)
+
+
+def _pareto(n: int, rng: np.random.Generator) -> FloatArray:
+    services: FloatArray = (rng.pareto(2.5, n) + 1.0) * 0.6
+    return services
+
+
+def _lognormal(n: int, rng: np.random.Generator) -> FloatArray:
+    """With a squared coefficient of variation of 4."""
+    sigma = math.sqrt(math.log(5.0))
+    return rng.lognormal(-sigma * sigma / 2.0, sigma, n)
+
+
+def _two_classes(n: int, rng: np.random.Generator) -> FloatArray:
+    services: FloatArray = np.where(rng.random(n) < 0.1, 5.5, 0.5) * rng.exponential(1.0, n)
+    return services
+
+
+def _batcher(largest: int, delay: float, fixed: float, each: float) -> Draw:
+    """A dynamic batcher: a batch starts when it is full, or its oldest request has waited for ``delay``; it takes ``fixed``,
+    and ``each`` for each request.
+    """
+
+    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
+        noise = rng.lognormal(0.0, 0.1, n)
+        times: FloatArray = _batched(np.cumsum(rng.exponential(1.0, n)) / load, noise, (largest, delay, fixed, each))
+        return times[None, :]
+
+    return draw
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _batched(arrivals: FloatArray, noise: FloatArray, batcher: tuple[int, float, float, float]) -> FloatArray:
+    largest, delay, fixed, each = batcher
+    n = arrivals.size
+    times = np.empty(n)
+    first, free = 0, 0.0
+    while first < n:
+        full = arrivals[first + largest - 1] if first + largest <= n else np.inf
+        start = max(free, min(full, arrivals[first] + delay))
+        last = first
+        while last < n and last < first + largest and arrivals[last] <= start:
+            last += 1
+        free = start + (fixed + each * (last - first)) * noise[first]
+        for k in range(first, last):
+            times[k] = free - arrivals[k]
+        first = last
+    return times
+
+
+def _engine(engine: Engine, several: bool = False) -> Draw:
+    """TTFT of in-flight batching at a rate per second, in ms; and E2E latency, where there are ``several`` limits."""
+
+    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
+        times = engine.latencies(engine.work_at(np.cumsum(rng.exponential(1.0, n)) / load, rng), rng)
+        return np.stack([times.ttft_ms, times.e2e_ms]) if several else times.ttft_ms[None, :]
+
+    return draw
+
+
+_BATCHING = Engine()
+_CONVOY = replace(_BATCHING, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20)
+_CHUNKED = replace(_BATCHING, mean_input_tokens=400, prompt_token_s=5e-5, prompt_tokens_a_step=256)
+_ENGINE_RUN = 300_000
+
+TARGETS = (
+    CapacityTarget("M/M/1", _queue(_exponential), (15.35,), 0.4, (0.3, 0.99), exact=1.0 - math.log(100.0) / 15.35),
+    CapacityTarget("M/M/1, p95", _queue(_exponential), (10.0,), 0.4, (0.3, 0.99), (0.05,), exact=1.0 - math.log(20.0) / 10.0),
+    CapacityTarget("M/D/1", _queue(_constant), (7.0,), 0.4, (0.3, 0.99)),
+    CapacityTarget("8 servers", _queue(_exponential, servers=8), (50.0,), 0.4, (0.3, 0.99)),
+    CapacityTarget("bursts", _queue(_exponential, bursts=True), (25.0,), 0.4, (0.3, 0.99)),
+    CapacityTarget("in-flight batching, 60 ms", _engine(_BATCHING), (60.0,), 14.0, (12.0, 29.0), long_run=_ENGINE_RUN),
+    CapacityTarget("in-flight batching, 500 ms", _engine(_BATCHING), (500.0,), 14.0, (12.0, 29.0), long_run=_ENGINE_RUN),
+    CapacityTarget(
+        "in-flight batching, TTFT and E2E",
+        _engine(_BATCHING, several=True),
+        (300.0, 6_500.0),
+        14.0,
+        (12.0, 29.0),
+        (0.01, 0.05),
+        long_run=_ENGINE_RUN,
+    ),
+    CapacityTarget("prefill convoy", _engine(_CONVOY), (2_000.0,), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
+    CapacityTarget("chunked prefill", _engine(_CHUNKED), (500.0,), 10.0, (3.0, 29.0), long_run=_ENGINE_RUN),
+    CapacityTarget("dynamic batcher", _batcher(16, 0.5, 1.0, 0.05), (6.0,), 3.0, (2.0, 8.8)),
+    CapacityTarget("two classes", _queue(_two_classes), (60.0,), 0.4, (0.3, 0.99), long_run=4_000_000),
+    CapacityTarget("lognormal services", _queue(_lognormal), (60.0,), 0.4, (0.3, 0.99), heavy=True, long_run=4_000_000),
+    CapacityTarget("Pareto services", _queue(_pareto), (25.0,), 0.4, (0.3, 0.99), heavy=True, long_run=4_000_000),
+)
