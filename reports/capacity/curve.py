@@ -4,6 +4,7 @@ The fit is that of a Poisson regression whose variance is ``dispersion`` times a
 Linear Models*, 9.2), since requests beyond a limit come in clusters. The dispersion is the larger one of what the probes
 differ by about the curve and of the design effects within them. The crossing, where the share is the allowed one, has the
 interval of the profile likelihood: all crossings of which the best curve through them is not much worse than the best of all.
+Slopes near that of queues are likelier beforehand, so that few probes show no cliff where there is none.
 
 All choices were made by benchmarks/capacity_honesty.py.
 """
@@ -23,9 +24,11 @@ LARGEST_RATIO = 15.0  # of the allowed share: a probe beyond it says no more tha
 _LARGEST_SHARE = 0.7
 _FEWEST_POINTS, _FEWEST_ABOVE = 3, 5
 _FEWEST_NEAR = 4
+_SHORT = 0.4  # of the longest probe near the crossing: shorter ones show too little of their clusters
 _NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there, but not farther
 _FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
+_LIKELY_SLOPE, _SLOPE_DEVIATION = 12.0, 1.0  # beforehand; the deviation is of the logarithm
 _GRID = 401  # crossings that are tried
 _BISECTIONS = 20
 _LARGEST_EXPONENT = 3.0
@@ -91,6 +94,8 @@ def fit(points: Points, allowed: float, tail: float) -> Fit | None:
         return None
     first = _fit(points, allowed, tail)
     near = points.chosen(np.abs(points.log_load - math.log(first.crossing)) <= _NEAR)
+    if near.size:
+        near = near.chosen(near.n >= _SHORT * near.n.max())
     if near.size == points.size or near.size < _FEWEST_NEAR or near.above.sum() < _FEWEST_ABOVE or np.ptp(near.load) == 0:
         return first
     return _fit(near, allowed, tail)
@@ -132,8 +137,10 @@ def _expected(points: Points, allowed: float, crossings: FloatArray, slopes: Flo
 def _likelihoods(points: Points, allowed: float, crossings: FloatArray, slopes: FloatArray) -> FloatArray:
     exponents = math.log(allowed) + slopes[:, None] * (points.log_load - crossings[:, None])
     exponents = np.minimum(exponents, _LARGEST_EXPONENT)
-    likelihoods: FloatArray = (points.above * exponents - points.n * np.exp(exponents)).sum(axis=1)
-    return likelihoods
+    unlikely = (np.log(slopes / _LIKELY_SLOPE) / _SLOPE_DEVIATION) ** 2 / 2.0
+    likelihoods = (points.above * exponents - points.n * np.exp(exponents)).sum(axis=1)
+    weighed: FloatArray = likelihoods - points.dispersion() * unlikely
+    return weighed
 
 
 def _best_slopes(points: Points, allowed: float, crossings: FloatArray) -> FloatArray:
@@ -141,12 +148,15 @@ def _best_slopes(points: Points, allowed: float, crossings: FloatArray) -> Float
     low = np.full(crossings.size, math.log(_LEAST_SLOPE))
     high = np.full(crossings.size, math.log(_LARGEST_SLOPE))
     distances = points.log_load - crossings[:, None]
+    weight = points.dispersion() / _SLOPE_DEVIATION**2
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        rises = ((points.above - _expected(points, allowed, crossings, np.exp(middle))) * distances).sum(axis=1) > 0.0
+        slopes = np.exp(middle)
+        rise = slopes * ((points.above - _expected(points, allowed, crossings, slopes)) * distances).sum(axis=1)
+        rises = rise > weight * (middle - math.log(_LIKELY_SLOPE))
         low, high = np.where(rises, middle, low), np.where(rises, high, middle)
-    slopes: FloatArray = np.exp((low + high) / 2.0)
-    return slopes
+    best: FloatArray = np.exp((low + high) / 2.0)
+    return best
 
 
 def _first_above(loads: FloatArray, lost: FloatArray) -> float | None:

@@ -23,6 +23,7 @@ _FEWEST_CLUSTERS = 10.0  # at the crossing, to certify by the curve
 _BEYOND = 1.2  # times the loads of all points: a crossing farther out is no estimate
 _FLAT = 2.0  # a slope below: a tenth more load makes a fifth more requests exceed the limit
 _DEGREES = 12  # of freedom, of an interval that has reached its goal
+_SPREAD_OUT = 1.7  # times the requests that all probes would need, were they at the crossing
 
 _BLOCK, _BLOCKS = 4_000, 15  # requests of a probe, and probes of a budget
 _FEWEST_REQUESTS, _PILOTS = 100, 4
@@ -30,12 +31,12 @@ _STEP = 1.6  # between the first loads
 _MOST_STEPS = 12
 _CLIFF = 1.06
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
-_FEWEST_PROBES = 8
+_FEWEST_PROBES = 6  # of full length
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _SPREAD = 2.5  # by which the share differs from the allowed one at the loads that are probed
 _LEAST_SLOPE = 3.0
 _LOWEST_OFFSET, _HIGHEST_OFFSET = -0.15, 0.1
-_BELOW_OVERLOAD, _ROOM_FOR_PROBES = 0.99, 1.02
+_BELOW_OVERLOAD = 0.99
 _FARTHEST_BELOW, _FARTHEST_ABOVE = 0.8, 1.25  # from the loads that were probed
 
 
@@ -155,7 +156,8 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         if min(above) > _CLIFF * max(below):
             return NextProbe(math.sqrt(max(below) * min(above)), pilot)
     found = bracket(probes, goal)
-    if found.ratio is not None and found.ratio <= goal.ratio and len(probes) >= _FEWEST_PROBES:
+    whole = sum(probe.requests >= block // 2 for probe in probes)
+    if found.ratio is not None and found.ratio <= goal.ratio and (whole >= _FEWEST_PROBES or found.shape is Shape.CLIFF):
         return None
     if found.shape is Shape.NOT_MONOTONE:
         return None
@@ -181,7 +183,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     if falls(every):
         held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
-    points = usable(every, allowed)
+    points = usable(every.chosen(every.load < below), allowed)
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
         held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
@@ -225,10 +227,17 @@ def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     """The further requests that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
     if best.slope < _FLAT:
         return None
-    tail = _SPENT * (1.0 - goal.confidence) / 2.0
-    half = math.log(goal.ratio) / 2.0
-    needed = best.dispersion * f_quantile(1.0 - 2.0 * tail, 1, _DEGREES) / (best.slope * half) ** 2 / allowed
-    return max(_BLOCK, math.ceil(needed - best.expected / allowed))
+    tail, spent, width = _SPENT * (1.0 - goal.confidence) / 2.0, best.expected / allowed, math.log(goal.ratio)
+    if (
+        best.low is not None
+        and best.high is not None
+        and best.expected >= _FEWEST_CLUSTERS * mean_cluster_size(best.dispersion)
+    ):
+        needed = spent * (math.log(best.high / best.low) / width) ** 2
+    else:
+        quantile = f_quantile(1.0 - 2.0 * tail, 1, _DEGREES)
+        needed = _SPREAD_OUT * best.dispersion * quantile / (best.slope * width / 2.0) ** 2 / allowed
+    return max(_BLOCK, math.ceil(needed - spent))
 
 
 def _binding(curves: Sequence[Curve]) -> int | None:
@@ -268,11 +277,14 @@ def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, floa
     curve = None if found.binding is None else found.curves[found.binding]
     if curve is None or curve.crossing is None or curve.slope is None:
         return _without_curve(found, shares)
+    overloaded = min((probe.load for probe in probes if probe.overloaded), default=math.inf)
+    highest = max((load for load, share in shares.items() if share <= 1.0 and load < overloaded), default=None)
+    if curve.crossing >= overloaded:
+        return _FARTHEST_BELOW * overloaded if highest is None else _between(found, highest, overloaded)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
     step = _OFFSETS[len(probes) % len(_OFFSETS)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
     load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
-    overloaded = min((probe.load for probe in probes if probe.overloaded), default=math.inf)
-    return min(load, _BELOW_OVERLOAD * overloaded) if overloaded > _ROOM_FOR_PROBES * estimate else load
+    return min(load, max(_BELOW_OVERLOAD * overloaded, estimate))
 
 
 def _without_curve(found: Bracket, shares: dict[float, float]) -> float:
@@ -285,6 +297,11 @@ def _without_curve(found: Bracket, shares: dict[float, float]) -> float:
         return max(shares) * _FARTHEST_ABOVE
     if highest is None:
         return lowest * _FARTHEST_BELOW
+    return _between(found, highest, lowest)
+
+
+def _between(found: Bracket, highest: float, lowest: float) -> float:
+    """The load that decides more where the ``highest`` load that seems to hold and the ``lowest`` that does not are a cliff."""
     if lowest > _CLIFF * highest:
         return math.sqrt(lowest * highest)
     if found.certified is None or found.certified < highest:
