@@ -169,7 +169,8 @@ bench = BenchGroup(
 Without --url, a measuring verb deploys the embedded pipeline (Triton, five models, a CPU engine) on free loopback ports
 for the length of the run.
 
-Options may come before or after the verb, with underscores or hyphens.""",
+Options may come before or after the verb, with underscores or hyphens. Options of experiment, sweep and capacity come
+before the measuring verb, those of the runs after it.""",
     epilog="""\b
 Examples:
   bench dataset --request_rate 10

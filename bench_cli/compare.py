@@ -33,7 +33,7 @@ class Options(Concern):
     outputs: tuple[Path, ...] = output_files()
     conditions: ConditionOptions = part(ConditionOptions)
     allow_single: bool = allow_single()
-    allow_different: bool = option(False, help="Compare runs of different work, and invalid ones, too.")
+    allow_different: bool = option(False, help="Compare invalid runs and runs of different work anyway.")
 
 
 @cloup.command(
@@ -49,11 +49,11 @@ Examples:
 @takes(Options)
 @one_blas_thread()
 def command(options: Options, runs: tuple[Path, ...]) -> int:
-    """Compare each run with the first, or with --baseline: per metric the difference with its interval, and whether the
-    evidence shows better, worse, or neither, with the smallest difference that these runs could have shown.
+    """Compare each run with the first, or with --baseline. For each metric: the difference, its interval, the verdict, and
+    the smallest difference that these runs could have shown.
 
-    Several runs of a configuration in one folder are compared as repeats; the folder of an experiment is given alone.
-    Runs of different work are refused. Two searches of 'bench capacity' are compared by the loads that they hold.
+    Several runs of a configuration in one folder are compared as repeats; give an experiment's folder as the only
+    argument. Runs of different work are refused. Two searches of 'bench capacity' are compared by the loads that they hold.
     """
     from reports.compare.comparison import compare
     from reports.compare.console import render

@@ -31,8 +31,8 @@ class ConditionOptions(Concern):
         (),
         metavar="CONDITION",
         callback=parsed(_parse_condition),
-        help="Exit with status 1 if the evidence shows it: of a change, as 'p99_ttft>+5%' or 'request_throughput<-2%', or of "
-        "the runs that are compared with the baseline, as 'p99_ttft>300ms'. Repeatable.",
+        help="Exit with status 1 if the evidence shows this change ('p99_ttft>+5%', 'request_throughput<-2%'), or this of the "
+        "runs that are compared with the baseline ('p99_ttft>300ms'). Repeatable.",
     )
     undecided: str = same(CriteriaOptions, "undecided")
 
@@ -69,7 +69,9 @@ class ConditionOptions(Concern):
 
 def allow_single() -> bool:
     """The field of ``--allow_single``."""
-    return option(False, help="Let --fail_if judge one run each, where a change and the variation between starts look alike.")
+    return option(
+        False, help="Allow --fail_if with one run per side, where a change and the variation between starts look alike."
+    )
 
 
 def single_runs_refused(names: Sequence[str]) -> click.UsageError:

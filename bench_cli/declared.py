@@ -25,6 +25,7 @@ from bench_errors import BenchError
 from harness.host.moment import Moment
 
 _DECLARED, _PART = "declared", "part"  # keys of a field's metadata
+_SHORT_HELP_FROM = 30  # options: with fewer, -h shows all
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 
@@ -139,7 +140,7 @@ def takes(kind: type[_Concern]) -> Callable[[Callable[..., _Result]], Callable[.
 
         decorated: Callable[..., _Result] = command
         common = [name for name, how, _ in declared if how.common]
-        if common:
+        if common and len(declared) > _SHORT_HELP_FROM:
             decorated = help_option(common)(decorated)
         for (title, note), options in reversed([(key, list(each)) for key, each in groupby(declared, lambda entry: entry[2])]):
             made = [_made(name, how) for name, how, _ in options]

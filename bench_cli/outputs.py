@@ -20,7 +20,8 @@ def output_files() -> tuple[Path, ...]:
         "-o",
         "--output",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Write the result to a file, by its suffix .html, .json, .md (for a pull request) or .csv. Repeatable.",
+        help="Write the result to a file; the suffix selects the format: .html, .json, .md (for a pull request) or .csv. "
+        "Repeatable.",
     )
 
 

@@ -63,9 +63,8 @@ def _short_help(context: click.Context, common: Collection[str]) -> str:
 
 
 def _brief(option: click.Option) -> click.Option:
-    """The option without its group, default and range, and with the first sentence of its help."""
+    """The option without its group and range, and with the first sentence of its help."""
     alone = copy.copy(option)
-    alone.show_default = False
     alone.type = _WITHOUT_RANGE.get(type(option.type), option.type)
     alone.help = re.split(r"(?<=\.) (?=[A-Z])", option.help or "")[0]
     alone.group = None  # type: ignore[attr-defined]

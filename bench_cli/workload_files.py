@@ -46,7 +46,7 @@ def workload_output() -> Path:
 
 
 @dataclass(frozen=True)
-class ReaderOptions(Concern):
+class ReaderOptions(Concern, title="Reading the file"):
     """How a file is read. ``format_name`` None: by its shape."""
 
     format_name: str | None = option(
@@ -57,7 +57,7 @@ class ReaderOptions(Concern):
         show_default="by the shape of the file",
         help="Format: azure, burstgpt, custom, mooncake, openai, parquet, qwen, sharegpt, text, turns, upstream.",
     )
-    strict: bool = option(False, help="Stop at the first row that cannot be read, instead of counting such.")
+    strict: bool = option(False, help="Stop at the first row that cannot be read, instead of counting and skipping it.")
 
     def read(self, path: Path) -> Workload:
         """The workload of a file; rejected rows are reported on stderr in one line. Raises DatasetError."""

@@ -91,7 +91,8 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     """Run every arm once per block, in an order drawn anew for each block, so that drift does not decide; then compare.
     With --until decided it ends as soon as the comparison has a verdict.
 
-    Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
+    Every run deploys the embedded pipeline anew. With --url, the server is not restarted between runs; use
+    --before_each to restart it.
     All arms of a block send the same requests at the same times; every block draws others.
     The verdict is in the experiment's folder, as compare.html, compare.md, compare.csv and compare.json.
     """

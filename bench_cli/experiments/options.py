@@ -19,8 +19,8 @@ def _series_dir(kind: str) -> Path | None:
     return option(
         None,
         type=click.Path(path_type=Path, file_okay=False),
-        help=f"Folder of the {kind}; one that was cut short is continued, and one with fewer --repeats gets the others. "
-        f"Default: runs/<time>-{kind}.",
+        help=f"Folder of the {kind}. An interrupted {kind} is resumed; a higher --repeats adds runs. Default: "
+        f"runs/<time>-{kind}.",
     )
 
 
@@ -29,7 +29,7 @@ class SeriesOptions(Concern):
     """A series of runs. ``repeats`` is the number of blocks, each with one run of every arm; ``experiment_dir`` None: a new
     one."""
 
-    repeats: int = option(5, type=click.IntRange(1, 1000), help="Blocks, each with one run of every arm.")
+    repeats: int = option(5, type=click.IntRange(1, 1000), help="Blocks: each has one run of every arm.")
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the order, and of the first block's traffic.")
     before_each: str | None = option(
         None, metavar="COMMAND", help="Command before each run, to restart or flush the server of --url."
@@ -41,7 +41,7 @@ class SeriesOptions(Concern):
 class SweepSeriesOptions(SeriesOptions):
     """The series of a sweep, in which one run of every arm is enough."""
 
-    repeats: int = same(SeriesOptions, "repeats", default=1)
+    repeats: int = same(SeriesOptions, "repeats", default=1, help="Number of repeats of each point.")
     experiment_dir: Path | None = _series_dir("sweep")
 
 
@@ -60,6 +60,7 @@ def _read_arguments(context: click.Context, parameter: click.Parameter, words: t
 run_arguments = cloup.argument(
     "arguments",
     cls=cloup.Argument,
+    metavar="VERB [VERB_OPTIONS]…",
     nargs=-1,
     type=click.UNPROCESSED,
     is_eager=True,  # an unknown option is named before one that is missing

@@ -40,14 +40,14 @@ class Options(Concern):
         multiple=True,
         metavar="OPTION=V1,V2,…",
         help="An option of the measuring verb and its values, separated by commas, or by ';' where a value has a comma. "
-        "With several --over, every combination is an arm.",
+        "With several --over, every combination is a point.",
     )
     fail_if: tuple[HeldRequirement, ...] = option(
         (),
         metavar="CRITERION",
         callback=parsed(_parse_held),
-        help="Exit with status 1 if this is true of the highest load that held, as 'held<20'. The limits of a point are --slo "
-        "and --fail_if after the measuring verb. Repeatable.",
+        help="Exit with status 1 if the highest load that held meets this, for example 'held<20'. The limits of a point are "
+        "--slo and --fail_if after the measuring verb. Repeatable.",
     )
     undecided: str = same(CriteriaOptions, "undecided")
     series: SweepSeriesOptions = part(SweepSeriesOptions)
@@ -71,9 +71,11 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
 
     A point held if its queue did not grow, and the --slo and --fail_if of the measuring verb held. A sweep goes past the
-    limit on purpose, so a point that did not hold fails nothing; the sweep's own --fail_if judges the highest load that held.
+    limit on purpose, so a point that fails does not fail the command; the sweep's own --fail_if judges the highest load
+    that held.
 
-    Every run deploys the embedded pipeline anew. With --url nothing is restarted between runs, unless --before_each does.
+    Every run deploys the embedded pipeline anew. With --url, the server is not restarted between runs; use --before_each
+    to restart it.
     """
     from bench_cli.experiments.series import Series, run_series
     from reports.sweep.console import render

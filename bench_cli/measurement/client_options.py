@@ -54,7 +54,7 @@ class ClientOptions(Concern, title="Client"):
         show_default="8, and up to 64 if the server limits streams",
         help="HTTP/2 connections of each client process.",
     )
-    warmup_requests: int = option(10, type=click.IntRange(min=0), common=True, help="Requests before the clock starts.")
+    warmup_requests: int = option(10, type=click.IntRange(min=0), common=True, help="Warm-up requests, not measured.")
     request_timeout: float = option(
         600.0,
         "-t",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TEXT_FORMAT = "text"
 _WITHOUT_ISL = {
     "sessions": "it cuts single prompts from a text",
-    "repeat_dataset": "--pieces random cuts as many prompts from a text as are asked for",
+    "repeat_dataset": "--pieces random cuts as many prompts from a text as are requested",
     "op_tokens_per_word": "a text has no answers; --osl sets their length",
 }
 
@@ -35,14 +35,14 @@ class CorpusOptions(Concern, title="Prompts cut from a text corpus (docs/referen
     """``isl`` None: the paragraphs of a text are its prompts."""
 
     isl: Lengths | None = length_option(
-        "Cut a text (.txt) into prompts of exactly so many tokens, a mean or a law as of token_norm_dist."
+        "Cut a .txt file into prompts of exactly this many tokens: a mean, or a length law (see token_norm_dist)."
     )
-    osl: Lengths | None = length_option("Length of answers to them, a mean or a law; by default --output_tokens.")
+    osl: Lengths | None = length_option("Output length for these: a mean, or a law. Default: --output_tokens.")
     pieces: str = option(
         "consecutive",
         type=click.Choice(["consecutive", "random"]),
-        help="Cut each prompt where the one before it ends, so that none share text, or anywhere in the text, drawn from "
-        "--seed.",
+        help="consecutive: each prompt begins where the last one ends, so that none share text. random: anywhere in the text, "
+        "drawn from --seed.",
     )
 
     def check(self, workload: Workload, path: Path) -> None:

@@ -32,13 +32,13 @@ class DatasetOptions(Concern, title="Dataset"):
         type=WorkloadPath(),
         metavar="FILE",
         common=True,
-        help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON (input, instruction, output), "
-        "ShareGPT's, OpenAI's messages, vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or "
-        "hf:NAME of Hugging Face's hub. Default: the shipped prompts.",
+        help="File with prompts, also .gz or .zst, or - for standard input: upstream's JSON, ShareGPT's, OpenAI's messages, "
+        "vLLM's custom JSONL, MT-Bench's turns, plain text (.txt), a workload.parquet, or hf:NAME (Hugging Face). "
+        "Default: the shipped prompts.",
     )
     repeat_dataset: bool = option(
         False,
-        help="Send the dataset again from its start where more requests are due than it has; repeats may hit a prefix cache.",
+        help="Send the dataset again when the run needs more requests than the dataset has; repeats may hit a prefix cache.",
     )
 
 
@@ -47,11 +47,11 @@ class Options(Concern):
     """The options of ``bench dataset``."""
 
     dataset: DatasetOptions = part(DatasetOptions)
+    reader: ReaderOptions = part(ReaderOptions)
     own_lengths: OwnLengths = part(OwnLengths)
     corpus: CorpusOptions = part(CorpusOptions)
     scaling: ScalingOptions = part(ScalingOptions)
     sessions: SessionOptions = part(SessionOptions)
-    reader: ReaderOptions = part(ReaderOptions)
     measure: MeasureOptions = part(MeasureOptions)
 
 
@@ -66,12 +66,12 @@ Examples:
 )
 @takes(Options)
 def command(options: Options) -> int:
-    """Measure with prompts from a dataset, in the file's order. Only the first turn of a conversation is sent, or with
-    --sessions all turns.
+    """Measure with prompts from a dataset, in the file's order. Sends only the first turn of a conversation; --sessions
+    sends all turns.
 
     The output length of a request is the dataset's own, or the number of words in its answer, times --op_tokens_per_word.
-    A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes the same shared prefixes.
-    With --isl a text corpus is cut into prompts of exactly so many tokens.
+    A trace of lengths gets random prompts of exactly these lengths, and a trace of block hashes gets the same prefix
+    sharing. With --isl a text corpus is cut into prompts of exactly this many tokens.
     """
     with one_blas_thread():
         from bench_cli.measurement.measure import measure

@@ -43,26 +43,26 @@ class DistributionOptions(Concern, title="Distribution"):
         None,
         type=click.IntRange(1, MAX_WORKERS),
         metavar="N",
-        help="Start so many of the workers on this host; alone, all of them are here.",
+        help="Start N workers on this host; without --distributed these are all the workers.",
     )
     master_bind_host: str = option(
         "127.0.0.1",
         metavar="HOST",
-        help="Address at which workers are awaited. One that is not loopback needs a token. Nothing there is encrypted: use a "
-        "private network.",
+        help="Address to listen on for workers. One that is not loopback needs a token. Nothing is encrypted: use a private "
+        "network.",
     )
     master_bind_port: int | None = option(
         None,
         type=click.IntRange(1, 65535),
         metavar="PORT",
         show_default="5557; any free one where all workers are here",
-        help="Its port.",
+        help="Port to listen on.",
     )
     worker_token_file: Path | None = worker_token()
-    accept_any_worker: bool = option(False, help="Await workers without a token, also at an address that other hosts reach.")
+    accept_any_worker: bool = option(False, help="Accept workers without a token, also at an address that other hosts reach.")
     web_ui: bool = option(False, "--web_ui/--headless", help="Show the run live on Locust's web page.")
     web_host: str = option("127.0.0.1", metavar="HOST", help="Address of that page; only the URL that bench prints opens it.")
-    web_port: int = option(_WEB_PORT, type=click.IntRange(1, 65535), metavar="PORT", help="Its port.")
+    web_port: int = option(_WEB_PORT, type=click.IntRange(1, 65535), metavar="PORT", help="Port of that page.")
 
     @property
     def workers(self) -> int | None:

@@ -38,7 +38,9 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     text of the grammar of ``reports/criteria.py``.
     """
 
-    request_rate: float = option(-1.0, type=float, common=True, help="Requests per second; -1 sends everything at once.")
+    request_rate: float = option(
+        -1.0, type=float, common=True, help="Requests per second; by default, -1, everything is sent at once."
+    )
     arrival: str | None = option(
         None,
         metavar="LAW",
@@ -54,12 +56,14 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     time_delay_dist: str = option(
         "exponential_dist",
         type=click.Choice(["exponential_dist", "constant", "gamma_dist"]),
-        help="Upstream's name of the law of the gaps.",
+        hidden=True,
+        help="Upstream's spelling of --arrival.",
     )
     burstiness: float | None = option(
         None,
         type=float,
         show_default="1",
+        hidden=True,
         help="Shape of gamma_dist's gaps: below 1 burstier than exponential gaps, above 1 more even. The rate stays.",
     )
     max_concurrency: int | None = option(
@@ -71,7 +75,7 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
         None,
         type=click.IntRange(min=1),
         common=True,
-        help="Closed loop instead of a rate: this many users, each sends its next request when the last one has ended.",
+        help="Closed loop instead of a rate: this many users, each sends its next request when its previous one ends.",
     )
     duration: float | None = option(
         None, type=_SECONDS, common=True, help="Seconds after which no request is sent; those in flight may end."
@@ -93,7 +97,11 @@ class TrafficOptions(Concern, title="Traffic"):
     """Which requests are sent. ``ignore_eos`` None: the workload's default."""
 
     num_requests: int | None = option(
-        None, type=click.IntRange(min=1), common=True, help="Number of requests; --repeat_dataset repeats a dataset."
+        None,
+        type=click.IntRange(min=1),
+        show_default="the whole dataset or trace; 1000 random prompts",
+        common=True,
+        help="Number of requests.",
     )
     max_input_len: int | None = option(
         None, type=click.IntRange(min=1), help="Drop prompts with more tokens, and report how many."
@@ -103,7 +111,7 @@ class TrafficOptions(Concern, title="Traffic"):
         show_default="on for random tokens, but not by -i openai; off for dataset",
         help="Generate exactly the requested number of tokens.",
     )
-    seed: int = option(0, type=click.IntRange(min=0), common=True, help="Seed of lengths, token ids and arrivals.")
+    seed: int = option(0, type=click.IntRange(min=0), common=True, help="Seed of every random draw.")
 
 
 def make_load(options: LoadOptions) -> Load:

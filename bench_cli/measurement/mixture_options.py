@@ -71,7 +71,7 @@ class MixtureOptions(Concern, title="Mixtures (docs/explanation/load.md)"):
         metavar="NAME:KEY=VALUE,…",
         callback=_read_classes,
         help="A class of requests, with a row of its own in the report: weight=3 is its share of all classes' weights, "
-        "model=NAME and lora=TASK_ID what it asks for, slo=ttft<=500ms an objective of its requests alone. Repeatable.",
+        "model=NAME and lora=TASK_ID what it requests, slo=ttft<=500ms an objective for its requests only. Repeatable.",
     )
     probe_rate: float | None = option(
         None,
@@ -85,7 +85,8 @@ class MixtureOptions(Concern, title="Mixtures (docs/explanation/load.md)"):
         None,
         metavar="SHARE:after=…",
         callback=_read_cancel,
-        help="Cancel a share of the requests: 5%:after=2s of their send, or 5%:after=20tokens. No failures; probes are spared.",
+        help="Cancel a share of the requests: 5%:after=2s (5 % of requests, 2 s after sending) or 5%:after=20tokens. Cancelled "
+        "requests do not count as failed. Probes are never cancelled.",
     )
 
 

@@ -44,7 +44,8 @@ class MeasureOptions(Concern):
         is_eager=True,
         callback=read_config,
         common=True,
-        help='TOML file with options, as request_rate = 10 and slo = ["p99_ttft<=300ms"]; the command line wins.',
+        help="TOML file of options, for example request_rate = 10; the command line wins. Repeatable ones are lists: "
+        'slo = ["p99_ttft<=300ms"].',
     )
 
     def manifest_entry(self) -> dict[str, Any]:

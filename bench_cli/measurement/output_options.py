@@ -28,12 +28,15 @@ class OutputOptions(Concern, title="Output"):
     full: bool = option(
         False, common=True, help="Print every table, upstream's included, and the findings with their evidence."
     )
-    plots: Path | None = option(None, type=_FOLDER, help="Write each picture as PNG and SVG into this folder, fit for a paper.")
+    plots: Path | None = option(
+        None, type=_FOLDER, help="Write each picture as PNG and SVG into this folder, in print quality."
+    )
     op_stats_csv: Path | None = option(None, type=_FILE, help="Append upstream's statistics to this CSV file.")
     dump_perfetto_trace: bool = option(False, help="Write perfetto.json into the run's folder (ui.perfetto.dev).")
     shared_results: bool = option(
         False,
-        help="Give the run's files the modes of your umask, as for a CI job that reads them as another user. Default: 0600.",
+        help="Give the run's files the modes of your umask, for example so that a CI job can read them as another user. "
+        "Default: 0600.",
     )
 
 
@@ -72,19 +75,17 @@ class CriteriaOptions(Concern, title="Output"):
         metavar="CRITERION",
         callback=parsed(_parse_slo),
         common=True,
-        help="What has to hold: of each request, as 'ttft<=200ms' (also tpot, e2e), which adds goodput; or of the run, as "
-        "'p99_ttft<=300ms', 'goodput>=20'. Repeatable.",
+        help="Objective for each request ('ttft<=200ms'; also tpot, e2e; adds goodput), or requirement on the run "
+        "('p99_ttft<=300ms', 'goodput>=20'). Repeatable.",
     )
     fail_if: tuple[str, ...] = option(
         (),
         metavar="CRITERION",
         callback=parsed(_valid_fail_if),
         common=True,
-        help="Exit with status 1 if the evidence shows this of the run, as 'p99_ttft>300ms', 'failed_share>1%'. Repeatable.",
+        help="Exit with status 1 if the run's evidence shows this, for example 'p99_ttft>300ms'. Repeatable.",
     )
-    undecided: str = option(
-        "pass", type=click.Choice(["pass", "fail"]), help="What a --fail_if counts as where the evidence allows both."
-    )
+    undecided: str = option("pass", type=click.Choice(["pass", "fail"]), help="How an undecided --fail_if counts.")
 
 
 def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: bool) -> None:

@@ -25,13 +25,13 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
     op_tokens_per_word: float = option(
         1.3,
         type=click.FloatRange(min=0, min_open=True),
-        help="Tokens to request per word of the file's answer, where it has no output length.",
+        help="Tokens to request for each word of the file's answer, if a row has no output length.",
     )
     output_tokens: int = option(
         256,
         type=click.IntRange(1, 10_000_000),
         common=True,
-        help="Tokens to request where the file has neither an output length nor an answer.",
+        help="Tokens to request if a row has neither an output length nor an answer.",
     )
 
     def lengths(self) -> OutputLengths:

@@ -25,10 +25,11 @@ class ScalingOptions(Concern, title="Lengths of a trace, scaled"):
     prefix_factor: float = option(
         1.0,
         type=_FACTOR,
-        help="Multiply what a prompt shares with others, in whole blocks of a trace with block hashes; the rest of it stays.",
+        help="Scale the shared prefix of each prompt, in whole blocks of a trace with block hashes; the rest of the prompt is "
+        "unchanged.",
     )
-    input_factor: float = option(1.0, type=_FACTOR, help="Multiply the prompts' lengths, shared prefixes included.")
-    output_factor: float = option(1.0, type=_FACTOR, help="Multiply the output lengths.")
+    input_factor: float = option(1.0, type=_FACTOR, help="Scale the length of each prompt, shared prefix included.")
+    output_factor: float = option(1.0, type=_FACTOR, help="Scale the output lengths.")
 
     def scaling(self) -> Scaling:
         """The factors."""

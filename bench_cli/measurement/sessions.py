@@ -30,14 +30,14 @@ class SessionOptions(Concern, title=_TITLE):
     sessions: str | None = option(
         None,
         type=click.Choice(["think_time", "recorded"]),
-        show_default="first turns alone",
+        show_default="first turns only",
         help="Send whole conversations: each turn waits for the answer before it, and then for its think time, or until its "
         "recorded time. --request_rate counts conversations.",
     )
     think_time: float = option(
         0.0,
         type=click.FloatRange(min=0, max=1e6),
-        help="Seconds from the end of an answer to the next turn, where the file has none.",
+        help="Seconds from the end of an answer to the next turn, if the file has none.",
     )
     users: int | None = option(
         None,
@@ -47,12 +47,13 @@ class SessionOptions(Concern, title=_TITLE):
     user_rate: float | None = option(
         None,
         type=click.FloatRange(min=0, min_open=True),
-        help="Requests per second of each user, as long as answers are faster. Default: the next turn follows the answer.",
+        help="Target rate of each user, in requests per second; slower if answers take longer than the interval. Default: the "
+        "next turn follows the answer.",
     )
     history: str = option(
         "recorded",
         type=click.Choice(["recorded", "server"]),
-        help="Answers in the history of later turns: the file's, which make runs alike, or those that the server gave.",
+        help="Answers in the history of later turns: the file's, so that runs send the same, or the server's own answers.",
     )
 
     def check(self, options: MeasureOptions) -> None:

@@ -111,7 +111,7 @@ def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str |
     except ValueError as error:
         raise click.BadParameter(f"it is not JSON: {error}", ctx, parameter) from error
     if not isinstance(fields, dict):
-        raise click.BadParameter('give a JSON object, as {"temperature": 0}', ctx, parameter)
+        raise click.BadParameter('give a JSON object, for example {"temperature": 0}', ctx, parameter)
     reserved = sorted(OUR_FIELDS & fields.keys())
     if reserved:
         raise click.BadParameter(f"{', '.join(reserved)}: bench sets that itself", ctx, parameter)
@@ -141,8 +141,8 @@ class TargetOptions(Concern, title="What to measure"):
         None,
         "-u",
         common=True,
-        help="host:port of a running server, over HTTP also http(s)://host:port, for openai also with its path (…/v1). "
-        "Without it the embedded pipeline is deployed.",
+        help="Running server: host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for openai; without it "
+        "the embedded pipeline is deployed.",
     )
     protocol: str = option(
         "grpc", "-i", type=click.Choice(list(PROTOCOLS)), common=True, help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}."
@@ -155,7 +155,7 @@ class TargetOptions(Concern, title="What to measure"):
         help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
     )
     streaming: bool | None = switch(
-        None, show_default="streaming where the model is decoupled", common=True, help="Request answers token by token."
+        None, show_default="streaming if the model is decoupled", common=True, help="Request answers token by token."
     )
     tokenizer_dir: Path | None = option(
         None,
@@ -164,8 +164,13 @@ class TargetOptions(Concern, title="What to measure"):
         metavar="FOLDER|FILE|NAME",
         callback=_read_tokenizer,
         common=True,
-        help="Hugging Face tokenizer: its folder, its tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the "
-        "local cache or the hub. Default: the engine's, or the server's where it is on this machine.",
+        help="Hugging Face tokenizer: folder, tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the local cache "
+        "or the hub. Default: the engine's, or the server's if it is on this machine.",
+    )
+    reset_prefix_cache: bool = option(
+        False,
+        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
+        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
     )
     endpoint: str | None = option(
         None,
@@ -186,12 +191,6 @@ class TargetOptions(Concern, title="What to measure"):
         {},
         callback=_read_extra_body,
         help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
-        group=_OVER_HTTP,
-    )
-    reset_prefix_cache: bool = option(
-        False,
-        help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "
-        "VLLM_SERVER_DEV_MODE=1) and SGLang.",
         group=_OVER_HTTP,
     )
 

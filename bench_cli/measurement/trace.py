@@ -54,10 +54,10 @@ class Options(Concern):
     """The options of ``bench trace``."""
 
     trace: TraceOptions = part(TraceOptions)
+    reader: ReaderOptions = part(ReaderOptions)
     scaling: ScalingOptions = part(ScalingOptions)
     own_lengths: OwnLengths = part(OwnLengths)
     sessions: TraceSessionOptions = part(TraceSessionOptions)
-    reader: ReaderOptions = part(ReaderOptions)
     measure: MeasureOptions = part(MeasureOptions)
 
 

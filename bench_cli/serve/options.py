@@ -66,13 +66,13 @@ class LauncherOptions(Concern, title="Launcher"):
         show_default="embedded; mpirun with --world_size or --multi_model",
         common=True,
         help="How to start the models. embedded: the five models over the CPU engine, on the server installed with bench. "
-        "tritonserver, mpirun, docker: the repository of --model_repo in one process, in one rank per GPU, in a container. "
-        "slurm: a script for sbatch.",
+        "tritonserver: one process; mpirun: one rank per GPU; docker: a container; slurm: a script for sbatch. These serve "
+        "--model_repo.",
     )
     slurm: bool = option(False, help="Same as --launcher slurm.")
     docker: bool = option(False, help="Same as --launcher docker.")
     no_mpi: bool = option(False, help="Same as --launcher tritonserver.")
-    dry_run: bool = option(False, common=True, help="Print the exact command or script, and do nothing.")
+    dry_run: bool = option(False, common=True, help="Print the command or script without starting anything.")
 
     @property
     def chosen(self) -> str:

@@ -33,7 +33,7 @@ class ProcessesOptions(Concern, title="Processes (all launchers but embedded)"):
         show_default="the first one on this machine; in a container NVIDIA's",
         help="Server program. Searched: /opt/tritonserver/bin/tritonserver, then PATH, then the one installed with bench.",
     )
-    world_size: int = option(1, type=_COUNT, common=True, help="Ranks, tp_size x pp_size of the engine: one GPU each.")
+    world_size: int = option(1, type=_COUNT, common=True, help="Number of ranks (tp_size × pp_size), one GPU each.")
     tensorrt_llm_model_name: tuple[str, ...] = option(
         ("tensorrt_llm",),
         default="tensorrt_llm",

@@ -38,8 +38,8 @@ class AddressOptions(Concern, title="Addresses"):
     host: str = option(
         "127.0.0.1",
         common=True,
-        help="Address to listen on. Any address but loopback opens inference to the network: Triton has no users. "
-        "There a proxy listens, and Triton on loopback alone.",
+        help="Address to listen on; any address but loopback opens inference to the network, since Triton has no users. "
+        "There a proxy listens, and Triton on loopback only.",
     )
     http_port: int | None = option(
         None, type=_PORT, show_default="embedded: a free port; else 8000", common=True, help="HTTP port."
@@ -95,7 +95,7 @@ class RunningOptions(Concern, title="Running"):
     background: bool = option(
         False, common=True, help="Return when the server is ready; see 'bench serve status' and 'bench serve stop'."
     )
-    name: str = option("default", common=True, help="Name of the server in the background.")
+    name: str = option("default", common=True, help="Name for --background.")
     ready_timeout: float | None = option(
         None,
         type=click.FloatRange(min=1),

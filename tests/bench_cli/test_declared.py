@@ -69,6 +69,15 @@ def test_the_short_help_has_the_common_options_and_the_long_one_all(
     assert "--url" in short or "--model_repo" in short
 
 
+@pytest.mark.parametrize("verb", ["compare", "trend", "sweep", "experiment", "report"])
+def test_the_short_help_of_few_options_is_the_long_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench([verb, "-h"]) == 0
+    short = capsys.readouterr().out
+    assert bench([verb, "--help"]) == 0
+    assert short == capsys.readouterr().out
+    assert "--fail_if" in short
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -17,10 +17,10 @@ _DEFAULTS: dict[str, Any] = {
     "model": None,
     "streaming": None,
     "tokenizer_dir": None,
+    "reset_prefix_cache": False,
     "endpoint": None,
     "header": [],
     "extra_body": {},
-    "reset_prefix_cache": False,
     "engine_dir": None,
     "decoupled_mode": True,
     "engine_settings": {
@@ -130,10 +130,10 @@ _EVERY_ENTRY: dict[str, Any] = {
     "model": "m",
     "streaming": False,
     "tokenizer_dir": "tests",
+    "reset_prefix_cache": True,
     "endpoint": "/v1/x",
     "header": ["X-Key: (not written down)", "A: b"],
     "extra_body": {"stop": ["a", None], "n": {"m": 1.5}},
-    "reset_prefix_cache": True,
     "engine_dir": "e",
     "decoupled_mode": False,
     "engine_settings": {
