@@ -77,6 +77,14 @@ class Tab:
     def errors(self) -> list[str]:
         return [entry["message"] for entry in self.log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
+    def wide_tables(self) -> list[str]:
+        """The tables that are wider than their place, so that they scroll sideways."""
+        found: list[str] = self.run(
+            "return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth)"
+            ".map((box) => box.querySelector('table').id)"
+        )
+        return found
+
     def plot(self, name: str) -> dict[str, float]:
         """Where the frame of a picture's plot is in the window: scrolled into sight, and drawn."""
         self.run("document.querySelector(`[data-picture='${arguments[0]}']`).scrollIntoView({block: 'center'})", name)
