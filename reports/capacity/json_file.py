@@ -26,6 +26,7 @@ def document(capacity: Capacity) -> dict[str, object]:
         "budget_s": capacity.budget_s,
         "requests": capacity.requests,
         "seconds": capacity.seconds,
+        "spent_s": capacity.spent_s,
         "tiers": [_tier(capacity, tier) for tier in capacity.tiers],
         "probes": [_probe(capacity, run) for run in capacity.probes],
     }

@@ -74,7 +74,7 @@ def _facts(capacity: Capacity) -> tuple[tuple[str, str], ...]:
         ("Requested precision", width_text(goal.ratio)),
         ("Probes", str(len(capacity.probes))),
         ("Requests", f"{capacity.requests:,}"),
-        ("Time, budget", f"{time_text(capacity.seconds)}, {budget}"),
+        ("Time, budget", f"{time_text(capacity.seconds if capacity.spent_s is None else capacity.spent_s)}, {budget}"),
     )
 
 
