@@ -140,7 +140,8 @@ def _bracket(search: Searched) -> str:
         return f"Does not hold {refused} with {of_limits} {sure}; no lower load is certified."
     if not search.probes:
         return "Undecided: no load was measured."
-    return f"Undecided: {_requests(search)} at {_loads(search)} are too few to show whether {of_limits} holds."
+    hold = "holds" if len(search.required) == 1 else "hold"
+    return f"Undecided: {_requests(search)} at {_loads(search)} are too few to show whether {of_limits} {hold}."
 
 
 def _never_held(search: Searched) -> str:

@@ -10,11 +10,12 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.looks import DECIDING_SHARE, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
+from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 from reports.statistics.estimate import reason_text
 
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
-COLUMN_ALIGNMENT = ("left", *["right"] * 7, "left")
+_SIDES = f"l{'r' * 7}l"
 _LARGEST_SHARE = 10.0
 _REPEATS = 5  # the default of bench experiment
 _EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
@@ -31,6 +32,7 @@ def difference_table(comparison: ArmComparison, name: str = "differences") -> Ta
         "together (Holm). "
         '"Could have shown" is the smallest change that these runs would have detected in four of five cases. With one run '
         "on each side, the change of a latency is at equal lengths: without what the requested lengths explain.",
+        sides=_SIDES,
     )
 
 
@@ -38,6 +40,11 @@ def conditions_table(results: Sequence[ConditionResult], name: str = "conditions
     """One row for each condition, of --slo or --fail_if."""
     rows = tuple((r.condition.text, r.status.value, r.why) for r in results)
     return Table(name, "Conditions", ("condition", "result", "why"), rows)
+
+
+def conditions_notes(results: Sequence[ConditionResult]) -> Notes:
+    """The same as lines."""
+    return Notes(tuple((f"{r.status.value}: ", Code(r.condition.text), f": {r.why}") for r in results))
 
 
 def headline(comparison: ArmComparison) -> str:

@@ -13,17 +13,22 @@ from reports.render.tables import Table, cell_text
 WIDTH = 100
 
 
-def console_text(document: Document, width: int = WIDTH) -> str:
-    """The text, without a trailing newline; sentences wrap at ``width`` characters, except within a path or a command."""
+def console_text(document: Document, width: int | None = WIDTH) -> str:
+    """The text, without a trailing newline. Paragraphs wrap at ``width`` characters (None: nowhere), except within a path or a
+    command.
+    """
     return "\n\n".join(text for block in document if (text := _block(block, width)))
 
 
-def _block(block: Block, width: int) -> str:
+def _block(block: Block, width: int | None) -> str:
     match block:
-        case Heading() | Paragraph():
-            return wrapped(plain(block.text), width)
+        case Heading():
+            return plain(block.text)
+        case Paragraph():
+            text = f"{plain(block.text)} {plain(block.aside)}".strip()
+            return text if width is None else wrapped(text, width)
         case Notes():
-            return "\n".join(wrapped(plain(item), width, indent="  ") for item in block.items)
+            return "\n".join(map(plain, block.items))
         case Table():
             return _table(block)
 
@@ -34,9 +39,11 @@ def plain(words: Words) -> str:
     return printable("".join(part.text if isinstance(part, Code) else part for part in parts))
 
 
-def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
-    """Lines of at most ``width`` characters; a path or a command is not broken."""
-    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, width: int = WIDTH) -> str:
+    """Lines of at most ``width`` characters; a path or a command is not broken. Tabulate's own wrapping of cells takes 1,295.98
+    for a number, and fails.
+    """
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(table: Table) -> str:
@@ -45,8 +52,7 @@ def _table(table: Table) -> str:
         return ""
     rows = [[_cell(cell_text(cell), column, table) for column, cell in enumerate(row)] for row in table.rows]
     headers = [_cell(name, column, table) for column, name in enumerate(table.columns)]
-    alignment = ["left" if table.is_text(column) else "right" for column in range(len(headers))]
-    return tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
+    return tabulate(rows, headers=headers, colalign=table.alignment, disable_numparse=True)
 
 
 def _cell(text: str, column: int, table: Table) -> str:

@@ -27,15 +27,16 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """One or several sentences; ``is_answer`` where they are what the reader came for."""
+    """Sentences; ``is_answer`` where they are what the reader came for. ``aside`` is a reservation after them."""
 
     text: Words
     is_answer: bool = False
+    aside: Words = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """A list of remarks, each a line or a few."""
+    """Lines that belong together, such as a list of remarks."""
 
     items: tuple[Words, ...]
 

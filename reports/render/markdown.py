@@ -20,7 +20,7 @@ def _block(block: Block) -> str:
             return f"### {_words(block.text)}"
         case Paragraph():
             text = _words(block.text)
-            return f"**{text}**" if block.is_answer and text else text
+            return f"{f'**{text}**' if block.is_answer and text else text} {_words(block.aside)}".strip()
         case Notes():
             return "\n".join(f"- {_words(item)}" for item in block.items)
         case Table():

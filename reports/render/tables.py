@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -40,8 +41,9 @@ Cell = str | int | float | Quantity | Link | None
 class Table:
     """``rows`` have a cell for each column; None is unknown or does not exist. ``note`` explains how to read it.
 
-    A ``long`` table may break over pages, and is folded in formats that can unfold it. On a terminal the text of a column wraps
-    at its one of ``widths``, where there are any and it is not None.
+    A ``long`` table may break over pages, and is folded in formats that can unfold it. In text a column is aligned as ``sides``
+    says, an "l" or "r" each, else by what it holds; on a terminal it wraps at its one of ``widths``, if there are any and it is
+    not None.
     """
 
     name: str
@@ -50,7 +52,19 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     long: bool = False
+    sides: str = ""
     widths: tuple[int | None, ...] = ()
+
+    @property
+    def alignment(self) -> tuple[str, ...]:
+        """ "left" or "right" for each column of a text."""
+        sides = self.sides or ["l" if self.is_text(column) else "r" for column in range(len(self.columns))]
+        return tuple("left" if side == "l" else "right" for side in sides)
+
+    def chosen(self, columns: Sequence[str]) -> Table:
+        """The table with these columns alone, in their order."""
+        places = [self.columns.index(name) for name in columns]
+        return replace(self, columns=tuple(columns), rows=tuple(tuple(row[k] for k in places) for row in self.rows))
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds words rather than numbers, and so is aligned to the left."""
@@ -98,8 +112,7 @@ def html_table(table: Table) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """The table under its title; cells are text, never markup."""
+    """The table under its title, if it has one; cells are text, never markup."""
     rows = [[escaped(cell_text(cell)) for cell in row] for row in table.rows]
-    alignment = ["left" if table.is_text(column) else "right" for column in range(len(table.columns))]
-    text = tabulate(rows, headers=list(table.columns), tablefmt="pipe", colalign=alignment, disable_numparse=True)
-    return f"**{table.title}**\n\n{text}"
+    text = tabulate(rows, headers=list(table.columns), tablefmt="pipe", colalign=table.alignment, disable_numparse=True)
+    return f"**{table.title}**\n\n{text}" if table.title else text

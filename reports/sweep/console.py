@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
-
+from reports.render.console import console_text
+from reports.render.document import Document, Notes, Paragraph
 from reports.render.plain_text import printable
+from reports.render.tables import Table
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import FRONT_NOTE, answer, counts_text, has_objectives, held_text
@@ -13,17 +14,27 @@ from reports.sweep.together import together_sentence
 
 def render(sweep: Sweep) -> str:
     """The whole text, without a trailing newline; points on the Pareto front carry a star."""
+    return console_text(_document(sweep), width=None)
+
+
+def _document(sweep: Sweep) -> Document:
+    gates = (f"{gate.status.value:>9}  {gate.requirement}: {gate.why}" for gate in gates_of(sweep))
+    counts = (f"{len(sweep.points)} points, {counts_text(sweep)}.",) if counts_text(sweep) else ()
+    return (
+        Notes((answer(sweep), *gates)),
+        _table(sweep),
+        Notes((f"* {FRONT_NOTE} {sweep.latency}.", *counts)),
+        Paragraph(together_sentence(sweep)),
+    )
+
+
+def _table(sweep: Sweep) -> Table:
     latency, objectives = sweep.latency, has_objectives(sweep)
     percentiles = (f"{latency} p50 ms", f"{latency} p99 ms", "E2E p99 ms")
     of_goodput = ("goodput/s", "attainment %") if objectives else ()
-    headers = ("", "offered/s", "requests/s", "tokens/s", *percentiles, *of_goodput, "held", "failed", "findings")
-    rows = [_row(point, number in sweep.front, objectives) for number, point in enumerate(sweep.points)]
-    alignment = ("left", *["right"] * (len(headers) - 2), "left")
-    table = tabulate(rows, headers=headers, colalign=alignment, disable_numparse=True)
-    aside = f"\n{len(sweep.points)} points, {counts_text(sweep)}." if counts_text(sweep) else ""
-    gates = "".join(f"\n{gate.status.value:>9}  {gate.requirement}: {printable(gate.why)}" for gate in gates_of(sweep))
-    together = "".join(f"\n\n{text}" for text in (together_sentence(sweep),) if text)
-    return f"{answer(sweep)}{gates}\n\n{table}\n\n* {FRONT_NOTE} {latency}.{aside}{together}"
+    columns = ("", "offered/s", "requests/s", "tokens/s", *percentiles, *of_goodput, "held", "failed", "findings")
+    rows = tuple(_row(point, number in sweep.front, objectives) for number, point in enumerate(sweep.points))
+    return Table("points", "Points", columns, rows, sides=f"l{'r' * (len(columns) - 2)}l")
 
 
 def _row(point: SweepPoint, on_front: bool, with_goodput: bool) -> tuple[str, ...]:

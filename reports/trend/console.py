@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
-
-from reports.compare.tables import change_text
+from reports.compare.tables import change_text, conditions_notes
+from reports.render.console import console_text
+from reports.render.document import Document, Notes, Paragraph
 from reports.render.plain_text import printable
-from reports.render.tables import cell_text
+from reports.render.tables import Table
 from reports.trend.history import Standing, Trend, TrendRun
 from reports.trend.tables import counts_text, headline, refusal, runs_table
 
 
 def render(trend: Trend) -> str:
     """The whole text, without a trailing newline."""
-    table = runs_table(trend)
-    keep = [k for k, column in enumerate(table.columns) if column not in ("findings", "against the baseline")]
-    rows = [(*(cell_text(row[k]) for k in keep), _verdict_text(run)) for row, run in zip(table.rows, trend.runs, strict=True)]
-    alignment = ["right", "left", "left", *["right"] * (len(keep) - 3), "left"]
-    columns = [*(table.columns[k] for k in keep), "against the baseline"]
+    return console_text(_document(trend), width=None)
+
+
+def _document(trend: Trend) -> Document:
     newest = trend.newest_compared
-    left_out = [printable(f"left out: {run.name}: {run.why}") for run in trend.left_out]
-    parts = [
-        tabulate(rows, headers=columns, colalign=alignment, disable_numparse=True) if rows else "",
-        headline(trend),
-        f"{counts_text(trend)}.",
-        "" if newest is None else "\n".join(f"{r.status.value}: {r.condition.text}: {r.why}" for r in newest.conditions),
-        "\n".join(left_out),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    return (
+        _table(trend),
+        Paragraph(headline(trend)),
+        Paragraph(f"{counts_text(trend)}."),
+        conditions_notes(() if newest is None else newest.conditions),
+        Notes(tuple(f"left out: {run.name}: {run.why}" for run in trend.left_out)),
+    )
+
+
+def _table(trend: Trend) -> Table:
+    """The runs without their findings; a verdict with what it rests on is last."""
+    table = runs_table(trend)
+    kept = table.chosen([column for column in table.columns if column not in ("findings", "against the baseline")])
+    rows = tuple((*row, _verdict_text(run)) for row, run in zip(kept.rows, trend.runs, strict=True))
+    columns = (*kept.columns, "against the baseline")
+    return Table("runs", table.title, columns, rows, sides=f"rll{'r' * (len(columns) - 4)}l")
 
 
 def _verdict_text(run: TrendRun) -> str:
