@@ -1,4 +1,4 @@
-"""Completeness: answers that a server cut, and ended in order all the same.
+"""Completeness: answers truncated by the server although the stream closed cleanly.
 
 A server that aborts an answer can end its stream as that of a complete one, with ``[DONE]``; only the finish_reason is missing
 then (https://platform.openai.com/docs/api-reference/chat/streaming). Some servers never send one, so that the answers of

@@ -84,7 +84,7 @@ class ScheduleSlip(_Delayed, Finding):
 
     def _sentence(self) -> str:
         return (
-            f"The p99 schedule slip is {self.p99_slip_ms:.1f} ms beside a median latency of "
+            f"The p99 schedule slip is {self.p99_slip_ms:.1f} ms compared with a median latency of "
             f"{self.p50_latency_from_sent_ms:.1f} ms from the send."
         )
 
@@ -277,7 +277,7 @@ class ClientSaturated(Finding):
             else f"they woke {self.lag_mean_ms:.1f} ms late on average, {self.lag_p99_ms:.1f} ms at p99, "
         )
         return (
-            f"The client's workers ran late, and {delayed} are late: {lag}beside a median latency of "
+            f"The client's workers ran late, and {delayed} are late: {lag}compared with a median latency of "
             f"{self.p50_latency_from_sent_ms:.1f} ms from the send{self._of_cause}."
         )
 

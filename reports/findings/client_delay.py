@@ -55,13 +55,13 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
         ),
         Cause.LATE_LOOP: Remedy(
             "The client's event loop woke late although no worker used up its core or waited for one, so more --workers do not "
-            "help; look for pauses of the machine, as of a virtual machine or power saving, and measure again.",
+            "help; look for pauses of the machine, for example of a virtual machine or by power saving, and measure again.",
             "Client woke late at low CPU: look for pauses of the machine",
         ),
         Cause.NOT_CPU: Remedy(
             "No worker used up its core, waited for one or woke late, so more --workers do not help; the tables of slip show "
-            "which worker and which part of the run was late, as at the start, while connections open: --warmup_requests opens "
-            "them before the run.",
+            "which worker and which part of the run was late, for example at the start, while connections are being opened: "
+            "--warmup_requests opens them before the run.",
             "Late sends at low CPU: see the slip over time (--full)",
         ),
         Cause.UNKNOWN: Remedy(

@@ -88,7 +88,7 @@ class TurnsNotSent(Finding):
     code = "turns_not_sent"
     severities = (Severity.WARNING,)
     when = "turns of sessions were not sent, since an answer that they wait for failed"
-    advices = ("Fix what fails, or lower the load: conversations that break off are less work for the server.",)
+    advices = ("Fix what fails, or lower the load: broken conversations lighten the load, so results look better.",)
     briefs = ("Conversations broke off: fix what fails, or lower the load",)
 
     @classmethod

@@ -341,12 +341,13 @@ class LittlesLaw(Finding):
     code = "littles_law"
     severities = (Severity.WARNING,)
     when = (
-        f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} and what the ends "
-        f"of the window can cut (in a closed loop, of users out of step), and by more than {_LITTLE_FLOOR_S * 1e3:g} ms and "
-        "the p99 lag of the client's event loops for each request, within which the client itself ends an exchange"
+        f"mean in flight ≠ rate × mean latency over the steady window, by more than {_LITTLE_TOLERANCE:.0%} and the error "
+        "from requests that straddle the window's edges (in a closed loop, of users out of step), and by more than "
+        f"{_LITTLE_FLOOR_S * 1e3:g} ms and the p99 lag of the client's event loops for each request, within which the client "
+        "itself ends an exchange"
     )
     advices = (
-        "Requests stay open longer than their latencies show: check how long answers last after their last token.",
+        "Requests stay open after their last token: check what delays the end.",
         "The window holds a part of a wave of requests: its requests/s are not those of the target. Read output tokens/s, or "
         "measure for longer.",
     )

@@ -27,12 +27,13 @@ class RareQueues(Finding):
     code = "rare_queues"
     severities = (Severity.WARNING, Severity.NOTE)
     when = (
-        f"in an open loop, requests waited for a place in the target's batch in fewer than {FEWEST_SPELLS} spells, and in one "
-        f"for each {LONG_SPELL / (1 - _TAIL):,.0f} answers or more; or there were as few spells, and the largest batch that "
-        f"the target publishes is less than {NEAR_LIMIT:g} standard deviations above the mean number in the system. A request "
-        f"waited if it was sent while more than that limit were in the system, or, with a target that gives {SMALLEST_BATCH} "
-        f"answers or more at the same time, while the target gave the most, and if its first token took {LONG_WAIT:g} medians. "
-        "A note where no limit is published, none waited, and p99 TTFT has an interval"
+        f"in an open loop, requests waited for a place in the target's batch in fewer than {FEWEST_SPELLS} spells, and one of "
+        f"these holds: there was at least one spell for each {LONG_SPELL / (1 - _TAIL):,.0f} answers; or the largest batch "
+        f"that the target publishes is less than {NEAR_LIMIT:g} standard deviations above the mean number in the system. A "
+        "request waited if more requests than that limit were in the system when it was sent. With a target that gives "
+        f"{SMALLEST_BATCH} answers or more at the same time, it also waited if it was sent while the target gave the most, and "
+        f"its first token took more than {LONG_WAIT:g} medians. A note if no limit is published, none waited, and p99 TTFT has "
+        "an interval"
     )
     advices = (
         "Other runs at this load have longer queues, and a p99 that may be many times as high, so only its lower limit is "
@@ -43,7 +44,7 @@ class RareQueues(Finding):
     )
     briefs = (
         "Too few queues for p99: send more requests, or lower the rate",
-        "No request waited, and p99 depends on that; see the report",
+        "No queue seen: p99 may be higher in other runs",
     )
 
     @classmethod

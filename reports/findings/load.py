@@ -144,8 +144,8 @@ class QueueGrowing(Finding):
     severities = (Severity.WARNING,)
     when = (
         "in an open loop, the number of requests in the system grew after the first fifth of the sending (and after 1.5 times "
-        "the time that nine tenths of the first answers took), by more than the same arrivals would leave at 95% of capacity, "
-        "and chance would add at 90%"
+        "the time that nine tenths of the first answers took), by more than the same arrivals would at 95% of capacity, plus "
+        "the noise expected at 90%"
     )
     advices = (
         "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "
@@ -212,7 +212,8 @@ class ColdStartFound(Finding):
         "mean and median TTFT (or E2E latency of an unstreamed run) of the first 1/24, 1/12, 1/6, 1/4 or 1/3 of the sending "
         "are at least 1.25 times those of its second half, the difference of the means is beyond chance (0.1%), and the load "
         "does not explain it: in an open loop, the same arrivals at a server of even speed, at any load up to its capacity, "
-        f"make less than {EXPLAINED_SHARE:.0%} of the difference, and do not make times {EXPLAINED_RATIO:g} times as long"
+        f"make less than {EXPLAINED_SHARE:.0%} of the difference, and would not by themselves make the early latencies "
+        f"{EXPLAINED_RATIO:g} times as long"
     )
     advices = (
         "The numbers of the whole run include the cold start. Read the steady window, or send more --warmup_requests before "

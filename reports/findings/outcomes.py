@@ -150,7 +150,7 @@ class OutputShorterThanAsked(Finding):
     briefs = (
         "Answers ended early: use --ignore_eos for equal work",
         "Answers ended early in spite of --ignore_eos: compare tokens/s",
-        "The server's limit of length cut answers: request less, or raise it",
+        "Server length limit reached: request fewer tokens, or raise the limit",
     )
     ended_early: ClassVar[str] = advices[0]
 

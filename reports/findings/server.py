@@ -31,7 +31,9 @@ _OTHER_CLIENTS = (
 )
 _FEWER_REQUESTS = "The server restarted during the run, or does not count all that it answers; see its log."
 _OTHER_METRICS = "The metrics may belong to another server: check --metrics_url."
-_MORE_TOKENS = "Tokens were generated that did not arrive: for other clients, after a stop word, or as a draft."
+_MORE_TOKENS = (
+    "Tokens were generated that did not arrive. Possible reasons: other clients, tokens after a stop word, draft tokens."
+)
 _FEWER_TOKENS = "The server counts fewer tokens than it sent; do not rely on tokens/s before you know the cause."
 
 
@@ -209,8 +211,8 @@ class OutsideServerClock(Finding):
         "the server itself reports for it"
     )
     advices = (
-        "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests in the "
-        "server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
+        "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests wait in "
+        "the server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
         "The target stopped for a time, and what was sent then waited before the server's clock started: see target_paused, "
         "and measure again.",
         "Other programs took CPU time from the server's front end, too, which waits before the server's clock starts: see "

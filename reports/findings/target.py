@@ -33,7 +33,7 @@ class TargetPaused(Finding):
         f"s, {RATIO:g} times as long as other such silences, and longer prompts than at other times do not explain it"
     )
     advices = (
-        "The target, its machine or the network stopped for that time, and latencies of the requests that met it show that. "
+        "The target, its machine or the network stopped for that time; requests in flight then took longer. "
         "Look for the reason in the target's log and on its machine, and measure again.",
         "The client was stopped as well, so look for a pause of the whole machine, as of a virtual machine; and measure again.",
     )
@@ -77,9 +77,9 @@ class MachineShared(Finding):
     code = "machine_shared"
     severities = (Severity.WARNING,)
     when = (
-        f"the target is on this machine, and processes of neither the target nor the client used {_OTHERS_SHARE:.0%} of the "
-        f"machine's CPU during the run. Not checked where the target's processes are unknown (another user's, or reached "
-        f"through a forwarder of ports), and in distributed runs"
+        f"the target is on this machine, and other processes than the target's and the client's used at least "
+        f"{_OTHERS_SHARE:.0%} of its CPU during the run. Not checked if the target's processes are unknown (another "
+        "user's, or reached through a forwarder of ports), and in distributed runs"
     )
     advices = (
         "Other programs took CPU time from the target, so its latencies depend on them, and the next run may differ "

@@ -139,7 +139,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         _mean_attainment(runs),
         1.0 - requirement.limit / rate,
         1.0,
-        f"missed an objective, of {rate:.3g} requests/s",
+        f"missed an objective, at {rate:.3g} requests/s",
     )
     known_to_arrive = all(run.load.rate_per_s is not None for run in runs)
     growing = any(run.growth is not None for run in runs)

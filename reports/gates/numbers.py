@@ -147,14 +147,14 @@ def _grounds(
     if known.reason is not None:
         return (known.reason.sentence,)
     if known.grows and _status(requirement, evidence, False) is Status.FAILED:
-        return (f"fewer than {SHORT_RUN} requests may all lie within one slow time",)
+        return (f"fewer than {SHORT_RUN} requests could all fall within one slow period",)
     return (_needed(requirement, known, runs),)
 
 
 def _needed(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> str:
     """How many requests would decide, were the number and its error per request as they are here."""
     if known.bounded:
-        return "requests were cut off before it was decided"
+        return "too many requests were cut off to decide"
     if known.value is None or known.interval is None:
         return "it has no interval"
     distance = abs(known.value - requirement.limit)

@@ -210,26 +210,26 @@ class _Case:
             return [self._limits(beyond)]
         if beyond.low <= self.claim.allowed and self._far_above:
             return [f"half of them took {FAR_ABOVE:g} times the limit or more, {self._allowed}"]
-        return [f"at least {percentage(beyond.low)} % in runs like it, {self._allowed}"]
+        return [f"lower bound {percentage(beyond.low)} %, {self._allowed}"]
 
     def _why_passed(self, beyond: Beyond) -> list[str]:
         if self.claim.at_least:
             return [self._limits(beyond)]
         parts = [
-            f"at most {percentage(beyond.high)} % in runs like it, {self._allowed}"
+            f"upper bound {percentage(beyond.high)} %, {self._allowed}"
             if beyond.high <= self.claim.allowed
             else f"none above {self.largest / self.claim.limit:.0%} of the limit".replace("%", " %")
         ]
         if self.claim.allowed < _UNSEEN / 10.0:
             seconds = sum(run.length_s for run in self.runs) / _UNSEEN
-            parts.append(f"what is rarer than once in {duration(seconds)} would not show")
+            parts.append(f"events rarer than one in {duration(seconds)} could have been missed")
         return parts
 
     def _why_undecided(self, beyond: Beyond) -> list[str]:
         if self.growth is not None:
             return ["the queue grew, so a longer run is worse"]
         if any(run.clustered for run in self.runs):
-            return ["arrivals came in too few clusters to know other runs by"]
+            return ["too few clusters of arrivals to generalise to other runs"]
         if self.rare_queues and self._surely_at_most(_PASSES):
             return ["requests waited for a place in the batch too rarely to know how long others wait"]
         allowed = 1.0 - self.claim.allowed if self.claim.at_least else self.claim.allowed
@@ -250,7 +250,7 @@ class _Case:
     def _needed(self) -> str:
         """How many requests would decide, were the share and its clusters as they are here."""
         if self.worst.above > self.seen.above:
-            return "requests were cut off before it was decided"
+            return "too many requests were cut off to decide"
         scale = sum(int(run.requests.outcome.size) for run in self.runs) / self.seen.n
         counts = self.seen.deciding(self.claim.allowed, _PASSES, _FAILS, _MOST_REQUESTS)
         if counts is None:

@@ -6,7 +6,7 @@ from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 
 SHARES = (ATTAINMENT, FAILED_SHARE)
-NO_OBJECTIVE = "it needs an objective of each request, as --slo ttft<=200ms"
+NO_OBJECTIVE = "give a per-request objective, for example --slo 'ttft<=200ms'"
 
 
 def amount(requirement: Requirement, value: float) -> str:

@@ -30,7 +30,7 @@ def class_table(report: RunReport) -> Table:
     rows = tuple((_class_name(numbers), *(part.of(numbers) for part in parts)) for numbers in shown)
     hidden = len(report.classes) - len(shown)
     notes = [f"The largest; summary.json has {hidden:,} more."] if hidden else []
-    notes += [f"Latencies count from the schedule; a p99 of fewer than {required_samples(0.99)} lies too low."]
+    notes += [f"Latencies count from the schedule; a p99 from fewer than {required_samples(0.99)} requests is unreliable."]
     notes += ["Withdrawn ones were cancelled as planned."] if any(numbers.withdrawn for numbers in report.classes) else []
     notes += ["Objectives are the class's own, or else the run's."] if report.metrics.goodput or _has_goodput(report) else []
     notes += [_PROBES_APART] if report.probe else []

@@ -123,9 +123,9 @@ def stage_table(report: RunReport) -> Table:
     return Table(
         "stages",
         "Stages",
-        ("stage", "start s", "end s", "asked/s", "scheduled/s", "sent/s", "failed", *_STAGE_LATENCIES, "n"),
+        ("stage", "start s", "end s", "requested/s", "scheduled/s", "sent/s", "failed", *_STAGE_LATENCIES, "n"),
         rows,
-        f"Each row covers the requests scheduled in it; a p99 of fewer than {required_samples(0.99)} of them lies too low.",
+        f"Each row covers the requests scheduled in it; a p99 from fewer than {required_samples(0.99)} is unreliable.",
     )
 
 
@@ -146,10 +146,10 @@ def arrival_law_table(report: RunReport) -> Table:
     law = printable(report.asked_arrivals[0].law) if rows else ""
     return Table(
         "arrival_laws",
-        "Arrivals, asked and sent",
-        ("arrivals", "asked/s", "drawn/s", "sent/s", "asked cv", "drawn cv", "sent cv", "gaps"),
+        "Arrivals, requested and sent",
+        ("arrivals", "requested/s", "drawn/s", "sent/s", "requested cv", "drawn cv", "sent cv", "gaps"),
         tuple(rows),
-        f"Asked: {law}. Drawn: the schedule's own arrivals, by chance off the asked rate by up to two asked cv / √gaps of it. "
+        f"Requested: {law}. Drawn: the schedule's own arrivals, whose rate has an expected relative error of ±2·cv/√gaps. "
         "Sent: without a ramp and the wait at a ceiling. The cv of gaps is their standard deviation over their mean.",
     )
 
@@ -200,12 +200,22 @@ def length_law_table(report: RunReport) -> Table:
     template = 0 if report.input_lengths is None else report.input_lengths.template_tokens
     return Table(
         "length_laws",
-        "Lengths, asked and sent",
-        ("tokens", "law", "asked mean", "sent mean", "actual mean", "asked stdev", "sent stdev", "actual stdev", "n sent"),
+        "Lengths, requested and sent",
+        (
+            "tokens",
+            "law",
+            "requested mean",
+            "sent mean",
+            "actual mean",
+            "requested stdev",
+            "sent stdev",
+            "actual stdev",
+            "n sent",
+        ),
         tuple(rows),
-        "Asked: of the law, after rounding and bounds. Sent: of the requests that were sent. Actual: of the successes, as they "
-        f"were counted, a prompt with the {f'{template:,} ' if template else ''}tokens of a chat template. By chance the sent "
-        "mean is off the asked one by up to two asked deviations / √n."
+        "Requested: the law's, after rounding and bounds. Sent: those of the requests that were sent. Actual: those of the "
+        f"successes, as they were counted, a prompt with the {f'{template:,} ' if template else ''}tokens of a chat template. "
+        "By chance the sent mean has an expected error of ±2·stdev/√n."
         + (f" {dropped:,} prompts that the law drew were too long and are not among the sent ones." if dropped else ""),
     )
 

@@ -264,7 +264,7 @@ def test_a_worker_that_never_woke_while_a_request_was_in_flight_is_judged_by_its
     assert finding.severity.value == "invalid"
     lag = [finding.evidence[name] for name in ("lag_p99_ms", "lag_mean_ms", "lag_max_ms", "wake_ups")]
     assert lag == [None, None, None, 0]
-    assert "late: beside a median latency of 100.0 ms" in finding.sentence
+    assert "late: compared with a median latency of 100.0 ms" in finding.sentence
 
 
 def test_samples_of_the_parent_alone_do_not_show_a_late_worker(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -314,7 +314,7 @@ def test_evidence_reaches_the_sentence(make_report: MakeReport, steady_run: Stea
     assert finding is not None
     assert finding.sentence == (
         "The client's workers ran late, and its sends and times of arrival are late: they woke 60.0 ms late on average, "
-        "60.0 ms at p99, beside a median latency of 100.0 ms from the send (80% of the time spent waiting for a core)."
+        "60.0 ms at p99, compared with a median latency of 100.0 ms from the send (80% of the time spent waiting for a core)."
     )
 
 
@@ -323,7 +323,7 @@ def test_late_wake_ups_without_a_known_cause_name_none(make_report: MakeReport, 
     finding = finding_of(make_report(steady_run(100), client=samples), "client_saturated")
     assert finding is not None
     assert "more --workers do not help" in finding.advice
-    assert finding.sentence.endswith("beside a median latency of 100.0 ms from the send.")
+    assert finding.sentence.endswith("compared with a median latency of 100.0 ms from the send.")
 
 
 def test_a_client_whose_kernel_stamps_what_arrives_is_late_with_its_sends_alone(
@@ -407,7 +407,7 @@ def test_slip_counts_from_a_tenth_and_is_invalid_above_half_of_the_latency(
         finding = finding_of(report, "schedule_slip")
         assert finding is not None
         assert finding.sentence == (
-            f"The p99 schedule slip is {slip_ms:.1f} ms beside a median latency of {latency_ms:.1f} ms from the send."
+            f"The p99 schedule slip is {slip_ms:.1f} ms compared with a median latency of {latency_ms:.1f} ms from the send."
         )
 
 

@@ -28,8 +28,8 @@ MakeReport = Callable[..., RunReport]
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("attainment>=50%", "unknown; it needs an objective of each request, as --slo ttft<=200ms"),
-        ("goodput>=1", "unknown; it needs an objective of each request, as --slo ttft<=200ms"),
+        ("attainment>=50%", "unknown; give a per-request objective, for example --slo 'ttft<=200ms'"),
+        ("goodput>=1", "unknown; give a per-request objective, for example --slo 'ttft<=200ms'"),
         ("p99_ttfo<=1s", "unknown; this run has no TTFO"),
         ("mean_ttfo<=1s", "unknown; this run has no TTFO"),
     ],
@@ -162,7 +162,7 @@ def test_goodput_of_steady_spells_fails_where_twenty_times_too_many_missed(run_o
     assert rate.rate is not None
     gate = gate_of("goodput>=98.05", run)
     assert gate.status is Status.FAILED, gate.why
-    assert rate.rate.interval is not None or "missed an objective, of 100 requests/s" in gate.why
+    assert rate.rate.interval is not None or "missed an objective, at 100 requests/s" in gate.why
 
 
 def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_longer_runs(

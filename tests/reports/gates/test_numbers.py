@@ -100,7 +100,7 @@ def test_fewer_than_700_requests_fail_a_mean_only_far_above_its_limit(
     gate = gate_of(f"mean_ttft<={limit}ms", run_of(noise(n)))
     assert gate.status is status, gate.why
     if status is Status.UNDECIDED:
-        assert gate.why.endswith("; fewer than 700 requests may all lie within one slow time")
+        assert gate.why.endswith("; fewer than 700 requests could all fall within one slow period")
 
 
 @pytest.mark.parametrize(

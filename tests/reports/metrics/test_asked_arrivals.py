@@ -50,11 +50,11 @@ def test_the_whole_run_and_each_stage_have_their_rates_and_variations(report: Ru
 def test_every_format_has_the_asked_and_the_sent_rate(report: RunReport) -> None:
     table = arrival_law_table(report)
     assert [row[0] for row in table.rows] == ["all requests", "stage 1", "stage 2"]
-    assert "Asked: gamma arrivals (shape 4)." in table.note
+    assert "Requested: gamma arrivals (shape 4)." in table.note
     assert table in [block for section in run_page(report, run_pictures(report)).sections for block in section.blocks]
     (line,) = [line for line in render(report).splitlines() if line.startswith("all requests")]
     assert line.split()[2:] == ["0.75", "0.67", "0.60", "–", "0.33", "0.62", "3"]
-    assert "Arrivals, asked and sent" in render_markdown(report) or "| all requests |" in render_markdown(report)
+    assert "Arrivals, requested and sent" in render_markdown(report) or "| all requests |" in render_markdown(report)
     laws = summary(report)["arrival_laws"]
     assert laws[1]["asked"] == {"rate_per_s": 0.5, "gap_cv": 0.5}
     assert laws[1]["sent"] == {"rate_per_s": 0.5, "gap_cv": None, "gaps": 1}
