@@ -192,6 +192,8 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
         now.measured.append(measured)
         now.overheads_s.append(now.clock() - begin - measured.run.seconds)
         now.save(now.search)
+        if not measured.counts:
+            say(f"It is not valid, and decides nothing: see {now.folder.run_folder(step).html}.")
         say(progress(capacity_of(now.search, now.measured), now.search, now.spent.overhead_s))
 
 

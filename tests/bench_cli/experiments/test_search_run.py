@@ -111,11 +111,12 @@ def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(
 
 
 def test_probes_that_cannot_be_believed_end_the_search_and_decide_nothing(folder: SearchFolder) -> None:
-    queue = FakeQueue(folder, believed=False)
-    capacity = _search(queue)
+    queue, said = FakeQueue(folder, believed=False), list[str]()
+    capacity = _search(queue, say=said.append)
     assert capacity.ended is Ended.NOT_VALID
     assert len(queue.made) == 3
     assert capacity.tiers[0].bracket.certified is None
+    assert sum(line.startswith("It is not valid, and decides nothing: see ") for line in said) == 3
 
 
 def test_users_are_whole_and_no_more_than_may_be_tried(folder: SearchFolder) -> None:
