@@ -31,6 +31,8 @@ _SET_BY_THE_SEARCH = {
     "--num_requests": "--budget before the verb bounds the time of all",
     "--duration": "--budget before the verb bounds the time of all",
     "--seed": "give --seed before the verb, and the traffic of each probe follows from it",
+    "--stop_if": "a probe whose load is far too high ends early",
+    "--until": "--precision before the verb ends the search",
     "--run_dir": "--experiment_dir before the verb names the folder of all",
     "--slo": "give --slo before the verb",
     "--fail_if": "give --slo before the verb",
@@ -133,7 +135,8 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
 
     A short closed loop shows where to start; then each probe is a run at a rate of its own, where it teaches most. The answer
     rests on all of them together, and is true of the search as a whole at --confidence. A load whose queue grows fails at once,
-    whatever the limit. It ends when the answer is as precise as asked, or the --budget is spent, and says what more would buy.
+    and a probe ends early where 20 times as many requests as allowed are beyond a limit. The search ends when the answer is as
+    precise as asked, or the --budget is spent, and says what more would buy.
 
     A limit is one on a share of the requests: of p99_ttft<=500ms, 1 % may take longer. A failed request is beyond each limit.
 
@@ -161,6 +164,9 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
             )
         except KeyboardInterrupt:
             _show_interrupted(folder)
+            raise
+        except click.UsageError:
+            _remove_unused(folder)
             raise
         _show(capacity, folder)
     return _status(capacity)
@@ -295,6 +301,15 @@ def _show_interrupted(folder: SearchFolder) -> None:
         _show(capacity, folder)
     count = f"{len(capacity.probes)} {'probe is' if len(capacity.probes) == 1 else 'probes are'}"
     click.echo(f"Stopped; {count} saved. To go on: bench capacity --experiment_dir {folder.path}", err=True)
+
+
+def _remove_unused(folder: SearchFolder) -> None:
+    """Remove the folder of a search none of whose runs could begin, so that the command can be given again, corrected."""
+    files = {folder.plan, folder.server_log, folder.path / "output.log"}
+    if set(folder.path.iterdir()) <= files:
+        for file in files:
+            file.unlink(missing_ok=True)
+        folder.path.rmdir()
 
 
 def _status(capacity: Capacity) -> ExitStatus:

@@ -11,6 +11,7 @@ from bench_records.search import PlannedProbe, PlannedTier, Search
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Shape, bracket, next_probe
+from reports.capacity.words import certified_number, load_number, refused_number, time_text
 
 FEWEST_REQUESTS = 100
 """Of a probe: fewer show nothing of how violations cluster."""
@@ -52,14 +53,11 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         return _ended(search, brackets, Ended.BUDGET)
     if len(measured) >= _MOST_INVALID and not any(one.counts for one in measured[-_MOST_INVALID:]):
         return Ended.NOT_VALID
-    open_goals = [
-        (goal, found) for goal, found in zip(goals, brackets, strict=True) if not _is_precise(search, found) or not probes
-    ]
     guess = _guess(search, brackets)
     most = _most_requests(search, measured, spent, guess)
-    for goal, _ in sorted(open_goals, key=lambda pair: -_width(pair[1])):
+    for goal, found in sorted(zip(goals, brackets, strict=True), key=lambda pair: -_width(pair[1])):
         chosen = next_probe(probes, goal, search.first_load, most)
-        if chosen is None:
+        if chosen is None or _is_next_user(search, found):
             continue
         load = _possible_load(search, chosen.load)
         if load is None or (search.most_load is not None and chosen.load > search.most_load and _holds_all(search, brackets)):
@@ -129,10 +127,16 @@ def _planned(search: Search, load: float, requests: int) -> PlannedProbe:
 
 
 def _is_precise(search: Search, found: Bracket) -> bool:
-    if found.certified is None or found.refused is None:
+    if found.ratio is None:
         return False
-    next_user = search.unit == LoadUnit.USERS and found.refused - found.certified <= 1.0
-    return next_user or found.refused <= search.ratio * found.certified
+    return _is_next_user(search, found) or found.ratio <= search.ratio
+
+
+def _is_next_user(search: Search, found: Bracket) -> bool:
+    """Whether the lowest load that fails has one user more than the highest that holds."""
+    if search.unit != LoadUnit.USERS or found.certified is None or found.refused is None:
+        return False
+    return found.refused - found.certified <= 1.0
 
 
 def _holds_all(search: Search, brackets: Sequence[Bracket]) -> bool:
@@ -175,12 +179,12 @@ def announcement(search: Search) -> str:
 def reach(search: Search, per_s: float) -> str:
     """What the budget can reach at so many requests per second, before anything is measured of the limits."""
     least_s, most_s = (_with_precision(count, search.ratio) / per_s for count in _TYPICAL)
-    takes = f"{_minutes(least_s)} to {_minutes(most_s)} min"
+    takes = f"{time_text(least_s)} to {time_text(most_s)}"
     needs = f"{precision_text(search.ratio)} needs as a rule {takes} at {per_s:.3g} requests/s"
     if search.budget_s is None:
         return f"{needs}."
     left = "enough" if search.budget_s >= most_s else "maybe enough" if search.budget_s >= least_s else "too few"
-    return f"{needs}; the budget of {_minutes(search.budget_s)} min is {left}."
+    return f"{needs}; the budget of {time_text(search.budget_s)} is {left}."
 
 
 def dry_run(search: Search) -> str:
@@ -195,7 +199,7 @@ def dry_run(search: Search) -> str:
     else:
         first, then = "No closed loop, for the first rate is given", f"Probes from {search.first_load:g} requests/s on"
     option = "--concurrency" if users else "--request_rate"
-    ends = "" if search.budget_s is None else f", or {_minutes(search.budget_s)} min are spent"
+    ends = "" if search.budget_s is None else f", or {time_text(search.budget_s)} are spent"
     least, most = (_with_precision(count, search.ratio) for count in _TYPICAL)
     lines = [
         "Plan, of which nothing is sent:",
@@ -208,7 +212,7 @@ def dry_run(search: Search) -> str:
         "",
         f"As a rule {precision_text(search.ratio)} needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
         "fewer where all answers take alike, more where long prompts delay others. That is:",
-        *(f"  at {per_s:>5,} requests/s {_minutes(least / per_s)} to {_minutes(most / per_s)} min" for per_s in _RATES),
+        *(f"  at {per_s:>5,} requests/s {time_text(least / per_s)} to {time_text(most / per_s)}" for per_s in _RATES),
         *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
     ]
     return "\n".join(lines)
@@ -216,7 +220,7 @@ def dry_run(search: Search) -> str:
 
 def _enough(budget_s: float, least: float, most: float) -> str:
     low, high = least / budget_s, most / budget_s
-    return f"The budget of {_minutes(budget_s)} min may be enough from {low:.2g} requests/s on, and is from {high:.2g} on."
+    return f"The budget of {time_text(budget_s)} may be enough from {low:.2g} requests/s on, and is from {high:.2g} on."
 
 
 def _limits_text(tier: PlannedTier) -> str:
@@ -231,8 +235,8 @@ def _hundreds(count: float) -> str:
 def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
     """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending."""
     probes = len(capacity.probes)
-    of = "" if search.budget_s is None else f" of {_minutes(search.budget_s)}"
-    spent = f"{_minutes(search.spent_s)}{of} min"
+    of = "" if search.budget_s is None else f" of {time_text(search.budget_s)}"
+    spent = f"{time_text(search.spent_s)}{of}"
     parts = [f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {spent}"]
     parts += [_found(tier, search, overhead_s) for tier in capacity.tiers]
     return "; ".join(parts)
@@ -240,11 +244,12 @@ def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
 
 def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     found, name = tier.bracket, "" if tier.name is None else f"{tier.name}: "
-    known = [f"holds {found.certified:.3g}"] if found.certified is not None else []
-    known += [f"{found.refused:.3g} fails"] if found.refused is not None else []
+    unit = LoadUnit(search.unit)
+    known = [] if found.certified is None else [f"holds {load_number(certified_number(found.certified, unit))}"]
+    known += [] if found.refused is None else [f"{load_number(refused_number(found.refused, unit))} fails"]
     text = ", ".join(known) or "nothing is decided yet"
     if _is_precise(search, found):
-        return f"{name}{text}: {precision_text(search.ratio)} is reached"
+        return f"{name}{text}, within {precision_text(search.ratio)}"
     if found.more_requests is None:
         return f"{name}{text}"
     at = found.estimate or found.certified or found.refused
@@ -252,7 +257,7 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
         return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
     needed_s = found.more_requests / at
     needed_s *= 1.0 + overhead_s / max(overhead_s, min(needed_s, _PROBE_S))
-    return f"{name}{text}; {precision_text(search.ratio)} needs about {_minutes(needed_s)} more min"
+    return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(needed_s)} more"
 
 
 def precision_text(ratio: float) -> str:
@@ -263,8 +268,3 @@ def precision_text(ratio: float) -> str:
 def _with_precision(requests: int, ratio: float) -> float:
     """Requests for ±10 % as those for another precision, with whose square they fall."""
     return requests * (math.log(1.2) / math.log(ratio)) ** 2
-
-
-def _minutes(seconds: float) -> str:
-    minutes = seconds / 60.0
-    return f"{minutes:.0f}" if minutes >= 9.95 else f"{minutes:.1f}".removesuffix(".0")

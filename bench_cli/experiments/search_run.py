@@ -24,7 +24,8 @@ from bench_cli.experiments.search_plan import (
 from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
-from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes
+from reports.capacity.limits import hopeless
+from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
@@ -74,7 +75,9 @@ class ChildProbes:
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
         size = ("--num_requests", str(planned.requests), "--seed", str(planned.seed))
-        self._make([*load_options(search, planned.load), *size, *_limits(search)], folder)
+        stop_if = hopeless(sets_of(search))
+        stops = () if stop_if is None else ("--stop_if", stop_if)
+        self._make([*load_options(search, planned.load), *size, *stops, *_limits(search)], folder)
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:
             put_aside(folder.path)
@@ -91,6 +94,8 @@ class ChildProbes:
             return
         if status == ExitStatus.FAILED:
             raise TargetGoneError(message or f"a probe ended with status {status}")
+        if status == ExitStatus.USAGE:
+            raise click.UsageError(message)
         raise click.ClickException(f"a probe ended with status {status}: {message}")
 
 

@@ -10,12 +10,14 @@ from reports.capacity.violations import violations
 from reports.criteria import Criterion, Requirement, parse_slo
 from reports.gates.samples import failure_sample, latency_sample, severity_sample
 from reports.gates.shares import ShareOfRun
-from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, TPOT, TTFT
 from reports.metrics.failures import SLOWEST_MS
 from reports.metrics.goodput import Objective
 from reports.metrics.in_flight import QueueGrowth
 from reports.metrics.requests import Requests
+from reports.statistics.exceedances import MARKOV
 
+_MOST_HOPELESS = 0.5  # of the requests
 _DIGITS = 12  # of a share: those that the binary error of a difference leaves
 
 
@@ -142,6 +144,22 @@ def _check(text: str, requirement: Requirement) -> None:
 def every_limit(sets: Sequence[LimitSet]) -> tuple[Limit, ...]:
     """The limits of all sets, each once, in their order."""
     return tuple(dict.fromkeys(limit for each in sets for limit in each.limits))
+
+
+def hopeless(sets: Sequence[LimitSet]) -> str | None:
+    """The criterion of --stop_if that ends a probe whose load is too high for every set: 20 times as many of its requests are
+    beyond a limit as may be, which happens by chance in at most 5 % of runs (Markov). None where no latency is limited in each
+    set, or so many would be most requests.
+    """
+    for metric in (TTFT, E2E, TPOT):
+        limits = [[limit for limit in each.limits if limit.requirement.metric is metric] for each in sets]
+        if not all(limits):
+            continue
+        loosest = max((limit.requirement.limit for own in limits for limit in own), default=0.0)
+        share = MARKOV * max(limit.allowed for own in limits for limit in own)
+        if share <= _MOST_HOPELESS:
+            return f"p{100.0 * (1.0 - share):g}_{metric.name}>{loosest:.15g}ms"
+    return None
 
 
 def criteria_of(limits: LimitSet) -> tuple[Criterion, ...]:

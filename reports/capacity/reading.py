@@ -153,7 +153,9 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
     metrics, judged, gone = report.metrics, report.judged, _target_is_gone(report.requests)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
-    probe = probe_of(planned.load, sent, judged, every_limit(sets))
+    probe, early = probe_of(planned.load, sent, judged, every_limit(sets)), report.manifest.early_end
+    if early is not None and early.gave_up:
+        probe = replace(probe, overloaded=True)
     goodputs = tuple(_goodput(report.requests, each) for each in sets)
     e2e = metrics.e2e_ms.scheduled
     return MeasuredProbe(

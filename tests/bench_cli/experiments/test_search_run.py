@@ -42,7 +42,7 @@ def test_a_search_ends_with_a_bracket_around_the_capacity_as_narrow_as_asked(fol
     assert "It had 100 requests/s. The search starts at 50 requests/s." in said[1]
     assert said[2].startswith("Probe 1: 50 requests/s, ")
     assert said[-1].startswith(f"{len(queue.made)} probes, {capacity.requests:,} requests, ")
-    assert said[-1].endswith("±10 % is reached")
+    assert said[-1].endswith(" fails, within ±10 %")
 
 
 def test_a_budget_is_kept_and_said(folder: SearchFolder) -> None:

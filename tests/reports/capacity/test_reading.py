@@ -12,7 +12,7 @@ import pytest
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
-from reports.capacity.limits import every_limit, limit_set
+from reports.capacity.limits import every_limit, hopeless, limit_set
 from reports.capacity.reading import read_capacity, read_probe, steady
 from reports.capacity.result import Ended, Verdict
 from reports.metrics.configuration import OPEN_LOOP
@@ -146,6 +146,30 @@ def test_equal_limits_of_several_sets_are_judged_once() -> None:
         ("p99_tpot<=9ms", 0.01),
         ("p50_e2e<=9000ms", 0.5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sets", "stops"),
+    [
+        ([["p99_ttft<=1s"]], "p80_ttft>1000ms"),
+        ([["p99_tpot<=9.5ms", "failed_share<=1%"]], "p80_tpot>9.5ms"),
+        ([["p99_ttft<=1s"], ["p99_ttft<=2s", "p99_tpot<=9ms"]], "p80_ttft>2000ms"),
+        ([["p99_ttft<=1s"], ["p99_e2e<=2s"]], None),
+        ([["p50_ttft<=1s"]], None),
+        ([["attainment>=99%", "ttft<=1s"]], None),
+    ],
+)
+def test_a_probe_ends_where_its_load_is_far_too_high_for_every_set(sets: list[list[str]], stops: str | None) -> None:
+    assert hopeless([limit_set(str(number), texts) for number, texts in enumerate(sets)]) == stops
+
+
+def test_a_probe_that_was_ended_is_overloaded(
+    folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    early = {"rule": "--stop_if p80_ttft>150ms", "reason": "", "gave_up": True, "at_s": 7.0, "requests": 700, "planned": 900}
+    for planned, ended in zip(_SEARCH.probes, (early, early | {"gave_up": False}), strict=False):
+        _record(folder, planned, make_report(steady_run(700), early_end=ended))
+    assert [run.probe.overloaded for run in read_capacity(folder).probes] == [True, False]
 
 
 def test_a_folder_without_a_search_is_none(tmp_path: Path) -> None:
