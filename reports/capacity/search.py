@@ -28,7 +28,9 @@ _SPREAD_OUT = 1.7  # times the requests that all probes would need, were they at
 _BLOCK, _BLOCKS = 4_000, 15  # requests of a probe, and probes of a budget
 _FEWEST_REQUESTS, _PILOTS = 100, 4
 _STEP = 1.6  # between the first loads
-_MOST_STEPS = 12
+_MOST_STEPS = 12  # to one side
+_MOST_PILOTS = 20
+_ROUNDING = 1.000001
 _CLIFF = 1.06
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
@@ -62,13 +64,21 @@ class Goal:
     """What a search is to find: the load at which each limit is exceeded by at most its ``allowed`` share of the requests.
 
     ``limits`` are their positions in ``Probe.violations``. The bracket of the search as a whole, over all its looks, is right
-    with probability ``confidence``; it is to have at most ``ratio`` between its ends (1.2 for ±10 %).
+    with probability ``confidence``; it is to have at most ``ratio`` between its ends (1.2 for ±10 %). Loads are multiples of
+    ``step`` where it is not 0: 1 of users. The bracket then ends, too, where no load lies between its ends.
     """
 
     limits: tuple[int, ...]
     allowed: tuple[float, ...]
     confidence: float = 0.95
     ratio: float = 1.2
+    step: float = 0.0
+
+    def reached(self, certified: float | None, refused: float | None) -> bool:
+        """Whether a bracket of these ends is as narrow as it is to be, or as it can be."""
+        if not certified or refused is None:
+            return False
+        return refused <= self.ratio * certified or refused - certified <= _ROUNDING * self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +135,16 @@ def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     curves = tuple(limit.curve for limit in found)
     certified = None if any(curve.low is None for curve in curves) else _least(*(curve.low for curve in curves))
     refused = _least(*(curve.high for curve in curves))
+    if goal.step:
+        certified = None if certified is None else math.floor(_ROUNDING * certified / goal.step) * goal.step or None
+        refused = None if refused is None else math.ceil(refused / goal.step / _ROUNDING) * goal.step
     binding = _binding(curves) if probes else None
     shape = Shape.UNKNOWN if binding is None else curves[binding].shape
     estimate = None if binding is None else curves[binding].crossing
     needed = None if binding is None else found[binding].more_requests
-    reached = certified is not None and refused is not None and refused <= goal.ratio * certified
-    return Bracket(curves, certified, refused, estimate, binding, shape, 0 if reached else needed)
+    if goal.reached(certified, refused):
+        needed = 0
+    return Bracket(curves, certified, refused, estimate, binding, shape, needed)
 
 
 def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requests: int) -> NextProbe | None:
@@ -142,26 +156,44 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     block = int(min(_BLOCK, (spent + most_requests) // _BLOCKS))
     if min(block, most_requests) < _FEWEST_REQUESTS:
         return None
-    pilot = max(_FEWEST_REQUESTS, block // _PILOTS)
-    if not probes:
-        return NextProbe(first_load, pilot)
+    block, pilot = min(block, most_requests), min(max(_FEWEST_REQUESTS, block // _PILOTS), most_requests)
     shares = _shares_over_allowed(probes, goal)
-    below = [load for load, share in shares.items() if share < _LOW]
-    above = [load for load, share in shares.items() if share > _HIGH]
-    if len(below) + len(above) == len(shares):
-        if not above:
-            return None if len(below) >= _MOST_STEPS else NextProbe(max(below) * _STEP, pilot)
-        if not below:
-            return None if len(above) >= _MOST_STEPS else NextProbe(min(above) / _STEP, pilot)
-        if min(above) > _CLIFF * max(below):
-            return NextProbe(math.sqrt(max(below) * min(above)), pilot)
+    load = _pilot_load(shares, goal, first_load, len(probes))
+    if load is not None:
+        return NextProbe(_rounded(load, goal), pilot)
     found = bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
-    if found.ratio is not None and found.ratio <= goal.ratio and (whole >= _FEWEST_PROBES or found.shape is Shape.CLIFF):
+    if goal.reached(found.certified, found.refused) and (whole >= _FEWEST_PROBES or found.shape is Shape.CLIFF):
         return None
-    if found.shape is Shape.NOT_MONOTONE:
+    if found.shape is Shape.NOT_MONOTONE or (len(probes) >= _MOST_STEPS and all(share > _HIGH for share in shares.values())):
         return None
-    return NextProbe(_next_load(probes, found, shares), min(block, most_requests))
+    if len(probes) >= _MOST_STEPS and all(share < _LOW for share in shares.values()):
+        certified = found.certified is not None and found.certified >= max(shares) / _ROUNDING
+        return None if certified or len(probes) >= _MOST_PILOTS else NextProbe(max(shares), block)
+    return NextProbe(_rounded(_next_load(probes, found, shares, goal), goal), block)
+
+
+def _pilot_load(shares: dict[float, float], goal: Goal, first_load: float, probes: int) -> float | None:
+    """The load of a short probe, until one is near the crossing, or loads that hold and that do not are near each other."""
+    if not shares:
+        return first_load
+    below = [load for load, share in shares.items() if share < _LOW]
+    above = [load for load, share in shares.items() if share > _HIGH]
+    if len(below) + len(above) < len(shares) or probes >= _MOST_PILOTS:
+        return None
+    if not above or not below:
+        if probes >= _MOST_STEPS or (not below and min(above) <= goal.step):
+            return None
+        return min(above) / _STEP if not below else max(below) * _STEP + goal.step / 2.0
+    return None if _are_near(max(below), min(above), goal) else math.sqrt(max(below) * min(above))
+
+
+def _are_near(highest: float, lowest: float, goal: Goal) -> bool:
+    return lowest <= _CLIFF * highest or lowest - highest <= _ROUNDING * goal.step
+
+
+def _rounded(load: float, goal: Goal) -> float:
+    return max(1.0, round(load / goal.step)) * goal.step if goal.step else load
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +259,8 @@ def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     """The further requests that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
     if best.slope < _FLAT:
         return None
-    tail, spent, width = _SPENT * (1.0 - goal.confidence) / 2.0, best.expected / allowed, math.log(goal.ratio)
+    tail, spent = _SPENT * (1.0 - goal.confidence) / 2.0, best.expected / allowed
+    width = math.log(max(goal.ratio, 1.0 + goal.step / best.crossing))
     if (
         best.low is not None
         and best.high is not None
@@ -273,21 +306,21 @@ def _ratio_to_allowed(probes: Sequence[Probe], limit: int, allowed: float) -> fl
     return sum(probe.violations[limit].above for probe in probes) / n / allowed if n else 0.0
 
 
-def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, float]) -> float:
+def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, float], goal: Goal) -> float:
     curve = None if found.binding is None else found.curves[found.binding]
     if curve is None or curve.crossing is None or curve.slope is None:
-        return _without_curve(found, shares)
+        return _without_curve(found, shares, goal)
     overloaded = min((probe.load for probe in probes if probe.overloaded), default=math.inf)
     highest = max((load for load, share in shares.items() if share <= 1.0 and load < overloaded), default=None)
     if curve.crossing >= overloaded:
-        return _FARTHEST_BELOW * overloaded if highest is None else _between(found, highest, overloaded)
+        return _FARTHEST_BELOW * overloaded if highest is None else _between(found, highest, overloaded, goal)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
     step = _OFFSETS[len(probes) % len(_OFFSETS)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
     load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
     return min(load, max(_BELOW_OVERLOAD * overloaded, estimate))
 
 
-def _without_curve(found: Bracket, shares: dict[float, float]) -> float:
+def _without_curve(found: Bracket, shares: dict[float, float], goal: Goal) -> float:
     """Too little is beyond the limit for a curve, or the queue grows before anything is: the highest load that seems to hold is
     to be certified, and the next one refused.
     """
@@ -297,12 +330,12 @@ def _without_curve(found: Bracket, shares: dict[float, float]) -> float:
         return max(shares) * _FARTHEST_ABOVE
     if highest is None:
         return lowest * _FARTHEST_BELOW
-    return _between(found, highest, lowest)
+    return _between(found, highest, lowest, goal)
 
 
-def _between(found: Bracket, highest: float, lowest: float) -> float:
+def _between(found: Bracket, highest: float, lowest: float, goal: Goal) -> float:
     """The load that decides more where the ``highest`` load that seems to hold and the ``lowest`` that does not are a cliff."""
-    if lowest > _CLIFF * highest:
+    if not _are_near(highest, lowest, goal):
         return math.sqrt(lowest * highest)
     if found.certified is None or found.certified < highest:
         return highest

@@ -257,6 +257,46 @@ def test_search_gives_up_where_every_load_exceeds_the_limit() -> None:
     assert len(probes) < 20
 
 
+def test_search_gives_up_where_every_load_holds() -> None:
+    probes: list[Probe] = []
+    while (asked := next_probe(probes, _GOAL, 30.0, 200_000)) is not None:
+        probes.append(_probe(asked.load, 0.0, n=asked.requests))
+        assert len(probes) < 20
+
+    assert bracket(probes, _GOAL).certified == max(probe.load for probe in probes)
+
+
+def test_search_of_users_asks_for_whole_numbers_and_ends_at_neighbours() -> None:
+    goal, probes = replace(_GOAL, step=1.0), list[Probe]()
+    while (asked := next_probe(probes, goal, 1.0, 200_000)) is not None:
+        assert asked.load == round(asked.load) >= 1.0
+        probes.append(_probe(asked.load, min(1.0, _rising(asked.load, crossing=3.4)), n=asked.requests))
+        assert len(probes) < 40
+
+    found = bracket(probes, goal)
+    assert (found.certified, found.refused) == (3.0, 4.0)
+    assert found.more_requests == 0
+
+
+def test_search_of_users_ends_where_one_is_too_many() -> None:
+    goal, probes = replace(_GOAL, step=1.0), list[Probe]()
+    while (asked := next_probe(probes, goal, 4.0, 200_000)) is not None:
+        probes.append(_probe(asked.load, 0.5, n=asked.requests))
+        assert len(probes) < 20
+
+    found = bracket(probes, goal)
+    assert (found.certified, found.refused, found.shape) == (None, 1.0, Shape.NEVER_HELD)
+
+
+def test_search_leaves_a_load_at_which_the_queue_grew() -> None:
+    short_and_lucky = [_probe(40.0, 0.0, n=900), _probe(64.0, 0.0, n=900), _probe(102.0, 0.04, n=900)]
+
+    asked = next_probe([*short_and_lucky, *map(_overloaded, (99.7, 101.0))], _GOAL, 40.0, 100_000)
+
+    assert asked is not None
+    assert asked.load < 99.0
+
+
 def test_search_starts_at_the_first_load_and_ends_with_its_budget() -> None:
     asked = next_probe([], _GOAL, 42.0, 60_000)
 
