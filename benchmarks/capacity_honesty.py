@@ -142,15 +142,13 @@ def _peer_row(name: str, truth: Truth, answers: list[tuple[float | None, int]]) 
 
 
 def search(target: CapacityTarget, budget: int, rng: np.random.Generator) -> Search:
-    goal, probes, estimates = Goal(tuple(range(len(target.limits))), target.allowed), list[Probe](), list[int | None]()
-    spent = 0
+    goal, probes, spent = Goal(tuple(range(len(target.limits))), target.allowed), list[Probe](), 0
     while (asked := next_probe(probes, goal, target.first_load, budget - spent)) is not None:
         probes.append(probe(target, asked.load, asked.requests, rng))
         spent += probes[-1].requests
-        estimates.append(bracket(probes, goal).more_requests)
     sums = np.cumsum([each.requests for each in probes])
     half = int(np.searchsorted(sums, spent / 2.0))
-    more = estimates[half] if half < len(estimates) else None
+    more = bracket(probes[: half + 1], goal).more_requests
     return Search(bracket(probes, goal), spent, len(probes), None if more is None else int(sums[half]) + more)
 
 

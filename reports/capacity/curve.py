@@ -29,7 +29,7 @@ _NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there
 _FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
 _LIKELY_SLOPE, _SLOPE_DEVIATION = 12.0, 1.0  # beforehand; the deviation is of the logarithm
-_GRID = 401  # crossings that are tried
+_GRID = 161  # crossings that are tried
 _BISECTIONS = 20
 _LARGEST_EXPONENT = 3.0
 _DEGREES_WITHIN = 12  # of freedom of the design effects within the probes
@@ -118,7 +118,7 @@ def _fit(points: Points, allowed: float, tail: float) -> Fit:
     return Fit(
         intercept=math.log(allowed) - slope * float(tried[best]),
         slope=slope,
-        crossing=math.exp(tried[best]),
+        crossing=math.exp(_vertex(tried, likelihoods, best)),
         low=None if low is None else math.exp(-low),
         high=None if high is None else math.exp(high),
         dispersion=dispersion,
@@ -157,6 +157,16 @@ def _best_slopes(points: Points, allowed: float, crossings: FloatArray) -> Float
         low, high = np.where(rises, middle, low), np.where(rises, high, middle)
     best: FloatArray = np.exp((low + high) / 2.0)
     return best
+
+
+def _vertex(tried: FloatArray, likelihoods: FloatArray, best: int) -> float:
+    """Where the parabola through the best crossing and its neighbours is highest."""
+    if not 0 < best < tried.size - 1:
+        return float(tried[best])
+    below, at, above = likelihoods[best - 1 : best + 2]
+    bend = below - 2.0 * at + above
+    shift = 0.5 * (below - above) / bend if bend < 0.0 else 0.0
+    return float(tried[best] + min(max(shift, -0.5), 0.5) * (tried[1] - tried[0]))
 
 
 def _first_above(loads: FloatArray, lost: FloatArray) -> float | None:
