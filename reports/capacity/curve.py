@@ -26,6 +26,9 @@ _FEWEST_POINTS, _FEWEST_ABOVE = 3, 5
 _FEWEST_NEAR = 4
 _SHORT = 0.4  # of the longest probe near the crossing: shorter ones show too little of their clusters
 _NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there, but not farther
+_NEAR_BELOW, _NEAR_ABOVE = 12.0, 6.0  # times less and more than the allowed share, by the curve: farther out clusters differ
+_LEAST_NEAR = 0.03
+_USUAL_EFFECT, _USUAL_WEIGHT = 30.0, 100.0  # a design effect at capacity, and the requests beyond the limit it counts as
 _FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
 _LIKELY_SLOPE, _SLOPE_DEVIATION = 12.0, 1.0  # beforehand; the deviation is of the logarithm
@@ -58,11 +61,16 @@ class Points:
     def chosen(self, which: NDArray[np.bool_]) -> Points:
         return Points(self.load[which], self.n[which], self.above[which], self.effect[which])
 
-    def dispersion(self) -> float:
-        """The mean design effect of what was beyond the limit, at least 1; 1 where none is known."""
+    def dispersion(self, allowed: float) -> float:
+        """The mean design effect of requests beyond the limit near the allowed share, at least 1.
+
+        A load at which none came shows nothing of the clusters in which they would come, and one far above capacity shows
+        more than there are, so that a probe counts by its requests beyond the limit, up to the allowed share; and what is
+        usual at capacity counts as so many more.
+        """
         known = np.isfinite(self.effect)
-        weights = np.maximum(self.above[known], 0.5)
-        return max(1.0, float(self.effect[known] @ weights / weights.sum())) if known.any() else 1.0
+        weights = np.minimum(self.above, allowed * self.n)[known]
+        return float((self.effect[known] @ weights + _USUAL_EFFECT * _USUAL_WEIGHT) / (weights.sum() + _USUAL_WEIGHT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,9 @@ def fit(points: Points, allowed: float, tail: float) -> Fit | None:
     if points.size < _FEWEST_POINTS or points.above.sum() < _FEWEST_ABOVE or np.ptp(points.load) == 0.0:
         return None
     first = _fit(points, allowed, tail)
-    near = points.chosen(np.abs(points.log_load - math.log(first.crossing)) <= _NEAR)
+    lower, upper = (min(max(math.log(ratio) / first.slope, _LEAST_NEAR), _NEAR) for ratio in (_NEAR_BELOW, _NEAR_ABOVE))
+    distance = points.log_load - math.log(first.crossing)
+    near = points.chosen((distance >= -lower) & (distance <= upper))
     if near.size:
         near = near.chosen(near.n >= _SHORT * near.n.max())
     if near.size == points.size or near.size < _FEWEST_NEAR or near.above.sum() < _FEWEST_ABOVE or np.ptp(near.load) == 0:
@@ -110,7 +120,7 @@ def _fit(points: Points, allowed: float, tail: float) -> Fit:
     expected = _expected(points, allowed, tried[best : best + 1], slopes[best : best + 1])[0]
     degrees = max(1, points.size - 2)
     between = float((((points.above - expected) ** 2) / np.maximum(expected, 1e-9)).sum()) / degrees
-    within = points.dispersion()
+    within = points.dispersion(allowed)
     dispersion = max(1.0, between, within)
     known = degrees if between > within else max(degrees, _DEGREES_WITHIN)
     lost = likelihoods[best] - likelihoods - dispersion * f_quantile(1.0 - 2.0 * tail, 1, known) / 2.0
@@ -139,7 +149,7 @@ def _likelihoods(points: Points, allowed: float, crossings: FloatArray, slopes: 
     exponents = np.minimum(exponents, _LARGEST_EXPONENT)
     unlikely = (np.log(slopes / _LIKELY_SLOPE) / _SLOPE_DEVIATION) ** 2 / 2.0
     likelihoods = (points.above * exponents - points.n * np.exp(exponents)).sum(axis=1)
-    weighed: FloatArray = likelihoods - points.dispersion() * unlikely
+    weighed: FloatArray = likelihoods - points.dispersion(allowed) * unlikely
     return weighed
 
 
@@ -148,7 +158,7 @@ def _best_slopes(points: Points, allowed: float, crossings: FloatArray) -> Float
     low = np.full(crossings.size, math.log(_LEAST_SLOPE))
     high = np.full(crossings.size, math.log(_LARGEST_SLOPE))
     distances = points.log_load - crossings[:, None]
-    weight = points.dispersion() / _SLOPE_DEVIATION**2
+    weight = points.dispersion(allowed) / _SLOPE_DEVIATION**2
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
         slopes = np.exp(middle)

@@ -59,14 +59,14 @@ def exceeded_alone(points: Points, allowed: float, tail: float) -> float | None:
     return None
 
 
-def falls(points: Points) -> bool:
+def falls(points: Points, allowed: float) -> bool:
     """Whether the share is lower at a load than at a lower one, by more than its clusters, and what probes at nearly the same
     load differ by, explain.
     """
     loads = np.unique(points.load)
     here = [points.chosen(points.load == load) for load in loads]
     logarithms = np.array([math.log((one.above.sum() + 0.5) / one.n.sum()) for one in here])
-    clusters = np.array([one.above.sum() / one.dispersion() for one in here])
+    clusters = np.array([one.above.sum() / one.dispersion(allowed) for one in here])
     errors = np.sqrt(1.0 / (clusters + 0.5))
     noise = _noise_between_neighbours(loads, logarithms, errors)
     for low in np.flatnonzero(clusters >= _SHOWN_CLUSTERS):
@@ -86,15 +86,15 @@ def _noise_between_neighbours(loads: FloatArray, logarithms: FloatArray, errors:
     return max(1.0, float(np.sqrt(np.mean(differences**2))))
 
 
-def _together(points: Points) -> Exceedances:
-    effect = points.dispersion()
+def _together(points: Points, allowed: float) -> Exceedances:
+    effect = points.dispersion(allowed)
     return Exceedances(int(points.n.sum()), int(points.above.sum()), effect, effect)
 
 
 def _holds(points: Points, allowed: float, tail: float) -> bool:
-    return bool(np.isfinite(points.effect).any()) and _together(points).at_most(allowed) <= tail
+    return bool(np.isfinite(points.effect).any()) and _together(points, allowed).at_most(allowed) <= tail
 
 
 def _exceeds(points: Points, allowed: float, tail: float) -> bool:
-    together = _together(points)
+    together = _together(points, allowed)
     return together.share > allowed and together.at_least(allowed) <= tail

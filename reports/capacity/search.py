@@ -20,12 +20,13 @@ from reports.statistics.probability import f_quantile
 
 _SPENT = 0.8  # of the allowed error: the rest is for the looks, after each of which the search may end
 _FEWEST_CLUSTERS = 10.0  # at the crossing, to certify by the curve
+_MANY_CLUSTERS = 20.0  # with which a search may end: fewer may be those of a calm time, or of a bad one
 _BEYOND = 1.2  # times the loads of all points: a crossing farther out is no estimate
 _FLAT = 2.0  # a slope below: a tenth more load makes a fifth more requests exceed the limit
 _DEGREES = 12  # of freedom, of an interval that has reached its goal
 _SPREAD_OUT = 1.7  # times the requests that all probes would need, were they at the crossing
 
-_BLOCK, _BLOCKS = 4_000, 15  # requests of a probe, and probes of a budget
+_BLOCK, _BLOCKS = 6_000, 15  # requests of a probe, and probes of a budget
 _FEWEST_REQUESTS, _PILOTS = 100, 4
 _STEP = 1.6  # between the first loads
 _MOST_STEPS = 12  # to one side
@@ -163,7 +164,8 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         return NextProbe(_rounded(load, goal), pilot)
     found = bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
-    if goal.reached(found.certified, found.refused) and (whole >= _FEWEST_PROBES or found.shape is Shape.CLIFF):
+    sure = whole >= _FEWEST_PROBES and _clusters(found) >= _MANY_CLUSTERS
+    if goal.reached(found.certified, found.refused) and (sure or found.shape is Shape.CLIFF):
         return None
     if found.shape is Shape.NOT_MONOTONE or (len(probes) >= _MOST_STEPS and all(share > _HIGH for share in shares.values())):
         return None
@@ -186,6 +188,12 @@ def _pilot_load(shares: dict[float, float], goal: Goal, first_load: float, probe
             return None
         return min(above) / _STEP if not below else max(below) * _STEP + goal.step / 2.0
     return None if _are_near(max(below), min(above), goal) else math.sqrt(max(below) * min(above))
+
+
+def _clusters(found: Bracket) -> float:
+    """Near the crossing of the limit that decides; infinite where it is known without a curve."""
+    clusters = None if found.binding is None else found.curves[found.binding].clusters
+    return math.inf if clusters is None else clusters
 
 
 def _are_near(highest: float, lowest: float, goal: Goal) -> bool:
@@ -212,7 +220,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     below = math.inf if overloaded is None else overloaded
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
-    if falls(every):
+    if falls(every, allowed):
         held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
     points = usable(every.chosen(every.load < below), allowed)

@@ -20,7 +20,7 @@ def _rising(load: float, crossing: float = 100.0, slope: float = 10.0) -> float:
     return 0.01 * (load / crossing) ** slope
 
 
-def _probe(load: float, *shares: float, n: int = 4_000, effect: float | None = 4.0, overloaded: bool = False) -> Probe:
+def _probe(load: float, *shares: float, n: int = 20_000, effect: float | None = 4.0, overloaded: bool = False) -> Probe:
     return Probe(load, n, tuple(Violations(n, round(share * n), effect) for share in shares), overloaded)
 
 
@@ -95,7 +95,7 @@ def test_probes_that_differ_by_more_than_their_clusters_widen_the_bracket() -> N
 
 
 def test_too_few_clusters_certify_nothing() -> None:
-    probes = [replace(probe, violations=(replace(probe.violations[0], effect=100.0),)) for probe in _crossing()]
+    probes = [replace(probe, violations=(replace(probe.violations[0], effect=500.0),)) for probe in _crossing()]
 
     found = bracket(probes, _GOAL)
 
