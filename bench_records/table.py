@@ -28,7 +28,7 @@ REQUEST_COLUMNS = (
         RUN_CLOCK,
         "when the request should have been sent: by the schedule, or in a closed loop when its user was free",
     ),
-    Column("requested_output_tokens", pa.int64(), "tokens", "the most tokens that the request asked for"),
+    Column("requested_output_tokens", pa.int64(), "tokens", "the requested number of tokens of the answer, at most"),
     Column(
         "released_ns",
         pa.int64(),

@@ -274,7 +274,7 @@ def _percentiles(values: Sequence[float]) -> str:
 def _show(stage: Stage, workers: int) -> None:
     per_s = 1.0 / stage.seconds
     lines = (
-        f"{stage.rate:,.0f} batches/s asked for {stage.seconds:.1f} s: {stage.batches * per_s:,.0f} received, "
+        f"{stage.rate:,.0f} batches/s offered {stage.seconds:.1f} s: {stage.batches * per_s:,.0f} received, "
         f"{stage.received_bytes * per_s / 1e6:,.1f} MB/s, {stage.heartbeats * per_s:,.0f} heartbeats/s",
         f"  CPU: {stage.thread_cpu_s * per_s:.1%} in the master's thread, {stage.other_cpu_s * per_s:.1%} ZeroMQ's",
         f"  of {workers:,} workers marked missing: {stage.missing}; batches out of order or damaged: {stage.out_of_order}",

@@ -57,6 +57,7 @@ PHRASES = (
     _phrase(r"\b(?:tell|tells|told)\b(?<!cannot be told)", "says, shows, distinguishes"),
     _phrase(r"\bcannot be told (?:from|apart)\b", "cannot be distinguished"),
     _phrase(r"\b(?:that|which) (?:is|are) none\b", "not a ..."),
+    _phrase(r"\basked for\b|\b(?:as|than) asked\b", "requested"),
     _phrase(r"\bas good as\b", "worth, equivalent to"),
     _phrase(r"\bbut for\b", "except"),
     _phrase(r"\bheld against\b", "compared with"),

@@ -173,7 +173,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
 
 
 def _asked(context: click.Context, options: Options, arguments: tuple[str, ...]) -> tuple[Search, tuple[str, ...]]:
-    """The search that the command asks for, without secrets, and its arguments with them. Raises UsageError."""
+    """The search that the command requests, without secrets, and its arguments with them. Raises UsageError."""
     from bench_cli.experiments.hidden_arguments import words_without_secrets
     from bench_cli.experiments.search_options import tiers_of
     from bench_records.search import Search, SearchFolder

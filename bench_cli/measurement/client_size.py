@@ -42,7 +42,7 @@ def size_client(options: ClientOptions, demand: Demand, target_host: str) -> Wor
     """The workers to start. Raises UsageError for --pin_workers where there are fewer cores than workers."""
     cores = available_cores()
     is_local = is_this_machine(target_host)
-    workers = choose_workers(demand, cores, is_local) if options.workers is None else Workers(options.workers, "as asked")
+    workers = choose_workers(demand, cores, is_local) if options.workers is None else Workers(options.workers, "as requested")
     try:
         return pin(workers, cores, is_local, options.pin_workers)
     except ValueError as error:

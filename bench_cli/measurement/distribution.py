@@ -31,7 +31,7 @@ _TOKEN_BYTES = 24
 
 @contextmanager
 def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
-    """The workers that the options ask for, awaited from now on; None for a run of this host's own. Raises RunError."""
+    """The requested workers, awaited from now on; None for a run of this host's own. Raises RunError."""
     if options.workers is None:
         yield None
         return

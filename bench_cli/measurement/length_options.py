@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EMPIRICAL = "empirical:"
 _NUMBER = re.compile(r"[+-]?[\d.]+")
 _HEAD_BYTES = 1 << 16  # enough to see whether a file has one number a line
-_NOTEWORTHY_MEAN, _NOTEWORTHY_STDEV = 0.01, 0.05  # shares of what is asked for, by which bounds move it
+_NOTEWORTHY_MEAN, _NOTEWORTHY_STDEV = 0.01, 0.05  # shares of what is requested, by which bounds move it
 
 
 def length_option(help_text: str) -> Lengths | None:

@@ -76,7 +76,7 @@ def command(options: Options) -> int:
     """Measure with random token ids, uniform over the vocabulary, and lengths from the laws of --isl and --osl.
 
     128±5 is max(1, ceil(N(128, 5))), as upstream draws it: rounding up adds half a token to the mean. With min or max a law is
-    truncated: what lies outside is drawn again. The report has the means asked for beside those that were sent.
+    truncated: what lies outside is drawn again. The report has the requested means beside those that were sent.
 
     Without lengths, prompts have 128±5 tokens and answers 20±2, as in upstream's README. A mean alone is a constant length.
     Without --num_requests and --duration, 1000 requests are sent.

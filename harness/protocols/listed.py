@@ -1,6 +1,6 @@
 """The list of protocols. A new one is a file of its own, and an entry here.
 
-Each is imported when it is asked for: their transports take longer to import than the command line to answer ``--help``.
+Each is imported when it is needed: their transports take longer to import than the command line to answer ``--help``.
 """
 
 from __future__ import annotations

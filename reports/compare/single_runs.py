@@ -2,7 +2,7 @@
 
 A schedule's lengths explain much of the variance of latencies. They were drawn before any server answered, so the part of a
 difference that they explain is taken off it, and out of its error: control variates (Lavenberg and Welch 1981), with
-coefficients from both runs. Only lengths that were asked for serve: those of answers may be what changed.
+coefficients from both runs. Only lengths that were requested serve: those of answers may be what changed.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class AchievedBelowOffered(_Delayed, Finding):
     code = "achieved_below_offered"
     severities = (Severity.WARNING, Severity.INVALID)
     when = (
-        f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the requested rate, or with a ceiling of the rate at which "
+        f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the offered rate, or with a ceiling of the rate at which "
         f"the ceiling released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
     )
 
@@ -131,7 +131,7 @@ class AchievedBelowOffered(_Delayed, Finding):
         return Severity.INVALID if self.achieved_rate < _RATE_SHARE_INVALID * self.offered_rate else Severity.WARNING
 
     def _sentence(self) -> str:
-        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were requested."
+        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were offered."
 
 
 @dataclass(frozen=True)

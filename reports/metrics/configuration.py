@@ -106,7 +106,7 @@ class Law:
 
 
 def configured_law(manifest: Manifest) -> Law | None:
-    """The law that was asked for; None where there was none, as at a rate of -1 or in a closed loop, and for bursts, whose gaps
+    """The requested law; None where there was none, as at a rate of -1 or in a closed loop, and for bursts, whose gaps
     have no distribution to test.
     """
     load, law = configured_load(manifest), None if manifest.load is None else manifest.load.law

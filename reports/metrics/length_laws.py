@@ -1,4 +1,4 @@
-"""Lengths as the laws of the workload ask for them, as they were sent, and as they were counted."""
+"""Lengths as the laws of the workload request them, as they were sent, and as they were counted."""
 
 from __future__ import annotations
 

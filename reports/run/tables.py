@@ -130,7 +130,7 @@ def stage_table(report: RunReport) -> Table:
 
 
 def arrival_law_table(report: RunReport) -> Table:
-    """Rate and variation of gaps as the law of arrivals asks for them beside those that were drawn and sent."""
+    """Rate and variation of gaps that the law of arrivals requests beside those that were drawn and sent."""
     rows: list[tuple[Cell, ...]] = []
     for arrivals in report.asked_arrivals:
         name = f"all {arrivals.unit}" if arrivals.stage is None else f"stage {arrivals.stage}"
@@ -187,7 +187,7 @@ def length_table(report: RunReport) -> Table:
 
 
 def length_law_table(report: RunReport) -> Table:
-    """Lengths as the workload's law asks for them beside those that were sent, and the actual ones."""
+    """Lengths that the workload's law requests beside those that were sent, and the actual ones."""
     rows: list[tuple[Cell, ...]] = []
     for metric, length in ((INPUT_TOKENS, report.input_law), (OUTPUT_TOKENS, report.output_law)):
         if length.sent is None and length.law is None:

@@ -1,4 +1,4 @@
-"""One run, opened: its DataFrames, numbers and findings, each computed when it is first asked for."""
+"""One run, opened: its DataFrames, numbers and findings, each computed when it is first used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A finished run. Nothing but the manifest is read before it is asked for, and nothing is computed twice.
+    """A finished run. Nothing but the manifest is read before it is used, and nothing is computed twice.
 
     ``manifest`` is ``run.json``. The columns of the DataFrames are in docs/reference/columns.md; a DataFrame is kept, so copy
     it before changing it. Their first use raises MissingLibraryError without pandas; the first use of anything but

@@ -24,7 +24,7 @@ _TOKENS = 4
 _EXPECTED = {
     Act.ANSWER: (Outcome.DONE, _TOKENS),
     Act.SWAPPED: (Outcome.DONE, _TOKENS),
-    Act.DOUBLED: (Outcome.DONE, 2 * _TOKENS - 1),  # more than was asked for, which is a finding
+    Act.DOUBLED: (Outcome.DONE, 2 * _TOKENS - 1),  # more than was requested, which is a finding
     Act.DOUBLED_LAST: (Outcome.MALFORMED, None),
     Act.SWAPPED_LAST: (Outcome.MALFORMED, None),
     Act.FOREIGN: (Outcome.MALFORMED, None),

@@ -42,7 +42,7 @@ _TEXT_MODELS = (
 class Act(IntEnum):
     """What to do with a request. Far outside any vocabulary, so that no drawn token is one by chance."""
 
-    ANSWER = 1_000_001  # every token asked for: one a response when streaming, else all in one
+    ANSWER = 1_000_001  # every requested token: one a response when streaming, else all in one
     ERROR = 1_000_002  # half of the tokens, then an error in the stream
     HANG = 1_000_003  # half of the tokens, then nothing more
     GARBAGE = 1_000_004  # bytes that are no message
@@ -158,7 +158,7 @@ def _answer(request_id: str, tokens: list[int], text: bool, counted: bool) -> se
 
 
 def _streamed(request: service_pb2.ModelInferRequest, asked: _Asked) -> list[bytes]:
-    """The messages of a streamed answer, marked as Triton marks them, then disturbed as was asked for."""
+    """The messages of a streamed answer, marked as Triton marks them, then disturbed as requested."""
     whole = asked.act not in (Act.ERROR, Act.HANG, Act.STATUS)
     tokens = list(range(FIRST_TOKEN, FIRST_TOKEN + (asked.tokens if whole else asked.tokens // 2)))
     groups = [[token] for token in tokens] if asked.streaming else [tokens]

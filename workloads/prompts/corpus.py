@@ -87,7 +87,7 @@ class CorpusPrompts:
                 start = int(random.integers(0, max(1, size - input_tokens + 1)))
             if start + input_tokens > size:
                 if self.pieces is Pieces.RANDOM:
-                    raise WorkloadError(f"the corpus has {size:,} tokens, and a prompt of {input_tokens:,} is asked for")
+                    raise WorkloadError(f"the corpus has {size:,} tokens, and a prompt of {input_tokens:,} is requested")
                 return
             yield input_tokens, output_tokens, start
             start += input_tokens

@@ -130,6 +130,6 @@ def output_tokens_of(own: int | None, answer: str | None, lengths: OutputLengths
     by_words = max(1, int(len(answer.split(" ")) * lengths.tokens_per_word))
     if by_words > LONGEST_TOKENS:
         raise WorkloadError(
-            Field("op_tokens_per_word"), f" {lengths.tokens_per_word:g}: asks for more than {LONGEST_TOKENS:,} tokens"
+            Field("op_tokens_per_word"), f" {lengths.tokens_per_word:g}: requests more than {LONGEST_TOKENS:,} tokens"
         )
     return by_words

@@ -1,4 +1,4 @@
-"""What every source of prompts has: it draws requests, and reports what it did otherwise than was asked."""
+"""What every source of prompts has: it draws requests, and reports what it did otherwise than requested."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class TokenNormDist:
                 ("lower ", Field("prefix_len"), " or ", Field("system_prompt_len"), ", ") if self.shared is not None else ()
             )
             raise WorkloadError(
-                "every prompt is longer than allowed; ", *shorter, "ask for shorter ones, or raise ", Field("max_input_len")
+                "every prompt is longer than allowed; ", *shorter, "request shorter ones, or raise ", Field("max_input_len")
             )
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
         return Drawn(tuple(requests), most - len(requests), prefixes=of_requests)

@@ -63,7 +63,7 @@ class Scaling:
             inputs = _rounded(inputs * self.input)
         for column, values in (("input_tokens", inputs), ("output_tokens", _rounded(outputs * self.output))):
             if values.max(initial=0) > LONGEST_TOKENS:
-                raise WorkloadError(*_fields(self), f": asks for more than {LONGEST_TOKENS:,} tokens in a request; lower it")
+                raise WorkloadError(*_fields(self), f": requests more than {LONGEST_TOKENS:,} tokens in a request; lower it")
             columns[column] = pa.chunked_array([pa.array(values)])
         return Workload(pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA), workload.facts)
 

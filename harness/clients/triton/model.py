@@ -29,7 +29,7 @@ def check_inputs(model: TritonModel) -> None:
     if model.missing_inputs:
         raise TargetError(
             f"--model {model.name}: it has no input {', '.join(model.missing_inputs)}, which every request of bench sets, so "
-            f"it would do other work than asked; its inputs are {', '.join(sorted(model.inputs))}"
+            f"it would do other work than requested; its inputs are {', '.join(sorted(model.inputs))}"
         )
 
 

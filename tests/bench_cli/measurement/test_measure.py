@@ -447,7 +447,7 @@ def test_a_duration_ends_a_closed_loop_without_any_failure(server: ScriptedServe
     assert summary["metrics"]["offered_rate"] is None
     assert summary["arrivals"]["law"] is None
     assert {"interrupted", "achieved_below_offered", "queue_growing"}.isdisjoint(f["code"] for f in summary["findings"])
-    assert manifest["workers"] == {"count": 2, "why": "as asked", "pinned_cores": []}
+    assert manifest["workers"] == {"count": 2, "why": "as requested", "pinned_cores": []}
     assert manifest["workload"]["description"].startswith("up to 1,200 random prompts")
 
 

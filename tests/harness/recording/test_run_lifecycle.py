@@ -153,7 +153,7 @@ def test_when_a_recovered_run_started_may_be_unknown(tmp_path: Path) -> None:
         (False, False, None, False),
         (False, True, None, True),
         (True, False, 9, True),
-        (False, True, 9, False),  # as many were prepared as were asked for
+        (False, True, 9, False),  # as many were prepared as were requested
         (False, True, 10, True),  # fewer were
         (False, False, 10, False),
     ],

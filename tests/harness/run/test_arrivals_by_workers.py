@@ -1,4 +1,4 @@
-"""However many workers share a schedule, the target sees the process that was asked for."""
+"""However many workers share a schedule, the target sees the process that was requested."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_percentile_above_which_values_come_in_few_clusters_cannot_be_told_and
 
 
 def test_lengths_explain_the_difference_that_they_make() -> None:
-    """Two runs of one server, of which one happened to be asked for longer prompts."""
+    """Two runs of one server, of which one happened to get longer prompts."""
     rng = np.random.default_rng(4)
     a_lengths, b_lengths = rng.lognormal(5.0, 0.8, 1_000), rng.lognormal(5.08, 0.8, 1_000)
     a, b = (50.0 + 0.2 * lengths * rng.lognormal(0.0, 0.05, 1_000) for lengths in (a_lengths, b_lengths))

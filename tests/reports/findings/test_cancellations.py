@@ -29,7 +29,7 @@ def _generated(tokens: float) -> dict[str, Any]:
 
 @pytest.fixture
 def cancelled(steady_run: SteadyRun) -> list[Record]:
-    """1,000 requests of 3 tokens; every tenth, which asked for 101 at 10 ms each, is cancelled with its first."""
+    """1,000 requests of 3 tokens; every tenth, which requested 101 at 10 ms each, is cancelled with its first."""
     return [
         replace(withdrawn(record, tokens=1), requested_output_tokens=101) if record.index % 10 == 3 else record
         for record in steady_run(1_000, ignore_eos=True)

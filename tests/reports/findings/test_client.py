@@ -423,7 +423,7 @@ def test_a_rate_counts_below_95_percent_and_is_invalid_below_90(
     if severity is not None:
         finding = finding_of(report, "achieved_below_offered")
         assert finding is not None
-        assert finding.sentence == f"{achieved:.2f} requests/s were sent where 100.00 were requested."
+        assert finding.sentence == f"{achieved:.2f} requests/s were sent where 100.00 were offered."
 
 
 def _saturated(**replaced: Any) -> ClientSaturated:

@@ -1,4 +1,4 @@
-"""Arrivals against the law that was asked for."""
+"""Arrivals against the law that was requested."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_crowd_of_arrivals_is_no_growth(in_order: Callable[..., Requests]) -> 
     arrivals_ms = [10.0 * k for k in range(1_100)] + [11_000 + 8.0 * k for k in range(501)]
     ends_ms = (ends_at_even_server(np.array(arrivals_ms), 0.95 * 12_000 / 1_300)).tolist()
     assert queue_growth(in_order(arrivals_ms, ends_ms)) is None
-    assert queue_growth(in_order(arrivals_ms, ends_ms), 150.0) is not None  # asked for 150, it should have held 158
+    assert queue_growth(in_order(arrivals_ms, ends_ms), 150.0) is not None  # 150 were offered, it should have held 158
 
 
 def test_few_arrivals_and_a_burst_show_no_growth(in_order: Callable[..., Requests]) -> None:

@@ -93,8 +93,8 @@ def test_later_turns_that_were_sent_were_due_as_much_later_as_the_answer_before_
         ([(10, 1), (20, 1)], {}, False),
         ([(10, 1)], {}, False),  # one token has none, and nothing is missing
         ([(10, 2)], {}, True),
-        ([(10, 1)], {"requested_output_tokens": 3}, False),  # the answer was shorter than asked
-        ([(10, 2)], {"requested_output_tokens": 1}, False),  # one token was asked for
+        ([(10, 1)], {"requested_output_tokens": 3}, False),  # the answer was shorter than requested
+        ([(10, 2)], {"requested_output_tokens": 1}, False),  # one token was requested
         ([(10, 2)], {"output_tokens": None, "token_counts": None}, True),
         ([(10, 2)], {"output_tokens": None, "token_counts": None, "requested_output_tokens": 1}, False),
         ([], {"requested_output_tokens": 3}, False),

@@ -208,7 +208,7 @@ def test_few_answers_with_tokens_have_no_latencies_that_could_change(make_reques
 
 
 def test_a_load_that_still_changes_is_not_steady(make_requests: MakeRequests, answered: Make) -> None:
-    """A backlog of 500 that shrinks to the end; twice as many in flight from a third of the run on; more than was asked for."""
+    """A backlog of 500 that shrinks to the end; twice as many in flight from a third of the run on; more than was offered."""
     shrinking = [answered(k, 10 * k, 10 * k, [(10 * k + 5_010 - 5 * k, 1)]) for k in range(1_001)]
     doubled = [answered(k, at, at, [(at + (200 if k < 350 else 800), 1)]) for k in range(1_001) for at in [10 * k]]
     assert _reason(make_requests(shrinking)).startswith("the load")
@@ -248,7 +248,7 @@ def test_of_100_latencies_a_slow_start_and_a_fall_are_seen(make_requests: MakeRe
 def test_what_a_server_for_the_requested_rate_would_keep_waiting_is_no_growth(
     make_requests: MakeRequests, answered: Make
 ) -> None:
-    """50 requests/s were asked for and 100 came."""
+    """50 requests/s were offered and 100 came."""
     requests = make_requests(
         [answered(k, at, at, [(at + (200 if k < 350 else 800), 1)]) for k in range(1_001) for at in [10 * k]]
     )

@@ -132,7 +132,7 @@ def test_prompts_that_are_too_long_are_counted() -> None:
     ("pieces", "length", "limits", "problem"),
     [
         (Pieces.CONSECUTIVE, 10_000_000, NO_LIMITS, "no prompt can be cut from it: it is shorter than one"),
-        (Pieces.RANDOM, 10_000_000, NO_LIMITS, "a prompt of 10,000,000 is asked for"),
+        (Pieces.RANDOM, 10_000_000, NO_LIMITS, "a prompt of 10,000,000 is requested"),
         (Pieces.RANDOM, 9, LengthLimits(max_input_len=5), "all are longer than max_input_len"),
         (Pieces.CONSECUTIVE, 9, LengthLimits(context_tokens=11), "all are longer than .* the model's context"),
     ],

@@ -1,4 +1,4 @@
-"""Random text has exactly the tokens that were asked for, whatever the kind of tokenizer."""
+"""Random text has exactly the tokens that were requested, whatever the kind of tokenizer."""
 
 from __future__ import annotations
 

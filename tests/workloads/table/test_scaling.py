@@ -153,7 +153,7 @@ def test_no_rows_are_scaled_to_none_and_the_longest_request_is_allowed() -> None
     ("scaling", "trace", "problem"),
     [
         (Scaling(prefix=2.0), _lengths([5], [5]), "prefix_factor: trace.csv has no block hashes"),
-        (Scaling(input=2e6), _lengths([50], [5]), "input_factor 2e[+]06: asks for more than 10,000,000 tokens"),
+        (Scaling(input=2e6), _lengths([50], [5]), "input_factor 2e[+]06: requests more than 10,000,000 tokens"),
         (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("openai", "p.json"), 1, {"prompt": ["a"]}), "of their text"),
         (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [1]}), "without len"),
     ],

@@ -1,4 +1,4 @@
-"""What was offered, sent and answered, and tokens asked and got."""
+"""What was offered, sent and answered, and tokens requested and received."""
 
 from __future__ import annotations
 
