@@ -38,7 +38,7 @@ _RATIO, _DECIDED = 1.2, 0.8
 _BUDGETS = {"M/D/1": 70_000}
 _MUST_DECIDE = ("M/M/1", "M/D/1", "in-flight batching, 60 ms")
 _PEER_PRECISION = 0.05
-_PEER_PROBES = {"AIPerf": 12, "GuideLLM": 9}  # about so many share the requests
+_PEER_PROBES = {"AIPerf": 8, "GuideLLM": 6}  # about so many share the requests
 _MOST_PEER_PROBES = 20
 _ROUNDING = 1.0005
 

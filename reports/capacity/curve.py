@@ -125,10 +125,11 @@ def _fit(points: Points, allowed: float, tail: float) -> Fit:
     known = degrees if between > within else max(degrees, _DEGREES_WITHIN)
     lost = likelihoods[best] - likelihoods - dispersion * f_quantile(1.0 - 2.0 * tail, 1, known) / 2.0
     low, high = _first_above(-tried[best::-1], lost[best::-1]), _first_above(tried[best:], lost[best:])
+    crossing = _vertex(tried, likelihoods, best)
     return Fit(
-        intercept=math.log(allowed) - slope * float(tried[best]),
+        intercept=math.log(allowed) - slope * crossing,
         slope=slope,
-        crossing=math.exp(_vertex(tried, likelihoods, best)),
+        crossing=math.exp(crossing),
         low=None if low is None else math.exp(-low),
         high=None if high is None else math.exp(high),
         dispersion=dispersion,

@@ -1,0 +1,52 @@
+"""Tests of what probes show without a curve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reports.capacity.curve import Points
+from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
+
+
+def _points(shares: dict[float, float], n: float = 20_000.0, effect: float = 5.0) -> Points:
+    load = np.array(list(shares))
+    return Points(load, np.full(load.size, n), np.round(n * np.array(list(shares.values()))), np.full(load.size, effect))
+
+
+def test_highest_load_with_few_beyond_the_limit_is_held() -> None:
+    points = _points({10.0: 0.001, 20.0: 0.002, 30.0: 0.05})
+
+    assert highest_held(points, 0.01, 0.02, np.inf) == 20.0
+    assert highest_held(points, 0.01, 0.02, 20.0) == 10.0
+    assert lowest_exceeded(points, 0.01, 0.02) == 30.0
+
+
+def test_neighbouring_loads_count_together() -> None:
+    apart, together = _points({10.0: 0.0, 20.0: 0.0}, n=8_000.0), _points({10.0: 0.0, 10.5: 0.0, 10.9: 0.0}, n=8_000.0)
+
+    assert highest_held(apart, 0.01, 0.001, np.inf) is None
+    assert highest_held(together, 0.01, 0.001, np.inf) == 10.0
+
+
+def test_little_evidence_decides_nothing() -> None:
+    assert highest_held(_points({10.0: 0.0}, n=300.0), 0.01, 0.02, np.inf) is None
+    assert lowest_exceeded(_points({10.0: 0.02}, n=300.0), 0.01, 0.02) is None
+
+
+def test_share_that_falls_beyond_chance_falls() -> None:
+    assert falls(_points({10.0: 0.001, 20.0: 0.05, 30.0: 0.002}), 0.01)
+    assert not falls(_points({10.0: 0.001, 20.0: 0.05, 30.0: 0.06}), 0.01)
+    assert not falls(_points({10.0: 0.001, 20.0: 0.05, 30.0: 0.002}, effect=500.0), 0.01)
+
+
+def test_probes_that_differ_at_the_same_load_explain_a_fall() -> None:
+    scattered = {10.0: 0.002, 10.1: 0.03, 10.2: 0.002, 10.3: 0.03, 10.4: 0.002, 12.0: 0.004, 12.1: 0.03}
+
+    assert not falls(_points(scattered), 0.01)
+
+
+def test_where_the_share_may_fall_each_load_decides_for_itself() -> None:
+    points = _points({10.0: 0.001, 20.0: 0.001, 30.0: 0.05, 40.0: 0.001})
+
+    assert held_alone(points, 0.01, 0.02, np.inf) == 20.0
+    assert exceeded_alone(points, 0.01, 0.02) == 30.0

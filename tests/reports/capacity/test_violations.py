@@ -1,0 +1,44 @@
+"""Tests of the requests beyond a limit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reports.capacity.violations import violations
+
+
+def test_failed_requests_are_beyond_every_limit() -> None:
+    values_ms = np.full(200, 10.0)
+    values_ms[::50] = np.inf
+
+    found = violations(values_ms, 20.0, 0.01)
+
+    assert (found.n, found.above, found.share) == (200, 4, 0.02)
+
+
+def test_requests_that_come_together_have_a_larger_effect() -> None:
+    rng = np.random.default_rng(5)
+    apart = rng.exponential(1.0, 20_000)
+    together = np.repeat(rng.exponential(1.0, 400), 50)
+
+    found = violations(apart, 4.6, 0.01).effect, violations(together, 4.6, 0.01).effect
+
+    assert found[0] is not None and found[1] is not None  # noqa: PT018
+    assert found[0] < 3.0
+    assert found[1] > 15.0
+
+
+def test_conversations_of_their_own_speed_have_a_larger_effect() -> None:
+    rng = np.random.default_rng(5)
+    groups = rng.integers(0, 20, 5_000)
+    values_ms = rng.exponential(1.0, 5_000) * np.where(groups == 3, 3.0, 1.0)
+
+    alone, grouped = violations(values_ms, 6.0, 0.02).effect, violations(values_ms, 6.0, 0.02, groups).effect
+
+    assert alone is not None and grouped is not None  # noqa: PT018
+    assert grouped > 2.0 * alone
+
+
+def test_few_requests_show_no_effect() -> None:
+    assert violations(np.arange(99.0), 50.0, 0.01).effect is None
+    assert violations(np.array([]), 50.0, 0.01).n == 0
