@@ -59,6 +59,7 @@ def goals_of(search: Search, sets: Sequence[LimitSet]) -> tuple[Goal, ...]:
             allowed=tuple(limit.allowed for limit in each.limits),
             confidence=search.confidence,
             ratio=search.ratio,
+            step=1.0 if LoadUnit(search.unit) is LoadUnit.USERS else 0.0,
         )
         for each in sets
     )
