@@ -7,6 +7,7 @@ those at the load and somewhat below it from below.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.exceedances import Exceedances
 
 _WINDOW = 1.1  # of loads whose requests count together
+_FEWEST_EXPECTED = 20.0  # requests beyond the limit at the allowed share: where none of fewer came, that may be chance
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
 _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
@@ -24,20 +26,29 @@ def highest_held(points: Points, allowed: float, tail: float, below: float) -> f
     """The highest load of ``points``, less than ``below``, at which the share is at most ``allowed``; it is wrong with
     probability ``tail``, however many loads there are.
     """
-    loads = np.unique(points.load)
-    for load in loads[loads < below][::-1]:
-        if _holds(points.chosen((points.load >= load) & (points.load <= _WINDOW * load)), allowed, tail / loads.size):
-            return float(load)
-    return None
+    windows = [
+        (load, points.chosen((points.load >= load) & (points.load <= _WINDOW * load)))
+        for load in np.unique(points.load)
+        if load < below
+    ]
+    return next(
+        (load for load, window in reversed(windows) if _holds(window, allowed, tail / _that_may_decide(windows, allowed))), None
+    )
 
 
 def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:
     """The lowest load at which the share is more than ``allowed``; as ``highest_held``."""
-    loads = np.unique(points.load)
-    for load in loads:
-        if _exceeds(points.chosen((points.load <= load) & (points.load >= load / _WINDOW)), allowed, tail / loads.size):
-            return float(load)
-    return None
+    windows = [
+        (load, points.chosen((points.load <= load) & (points.load >= load / _WINDOW))) for load in np.unique(points.load)
+    ]
+    return next(
+        (load for load, window in windows if _exceeds(window, allowed, tail / _that_may_decide(windows, allowed))), None
+    )
+
+
+def _that_may_decide(windows: Sequence[tuple[float, Points]], allowed: float) -> int:
+    """How many loads share the error: those with so many requests that one could be held. At least 1."""
+    return max(1, sum(1 for _, window in windows if window.n.sum() * allowed >= _FEWEST_EXPECTED))
 
 
 def held_alone(points: Points, allowed: float, tail: float, below: float) -> float | None:

@@ -171,7 +171,7 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         return None
     if len(probes) >= _MOST_STEPS and all(share < _LOW for share in shares.values()):
         certified = found.certified is not None and found.certified >= max(shares) / _ROUNDING
-        return None if certified or len(probes) >= _MOST_PILOTS else NextProbe(max(shares), block)
+        return None if certified else NextProbe(max(shares), block)
     return NextProbe(_rounded(_next_load(probes, found, shares, goal), goal), block)
 
 
