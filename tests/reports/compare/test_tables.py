@@ -203,7 +203,7 @@ def test_a_headline_without_a_difference_names_the_conditions_that_failed_alone(
     relative, absolute = parse_condition("p99_ttft > +5%"), parse_condition("p99_ttft > 300ms")
     assert isinstance(absolute, AbsoluteCondition)
     results = (
-        ConditionResult(relative, Status.FAILED, "changed by +9.0%, at least +6.0%"),
+        ConditionResult(relative, Status.FAILED, "changed by +9.0%, at least +6.0%", "changed by +9.0%"),
         ConditionResult(relative, Status.PASSED, "changed by +1.0%, at most +2.0%"),
         ConditionResult(absolute, Status.FAILED, "310 ms"),
     )
