@@ -148,10 +148,11 @@ class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run is judged by, as --slo and --fail_if take it."""
+    """What the run is judged by, as --slo, --fail_if and --until take it."""
 
     slo: tuple[str, ...] | None = None
     fail_if: tuple[str, ...] | None = None
+    until: str | None = None
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):

@@ -163,8 +163,16 @@ _SCHEMA = schema_of(REQUEST_COLUMNS)
 
 def write_table(records: Sequence[Record], path: Path) -> None:
     """Write ``records`` to ``path``; the file appears whole or not at all. Raises OSError."""
-    arrays = [arrow_array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
-    write_columns(path, _SCHEMA, arrays)
+    write_columns(path, _SCHEMA, _arrays(records))
+
+
+def table_of(records: Sequence[Record]) -> pa.Table:
+    """The table that ``write_table`` writes."""
+    return pa.Table.from_arrays(_arrays(records), schema=_SCHEMA)
+
+
+def _arrays(records: Sequence[Record]) -> list[pa.Array]:
+    return [arrow_array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

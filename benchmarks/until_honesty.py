@@ -5,7 +5,7 @@ at most 28 of 400 experiments call them different, in any measure and at any loo
 4.5 standard deviations of a block's difference in the measure that decides, it is found in at least 90 % of the experiments,
 with a median of at most 60 % of the requests of five fixed repeats: 3 blocks. p99 TTFT and p50 TTFT are tried as that measure.
 
-Run: python -m benchmarks.until_honesty [--experiments 400] [--seed 31] [--size 2000] [--most 10] [--processes NAME …]
+Run: python -m benchmarks.until_honesty [--experiments 400] [--seed 31] [--size 1000] [--most 10] [--processes NAME …]
     [--workers 1]
 """
 
@@ -23,10 +23,12 @@ import numpy as np
 from tabulate import tabulate
 
 from benchmarks.compare_honesty import longer_ttft, measured
-from benchmarks.serving_processes import PROCESSES
+from benchmarks.interval_coverage import as_requests
+from benchmarks.serving_processes import PROCESSES, Run
 from reports.compare.difference import Difference, compare_measures
 from reports.compare.looks import FIRST_LOOK, Looks
-from reports.compare.measures import MEASURES, Measured
+from reports.compare.measures import MEASURES, Measured, exact_percentiles
+from reports.metrics.catalogue import E2E, TTFT
 from reports.statistics.probability import beta_quantile
 
 _LONGER, _DEVIATIONS = 1.05, 4.5
@@ -85,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=400, help="of each process")
     parser.add_argument("--seed", type=int, default=31)
-    parser.add_argument("--size", type=int, default=2_000, help="requests of a run")
+    parser.add_argument("--size", type=int, default=1_000, help="requests of a run")
     parser.add_argument("--most", type=int, default=10, help="blocks of an experiment")
     parser.add_argument("--processes", nargs="+", default=None, metavar="NAME", help="parts of names; all by default")
     parser.add_argument("--workers", type=int, default=1)
@@ -126,10 +128,11 @@ def experiments(job: Job) -> tuple[Cell, ...]:
             run = process.run(work, rng)
             a.append(measured(process.run(work, rng)))
             equal.append(measured(run))
-            longer.append(measured(longer_ttft(run, _LONGER)))
+            longer.append(equal[-1] | _latencies(longer_ttft(run, _LONGER)))
         for name in _DECIDING:
             changes[name] += [math.log((y[name].value or 1.0) / (x[name].value or 1.0)) for x, y in zip(a, equal, strict=True)]
-            endings[name].append((ending(a, equal, Looks(most, name)), ending(a, longer, Looks(most, name))))
+            looks = Looks(most, name)
+            endings[name].append((ending(a, equal, looks, to_the_last=True), ending(a, longer, looks)))
     return tuple(
         Cell(
             deviation=float(np.std(changes[name])),
@@ -143,8 +146,15 @@ def experiments(job: Job) -> tuple[Cell, ...]:
     )
 
 
-def ending(a: Measures, b: Measures, looks: Looks) -> Ending:
-    """The end of an experiment with these blocks. After it the looks go on, for ``ever_called`` alone."""
+def _latencies(run: Run) -> dict[str, Measured]:
+    """The latencies of a run; its throughput changes little with TTFT, and takes most of the time to compute."""
+    requests, chosen = as_requests(run), [measure for measure in MEASURES if measure.metric in (TTFT, E2E)]
+    values = {metric: metric.by_request(requests) for metric in (TTFT, E2E)}
+    return {m.name: exact_percentiles(values[m.metric], [m.q or 0.0])[0] for m in chosen}
+
+
+def ending(a: Measures, b: Measures, looks: Looks, *, to_the_last: bool = False) -> Ending:
+    """The end of an experiment with these blocks; ``to_the_last``: the looks go on after it, for ``ever_called`` alone."""
     found: Ending | None = None
     ever_called = False
     for blocks in range(FIRST_LOOK, looks.most + 1):
@@ -154,6 +164,8 @@ def ending(a: Measures, b: Measures, looks: Looks) -> Ending:
         decided = _is_decided(differences, looks)
         if found is None and (decided or blocks == looks.most):
             found = Ending(blocks, decided, called, ever_called)
+            if not to_the_last:
+                return found
     assert found is not None
     return Ending(found.blocks, found.decided, found.called, ever_called)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, METRICS, OBJECTIVE_METRICS
 from reports.metrics.goodput import Objective
 from reports.metrics.metric import Metric
+from reports.metrics.precision import PrecisionGoal
 from reports.statistics.percentiles import percentile_key
 
 _METRICS = tuple(metric for metric in METRICS if metric.in_criteria)
@@ -22,6 +23,10 @@ _QUANTILES = (0.50, 0.99)  # those with an interval
 _FORM = re.compile(
     r"\s*(?:(?P<statistic>p\d+(?:_\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
     r"(?P<amount>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>[a-z%]*(?:/s)?)\s*",
+    re.IGNORECASE,
+)
+_PRECISION = re.compile(
+    r"\s*(?P<statistic>p\d+(?:_\d+)?|mean)_(?P<name>[a-z]\w*?)\s*(?:±|\+/?-)\s*(?P<amount>\d+\.?\d*|\.\d+)\s*%\s*",
     re.IGNORECASE,
 )
 _UNITS: dict[str, dict[str, float]] = {
@@ -112,6 +117,21 @@ def parse_stop_if(text: str) -> Requirement:
     if not 0.0 < q < 1.0:
         raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
     return Requirement(metric, q, True, limit)
+
+
+def parse_until(text: str) -> PrecisionGoal:
+    """The precision at which a run may end: ``p99_ttft±5%``, also ``+-5%``. Raises ValueError, for the command line."""
+    match = _PRECISION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}: write a number and its precision, as 'p99_ttft±5%' or 'mean_e2e+-2%'")
+    metric, share = _metric(text, match["name"]), float(match["amount"]) / 100.0
+    if not metric.is_objective:
+        names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)
+        raise ValueError(f"{text!r}: a run ends by the precision of a latency: {names}, or their p50 or mean")
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"{text!r}: the precision must be above 0 % and below 100 %")
+    q = _statistic(text, metric, match["statistic"])
+    return PrecisionGoal(metric, q, share, f"{'mean' if q is None else percentile_key(q)}_{metric.name}")
 
 
 def parse_held(text: str) -> HeldRequirement:

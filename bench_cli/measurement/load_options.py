@@ -29,13 +29,25 @@ def _read_stop_if(context: click.Context, parameter: click.Parameter, text: str 
     return text.strip()
 
 
+def _read_until(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Callback of --until: the text as the grammar writes it. Raises BadParameter."""
+    if text is None:
+        return None
+    from reports.criteria import parse_until
+
+    try:
+        return str(parse_until(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True)
 class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
-    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds. ``stop_if`` is a
-    text of the grammar of ``reports/criteria.py``.
+    """When requests are sent. ``concurrency`` None: an open loop; ``duration`` and ``ramp_up`` in seconds. ``until``
+    and ``stop_if`` are texts of the grammar of ``reports/criteria.py``.
     """
 
     request_rate: float = option(
@@ -82,6 +94,13 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
     )
     ramp_up: float | None = option(
         None, type=_SECONDS, help="Seconds in which the rate rises from 0 to --request_rate, or the users start."
+    )
+    until: str | None = option(
+        None,
+        metavar="PRECISION",
+        callback=_read_until,
+        help="End the run when a number is so precise, as 'p99_ttft±5%' or 'mean_e2e+-2%': its 95 % interval is at most that "
+        "wide. --num_requests or --duration is then the bound.",
     )
     stop_if: str | None = option(
         None,

@@ -76,7 +76,11 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         target=_target_facts(target),
         server=None if target.embedded is None else EmbeddedServer(engine=recorded["engine_settings"]),
         options=recorded,
-        criteria=Criteria(slo=tuple(map(str, options.criteria.slo)), fail_if=tuple(map(str, options.criteria.fail_if))),
+        criteria=Criteria(
+            slo=tuple(map(str, options.criteria.slo)),
+            fail_if=tuple(map(str, options.criteria.fail_if)),
+            until=options.load.until,
+        ),
         warm_up=WarmUp(requests=options.client.warmup_requests),
         prefix_cache_reset=None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
         environment=environment,

@@ -13,7 +13,7 @@ from bench_cli.measurement.client_options import ClientOptions, check_client_opt
 from bench_cli.measurement.client_size import load_demand, size_client
 from bench_cli.measurement.distribution import distributed_workers, live_page, open_pool
 from bench_cli.measurement.distribution_options import check_distribution_options
-from bench_cli.measurement.early_end import check_early_end, check_early_end_of, early_end, end_rule
+from bench_cli.measurement.early_end import check_early_end, check_early_end_of, early_end, end_rules
 from bench_cli.measurement.embedded_options import check_embedded_options
 from bench_cli.measurement.manifest import after_run, make_manifest
 from bench_cli.measurement.mixture import mix
@@ -52,6 +52,8 @@ from harness.recording.schedule_summary import summarise_schedule
 from harness.run.coordinator import Run, RunPlan
 from harness.run.progress_line import ProgressLine
 from harness.run.warm_up import warm_up_requests
+from reports.findings.completeness import BoundReached
+from reports.metrics.configuration import configured_load
 from reports.run.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.run.perfetto import write_perfetto
 from reports.run_report import RunReport
@@ -86,6 +88,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 recorded = Moment.now()
             closed = Moment.now()
             report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
+            _announce_bound(report)
             _write_extras(report, options.output)
             is_fast_enough = _check_performance(report, options.criteria, reference)
             passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
@@ -139,10 +142,11 @@ def _run(
         tokenizer_dir=_resolved(target.tokenizer_dir),
     )
     page = live_page(pool, target.streaming)
+    rules = end_rules(options.load, prepared, configured_load(manifest))
     plan = replace(
         _plan(prepared, options.client, basis, observation, folder),
         on_record=None if page is None else page.add,
-        end_rule=end_rule(options.load, prepared),
+        end_rule=rules,
     )
     with shared_lock(folder.path), open_run(folder, manifest, basis):
         click.echo(prepared.announcement(), err=True)
@@ -160,7 +164,7 @@ def _run(
                 **msgspec.structs.asdict(hidden_in(observation.observed, target.client.hidden)),
                 times=times_until_recorded(options.call.started, result),
                 distribution=None if pool is None else pool.distribution(),
-                early_end=early_end(options.load, prepared, result),
+                early_end=early_end(options.load, rules, prepared, result),
             )
             finish_run(folder, ended, result)
             tabulate(folder)
@@ -171,6 +175,13 @@ def _run(
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
+
+
+def _announce_bound(report: RunReport) -> None:
+    """Say on stderr that a run with --until is less precise than asked."""
+    for finding in report.findings:
+        if isinstance(finding, BoundReached):
+            click.echo(finding.sentence, err=True)
 
 
 def _stopped(result: RunResult, planned: int | None) -> str:

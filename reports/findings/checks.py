@@ -16,6 +16,7 @@ from reports.findings.client import (
     ScheduleSlip,
 )
 from reports.findings.completeness import (
+    BoundReached,
     EndedEarly,
     Interrupted,
     PromptsDropped,
@@ -93,6 +94,7 @@ KINDS: tuple[type[Finding], ...] = (
     WorkerClockUncertain,
     WorkersTurnedAway,
     MessagesDropped,
+    BoundReached,
     EndedEarly,
     Interrupted,
     TurnsNotSent,

@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 
 from bench_records.record import Outcome
+from reports.criteria import parse_until
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.precision import half_width
 from reports.metrics.requests import Requests
 from reports.statistics.percentiles import required_samples
 
@@ -78,6 +80,39 @@ class EndedEarly(Finding):
     def _sentence(self) -> str:
         sent = f"{self.requests:,}" if self.planned is None else f"{self.requests:,} of {self.planned:,}"
         return f"The run was ended by {self.rule} after {sent} requests: {self.reason}."
+
+
+@dataclass(frozen=True)
+class BoundReached(Finding):
+    """``half_width`` is that of the 95 % interval, as a share of the number; None where it has none."""
+
+    until: str
+    half_width: float | None
+    requests: int
+
+    code = "bound_reached"
+    severities = (Severity.WARNING,)
+    when = "a run with `--until` came to its bound, and its number is less precise than asked"
+    advices = ("Raise --num_requests or --duration, or ask for less: twice the precision needs four times the requests.",)
+    briefs = ("Bound reached before the number was precise: raise --num_requests or --duration",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        until = facts.manifest.criteria.until
+        if until is None or facts.interrupted or facts.manifest.early_end is not None:
+            return None
+        try:
+            goal = parse_until(until)
+        except ValueError:  # of another version
+            return None
+        estimate = goal.estimate(facts.metrics.latencies.get(goal.metric))
+        if goal.is_met(estimate, margin=1.0):
+            return None
+        return cls(str(goal), half_width(estimate), facts.metrics.scheduled)
+
+    def _sentence(self) -> str:
+        known = "it has no interval" if self.half_width is None else f"it is known to ± {100.0 * self.half_width:.1f} %"
+        return f"Bound reached: {self.until} was not reached by {self.requests:,} requests, and {known}."
 
 
 @dataclass(frozen=True)

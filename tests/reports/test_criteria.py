@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.criteria import HeldRequirement, Requirement, parse_fail_if, parse_held, parse_slo, parse_stop_if
+from reports.criteria import HeldRequirement, Requirement, parse_fail_if, parse_held, parse_slo, parse_stop_if, parse_until
 from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, GOODPUT, ITL, TPOT, TTFT
 from reports.metrics.goodput import Objective
 
@@ -191,3 +191,27 @@ def test_a_run_may_be_ended_by_any_percentile_of_an_objectives_latency(text: str
 def test_no_other_number_may_end_a_run(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_stop_if(text)
+
+
+@pytest.mark.parametrize("text", ["p99_ttft±5%", "P99_TTFT +- 5 %", "p99_ttft_ms+/-5.0%"])
+def test_every_spelling_of_a_precision(text: str) -> None:
+    goal = parse_until(text)
+    assert (goal.metric, goal.q, goal.share, str(goal)) == (TTFT, 0.99, 0.05, "p99_ttft±5%")
+    assert str(parse_until("mean_tpot±2.5%")) == "mean_tpot±2.5%"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("p99_ttft<5%", "write a number and its precision"),
+        ("ttft±5%", "write a number and its precision"),
+        ("p99_ttft±5ms", "write a number and its precision"),
+        ("p90_ttft±5%", "no interval is computed"),
+        ("mean_itl±5%", "by the precision of a latency"),
+        ("p99_ttft±100%", "below 100 %"),
+        ("p99_ttft±0%", "above 0 %"),
+    ],
+)
+def test_no_other_text_is_a_precision(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_until(text)

@@ -79,6 +79,27 @@ def test_stop_if_needs_a_planned_number_and_streamed_answers_for_token_times(
     assert "needs streamed answers" in capsys.readouterr().err
 
 
+def test_a_run_ends_when_it_is_precise_or_says_that_its_bound_was_reached(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = ("--model", "scripted", "--until", "mean_e2e+-5%")
+    assert _measure(server, tmp_path / "a", *until, "--num_requests", "20") in (ExitStatus.VALID, ExitStatus.INVALID)
+    assert "Bound reached: mean_e2e±5% was not reached by 20 requests, and it has no interval." in capsys.readouterr().err
+    assert _measure(server, tmp_path / "b", "--model", "unary", "--until", "p99_ttft±5%") == ExitStatus.USAGE
+
+    monkeypatch.setattr("reports.metrics.precision.FIRST_LOOK", 20)  # a busy machine has no interval at all
+    monkeypatch.setattr("bench_cli.measurement.precision_rule.half_width", lambda _: 0.04)
+    monkeypatch.setattr("reports.metrics.precision.half_width", lambda _: 0.04)
+    _measure(server, tmp_path / "c", *until, "--num_requests", "3000", "--request_rate", "100")
+    shown = capsys.readouterr().err
+    assert "Ended by --until mean_e2e±5%: mean_e2e is " in shown
+    assert "± 4.0 % by the first " in shown
+    end = RunFolder(tmp_path / "c").read_manifest().early_end
+    assert end is not None
+    assert (end.gave_up, end.planned) == (False, 3_000)
+    assert 25 <= end.requests < 2_000
+
+
 def test_report_renders_the_same_numbers_again(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

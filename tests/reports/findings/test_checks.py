@@ -181,6 +181,7 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     for gave_up in (True, False):
         end = {"rule": "--until", "reason": "it is precise", "gave_up": gave_up, "at_s": 7.0, "requests": 700}
         yield steady, {"early_end": end}
+    yield steady, {"criteria": {"until": "p99_e2e±1%"}}
     recovered = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": 17}
     yield steady, {"recovered": recovered, "problem": "disk full"}
     yield steady, {"workload": {"dropped_too_long": 1}}

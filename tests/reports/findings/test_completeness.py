@@ -88,6 +88,26 @@ def test_a_run_that_a_rule_ended_is_whole_and_says_which_rule(
     assert finding.brief == EndedEarly.briefs[0 if gave_up else 1]
 
 
+# ---- bound_reached
+
+
+@pytest.mark.parametrize(
+    ("until", "known"),
+    [("mean_e2e±0.001%", "it is known to ± "), ("p99_e2e±50%", "it has no interval"), ("mean_e2e±90%", None)],
+)
+def test_a_bound_that_is_reached_before_a_number_is_precise(
+    make_report: MakeReport, queued_run: SteadyRun, until: str, known: str | None
+) -> None:
+    records = queued_run(20.0, 3, count=300)
+    finding = finding_of(make_report(records, criteria={"until": until}), "bound_reached")
+    if known is None:
+        assert finding is None
+        return
+    assert finding is not None
+    assert finding.sentence.startswith(f"Bound reached: {until} was not reached by 300 requests, and {known}")
+    assert finding_of(make_report(records, criteria={"until": until}, interrupted=True), "bound_reached") is None
+
+
 # ---- turns_not_sent
 
 
