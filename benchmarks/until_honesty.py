@@ -4,9 +4,10 @@ Blocks are pairs of simulated runs (benchmarks/serving_processes.py) of one sche
 at most 28 of 400 experiments call them different, in any measure and at any look. A TTFT 5 % longer: where that is more than
 4.5 standard deviations of a block's difference in the measure that decides, it is found in at least 90 % of the experiments,
 with a median of at most 60 % of the requests of five fixed repeats: 3 blocks. p99 TTFT and p50 TTFT are tried as that measure.
+Compared are p50 and p99 of TTFT and E2E latency; with --all_measures throughput and TPOT, too, in three times the time.
 
 Run: python -m benchmarks.until_honesty [--experiments 400] [--seed 31] [--size 1000] [--most 10] [--processes NAME …]
-    [--workers 1]
+    [--all_measures] [--workers 1]
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Cell:
         )  # fmt: skip
 
 
-Job = tuple[int, int, int, int, int]  # process, size, seed, experiments, most blocks
+Job = tuple[int, int, int, int, int, bool]  # process, size, seed, experiments, most blocks, all measures
 
 
 def main() -> None:
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1_000, help="requests of a run")
     parser.add_argument("--most", type=int, default=10, help="blocks of an experiment")
     parser.add_argument("--processes", nargs="+", default=None, metavar="NAME", help="parts of names; all by default")
+    parser.add_argument("--all_measures", action="store_true", help="compare throughput and TPOT, too")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     start_s, rows, failed = time.monotonic(), [], []
@@ -98,7 +100,8 @@ def main() -> None:
         for number, process in enumerate(PROCESSES)
         if options.processes is None or any(name in process.name for name in options.processes)
     ]
-    jobs = [(number, options.size, options.seed, options.experiments, options.most) for number in chosen]
+    sizes = (options.size, options.seed, options.experiments, options.most, options.all_measures)
+    jobs = [(number, *sizes) for number in chosen]
     with ProcessPoolExecutor(options.workers) as pool:
         for (number, *_), cells in zip(jobs, pool.map(experiments, jobs), strict=True):
             for measure, cell in zip(_DECIDING, cells, strict=True):
@@ -117,7 +120,8 @@ def main() -> None:
 
 def experiments(job: Job) -> tuple[Cell, ...]:
     """The experiments of one process, for each measure of _DECIDING."""
-    number, size, seed, count, most = job
+    number, size, seed, count, most, all_measures = job
+    measure = measured if all_measures else _latencies
     process, rng = PROCESSES[number], np.random.default_rng([seed, number, size])
     changes: dict[str, list[float]] = {name: [] for name in _DECIDING}
     endings: dict[str, list[tuple[Ending, Ending]]] = {name: [] for name in _DECIDING}
@@ -126,8 +130,8 @@ def experiments(job: Job) -> tuple[Cell, ...]:
         for _ in range(most):
             work = process.work(size, rng)
             run = process.run(work, rng)
-            a.append(measured(process.run(work, rng)))
-            equal.append(measured(run))
+            a.append(measure(process.run(work, rng)))
+            equal.append(measure(run))
             longer.append(equal[-1] | _latencies(longer_ttft(run, _LONGER)))
         for name in _DECIDING:
             changes[name] += [math.log((y[name].value or 1.0) / (x[name].value or 1.0)) for x, y in zip(a, equal, strict=True)]
@@ -147,7 +151,7 @@ def experiments(job: Job) -> tuple[Cell, ...]:
 
 
 def _latencies(run: Run) -> dict[str, Measured]:
-    """The latencies of a run; its throughput changes little with TTFT, and takes most of the time to compute."""
+    """The latencies of a run; its throughput takes most of the time to compute."""
     requests, chosen = as_requests(run), [measure for measure in MEASURES if measure.metric in (TTFT, E2E)]
     values = {metric: metric.by_request(requests) for metric in (TTFT, E2E)}
     return {m.name: exact_percentiles(values[m.metric], [m.q or 0.0])[0] for m in chosen}

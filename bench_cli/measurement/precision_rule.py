@@ -13,13 +13,13 @@ from bench_records.table import table_of
 from harness.run.end_rule import RunMoment
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.metric import MeasuredRun
-from reports.metrics.precision import LOOKS_IN_TURN, PrecisionGoal, half_width, looks
+from reports.metrics.precision import LooksInTurn, PrecisionGoal, half_width, looks
 from reports.metrics.requests import from_columns
 from reports.statistics.estimate import Estimate
 
 
 class Until:
-    """An EndRule: ends a run of ``planned`` requests, the first ones by index, when ``goal`` is met at looks in turn.
+    """An EndRule: ends a run of ``planned`` requests, the first ones by index, when ``goal`` is met.
 
     ``in_order``: requests are due by their index, as in an open loop; else a look takes all that have ended. The looks are made
     by a thread of their own, so that records do not wait. ``ended`` are those that the next look takes, ``looked_at`` is how
@@ -39,7 +39,7 @@ class Until:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bench-until")
         self._look: Future[Estimate] | None = None
         self.looked_at = 0
-        self._met_in_turn = 0
+        self._in_turn = LooksInTurn(goal)
 
     @property
     def is_looking(self) -> bool:
@@ -68,8 +68,7 @@ class Until:
         except Exception as error:  # a look that fails must not cost the run; it goes on to its bound
             click.echo(f"--until {self._goal}: a look at {self.looked_at:,} requests failed: {error!r}", err=True)
             return None
-        self._met_in_turn = self._met_in_turn + 1 if self._goal.is_met(estimate) else 0
-        if self._met_in_turn < LOOKS_IN_TURN:
+        if not self._in_turn.may_end(self.looked_at, estimate):
             return None
         precise = f"{estimate.value:.4g} ms ± {half_width(estimate):.1%}".replace("%", " %")
         return f"{self._goal.name} is {precise} by the first {self.looked_at:,} requests"

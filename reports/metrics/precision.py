@@ -1,8 +1,9 @@
 """Whether a number of a run is as precise as asked, for a run that ends when it is: ``--until 'p99_ttft±5%'``.
 
 The interval is the one that the report shows. A run looks at it after numbers of requests on a geometric grid, at each look by
-all requests that were due first, once their answers have ended: those that have ended so far would lack the slowest. The
-intervals that end a run are those that are too narrow by chance, so two looks in turn have to be precise.
+all requests that were due first, once their answers have ended: those that have ended so far would lack the slowest. What ends
+a run is then an interval that may be narrow by chance, or may exist by chance. So two looks in turn have to be precise, and
+all looks since half of the requests must have had an interval (benchmarks/until_coverage.py).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from reports.metrics.metric import Anchored, Latency, Metric
 from reports.statistics.estimate import Estimate
 
-FIRST_LOOK = 700  # requests
-LOOKS_IN_TURN = 2
+FIRST_LOOK = 300  # requests
+FEWEST = 700  # requests of a run that ends
+_IN_TURN = 2
 _GROWTH = 1.25
 _MARGIN = 0.97  # of the width at a look, so that the whole run, which is a little longer, keeps it
 
@@ -43,6 +45,25 @@ class PrecisionGoal:
         """Whether the interval is at most twice the share wide."""
         width = half_width(estimate)
         return width is not None and width <= margin * self.share
+
+
+class LooksInTurn:
+    """The looks of a run so far."""
+
+    def __init__(self, goal: PrecisionGoal) -> None:
+        self._goal = goal
+        self._met_in_turn = 0
+        self._known_since: int | None = None  # requests
+
+    def may_end(self, requests: int, estimate: Estimate) -> bool:
+        """Take the look at so many ``requests``; returns whether the run may end."""
+        if half_width(estimate) is None:
+            self._known_since = None
+        elif self._known_since is None:
+            self._known_since = requests
+        self._met_in_turn = self._met_in_turn + 1 if self._goal.is_met(estimate) else 0
+        has_lasted = self._known_since is not None and requests >= 2 * self._known_since
+        return self._met_in_turn >= _IN_TURN and has_lasted and requests >= FEWEST
 
 
 def half_width(estimate: Estimate) -> float | None:

@@ -13,9 +13,10 @@ from bench_records.table import table_of
 from harness.run.end_rule import RunMoment
 from reports.criteria import parse_until
 from reports.metrics.configuration import OPEN_LOOP
-from reports.metrics.precision import FIRST_LOOK, half_width, looks
+from reports.metrics.precision import LooksInTurn, half_width, looks
 from reports.metrics.requests import from_columns
 from reports.metrics.run_metrics import compute_metrics
+from reports.statistics.estimate import Estimate
 
 _MS = 1_000_000
 _MOMENT = RunMoment(10**12, None, behind=False)
@@ -56,20 +57,41 @@ def _looked(rule: Until) -> str | None:
     return reason
 
 
-def test_a_run_ends_after_two_precise_looks_in_turn() -> None:
+def test_a_run_ends_when_looks_in_turn_are_precise() -> None:
     rule = _until("mean_ttft±10%")
-    records = _records(1_000, 0.2)
-    for record in records[: FIRST_LOOK - 1]:
+    records, reasons = _records(1_000, 0.2), {}
+    for record in records:
         rule.add(record)
-    assert _looked(rule) is None
-    rule.add(records[FIRST_LOOK - 1])
-    assert _looked(rule) is None  # one look, however precise
-    for record in records[FIRST_LOOK:875]:
-        rule.add(record)
-    reason = _looked(rule)
-    assert reason is not None
-    assert reason.startswith("mean_ttft is 10")
-    assert reason.endswith(" % by the first 875 requests")
+        if record.index + 1 in (300, 375, 469, 586, 733):
+            reasons[record.index + 1] = _looked(rule)
+            assert rule.looked_at == record.index + 1
+    assert list(reasons.values())[:-1] == [None] * 4  # precise, but too few
+    assert reasons[733] is not None
+    assert reasons[733].startswith("mean_ttft is 10")
+    assert reasons[733].endswith(" % by the first 733 requests")
+
+
+def _estimate(half_width: float | None) -> Estimate:
+    return Estimate(100.0, None if half_width is None else (100.0 * (1.0 - half_width), 100.0 * (1.0 + half_width)))
+
+
+@pytest.mark.parametrize(
+    ("widths", "ends_at"),
+    [
+        ({700: 0.04, 875: 0.04, 1_400: 0.04}, 1_400),  # since it has had an interval for half of its length
+        ({300: 0.2, 700: 0.04, 875: 0.04}, 875),
+        ({300: 0.2, 700: 0.04, 875: 0.06, 1_094: 0.04, 1_368: 0.04}, 1_368),
+        ({300: 0.2, 700: None, 875: 0.04, 1_094: 0.04, 1_750: 0.04}, 1_750),
+        ({300: 0.04, 375: 0.04, 600: 0.04, 699: 0.04}, None),
+        ({300: 0.2, 700: 0.049, 875: 0.049}, None),  # the whole run is a little longer
+    ],
+)
+def test_an_interval_that_is_narrow_or_exists_by_chance_ends_no_run(
+    widths: dict[int, float | None], ends_at: int | None
+) -> None:
+    looks_in_turn = LooksInTurn(parse_until("mean_ttft±5%"))
+    ends = [requests for requests, width in widths.items() if looks_in_turn.may_end(requests, _estimate(width))]
+    assert ends == ([] if ends_at is None else [ends_at])
 
 
 def test_a_run_that_is_not_precise_goes_on() -> None:
@@ -84,17 +106,17 @@ def test_a_look_waits_for_those_that_were_due_first_in_an_open_loop_alone() -> N
     records = _records(1_200, 0.2)
     slow, others = records[5], records[:5] + records[6:]
     for in_order in (True, False):
-        rule = _until("mean_ttft±10%", in_order=in_order, planned=1_150)
+        rule = _until("mean_ttft±10%", in_order=in_order, planned=1_140)
         for record in others:
             rule.add(record)
         rule.reason(_MOMENT)
         assert rule.is_looking is not in_order
-    rule = _until("mean_ttft±10%", planned=1_150)
+    rule = _until("mean_ttft±10%", planned=1_140)
     for record in (*others, slow):
         rule.add(record)
     rule.reason(_MOMENT)
     assert rule.is_looking
-    assert rule.looked_at == 1_094  # those with later indices are probes
+    assert rule.looked_at == 916  # those with later indices are probes
 
 
 @pytest.mark.parametrize("goal", ["p99_ttft±5%", "mean_ttft±5%", "p50_e2e±5%", "mean_tpot±5%"])
@@ -112,4 +134,4 @@ def test_the_interval_of_a_look_is_that_of_the_report(goal: str) -> None:
 
 def test_looks_grow_by_a_quarter() -> None:
     at = looks()
-    assert [next(at) for _ in range(4)] == [700, 875, 1_094, 1_368]
+    assert [next(at) for _ in range(4)] == [300, 375, 469, 586]
