@@ -35,7 +35,7 @@ _UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a sentence is made of: the loads that were measured, what they were to hold, and what they show."""
+    """What a sentence is made of: the valid probes, what they were to hold, and what they show."""
 
     unit: LoadUnit
     limits: tuple[Requirement, ...]
@@ -68,7 +68,7 @@ class Searched:
 
 def searched(capacity: Capacity, tier: Tier) -> Searched:
     """The search for one tier."""
-    probes = tuple(run.probe for run in capacity.probes)
+    probes = tuple(run.probe for run in capacity.probes if run.valid)
     return Searched(capacity.unit, capacity.limits, tier.goal, tier.bracket, probes)
 
 
@@ -76,6 +76,8 @@ def answer(capacity: Capacity) -> str:
     """The first line of every format: one sentence for each tier, and why the search ended where that limits them."""
     if not capacity.probes and capacity.ended is Ended.BUDGET and capacity.budget_s is not None:
         return f"Undecided: the budget of {time_text(capacity.budget_s)} leaves no time for a probe."
+    if capacity.probes and not any(run.valid for run in capacity.probes):
+        return " ".join(["Undecided: no probe is valid; their findings say why.", *_early_end(capacity)])
     sentences = [named(tier, tier_answer(searched(capacity, tier))) for tier in capacity.tiers]
     return " ".join([*sentences, *_early_end(capacity)])
 
@@ -135,7 +137,8 @@ def _bracket(search: Searched) -> str:
     if certified and refused:
         return f"Holds {certified} with {of_limits} {sure}; fails at {refused}."
     if certified:
-        return f"Holds {certified} with {of_limits} {sure}; no load was high enough to fail."
+        above = "no load was high enough to fail" if search.bracket.shape is Shape.ALWAYS_HELD else "more is undecided"
+        return f"Holds {certified} with {of_limits} {sure}; {above}."
     if refused:
         return f"Does not hold {refused} with {of_limits} {sure}; no lower load is certified."
     if not search.probes:
@@ -174,7 +177,12 @@ def _flat(search: Searched) -> str:
     if search.certified is None and search.refused is None:
         return f"{_capital(limit_text(limit))} does not decide: {between}."
     subject = "the limit" if len(search.required) == 1 else limit_text(limit)
-    return f"{_bracket(search)[:-1]}, but {subject} does not decide: {between}."
+    certified, refused, sure = search.certified, search.refused, f"({confidence_text(search.goal.confidence)})"
+    if certified and refused:
+        return f"{_bracket(search)[:-1]}, but between them {subject} does not decide: {between}."
+    known = f"Holds {certified}" if certified else f"Does not hold {refused}"
+    where = "above it" if certified else "below it"
+    return f"{known} with {limits_text(search.required)} {sure}, but {where} {subject} does not decide: {between}."
 
 
 def _not_monotone(search: Searched) -> str:
@@ -261,6 +269,8 @@ def _unmet(capacity: Capacity, search: Searched) -> str:
 
 
 def _early_end(capacity: Capacity) -> Iterator[str]:
+    if capacity.ended is Ended.NOT_VALID:
+        yield "The last probes are not valid, so the search ended; their findings say why."
     if capacity.ended is Ended.TARGET_FAILED:
         probes = len(capacity.probes)
         yield f"The target stopped answering after {probes} {'probe' if probes == 1 else 'probes'}."

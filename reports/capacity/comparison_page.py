@@ -104,7 +104,7 @@ def _picture(comparison: CapacityComparison, tier: TierComparison, place: int, n
     return Picture(
         name,
         f"Requests {beyond_text(limit)}, against load{of_tier}",
-        "Bars are 95 % intervals of one probe. Overloaded probes are left out.",
+        "Bars are 95 % intervals of one probe. Overloaded probes, and those that are not valid, are left out.",
         load_axis(comparison.unit, loads),
         Axis("requests beyond the limit", "%", log=True),
         (*marks, allowed_line),

@@ -67,7 +67,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     notes = (
         "Bars are 95 % intervals of one probe; the bracket and the curve rest on all probes together.",
         f"A ring at the bottom: no request of the probe was {_beyond(limit)}." if none else "",
-        "A cross: overloaded, so that its share is no point of the curve." if any(run.probe.overloaded for run in runs) else "",
+        "A cross: a probe that is no point of the curve." if any(map(_is_apart, runs)) else "",
     )
     of_tier = "" if tier.name is None else f" ({printable(tier.name)})"
     return Picture(
@@ -121,20 +121,26 @@ def curve_of(curve: Curve | None, ends: tuple[float, float], floor: float, name:
 
 
 def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[Mark]:
-    """A dot for each probe with its interval, by verdict; overloaded ones, and those without a request beyond, apart."""
+    """A dot for each probe with its interval, by verdict; a cross for each that is no point of the curve."""
     for verdict in Verdict:
-        shown = [run for run in runs if run.verdict is verdict and not run.probe.overloaded]
+        shown = [run for run in runs if run.verdict is verdict]
         name, colour = f"probe: {verdict}", _COLOURS[verdict]
         yield from whiskers_of(shown, position, floor, name, colour)
-    crossed = [run for run in runs if run.probe.overloaded]
-    if crossed:
-        shares, notes = _shares(crossed, position, floor), _notes(crossed, position)
-        yield Dots("probe: overloaded", _loads(crossed), shares, Colour.PURPLE, Shape.CROSS, notes)
+    for name, colour, valid in (("probe: overloaded", Colour.PURPLE, True), ("probe: not valid", Colour.GREY, False)):
+        crossed = [run for run in runs if _is_apart(run) and run.valid is valid]
+        if crossed:
+            shares, notes = _shares(crossed, position, floor), _notes(crossed, position)
+            yield Dots(name, _loads(crossed), shares, colour, Shape.CROSS, notes)
+
+
+def _is_apart(run: ProbeRun) -> bool:
+    """Whether a probe is no point of the curve: overloaded, or no evidence."""
+    return run.probe.overloaded or not run.valid
 
 
 def whiskers_of(runs: Sequence[ProbeRun], position: int, floor: float, name: str, colour: Colour) -> Iterator[Mark]:
     """The probes that are points of a curve, with their intervals; a ring at the ``floor`` where no request was beyond."""
-    shown = [run for run in runs if not run.probe.overloaded and run.probe.violations[position].n]
+    shown = [run for run in runs if not _is_apart(run) and run.probe.violations[position].n]
     known = [run for run in shown if share_interval(run.probe.violations[position]) is not None]
     if known:
         intervals = [share_interval(run.probe.violations[position]) or (0.0, 0.0) for run in known]

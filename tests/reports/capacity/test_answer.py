@@ -36,7 +36,7 @@ def _with(found: Capacity, **changes: object) -> Capacity:
         (capacity(), f"Holds 142 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); fails at 165 requests/s."),
         (
             _with(capacity(), refused=None),
-            f"Holds 142 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); no load was high enough to fail.",
+            f"Holds 142 requests/s with {TTFT} and p99 TPOT of at most 50 ms (95 %); more is undecided.",
         ),
         (
             _with(capacity(), certified=None),
@@ -44,8 +44,13 @@ def _with(found: Capacity, **changes: object) -> Capacity:
         ),
         (
             flat(),
-            "Holds 120 requests/s with p99 TPOT of at most 30 ms (95 %); no load was high enough to fail, but the limit does "
-            "not decide: from 120 to 170 requests/s the share of requests beyond it goes from 0.70 % to 1.3 %, with 1 % "
+            "Holds 120 requests/s with p99 TPOT of at most 30 ms (95 %), but above it the limit does not decide: from 120 to "
+            "170 requests/s the share of requests beyond it goes from 0.70 % to 1.3 %, with 1 % allowed; read the curve.",
+        ),
+        (
+            flat(refused=160.0),
+            "Holds 120 requests/s with p99 TPOT of at most 30 ms (95 %); fails at 160 requests/s, but between them the limit "
+            "does not decide: from 120 to 160 requests/s the share of requests beyond it goes from 0.70 % to 1.3 %, with 1 % "
             "allowed; read the curve.",
         ),
         (
@@ -96,6 +101,15 @@ def test_a_target_that_died_is_in_the_answer() -> None:
     nothing = answer(unknown(ended=Ended.TARGET_FAILED))
     assert nothing.startswith("Undecided: ")
     assert nothing.endswith(" The target stopped answering after 2 probes.")
+
+
+def test_probes_that_are_not_valid_say_nothing() -> None:
+    found = unknown(ended=Ended.NOT_VALID)
+    invalid = replace(found, probes=tuple(replace(run, valid=False) for run in found.probes))
+    assert answer(invalid).startswith("Undecided: no probe is valid; their findings say why. ")
+    half = replace(found, probes=(invalid.probes[0], found.probes[1]))
+    assert answer(half).startswith("Undecided: 5,200 requests in 1 probe at 160 requests/s are too few")
+    assert answer(half).endswith(" The last probes are not valid, so the search ended; their findings say why.")
 
 
 def test_what_was_shown_is_rounded_to_the_safe_side() -> None:

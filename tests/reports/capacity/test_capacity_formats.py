@@ -79,6 +79,13 @@ def test_a_probe_without_a_request_beyond_is_a_ring_and_an_overloaded_one_a_cros
     assert shapes[Shape.CROSS].x.tolist() == [165.0]
 
 
+def test_a_probe_that_is_not_valid_is_a_cross() -> None:
+    found = capacity()
+    (picture, _) = capacity_pictures(replace(found, probes=(replace(found.probes[0], valid=False), *found.probes[1:])))
+    (cross,) = [mark for mark in picture.marks if isinstance(mark, Dots) and mark.shape is Shape.CROSS]
+    assert (cross.name, cross.x.tolist()) == ("probe: not valid", [100.0])
+
+
 def test_the_interval_of_a_share_widens_with_its_clusters_and_is_unknown_without_them() -> None:
     alone, clustered = (share_interval(Violations(5_000, 50, effect)) for effect in (1.0, 20.0))
     assert alone is not None
