@@ -69,8 +69,8 @@ def beyond_text(limit: Requirement) -> str:
 
 
 def share_text(share: float) -> str:
-    """ "0.83 %"."""
-    return f"{percentage(share)} %"
+    """ "0.83 %"; less than one in a million is none."""
+    return f"{percentage(share if share >= 1e-6 else 0.0)} %"
 
 
 def allowed_text(share: float) -> str:
