@@ -13,6 +13,7 @@ from reports.capacity.words import (
     allowed_text,
     certified_number,
     confidence_text,
+    count_text,
     limit_text,
     limits_text,
     load_number,
@@ -250,7 +251,7 @@ def _at_certified(capacity: Capacity, tier: Tier) -> str:
         return ""
     at = load_text(certified_number(certified, capacity.unit), capacity.unit)
     is_open = capacity.unit is LoadUnit.REQUESTS_PER_S
-    parts = [f"about {tier.users:,.0f} users at once (Little's law)"] if is_open and tier.users is not None else []
+    parts = [f"about {count_text(tier.users, 'user')} at once (Little's law)"] if is_open and tier.users is not None else []
     parts += [] if tier.goodput is None else [f"goodput {load_text(tier.goodput, LoadUnit.REQUESTS_PER_S)}"]
     parts += [] if tier.output_token_throughput is None else [f"{load_number(tier.output_token_throughput)} output tokens/s"]
     return f"At {at}: {', '.join(parts)}." if parts else ""

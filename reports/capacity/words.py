@@ -7,7 +7,7 @@ import math
 from reports.capacity.result import LoadUnit
 from reports.capacity.search import Bracket
 from reports.criteria import Requirement
-from reports.gates.words import SHARES, amount, percentage
+from reports.gates.words import SHARES, percentage
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 from reports.statistics.percentiles import percentile_key
 
@@ -41,9 +41,15 @@ def _step(load: float, unit: LoadUnit) -> float:
     return 10.0 ** min(0, math.floor(math.log10(load)) - _DIGITS + 1)
 
 
+def count_text(count: float, name: str) -> str:
+    """ "38 users", "1.4 users", "1 user"."""
+    number = f"{count:,.0f}" if count >= 9.95 else f"{count:.2g}"
+    return f"{number} {name}{'' if number == '1' else 's'}"
+
+
 def limit_text(limit: Requirement) -> str:
     """What has to hold, after "with": "p99 TTFT of at most 500 ms"."""
-    bound = f"at {'most' if limit.at_most else 'least'} {amount(limit, limit.limit)}"
+    bound = f"at {'most' if limit.at_most else 'least'} {_bound(limit)}"
     if limit.metric is FAILED_SHARE:
         return f"{bound} of the requests failed"
     if limit.metric is ATTAINMENT:
@@ -65,12 +71,19 @@ def beyond_text(limit: Requirement) -> str:
         return "failed"
     if limit.metric is ATTAINMENT:
         return "beyond an objective"
-    return f"with {limit.metric.label} over {amount(limit, limit.limit)}"
+    return f"with {limit.metric.label} over {_bound(limit)}"
+
+
+def _bound(limit: Requirement) -> str:
+    """The limit as it was given, with its unit."""
+    if limit.metric in SHARES:
+        return allowed_text(limit.limit)
+    return f"{limit.limit:,.10g} {limit.metric.table_unit}"
 
 
 def share_text(share: float) -> str:
-    """ "0.83 %"; less than one in a million is none."""
-    return f"{percentage(share if share >= 1e-6 else 0.0)} %"
+    """ "0.83 %"; less than one in 100,000 is none."""
+    return f"{percentage(share if share >= 1e-5 else 0.0)} %"
 
 
 def allowed_text(share: float) -> str:

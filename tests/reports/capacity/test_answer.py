@@ -88,7 +88,7 @@ def _with(found: Capacity, **changes: object) -> Capacity:
         ),
         (
             capacity(limits=(limit("failed_share<=1%"),), unit=LoadUnit.USERS),
-            "Holds 142 users with at most 1.0 % of the requests failed (95 %); fails at 165 users.",
+            "Holds 142 users with at most 1 % of the requests failed (95 %); fails at 165 users.",
         ),
     ],
 )
