@@ -245,7 +245,19 @@ def after_run(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> M
         parameters={**manifest.workload.parameters, **limits},
         repeated_prefix=_repeated_prefix(prepared.schedule, sent),
     )
-    return structs.replace(manifest, workload=workload, connections=connections_of(result.connections))
+    connections, load = connections_of(result.connections), _ended_load(manifest, prepared, result)
+    return structs.replace(manifest, workload=workload, connections=connections, load=load)
+
+
+def _ended_load(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> LoadFacts | None:
+    """The load with what was asked of it until a rule ended the run, where its rate changes."""
+    load, facts = prepared.load, manifest.load
+    if facts is None or result.rule_end is None or not isinstance(load, OpenLoop) or not isinstance(load.arrivals, Profiled):
+        return facts
+    end_s = result.rule_end.end_ns / 1e9
+    if facts.duration_s is not None:
+        end_s = min(end_s, facts.duration_s)
+    return structs.replace(facts, stages=_stages(load, end_s), asked_arrivals=_asked_arrivals(load, end_s))
 
 
 def connections_of(usages: Sequence[ConnectionUsage | None]) -> Connections | None:

@@ -79,10 +79,13 @@ def _finished(manifest: Manifest, result: RunResult) -> Manifest:
 
 
 def _finished_load(manifest: Manifest, result: RunResult) -> LoadFacts:
-    """Requests ran out where users had none left, unless --num_requests limited them to those that were prepared."""
+    """Requests ran out where users had none left, unless --num_requests limited them to those that were prepared, or a rule
+    ended the run before.
+    """
     load, requested = manifest.load or LoadFacts(), manifest.options.get("num_requests")
     is_limited = isinstance(requested, int) and load.prepared is not None and load.prepared >= requested
-    return replace(load, ran_out=load.ran_out or (result.ran_out and not is_limited))
+    ran_out = load.ran_out or (result.ran_out and not is_limited)
+    return replace(load, ran_out=ran_out if result.rule_end is None else False)
 
 
 def _reason(error: OSError) -> str:

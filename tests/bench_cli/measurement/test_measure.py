@@ -59,12 +59,15 @@ def test_run_that_succeeds_writes_its_files_and_exits_by_its_validity(
 def test_a_run_that_stop_if_ended_is_whole_and_shorter(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rule = ("--model", "scripted", "--num_requests", "5000", "--request_rate", "200", "--stop_if", "p99_e2e>0.001ms")
+    profile = ("--rate_profile", "stages:200/s*20s,400/s*20s")
+    rule = ("--model", "scripted", "--num_requests", "5000", *profile, "--stop_if", "p99_e2e>0.001ms")
     assert _measure(server, tmp_path, *rule) in (ExitStatus.VALID, ExitStatus.INVALID)
     assert "Ended by --stop_if p99_e2e>0.001ms: " in capsys.readouterr().err
     manifest = RunFolder(tmp_path).read_manifest()
     assert manifest.early_end is not None
     assert (manifest.interrupted, manifest.early_end.planned, manifest.early_end.gave_up) == (False, 5_000, True)
+    assert manifest.load is not None
+    assert [stage.end_s for stage in manifest.load.stages or ()] == [manifest.early_end.at_s]
     assert 51 <= manifest.early_end.requests == RunFolder(tmp_path).read_requests().num_rows < 1_000
     assert _summary(tmp_path)["requests"]["not_sent"] == 0
 

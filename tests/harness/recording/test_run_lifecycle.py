@@ -18,7 +18,7 @@ from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.errors import RunError
 from harness.recording import run_lifecycle
 from harness.recording.run_lifecycle import delete_journals, finish_run, open_run
-from harness.recording.run_result import RunResult
+from harness.recording.run_result import RuleEnd, RunResult
 from harness.recording.schedule_file import RecordingBasis, read_basis
 from harness.recording.schedule_summary import summarise_schedule
 from workloads.elements.request import Request
@@ -165,6 +165,8 @@ def test_requests_ran_out_unless_no_more_were_asked_for(
     manifest = replace(_MANIFEST, options={"num_requests": requested}, load=LoadFacts(mode="closed", prepared=9, ran_out=known))
     finish_run(folder, manifest, _result(ran_out=found))
     assert folder.read_manifest().load == LoadFacts(mode="closed", prepared=9, ran_out=ran_out)
+    finish_run(folder, manifest, _result(ran_out=found, rule_end=RuleEnd(1, "it was precise")))
+    assert folder.read_manifest().load == LoadFacts(mode="closed", prepared=9, ran_out=False)
 
 
 def test_records_that_cannot_be_written_leave_the_journals_and_a_way_to_recover_them(tmp_path: Path) -> None:
