@@ -24,7 +24,6 @@ _PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than so many seconds, or that share of the time left
 _UNLIMITED = 10_000_000  # requests
-_MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 
@@ -51,8 +50,6 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
     brackets = [bracket(probes, goal) for goal in goals]
     if spent.left_s is not None and spent.left_s <= spent.overhead_s:
         return _ended(search, brackets, Ended.BUDGET)
-    if len(measured) >= _MOST_INVALID and not any(one.counts for one in measured[-_MOST_INVALID:]):
-        return Ended.NOT_VALID
     guess = _guess(search, brackets)
     most = _most_requests(search, measured, spent, guess)
     for goal, found in sorted(zip(goals, brackets, strict=True), key=lambda pair: -_width(pair[1])):

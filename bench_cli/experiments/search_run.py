@@ -31,6 +31,7 @@ from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
 
 _LEAST_OVERHEAD_S = 1.0
+_MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
 
 
 class TargetGoneError(BenchError):
@@ -175,7 +176,8 @@ def _begin(now: _Progress, probes: Probes, say: Callable[[str], None]) -> None:
 
 
 def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> Ended:
-    while True:
+    invalid = 0  # one after the other
+    while invalid < _MOST_INVALID:
         step = _next(now)
         if isinstance(step, Ended):
             return step
@@ -197,9 +199,11 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
         now.measured.append(measured)
         now.overheads_s.append(now.clock() - begin - measured.run.seconds)
         now.save(now.search)
-        if not measured.counts:
+        invalid = 0 if measured.counts else invalid + 1
+        if invalid:
             say(f"It is not valid, and decides nothing: see {now.folder.run_folder(step).html}.")
         say(progress(capacity_of(now.search, now.measured), now.search, now.spent.overhead_s))
+    return Ended.NOT_VALID
 
 
 def _next(now: _Progress) -> PlannedProbe | Ended:
