@@ -22,6 +22,7 @@ _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
 _PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
 _PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
+_NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than so many seconds, or that share of the time left
 _UNLIMITED = 10_000_000  # requests
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
@@ -59,7 +60,8 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         load = _possible_load(search, chosen.load)
         if load is None or (search.most_load is not None and chosen.load > search.most_load and _holds_all(search, brackets)):
             continue
-        requests = _affordable(chosen.requests, requests_per_s(search, measured, load), spent)
+        least_s = spent.overhead_s * (1.0 if found.estimate is None else _NEAR)
+        requests = _affordable(chosen.requests, least_s, requests_per_s(search, measured, load), spent)
         if requests < FEWEST_REQUESTS:
             return _ended(search, brackets, Ended.BUDGET)
         return _planned(search, load, requests)
@@ -99,11 +101,11 @@ def _most_requests(search: Search, measured: Sequence[MeasuredProbe], spent: Spe
     return max(int(_PROBES) * FEWEST_REQUESTS, int(requests_per_s(search, measured, load) * sending_s))
 
 
-def _affordable(requests: int, per_s: float, spent: Spent) -> int:
-    """``requests``, and more where the probe would be shorter than what it takes beside its sending, as far as the time left
-    allows; one probe takes no more than a part of that.
+def _affordable(requests: int, least_s: float, per_s: float, spent: Spent) -> int:
+    """``requests``, and more where the probe would be shorter than ``least_s``, as far as the time left allows; one probe takes
+    no more than a part of that.
     """
-    worthwhile = max(requests, int(per_s * spent.overhead_s))
+    worthwhile = max(requests, int(per_s * least_s))
     if spent.left_s is None:
         return worthwhile
     left_s = spent.left_s - spent.overhead_s
