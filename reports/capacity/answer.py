@@ -155,6 +155,8 @@ def _never_held(search: Searched) -> str:
 
 
 def _cliff(search: Searched) -> str:
+    if search.unit is LoadUnit.USERS:  # who wait for their answers, so no queue grows
+        return _bracket(search)
     certified, refused = search.certified, search.refused
     grows = f"the queue grows at {refused}" if refused else "the queue grows above it"
     why = "capacity is where it begins to grow, whatever the limit"

@@ -64,6 +64,10 @@ def _with(found: Capacity, **changes: object) -> Capacity:
             "grow, whatever the limit.",
         ),
         (
+            replace(cliff(), unit=LoadUnit.USERS),
+            f"Holds 142 users with {TTFT} (95 %); fails at 165 users.",
+        ),
+        (
             cliff(certified=None),
             "The queue grows at 165 requests/s, and no lower load is certified; capacity is where it begins to grow, "
             "whatever the limit.",
