@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,15 +43,15 @@ def _over(shares: dict[str, float], n: int = 20_000, unit: LoadUnit = LoadUnit.R
 def test_the_runs_together_decide_more_than_each_alone_in_every_format() -> None:
     sweep = _over(CURVE)
     sentence = together_sentence(sweep)
-    assert sentence.startswith("All rates together: holds 13")
-    assert " requests/s with p99 TTFT of at most 300 ms (95 %); fails at 1" in sentence
-    assert render(sweep).endswith(f"\n\n{sentence}")
-    assert render_markdown(sweep).endswith(f"\n\n{sentence}\n")
-    assert next(section.id for section in sweep_page(sweep).sections) == "together"
     found = document(sweep)["capacity"]
     assert isinstance(found, dict)
     assert found["limits"] == ["p99_ttft<=300ms"]
-    assert 130.0 < found["certified"] < found["estimate"] < found["refused"] < 165.0
+    assert 125.0 < found["certified"] < found["estimate"] < found["refused"] < 170.0  # the curve crosses 1 % near 149
+    assert sentence.startswith(f"All rates together: holds {math.floor(found['certified'])} requests/s with p99 TTFT of ")
+    assert sentence.endswith(f"at most 300 ms (95 %); fails at {math.ceil(found['refused'])} requests/s.")
+    assert render(sweep).endswith(f"\n\n{sentence}")
+    assert render_markdown(sweep).endswith(f"\n\n{sentence}\n")
+    assert next(section.id for section in sweep_page(sweep).sections) == "together"
 
 
 def test_nothing_is_said_twice_or_without_evidence() -> None:
