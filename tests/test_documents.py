@@ -49,7 +49,6 @@ _GENERATED = {
     "reference/command-line.md": ["tools.reference.command_line:command_line_markdown"],
     "reference/json.md": ["tools.reference.json_documents:json_documents_markdown"],
     "reference/repository-parameters.md": ["tools.reference.repository_parameters:repository_parameters_markdown"],
-    "explanation/architecture.md": ["tools.reference.metrics:numbers_markdown"],
 }
 
 
@@ -140,7 +139,9 @@ def test_a_number_s_path_through_the_code(files: tuple[str, ...]) -> None:
 
 
 def test_each_output_is_printed_by_a_file_that_the_writer_or_the_command_line_imports() -> None:
-    importers = "".join((ROOT / file).read_text(encoding="utf-8") for file in ("reports/run/writing.py", COMPUTED["goodput"][1]))
+    importers = "".join(
+        (ROOT / file).read_text(encoding="utf-8") for file in ("reports/run/writing.py", COMPUTED["goodput"][1])
+    )
     for first, *others in PRINTED.values():
         stem = Path(first).stem
         assert f"from reports.run.{stem} import" in importers or f"from reports.run import {stem}" in importers
