@@ -22,7 +22,8 @@ _SPENT = 0.8  # of the allowed error: the rest is for the looks, after each of w
 _FEWEST_CLUSTERS = 10.0  # at the crossing, to certify by the curve
 _MANY_CLUSTERS = 20.0  # with which a search may end: fewer may be those of a calm time, or of a bad one
 _BEYOND = 1.2  # times the loads of all points: a crossing farther out is no estimate
-_FLAT = 2.0  # a slope below: a tenth more load makes a fifth more requests exceed the limit
+_FLAT = 3.0  # a slope below: a tenth more load makes less than a third more requests exceed the limit
+_LEAST_FLAT = 1.0  # a slope below which no number of requests is known to place the crossing
 _DEGREES = 12  # of freedom, of an interval that has reached its goal
 _SPREAD_OUT = 1.7  # times the requests that all probes would need, were they at the crossing
 
@@ -139,7 +140,7 @@ def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     if goal.step:
         certified = None if certified is None else math.floor(_ROUNDING * certified / goal.step) * goal.step or None
         refused = None if refused is None else math.ceil(refused / goal.step / _ROUNDING) * goal.step
-    binding = _binding(curves) if probes else None
+    binding = _binding(curves, probes, goal) if probes else None
     shape = Shape.UNKNOWN if binding is None else curves[binding].shape
     estimate = None if binding is None else curves[binding].crossing
     needed = None if binding is None else found[binding].more_requests
@@ -265,7 +266,7 @@ def _shape_without_fit(points: Points, allowed: float, overloaded: float | None)
 
 def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     """The further requests that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
-    if best.slope < _FLAT:
+    if best.slope < _LEAST_FLAT:
         return None
     tail, spent = _SPENT * (1.0 - goal.confidence) / 2.0, best.expected / allowed
     width = math.log(max(goal.ratio, 1.0 + goal.step / best.crossing))
@@ -281,17 +282,18 @@ def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     return max(_BLOCK, math.ceil(needed - spent))
 
 
-def _binding(curves: Sequence[Curve]) -> int | None:
-    """The limit with the lowest crossing; without any, the one with the lowest end."""
+def _binding(curves: Sequence[Curve], probes: Sequence[Probe], goal: Goal) -> int:
+    """The limit with the lowest crossing, or lowest end; where nothing is known of any, that which most exceed."""
 
-    def place(k: int) -> tuple[float, float]:
+    def place(k: int) -> tuple[float, float, float]:
         curve = curves[k]
         return (
             next((load for load in (curve.crossing, curve.high) if load is not None), math.inf),
             math.inf if curve.low is None else curve.low,
+            -_ratio_to_allowed(probes, goal.limits[k], goal.allowed[k]),
         )
 
-    return min(range(len(curves)), key=place, default=None)
+    return min(range(len(curves)), key=place)
 
 
 def _least(*loads: float | None) -> float | None:

