@@ -25,7 +25,7 @@ _BEYOND = 1.2  # times the loads of all points: a crossing farther out is no est
 _FLAT = 3.0  # a slope below: a tenth more load makes less than a third more requests exceed the limit
 _LEAST_FLAT = 1.0  # a slope below which no number of requests is known to place the crossing
 _DEGREES = 12  # of freedom, of an interval that has reached its goal
-_SPREAD_OUT = 1.7  # times the requests that all probes would need, were they at the crossing
+_SPREAD_OUT = 3.0  # times the requests that all probes would need, were they at the crossing
 
 _BLOCK, _BLOCKS = 6_000, 15  # requests of a probe, and probes of a budget
 _FEWEST_REQUESTS, _PILOTS = 100, 4
@@ -279,6 +279,7 @@ def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     else:
         quantile = f_quantile(1.0 - 2.0 * tail, 1, _DEGREES)
         needed = _SPREAD_OUT * best.dispersion * quantile / (best.slope * width / 2.0) ** 2 / allowed
+    needed = max(needed, _MANY_CLUSTERS * mean_cluster_size(best.dispersion) / allowed)
     return max(_BLOCK, math.ceil(needed - spent))
 
 
