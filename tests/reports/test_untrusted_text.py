@@ -35,6 +35,7 @@ MakeReport = Callable[..., RunReport]
 Make = Callable[..., Record]
 EACH = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 _FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+_CODE = re.compile(r"[a-z_]+")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
@@ -211,10 +212,12 @@ def _check_csv(path: Path, columns: int) -> None:
 
 
 def _check_markdown(text: str) -> None:
-    """Rendered, it has headings, lists, bold words and tables of ours, and code of conditions alone."""
+    """Rendered, it has headings, lists, bold words and tables of ours, and the codes of findings."""
     assert unprintable(text, "\n\u2060") == set()
     tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
-    kinds = {token.type for token in tokens} | {inner.type for token in tokens for inner in token.children or ()}
+    inline = [inner for token in tokens for inner in token.children or ()]
+    assert [inner.content for inner in inline if inner.type == "code_inline" and not _CODE.fullmatch(inner.content)] == []
+    kinds = {token.type for token in (*tokens, *inline) if token.type != "code_inline"}
     ours = {
         "heading", "paragraph", "bullet_list", "list_item", "table", "thead", "tbody", "tr", "th", "td", "strong",
     }  # fmt: skip
