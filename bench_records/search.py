@@ -40,8 +40,8 @@ class PlannedProbe:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s" or
-    "users". With ``conversations`` probes send whole ones.
+    """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s",
+    "conversations/s" or "users". With ``conversations`` probes send whole ones.
 
     ``ratio`` is what the bracket's ends are to be apart at most: 1.2 for ±10 %. ``budget_s`` None: unlimited; ``spent_s`` is
     what the probes so far, and what was between them, took of it. ``most_load`` is the largest load that may be tried, None for

@@ -199,10 +199,12 @@ def _asked(context: click.Context, options: Options, arguments: tuple[str, ...])
         return changed, recorded.arguments
     tiers = tiers_of(limits.slo, limits.slo_preset)
     given, conversations = _checked(context, options, arguments)
+    unit = LoadUnit.CONVERSATIONS_PER_S if conversations else LoadUnit.REQUESTS_PER_S
+    unit = unit if effort.max_users is None else LoadUnit.USERS
     return Search(
         arguments=words_without_secrets(given),
         tiers=tiers,
-        unit=(LoadUnit.REQUESTS_PER_S if effort.max_users is None else LoadUnit.USERS).value,
+        unit=unit.value,
         conversations=conversations,
         confidence=limits.confidence,
         ratio=ratio,

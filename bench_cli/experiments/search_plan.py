@@ -69,12 +69,14 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
 
 
 def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
-    """How many requests are sent a second at ``load``: as many as arrive, or of users as many as nearby probes answered."""
+    """How many requests are sent a second at ``load``: as many as arrive, or of users and of conversations those of the probe at
+    the nearest load, and before one of the closed loop.
+    """
     if search.unit == LoadUnit.REQUESTS_PER_S:
         return load
     known = [(one.run.probe.load, one.run.request_throughput) for one in measured if one.run.request_throughput]
     if not known:
-        return search.first_per_s or load
+        return (search.first_per_s or load) * (1.0 if search.unit == LoadUnit.USERS else 0.5)  # it starts at half the load
     near, per_s = min(known, key=lambda pair: abs(math.log(pair[0] / load)))
     assert per_s is not None
     return per_s * min(1.0, load / near)
@@ -172,7 +174,9 @@ def announcement(search: Search) -> str:
     unit = search.unit
     if search.unit == LoadUnit.USERS:
         return f"The search starts at {search.first_load:.0f} users, of at most {search.most_load:.0f}."
-    return f"The search starts at {search.first_load:.3g} {unit}. {reach(search, 2.0 * search.first_load)}"
+    return (
+        f"The search starts at {search.first_load:.3g} {unit}. {reach(search, search.first_per_s or 2.0 * search.first_load)}"
+    )
 
 
 def reach(search: Search, per_s: float) -> str:
@@ -252,7 +256,7 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     if found.more_requests is None:
         return f"{name}{text}"
     at = found.estimate or found.certified or found.refused
-    if not at or search.unit == LoadUnit.USERS:
+    if not at or search.unit != LoadUnit.REQUESTS_PER_S:
         return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
     needed_s = found.more_requests / at
     needed_s *= 1.0 + overhead_s / max(overhead_s, min(needed_s, _PROBE_S))

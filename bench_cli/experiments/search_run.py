@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import click
+import numpy as np
 
 from bench_cli.experiments.child_runs import make_quiet_run, put_aside, run_command
 from bench_cli.experiments.search_plan import (
@@ -38,11 +39,19 @@ class TargetGoneError(BenchError):
     """The target cannot be reached any more; the text says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """What a closed loop had a second: answers, and of the search's load what arrives, requests or conversations."""
+
+    requests_per_s: float
+    load_per_s: float
+
+
 class Probes(Protocol):
     """What makes probes. Each raises TargetGoneError, and ClickException where the probe could not be started."""
 
-    def closed_loop(self, search: Search) -> float:
-        """The requests/s of a closed loop at its ``first_load`` users."""
+    def closed_loop(self, search: Search) -> ClosedLoop:
+        """What a closed loop of users sends."""
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         """Make and read one probe."""
@@ -59,8 +68,8 @@ class ChildProbes:
     before_each: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
-    def closed_loop(self, search: Search) -> float:
-        users = CLOSED_LOOP_USERS if search.unit == LoadUnit.REQUESTS_PER_S else int(search.first_load or 1)
+    def closed_loop(self, search: Search) -> ClosedLoop:
+        users = int(search.first_load or 1) if search.unit == LoadUnit.USERS else CLOSED_LOOP_USERS
         option, _ = load_options(replace(search, unit=LoadUnit.USERS.value), users)
         if option == "--users":  # conversations end by themselves
             size = ["--num_requests", str(CLOSED_LOOP_USERS * 10)]
@@ -68,10 +77,12 @@ class ChildProbes:
             size = ["--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}"]
         folder = self.folder.first
         self._make([option, str(users), *size, "--seed", str(search.seed), *_limits(search)], folder)
-        per_s = read_run(folder).metrics.rates[REQUEST_THROUGHPUT].value
+        report = read_run(folder)
+        per_s = report.metrics.rates[REQUEST_THROUGHPUT].value
         if not per_s:
             raise TargetGoneError("no request of the closed loop succeeded")
-        return per_s
+        held = np.unique(report.requests.session_of).size if search.conversations else report.requests.outcome.size
+        return ClosedLoop(per_s, per_s * held / report.requests.outcome.size)
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
@@ -169,10 +180,10 @@ def _begin(now: _Progress, probes: Probes, say: Callable[[str], None]) -> None:
     if search.first_per_s is None and (search.first_load is None or search.unit == LoadUnit.USERS):
         users = CLOSED_LOOP_USERS if search.first_load is None else search.first_load
         say(f"A closed loop of {users:.0f} users, to know where to start.")
-        per_s = probes.closed_loop(search)
-        first_load = search.first_load or _rounded(per_s / 2.0)
-        now.save(replace(search, first_per_s=per_s, first_load=first_load))
-        say(f"It had {per_s:.3g} requests/s. {announcement(now.search)}")
+        found = probes.closed_loop(search)
+        first_load = search.first_load or _rounded(found.load_per_s / 2.0)
+        now.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
+        say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(now.search)}")
 
 
 def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> Ended:

@@ -252,7 +252,7 @@ def _at_certified(capacity: Capacity, tier: Tier) -> str:
     if certified is None:
         return ""
     at = load_text(certified_number(certified, capacity.unit), capacity.unit)
-    is_open = capacity.unit is LoadUnit.REQUESTS_PER_S
+    is_open = capacity.unit is not LoadUnit.USERS
     parts = [f"about {count_text(tier.users, 'user')} at once (Little's law)"] if is_open and tier.users is not None else []
     parts += [] if tier.goodput is None else [f"goodput {load_text(tier.goodput, LoadUnit.REQUESTS_PER_S)}"]
     parts += [] if tier.output_token_throughput is None else [f"{load_number(tier.output_token_throughput)} output tokens/s"]

@@ -89,7 +89,7 @@ def _cards(capacity: Capacity) -> Iterator[Card]:
         yield Card("Fails at", load_number(refused_number(bracket.refused, unit)), unit.value, f"{of_tier}refused, {sure}")
     if bracket.certified is None:
         return
-    if tier.users is not None and unit is LoadUnit.REQUESTS_PER_S:
+    if tier.users is not None and unit is not LoadUnit.USERS:
         yield Card("Users at once", load_number(round(tier.users, 1)), "", "at the load that holds, by Little's law")
     if tier.goodput is not None:
         yield Card("Goodput", load_number(tier.goodput), "requests/s", "at the load that holds")

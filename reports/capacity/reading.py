@@ -125,7 +125,7 @@ def probe_command(search: Search, planned: PlannedProbe) -> str:
 
 def load_options(search: Search, load: float) -> tuple[str, str]:
     """The option that sets a probe's load, and its value."""
-    if search.unit == LoadUnit.REQUESTS_PER_S:
+    if search.unit != LoadUnit.USERS:
         return "--request_rate", f"{load:.6g}"
     return "--users" if search.conversations else "--concurrency", f"{load:.0f}"
 

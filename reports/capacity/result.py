@@ -11,9 +11,10 @@ from reports.criteria import Requirement
 
 
 class LoadUnit(StrEnum):
-    """What the search raises: requests/s that arrive, or users of a closed loop."""
+    """What the search raises: requests/s, or conversations/s, that arrive, or users of a closed loop."""
 
     REQUESTS_PER_S = "requests/s"
+    CONVERSATIONS_PER_S = "conversations/s"
     USERS = "users"
 
 

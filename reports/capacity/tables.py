@@ -18,7 +18,7 @@ _UNFOLDED = 12  # rows of a table of less interest
 
 def tiers_table(capacity: Capacity) -> Table:
     """A row for each tier."""
-    is_open = capacity.unit is LoadUnit.REQUESTS_PER_S
+    is_open = capacity.unit is not LoadUnit.USERS
     return Table(
         "tiers",
         "Tiers",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from bench_cli.experiments.search_run import TargetGoneError
+from bench_cli.experiments.search_run import ClosedLoop, TargetGoneError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.probe import Probe, Violations
 from reports.capacity.reading import MeasuredProbe
@@ -58,6 +58,7 @@ class FakeQueue:
     made: list[PlannedProbe] = field(default_factory=list)
     closed_loops: int = 0
     believed: bool = True
+    turns: float = 1.0  # of a conversation
 
     def clock(self) -> float:
         return self.now_s
@@ -67,10 +68,10 @@ class FakeQueue:
         self.opened += 1
         yield self
 
-    def closed_loop(self, search: Search) -> float:
+    def closed_loop(self, search: Search) -> ClosedLoop:
         self.closed_loops += 1
         self.now_s += 10.0
-        return SERVED_PER_S
+        return ClosedLoop(SERVED_PER_S, SERVED_PER_S / self.turns)
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         if len(self.made) == self.ends_after:

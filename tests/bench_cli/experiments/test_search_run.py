@@ -132,6 +132,14 @@ def test_users_are_whole_and_no_more_than_may_be_tried(folder: SearchFolder) -> 
     assert capacity.tiers[0].bracket.certified == 40.0
 
 
+def test_a_rate_of_conversations_starts_from_that_of_a_closed_loop(folder: SearchFolder) -> None:
+    conversations = replace(SEARCH, unit=LoadUnit.CONVERSATIONS_PER_S.value, conversations=True, budget_s=120.0)
+    queue, said = FakeQueue(folder, turns=4.0), list[str]()
+    _search(queue, conversations, said.append)
+    assert queue.made[0].load == SERVED_PER_S / 4.0 / 2.0
+    assert said[2].startswith("Probe 1: 12.5 conversations/s, ")
+
+
 def test_several_sets_are_answered_by_the_same_probes(folder: SearchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def both(planned: PlannedProbe, above: int, **known: bool) -> MeasuredProbe:
         one = measured(planned, above, **known)
