@@ -69,8 +69,8 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
 
 
 def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
-    """How many requests are sent a second at ``load``: as many as arrive, or of users and of conversations those of the probe at
-    the nearest load, and before one of the closed loop.
+    """How many requests are sent a second at ``load``: as many as arrive, or of users and conversations as in the probe at the
+    nearest load, and before one as in the closed loop.
     """
     if search.unit == LoadUnit.REQUESTS_PER_S:
         return load
@@ -79,7 +79,7 @@ def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: floa
         return (search.first_per_s or load) * (1.0 if search.unit == LoadUnit.USERS else 0.5)  # it starts at half the load
     near, per_s = min(known, key=lambda pair: abs(math.log(pair[0] / load)))
     assert per_s is not None
-    return per_s * min(1.0, load / near)
+    return per_s * (min(1.0, load / near) if search.unit == LoadUnit.USERS else load / near)
 
 
 def seconds_of(search: Search, measured: Sequence[MeasuredProbe], planned: PlannedProbe) -> float:
