@@ -52,7 +52,7 @@ def command(options: Options, run: Path) -> int:
     Every request of its schedule gets one record: from its journal, or else with the outcome "lost".
     It may be interrupted and run again. Its exit status is that of 'bench report'.
     """
-    from bench_cli.measurement.run_folder import show_run
+    from bench_cli.measurement.show import show_run
     from bench_cli.private_files import files_as_private_as
     from bench_cli.signals import signals_as_interrupt
     from bench_records.folder_lock import exclusive_lock

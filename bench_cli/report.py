@@ -58,7 +58,7 @@ def command(options: Options, run: Path) -> int:
     With --slo or --fail_if, these criteria are judged instead of the run's own. The folder of a search gets the documents of
     'bench capacity' anew.
     """
-    from bench_cli.measurement.run_folder import ANSWER, FULL, show_run
+    from bench_cli.measurement.show import ANSWER, FULL, show_run
     from bench_records.run_folder import RunFolder
     from reports.render.plain_text import printable
 

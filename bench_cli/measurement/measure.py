@@ -29,8 +29,9 @@ from bench_cli.measurement.output_options import (
     gates_passed,
 )
 from bench_cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
-from bench_cli.measurement.run_folder import ANSWER, FULL, open_run_folder, show_run
+from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.secrets import hidden_in_errors
+from bench_cli.measurement.show import ANSWER, FULL, show_run
 from bench_cli.measurement.target import Target, open_target, probe_target
 from bench_cli.measurement.target_options import check_target_options
 from bench_cli.measurement.times import Milestones, record_whole_times, times_until_recorded

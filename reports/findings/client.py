@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bench_records.manifest import ClockReadings
-from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
+from reports.findings.client_delay import REMEDIES, DelayCause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_by_request_ms, client_slip_ms
@@ -37,7 +37,7 @@ _CLOCK_TOLERANCE_S = 0.01
 class _Delayed:
     """What findings about late sends have in common: the remedy follows from ``cause``."""
 
-    cause: Cause
+    cause: DelayCause
     advices: ClassVar[tuple[str, ...]] = tuple(remedy.advice for remedy in REMEDIES.values())
     briefs: ClassVar[tuple[str, ...]] = tuple(remedy.brief for remedy in REMEDIES.values())
 
@@ -50,7 +50,7 @@ class _Delayed:
 class ScheduleSlip(_Delayed, Finding):
     p99_slip_ms: float
     p50_latency_from_sent_ms: float
-    cause: Cause
+    cause: DelayCause
 
     code = "schedule_slip"
     severities = (Severity.WARNING, Severity.INVALID)
@@ -107,7 +107,7 @@ class ClosedLoopSlip(ScheduleSlip):
 class AchievedBelowOffered(_Delayed, Finding):
     offered_rate: float
     achieved_rate: float
-    cause: Cause
+    cause: DelayCause
 
     code = "achieved_below_offered"
     severities = (Severity.WARNING, Severity.INVALID)
@@ -141,7 +141,7 @@ class ObjectivesLostToClient(_Delayed, Finding):
     lost: int
     attainment: float
     attainment_from_send: float
-    cause: Cause
+    cause: DelayCause
     cpu_share: float | None
 
     code = "objectives_lost_to_client"
@@ -198,8 +198,8 @@ class ClientSaturated(Finding):
         f"responses; invalid above {_TAIL_SHARE_INVALID:.0%} of the median latency at p99, or {_MEAN_SHARE_INVALID:.0%} (and "
         f"{_MEAN_FLOOR_MS:g} ms) on average"
     )
-    advices = tuple(remedy.advice for cause, remedy in REMEDIES.items() if cause is not Cause.NOT_CPU)
-    briefs = tuple(remedy.brief for cause, remedy in REMEDIES.items() if cause is not Cause.NOT_CPU)
+    advices = tuple(remedy.advice for cause, remedy in REMEDIES.items() if cause is not DelayCause.NOT_CPU)
+    briefs = tuple(remedy.brief for cause, remedy in REMEDIES.items() if cause is not DelayCause.NOT_CPU)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -259,7 +259,7 @@ class ClientSaturated(Finding):
         return REMEDIES[self._cause].advice
 
     @property
-    def _cause(self) -> Cause:
+    def _cause(self) -> DelayCause:
         return likely_cause(
             self.lag_max_ms or 0.0,
             steal_cores=self.steal_cores,
@@ -284,11 +284,11 @@ class ClientSaturated(Finding):
     @property
     def _of_cause(self) -> str:
         """The measurement that shows the cause of the advice, and no other cause."""
-        shown: dict[Cause, tuple[float | None, str]] = {
-            Cause.BUSY: (self.cpu_share, "{:.0%} of a core used"),
-            Cause.DISPLACED: (self.run_queue_wait_share, "{:.0%} of the time spent waiting for a core"),
-            Cause.COLLECTIONS: (self.gc_longest_ms, "longest garbage collection {:.1f} ms"),
-            Cause.STEAL: (self.steal_cores, "{:.0%} of a core taken by the hypervisor"),
+        shown: dict[DelayCause, tuple[float | None, str]] = {
+            DelayCause.BUSY: (self.cpu_share, "{:.0%} of a core used"),
+            DelayCause.DISPLACED: (self.run_queue_wait_share, "{:.0%} of the time spent waiting for a core"),
+            DelayCause.COLLECTIONS: (self.gc_longest_ms, "longest garbage collection {:.1f} ms"),
+            DelayCause.STEAL: (self.steal_cores, "{:.0%} of a core taken by the hypervisor"),
         }
         value, text = shown.get(self._cause, (None, ""))
         return "" if value is None else f" ({text.format(value)})"

@@ -15,7 +15,7 @@ _RUN_QUEUE_SHARE = 0.05  # of a worker's time: a thread that runs alone on a cor
 _EXPLAINS = 0.5  # of a delay: a pause at least this long explains it
 
 
-class Cause(StrEnum):
+class DelayCause(StrEnum):
     """The likely cause of a client's delays, in the order in which they are looked for."""
 
     UNKNOWN = "unknown"
@@ -35,36 +35,36 @@ class Remedy:
     brief: str
 
 
-REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
+REMEDIES: Mapping[DelayCause, Remedy] = MappingProxyType(
     {
-        Cause.STEAL: Remedy(
+        DelayCause.STEAL: Remedy(
             "The hypervisor gave the client's cores to others (steal); measure from a machine of its own.",
             "Client delayed by the hypervisor: measure from another machine",
         ),
-        Cause.COLLECTIONS: Remedy(
+        DelayCause.COLLECTIONS: Remedy(
             "Garbage collections stopped the client; use more --workers, so that each has less to collect.",
             "Client delayed by garbage collection: more --workers",
         ),
-        Cause.BUSY: Remedy(
+        DelayCause.BUSY: Remedy(
             "A worker used up its core; use more --workers on more cores, or a lower rate.",
             "A worker used up its core: more --workers, or a lower rate",
         ),
-        Cause.DISPLACED: Remedy(
+        DelayCause.DISPLACED: Remedy(
             "Other processes had the client's cores; give it cores of its own, away from the server and everything else.",
             "Client delayed by other processes: give it cores of its own",
         ),
-        Cause.LATE_LOOP: Remedy(
+        DelayCause.LATE_LOOP: Remedy(
             "The client's event loop woke late although no worker used up its core or waited for one, so more --workers do not "
             "help; look for pauses of the machine, for example of a virtual machine or by power saving, and measure again.",
             "Client woke late at low CPU: look for pauses of the machine",
         ),
-        Cause.NOT_CPU: Remedy(
+        DelayCause.NOT_CPU: Remedy(
             "No worker used up its core, waited for one or woke late, so more --workers do not help; the tables of slip show "
             "which worker and which part of the run was late, for example at the start, while connections are being opened: "
             "--warmup_requests opens them before the run.",
             "Late sends at low CPU: see the slip over time (--full)",
         ),
-        Cause.UNKNOWN: Remedy(
+        DelayCause.UNKNOWN: Remedy(
             "The cause of the delay was not recorded; give the client a core of its own, more --workers, or a lower rate.",
             "Late sends: a core for the client, more --workers or a lower rate",
         ),
@@ -73,10 +73,10 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
 """The remedy of each cause; UNKNOWN is for runs without the client's samples."""
 
 
-def cause_of(client: ClientHealth | None, delay_ms: float) -> Cause:
+def cause_of(client: ClientHealth | None, delay_ms: float) -> DelayCause:
     """The likely cause of delays of ``delay_ms``, by the samples of the client's probes."""
     if client is None:
-        return Cause.UNKNOWN
+        return DelayCause.UNKNOWN
     return likely_cause(
         delay_ms,
         steal_cores=client.steal_cores,
@@ -95,19 +95,19 @@ def likely_cause(
     cpu_share: float | None,
     run_queue_wait_share: float | None,
     lag_max_ms: float | None,
-) -> Cause:
+) -> DelayCause:
     """The first cause for which there is evidence; None is unknown.
 
     ``cpu_share`` is that of the busiest worker, ``run_queue_wait_share`` the largest of any worker.
     """
     if (steal_cores or 0.0) > _STEAL_CORES:
-        return Cause.STEAL
+        return DelayCause.STEAL
     if (gc_longest_ms or 0.0) > _EXPLAINS * delay_ms:
-        return Cause.COLLECTIONS
+        return DelayCause.COLLECTIONS
     if (cpu_share or 0.0) > _BUSY_SHARE:
-        return Cause.BUSY
+        return DelayCause.BUSY
     if (run_queue_wait_share or 0.0) > _RUN_QUEUE_SHARE:
-        return Cause.DISPLACED
+        return DelayCause.DISPLACED
     if run_queue_wait_share is None or cpu_share is None:
-        return Cause.UNKNOWN
-    return Cause.LATE_LOOP if (lag_max_ms or 0.0) > _EXPLAINS * delay_ms else Cause.NOT_CPU
+        return DelayCause.UNKNOWN
+    return DelayCause.LATE_LOOP if (lag_max_ms or 0.0) > _EXPLAINS * delay_ms else DelayCause.NOT_CPU

@@ -56,16 +56,6 @@ class CensoredLatencies:
         return above, self.is_bound & (self.values_ms < limit_ms)
 
 
-def ttft(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
-    """TTFT from ``anchor_ns``, shape [requests], of the requests that count."""
-    return latencies_by_request(requests, requests.first_token_ns, anchor_ns).counted
-
-
-def e2e(requests: Requests, anchor_ns: FloatArray) -> CensoredLatencies:
-    """E2E latency from ``anchor_ns``, shape [requests], of the requests that count."""
-    return latencies_by_request(requests, requests.last_token_ns, anchor_ns).counted
-
-
 def latencies_by_request(requests: Requests, ends_ns: FloatArray, anchor_ns: FloatArray) -> CensoredLatencies:
     """End − anchor of every request, shape [requests]; ``ends_ns`` is NaN where a request did not reach that end."""
     values_ms = np.where(requests.done | requests.cut_off, (ends_ns - anchor_ns) / _NS_PER_MS, np.nan)

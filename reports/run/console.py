@@ -1,106 +1,224 @@
-"""The report on a terminal with ``--full``: upstream's table row for row, then ours, then the findings."""
+"""The answer of a run in about twenty lines of a terminal: validity, the four numbers, objectives, findings with remedies."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import textwrap
+from collections.abc import Iterable
 
+from tabulate import tabulate
+
+from reports.findings.finding import Finding
+from reports.gates.gate import Gate
+from reports.metrics.catalogue import E2E, TPOT, TTFT
+from reports.metrics.client_calibration import client_calibration
+from reports.metrics.goodput import Goodput
+from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
-from reports.render.tables import Table, cell_text, console_table
-from reports.run.class_table import console_class_table
-from reports.run.headline import describe_calibration, describe_run, verdict
-from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
-from reports.run.tables import (
-    arrival_law_table,
-    gate_table,
-    interval_table,
-    latency_table,
-    length_law_table,
-    rate_table,
-    slip_tables,
-    stage_table,
-    tail_table,
-    upstream_table,
-)
-from reports.run.watched_tables import client_tables, server_tables, worker_tables
+from reports.render.tables import UNKNOWN, three_digits
+from reports.run.class_table import probe_sentence
+from reports.run.headline import describe_run, verdict
+from reports.run.rows import three_digits_of
 from reports.run_report import RunReport
+from reports.statistics.estimate import Cause, Correlated, Estimate, Interval, Reason
+from reports.statistics.percentiles import Distribution, required_samples
 
-_TOO_FEW = "*"
+WIDTH = 80
+_COLUMNS = ("ms, from the schedule", "p50", "95 % interval", "p90", "p99", "95 % interval")
+_UNSUPPORTED = "*"
+_NOT_YET = "p99 not yet supported: "
+_SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as one
+_SAME_ATTAINMENT = 0.001  # anchors whose attainment differs by less are shown as one
+_MOST_LINES = 23  # with the path of the report 24; findings beyond them are counted
+_FEWEST_FINDINGS = 3
 
 
-def render(report: RunReport) -> str:
-    """The whole text, without a trailing newline."""
+def render_answer(report: RunReport) -> str:
+    """The text, without a trailing newline; lines of at most ``WIDTH`` characters, except names from outside."""
     metrics = report.metrics
+    rows = _latency_rows(report)
     parts = [
-        describe_run(report),
-        _upstream(report),
-        _latencies(report),
-        console_table(interval_table(report), "95 % intervals, ms"),
-        console_table(tail_table(report)),
-        console_table(rate_table(report), "Rates"),
-        console_class_table(report),
-        console_table(stage_table(report), "Stages"),
-        console_table(arrival_law_table(report), "Arrivals"),
-        _windows(metrics),
-        console_table(length_law_table(report), "Lengths, tokens"),
-        _slip(report),
-        _failures(metrics),
-        _watched(report),
-        describe_calibration(report),
-        console_table(gate_table(report)),
-        verdict(report),
-        *(f"{f.severity.value:>8}  {f.sentence} [{f.code}]\n          {f.advice}" for f in report.findings),
+        _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
+        [*_table(rows), *_tail_notes(rows)],
+        _rates(metrics) + _wrapped(probe_sentence(report)),
+        [line for gate in report.gates for line in _gate(gate)],
     ]
-    return "\n\n".join(part for part in parts if part)
+    left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
+    parts[3] += _findings(report.findings, max(_FEWEST_FINDINGS, left))
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _upstream(report: RunReport) -> str:
-    """Upstream's numbers as upstream prints them, without separators, as scripts parse them."""
-    table = upstream_table(report)
-    rows = tuple((name, cell_text(value).replace(",", "")) for name, value in table.rows)
-    return console_table(replace(table, rows=rows), "Stat (upstream's: latency from the send)")
-
-
-def _latencies(report: RunReport) -> str:
-    """The percentiles; a p99 of too few values is marked, and the mark explained."""
-    marked = unsupported_p99(report.metrics)
-    table = latency_table(report)
-    p99 = table.columns.index("p99")
-    rows = tuple(
-        (*row[:p99], _TOO_FEW + cell_text(row[p99]), *row[p99 + 1 :]) if row[0] in marked else row for row in table.rows
-    )
-    drawn, note = console_table(replace(table, rows=rows)), guard_note(report.metrics)
-    return drawn if note is None else f"{drawn}\n{_TOO_FEW} {note}."
-
-
-def _windows(metrics: Metrics) -> str:
-    rows = window_rows(metrics)
-    if not rows:
-        return ""
-    present = tuple((name, *cells) for name, cells in rows if not isinstance(cells, str))
-    table = console_table(Table("windows", "Windows", ("Window", *WINDOW_COLUMNS), present))
-    return "\n".join([table, *(f"{name}: none, {reason}." for name, reason in rows if isinstance(reason, str))])
-
-
-def _slip(report: RunReport) -> str:
-    """Slip by worker, where there are several; over time p99 alone, in one line."""
-    parts = [console_table(table, "Slip by worker") for table in slip_tables(report) if table.name == "slip_by_worker"]
-    over_time = [cell_text(cells[2]) for _, cells in slip_over_time_rows(report.metrics)]
-    if len(over_time) > 1:
-        parts.append(f"p99 slip (ms) in tenths of the run: {', '.join(over_time)}")
-    return "\n".join(parts)
-
-
-def _watched(report: RunReport) -> str:
-    """Tables of the client's health and the server's load."""
-    return "\n\n".join(map(console_table, (*client_tables(report), *worker_tables(report), *server_tables(report))))
-
-
-def _failures(metrics: Metrics) -> str:
-    sent = metrics.scheduled - metrics.not_sent
+def _requests(metrics: Metrics) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    lines = [f"Not sent: {metrics.not_sent:,} of {metrics.scheduled:,} requests."] if metrics.not_sent else []
-    lines += [f"Cancelled as planned: {metrics.withdrawn:,} of {sent:,} requests sent."] if metrics.withdrawn else []
-    lines.append(f"Failed: {metrics.failed:,} of {sent:,} requests sent" + (f" ({kinds})." if kinds else "."))
-    if metrics.failed:
-        lines.append("Percentiles of TTFT and E2E latency count those that the target failed as slower than every success.")
-    return "\n".join(lines)
+    parts = [f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded"]
+    parts[0] += "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
+    parts += [f"cancelled as planned: {metrics.withdrawn:,}"] if metrics.withdrawn else []
+    parts += [f"failed: {kinds}"] if kinds else []
+    parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
+    return "; ".join(parts) + "."
+
+
+def _latency_rows(report: RunReport) -> list[tuple[str, Distribution]]:
+    """TTFT, TPOT and E2E latency from the schedule, and from the send where that differs by more than the client's error."""
+    latencies, rows = report.metrics.latencies, list[tuple[str, Distribution]]()
+    for metric in (TTFT, TPOT, E2E):
+        value = latencies.get(metric)
+        if isinstance(value, Distribution):
+            rows.append((metric.label, value))
+        elif value is not None and value.scheduled is not None:
+            rows.append((metric.label, value.scheduled))
+            if value.sent is not None and _differ(value, _client_error_ms(report)):
+                rows.append((f"{metric.label} ({FROM_SEND})", value.sent))
+    return rows
+
+
+def _client_error_ms(report: RunReport) -> float:
+    calibration = client_calibration(report.manifest)
+    return 0.0 if calibration is None else abs(calibration.ttft.mean_ms) + 2.0 * calibration.ttft.stdev_ms
+
+
+def _differ(latency: Anchored, error_ms: float) -> bool:
+    """Whether the two anchors of a latency differ in p50 or p99 by more than 5 % and the calibrated error of the client."""
+    assert latency.scheduled is not None
+    assert latency.sent is not None
+    pairs = ((latency.scheduled.p50, latency.sent.p50), (latency.scheduled.p99, latency.sent.p99))
+    return any(
+        (scheduled is None) is not (sent is None)
+        if scheduled is None or sent is None
+        else scheduled - sent > max(error_ms, _SAME_SHARE * scheduled)
+        for scheduled, sent in pairs
+    )
+
+
+def _table(rows: list[tuple[str, Distribution]]) -> list[str]:
+    if not rows:
+        return []
+    cells = [(name, *_cells(d)) for name, d in rows]
+    alignment = ("left", "right", "left", "right", "right", "left")
+    return tabulate(cells, headers=_COLUMNS, tablefmt="plain", colalign=alignment, disable_numparse=True).splitlines()
+
+
+def _cells(d: Distribution) -> tuple[str, ...]:
+    p50, p99 = d.percentile(0.50), d.percentile(0.99)
+    mark = "" if _is_supported(d) else _UNSUPPORTED
+    return (three_digits_of(p50), _limits(p50), three_digits_of(d.percentile(0.90)), three_digits_of(p99) + mark, _limits(p99))
+
+
+def _is_supported(d: Distribution) -> bool:
+    return d.supports(0.99) and d.percentile(0.99).interval is not None
+
+
+def _limits(percentile: Estimate) -> str:
+    if percentile.interval is not None:
+        return _between(percentile.interval)
+    return UNKNOWN if percentile.at_least is None else f"≥ {three_digits(percentile.at_least)}"
+
+
+def _between(interval: Interval, scale: float = 1.0) -> str:
+    return " – ".join(three_digits(scale * limit) for limit in interval)
+
+
+def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
+    """The reason of each mark, and what was needed. Where there are several reasons, the rows of each are named; the numbers of
+    those that are worth too few independent requests follow each other.
+    """
+    worth: dict[Correlated, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    short = [(name, d) for name, d in rows if not d.supports(0.99)]
+    for name, d in rows:
+        if not d.supports(0.99) or _is_supported(d):
+            continue
+        reason = d.percentile(0.99).reason
+        if isinstance(reason, Correlated):
+            worth.setdefault(reason, []).append(name)
+        else:
+            others.setdefault(_of_p99(reason), []).append(name)
+    notes = [([name for name, _ in short], _NOT_YET + _too_few(short))] if short else []
+    notes += [(names, text) for text, names in others.items()]
+    if worth:
+        (first, first_names), *more = worth.items()
+        also = "".join(f"; {', '.join(names)}: to {reason.equivalent:,}" for reason, names in more)
+        notes.append((first_names, f"{_NOT_YET}{first.sentence}{also}"))
+    has_one = len(notes) == 1 and len(worth) < 2
+    texts = (f"{'' if has_one else ', '.join(names) + ': '}{text}." for names, text in notes)
+    return [line for text in texts for line in _wrapped(f"{_UNSUPPORTED} {text}", indent="  ")]
+
+
+def _of_p99(reason: Reason | None) -> str:
+    if reason is Cause.CUT_OFF:
+        return "p99 is a lower bound: requests were cut off"
+    return _NOT_YET + ("" if reason is None else str(reason))
+
+
+def _too_few(rows: list[tuple[str, Distribution]]) -> str:
+    numbers = sorted({d.n + d.censored for _, d in rows})
+    values = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+    return f"{values} values, {required_samples(0.99):,} needed (sample_too_small)"
+
+
+def _rates(metrics: Metrics) -> list[str]:
+    rates = metrics.rates
+    rows = [
+        (metric.label, f"{_rate(rates[metric])} {metric.table_unit}", _rate_limits(rates[metric]))
+        for metric in rates
+        if metric.better is not None
+    ]
+    rows += [] if metrics.goodput is None else _goodput_rows(metrics.goodput)
+    lines = tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()
+    if metrics.goodput is not None:
+        lines += _wrapped(_objectives(metrics.goodput))
+    return lines
+
+
+def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
+    limits = goodput.attainment_interval
+    beside = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
+    return [
+        ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
+        ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", beside),
+    ]
+
+
+def _objectives(goodput: Goodput) -> str:
+    """The objectives, what attainment can have been with the requests that were cut off before that was decided, and that from
+    the send where it is another; in the table these would be too long.
+    """
+    text = f"Objectives: {' and '.join(map(str, goodput.objectives))}."
+    if goodput.undetermined:
+        limits = _between(goodput.attainment_limits, 100.0)
+        text += f" {goodput.undetermined:,} requests were cut off before that was decided; with them attainment is {limits} %."
+    if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
+        return text
+    return f"{text} Attainment {FROM_SEND}: {100 * goodput.attainment_from_send:.1f} %."
+
+
+def _rate(rate: Estimate) -> str:
+    return UNKNOWN if rate.value is None else three_digits(rate.value)
+
+
+def _rate_limits(rate: Estimate) -> str:
+    if rate.value is None:
+        return ""
+    if rate.interval is not None:
+        return f"95 %: {_between(rate.interval)}"
+    return f"95 %: {UNKNOWN}" + ("" if rate.reason is None else f" ({rate.reason!s})")
+
+
+def _gate(gate: Gate) -> list[str]:
+    return _wrapped(f"{gate.status.value:>9}  {gate.requirement}: {gate.why}", indent=" " * 11)
+
+
+def _findings(findings: Iterable[Finding], most_lines: int) -> list[str]:
+    """A line each with the remedy, the most severe first; findings with the same remedy share one, and those beyond
+    ``most_lines`` lines are counted in the last.
+    """
+    by_remedy: dict[str, Finding] = {}
+    for finding in findings:
+        by_remedy.setdefault(finding.brief, finding)
+    lines = [f"{finding.severity.value:>9}  {finding.brief}" for finding in by_remedy.values()]
+    if len(lines) <= most_lines:
+        return lines
+    return [*lines[: most_lines - 1], f"{'':9}  and {len(lines) - most_lines + 1} more: --full"]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

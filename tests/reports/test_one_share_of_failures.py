@@ -12,7 +12,7 @@ from reports.criteria import parse_fail_if
 from reports.findings.outcomes import Errors
 from reports.gates.gate import Status
 from reports.gates.judge import judge_together
-from reports.run.console import render
+from reports.run.full import render
 from reports.run_report import RunReport
 from reports.trend.history import estimates_of
 

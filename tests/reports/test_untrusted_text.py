@@ -23,7 +23,7 @@ from reports.page.page import render_page
 from reports.render.picture import Axis, Colour, Line, Picture
 from reports.render.plain_text import json_text, spreadsheet_text
 from reports.render.plots import write_plots
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.writing import write_reports

@@ -8,7 +8,7 @@ from tools.reference.markdown import table
 
 _READ = (
     "bench_cli/report.py",
-    "bench_cli/measurement/run_folder.py",
+    "bench_cli/measurement/show.py",
     "reports/run_report.py",
     "reports/metrics/run_metrics.py",
 )
@@ -32,8 +32,8 @@ COMPUTED = {
 """The files that ``bench report`` enters for a number, in their order."""
 
 PRINTED = {
-    "the terminal": ("reports/run/answer.py",),
-    "the terminal, with `--full`": ("reports/run/console.py", "reports/run/rows.py", "reports/run/tables.py"),
+    "the terminal": ("reports/run/console.py",),
+    "the terminal, with `--full`": ("reports/run/full.py", "reports/run/rows.py", "reports/run/tables.py"),
     "`report.html`": ("reports/run/page.py", "reports/run/tables.py"),
     "`report.md`": ("reports/run/markdown.py", "reports/run/tables.py"),
     "`summary.json`": ("reports/run/summary_json.py",),

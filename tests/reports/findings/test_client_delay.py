@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports.findings.client_delay import REMEDIES, Cause, cause_of, likely_cause
+from reports.findings.client_delay import REMEDIES, DelayCause, cause_of, likely_cause
 from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad
 
 _QUIET: dict[str, Any] = {
@@ -21,34 +21,34 @@ _QUIET: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("found", "cause"),
     [
-        ({}, Cause.NOT_CPU),
-        ({"steal_cores": 0.05}, Cause.NOT_CPU),
-        ({"steal_cores": 0.051}, Cause.STEAL),
-        ({"gc_longest_ms": 5.0}, Cause.NOT_CPU),  # half of the delay
-        ({"gc_longest_ms": 5.1}, Cause.COLLECTIONS),
-        ({"cpu_share": 0.80}, Cause.NOT_CPU),
-        ({"cpu_share": 0.81}, Cause.BUSY),
-        ({"run_queue_wait_share": 0.05}, Cause.NOT_CPU),
-        ({"run_queue_wait_share": 0.051}, Cause.DISPLACED),
-        ({"lag_max_ms": 5.0}, Cause.NOT_CPU),
-        ({"lag_max_ms": 5.1}, Cause.LATE_LOOP),
-        ({"cpu_share": None}, Cause.UNKNOWN),
-        ({"run_queue_wait_share": None}, Cause.UNKNOWN),
-        ({"run_queue_wait_share": None, "lag_max_ms": 9.0}, Cause.UNKNOWN),
-        ({"steal_cores": None, "gc_longest_ms": None, "lag_max_ms": None}, Cause.NOT_CPU),
-        ({"cpu_share": None, "run_queue_wait_share": 0.5}, Cause.DISPLACED),
-        ({"lag_max_ms": 9.0, "run_queue_wait_share": 0.5}, Cause.DISPLACED),
-        ({"run_queue_wait_share": 0.5, "cpu_share": 0.9}, Cause.BUSY),
-        ({"cpu_share": 0.9, "gc_longest_ms": 9.0}, Cause.COLLECTIONS),
-        ({"gc_longest_ms": 9.0, "steal_cores": 1.0}, Cause.STEAL),
+        ({}, DelayCause.NOT_CPU),
+        ({"steal_cores": 0.05}, DelayCause.NOT_CPU),
+        ({"steal_cores": 0.051}, DelayCause.STEAL),
+        ({"gc_longest_ms": 5.0}, DelayCause.NOT_CPU),  # half of the delay
+        ({"gc_longest_ms": 5.1}, DelayCause.COLLECTIONS),
+        ({"cpu_share": 0.80}, DelayCause.NOT_CPU),
+        ({"cpu_share": 0.81}, DelayCause.BUSY),
+        ({"run_queue_wait_share": 0.05}, DelayCause.NOT_CPU),
+        ({"run_queue_wait_share": 0.051}, DelayCause.DISPLACED),
+        ({"lag_max_ms": 5.0}, DelayCause.NOT_CPU),
+        ({"lag_max_ms": 5.1}, DelayCause.LATE_LOOP),
+        ({"cpu_share": None}, DelayCause.UNKNOWN),
+        ({"run_queue_wait_share": None}, DelayCause.UNKNOWN),
+        ({"run_queue_wait_share": None, "lag_max_ms": 9.0}, DelayCause.UNKNOWN),
+        ({"steal_cores": None, "gc_longest_ms": None, "lag_max_ms": None}, DelayCause.NOT_CPU),
+        ({"cpu_share": None, "run_queue_wait_share": 0.5}, DelayCause.DISPLACED),
+        ({"lag_max_ms": 9.0, "run_queue_wait_share": 0.5}, DelayCause.DISPLACED),
+        ({"run_queue_wait_share": 0.5, "cpu_share": 0.9}, DelayCause.BUSY),
+        ({"cpu_share": 0.9, "gc_longest_ms": 9.0}, DelayCause.COLLECTIONS),
+        ({"gc_longest_ms": 9.0, "steal_cores": 1.0}, DelayCause.STEAL),
     ],
 )
-def test_the_first_cause_of_a_delay_of_10_ms_that_its_evidence_explains(found: dict[str, Any], cause: Cause) -> None:
+def test_the_first_cause_of_a_delay_of_10_ms_that_its_evidence_explains(found: dict[str, Any], cause: DelayCause) -> None:
     assert likely_cause(10.0, **_QUIET | found) is cause
 
 
 def test_pauses_of_unknown_length_do_not_explain_the_shortest_delay() -> None:
-    assert likely_cause(0.1, **_QUIET | {"gc_longest_ms": None, "lag_max_ms": None}) is Cause.NOT_CPU
+    assert likely_cause(0.1, **_QUIET | {"gc_longest_ms": None, "lag_max_ms": None}) is DelayCause.NOT_CPU
 
 
 def _worker(cpu: float, waited: float | None, gc_ms: float | None = None) -> ThreadLoad:
@@ -63,16 +63,16 @@ def _client(*workers: ThreadLoad, lag_ms: float | None = None, steal_cores: floa
 @pytest.mark.parametrize(
     ("client", "cause"),
     [
-        (None, Cause.UNKNOWN),
-        (_client(), Cause.UNKNOWN),
-        (_client(_worker(0.1, 0.0)), Cause.NOT_CPU),
-        (_client(_worker(0.1, 0.0), _worker(0.9, 0.0)), Cause.BUSY),
-        (_client(_worker(0.1, 0.2), _worker(0.2, 0.0)), Cause.DISPLACED),
-        (_client(_worker(0.1, 0.0, 9.0)), Cause.COLLECTIONS),
-        (_client(_worker(0.1, 0.0), lag_ms=9.0), Cause.LATE_LOOP),
-        (_client(_worker(0.1, 0.0), steal_cores=0.5), Cause.STEAL),
+        (None, DelayCause.UNKNOWN),
+        (_client(), DelayCause.UNKNOWN),
+        (_client(_worker(0.1, 0.0)), DelayCause.NOT_CPU),
+        (_client(_worker(0.1, 0.0), _worker(0.9, 0.0)), DelayCause.BUSY),
+        (_client(_worker(0.1, 0.2), _worker(0.2, 0.0)), DelayCause.DISPLACED),
+        (_client(_worker(0.1, 0.0, 9.0)), DelayCause.COLLECTIONS),
+        (_client(_worker(0.1, 0.0), lag_ms=9.0), DelayCause.LATE_LOOP),
+        (_client(_worker(0.1, 0.0), steal_cores=0.5), DelayCause.STEAL),
     ],
 )
-def test_the_evidence_is_of_the_client_s_probes(client: ClientHealth | None, cause: Cause) -> None:
+def test_the_evidence_is_of_the_client_s_probes(client: ClientHealth | None, cause: DelayCause) -> None:
     assert cause_of(client, 10.0) is cause
     assert cause in REMEDIES

@@ -9,7 +9,7 @@ import pytest
 
 from bench_records.record import Outcome, Record
 from reports.metrics.asked_arrivals import ArrivalSample, AskedArrivals
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary

@@ -25,7 +25,7 @@ from reports.metrics.catalogue import (
 )
 from reports.metrics.metric import Metric
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.op_stats import OP_STATS_COLUMNS
 from reports.run_report import RunReport

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_records.record import Outcome, Record
-from reports.metrics.censoring import CensoredLatencies, e2e, latencies_by_request, ttft
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.requests import Requests
 
 Make = Callable[..., Record]
@@ -27,9 +28,9 @@ def test_what_a_request_had_not_reached_when_it_was_cut_off_took_longer(
     requests = make_requests(
         [answered(0, 10, 15, [(40, 1), (60, 1)], done=1_010, outcome=outcome), failed(1, 10, outcome, 15, 1_010)]
     )
-    found = ttft(requests, requests.scheduled_ns)
+    found = TTFT.by_request(requests).counted
     assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([30.0, 1_000.0], [False, True])
-    found = e2e(requests, requests.sent_ns)
+    found = E2E.from_anchor(requests, requests.sent_ns).counted
     assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([995.0, 995.0], [True, True])
 
 
@@ -38,7 +39,7 @@ def test_a_failure_is_slower_than_every_value(
     make_requests: MakeRequests, answered: Make, failed: Make, outcome: Outcome
 ) -> None:
     requests = make_requests([answered(0, 0, 0, [(40, 1)], outcome=outcome), failed(1, 10, outcome, 15, 30)])
-    for found in (ttft(requests, requests.scheduled_ns), e2e(requests, requests.scheduled_ns)):
+    for found in (metric.by_request(requests).counted for metric in (TTFT, E2E)):
         assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([np.inf] * 2, [False, False])
 
 
@@ -54,7 +55,7 @@ def test_what_was_not_sent_or_lost_or_has_no_token_does_not_count(
             answered(4, 40, 40, [(60, 1)]),
         ]
     )
-    for found in (ttft(requests, requests.scheduled_ns), e2e(requests, requests.scheduled_ns)):
+    for found in (metric.by_request(requests).counted for metric in (TTFT, E2E)):
         assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([20.0], [False])
     of_all = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns)
     np.testing.assert_array_equal(of_all.values_ms, [np.nan] * 4 + [20.0])
@@ -63,7 +64,7 @@ def test_what_was_not_sent_or_lost_or_has_no_token_does_not_count(
 
 def test_a_cut_of_unknown_time_was_after_the_send(make_requests: MakeRequests, failed: Make) -> None:
     requests = make_requests([failed(0, 0, Outcome.CANCELLED, 25)])
-    found = ttft(requests, requests.scheduled_ns)
+    found = TTFT.by_request(requests).counted
     assert (found.values_ms.tolist(), found.is_bound.tolist()) == ([25.0], [True])
 
 

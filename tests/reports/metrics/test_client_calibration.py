@@ -15,7 +15,7 @@ from reports.metrics import client_calibration as module
 from reports.metrics.client_calibration import Added, client_calibration, peak_rates, run_workers
 from reports.metrics.requests import Requests
 from reports.render.plain_text import escaped
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.headline import describe_calibration
 from reports.run.markdown import render_markdown
 from reports.run.page import run_pictures, write_html

@@ -16,7 +16,7 @@ from reports.metrics.goodput import Objective
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.windows import whole_window
-from reports.run.answer import render_answer
+from reports.run.console import render_answer
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 from reports.statistics.estimate import Cause, Estimate

@@ -16,7 +16,7 @@ from reports.findings.in_flight import RareQueues
 from reports.metrics.full_batch import FullBatch, full_batch
 from reports.metrics.in_flight import number_over_time
 from reports.metrics.requests import Requests
-from reports.run.answer import render_answer
+from reports.run.console import render_answer
 from reports.run.markdown import render_markdown
 from reports.run_report import RunReport
 from reports.statistics.estimate import Cause

@@ -18,7 +18,7 @@ from reports.metrics.goodput import Goodput, Objective, goodput
 from reports.metrics.metric import Metric
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import UNKNOWN, Cause

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
 from reports.run_report import RunReport

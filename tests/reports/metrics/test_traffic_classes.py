@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from bench_records.record import Outcome, Record, TokenSource
 from reports.criteria import parse_slo
 from reports.metrics.output_events import output_tokens
-from reports.run.answer import render_answer
 from reports.run.class_table import class_table
-from reports.run.console import render
+from reports.run.console import render_answer
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary

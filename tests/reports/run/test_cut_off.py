@@ -13,9 +13,9 @@ from reports.compare.measures import measure_run
 from reports.criteria import parse_slo
 from reports.gates.gate import Status
 from reports.metrics.estimates import of_percentile, over_runs
-from reports.run.answer import WIDTH, render_answer
-from reports.run.console import render
+from reports.run.console import WIDTH, render_answer
 from reports.run.csv_file import write_csv
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary

@@ -11,7 +11,7 @@ import pytest
 from bench_records.record import Record
 from reports.render.plain_text import escaped
 from reports.render.tables import Table
-from reports.run.console import render
+from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
