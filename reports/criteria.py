@@ -90,6 +90,18 @@ def parse_slo(text: str) -> Criterion:
     return Objective(metric, limit)
 
 
+def parse_limit(text: str) -> Criterion:
+    """What has to hold of a share of the requests: as ``parse_slo`` reads it, and any percentile of a latency.
+
+    Raises ValueError, for the command line.
+    """
+    match = _FORM.fullmatch(text)
+    statistic = "" if match is None else (match["statistic"] or "").lower()
+    if match is None or not statistic.startswith("p") or _kind(_metric(text, match["name"])) != "latency":
+        return parse_slo(text)
+    return Requirement(_metric(text, match["name"]), _quantile(text, statistic), match["sign"] in _AT_MOST, _limit(text, match))
+
+
 def parse_fail_if(text: str) -> Requirement:
     """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
     match = _matched(text, "p99_ttft>300ms, attainment<95% or goodput<20")
@@ -113,10 +125,7 @@ def parse_stop_if(text: str) -> Requirement:
     if not metric.is_objective or not statistic.startswith("p"):
         names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)
         raise ValueError(f"{text!r}: a run ends by requests that can be counted: {names}, or {FAILED_SHARE.name}")
-    q = float(statistic[1:].replace("_", ".")) / 100.0
-    if not 0.0 < q < 1.0:
-        raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
-    return Requirement(metric, q, True, limit)
+    return Requirement(metric, _quantile(text, statistic), True, limit)
 
 
 def parse_until(text: str) -> PrecisionGoal:
@@ -172,6 +181,14 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
     q = float((statistic or "")[1:].replace("_", ".")) / 100.0
     if q not in _QUANTILES:
         raise ValueError(f"{text!r}: of {statistic} no interval is computed; use p50, p99 or mean")
+    return q
+
+
+def _quantile(text: str, statistic: str) -> float:
+    """Of any percentile: 0.999 of "p99_9"."""
+    q = float(statistic[1:].replace("_", ".")) / 100.0
+    if not 0.0 < q < 1.0:
+        raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
     return q
 
 

@@ -28,6 +28,7 @@ from bench_records.search import PlannedProbe, Search, SearchFolder
 from reports.capacity.limits import hopeless
 from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit
+from reports.criteria import parse_slo
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
 
@@ -112,9 +113,17 @@ class ChildProbes:
 
 
 def _limits(search: Search) -> list[str]:
-    """The limits of the first set, by which the probes' own reports judge."""
+    """The limits of the first set, by which the probes' own reports judge, so far as these have an interval of the number."""
     first = search.tiers[0]
-    return [word for text in (*first.limits, *first.objectives) for word in ("--slo", text)]
+    return [word for text in (*first.limits, *first.objectives) if _is_judged(text) for word in ("--slo", text)]
+
+
+def _is_judged(text: str) -> bool:
+    try:
+        parse_slo(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.capacity.probe import Violations
 from reports.capacity.violations import violations
-from reports.criteria import Criterion, Requirement, parse_slo
+from reports.criteria import Requirement, parse_limit
 from reports.gates.samples import failure_sample, latency_sample, severity_sample
 from reports.gates.shares import ShareOfRun
 from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, TPOT, TTFT
@@ -77,7 +77,7 @@ class LimitSet:
 
 def limit_set(name: str | None, texts: Sequence[str]) -> LimitSet:
     """The set of limits that ``texts`` name in the grammar of --slo. Raises ValueError, for the command line."""
-    criteria = [(text, parse_slo(text)) for text in texts]
+    criteria = [(text, parse_limit(text)) for text in texts]
     objectives = tuple(criterion for _, criterion in criteria if isinstance(criterion, Objective))
     requirements = [(text, criterion) for text, criterion in criteria if isinstance(criterion, Requirement)]
     attained = any(requirement.metric is ATTAINMENT for _, requirement in requirements)
@@ -160,8 +160,3 @@ def hopeless(sets: Sequence[LimitSet]) -> str | None:
         if share <= _MOST_HOPELESS:
             return f"p{100.0 * (1.0 - share):g}_{metric.name}>{loosest:.15g}ms"
     return None
-
-
-def criteria_of(limits: LimitSet) -> tuple[Criterion, ...]:
-    """What a probe's own report judges: the requirements, and the objectives that goodput counts by."""
-    return (*limits.objectives, *(limit.requirement for limit in limits.limits))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bench_records.record import Outcome
 from bench_records.search import PlannedProbe, Search, SearchFolder
-from reports.capacity.limits import Limit, LimitSet, criteria_of, every_limit, limit_set
+from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
@@ -81,8 +81,7 @@ def read_probes(folder: SearchFolder, search: Search) -> Iterator[MeasuredProbe]
 def read_probe(folder: SearchFolder, search: Search, planned: PlannedProbe) -> MeasuredProbe:
     """One recorded probe. Raises RunFolderError."""
     sets = sets_of(search)
-    report = read_run(folder.run_folder(planned), criteria_of(sets[0]))
-    return _measured(report, planned, search, sets)
+    return _measured(read_run(folder.run_folder(planned), ()), planned, search, sets)
 
 
 def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:

@@ -20,6 +20,10 @@ def test_limits_without_a_name_are_one_set_and_hold_in_each_named_one() -> None:
     )
 
 
+def test_a_limit_may_be_one_on_any_percentile() -> None:
+    assert tiers_of(["p95_ttft<=1s", "P99_9_e2e<=9s"], []) == (PlannedTier(None, ("p95_ttft<=1000ms", "p99_9_e2e<=9000ms")),)
+
+
 def test_attainment_counts_the_objectives_beside_it() -> None:
     assert tiers_of(["attainment>=99%", "ttft<=200ms", "e2e<=5s"], []) == (
         PlannedTier(None, ("attainment>=99%",), ("ttft<=200ms", "e2e<=5000ms")),
@@ -46,6 +50,7 @@ def test_presets_are_mlperfs_limits() -> None:
         (["attainment<=99%", "ttft<=200ms"], "its limit is a lower one"),
         (["failed_share<=0%"], "no number of requests shows that"),
         (["failed_share>=1%"], "their limit is an upper one"),
+        (["p0_ttft<=1s"], "no percentile between 0 and 100"),
         (["p99_ttft>=1s"], "its limit is an upper one: p99_ttft<=…ms"),
         (["chat:p99_ttfb<=1s"], "--slo chat: "),
     ],

@@ -141,10 +141,11 @@ def test_the_beginning_and_the_end_are_left_out(
 
 def test_equal_limits_of_several_sets_are_judged_once() -> None:
     sets = [limit_set("a", ["p99_ttft<=1s", "p99_tpot<=9ms"]), limit_set("b", ["p99_tpot<=9ms", "p50_e2e<=9s"])]
-    assert [(str(limit.requirement), limit.allowed) for limit in every_limit(sets)] == [
+    assert [(str(limit.requirement), limit.allowed) for limit in every_limit([*sets, limit_set("c", ["p95_ttft<=1s"])])] == [
         ("p99_ttft<=1000ms", 0.01),
         ("p99_tpot<=9ms", 0.01),
         ("p50_e2e<=9000ms", 0.5),
+        ("p95_ttft<=1000ms", 0.05),
     ]
 
 
