@@ -47,7 +47,7 @@ class LimitOptions(Concern, title=_TITLE):
     slo: tuple[str, ...] = option(
         (),
         metavar="[NAME:]LIMIT",
-        help="A limit on a share of the requests: p99_ttft<=500ms (also tpot, e2e, itl; any percentile), failed_share<=0.1%, or "
+        help="A limit on a share of the requests: p99_ttft<=500ms (also tpot, e2e, itl; any percentile), failed_share<=1%, or "
         "attainment>=99% with ttft<=200ms and others of each request. With names, as interactive:p99_ttft<=450ms, one search "
         "answers for several sets; a limit without a name is in each. Repeatable.",
     )
