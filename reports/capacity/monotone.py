@@ -17,6 +17,7 @@ from reports.statistics.exceedances import Exceedances
 
 _WINDOW = 1.1  # of loads whose requests count together
 _FEWEST_EXPECTED = 20.0  # requests beyond the limit at the allowed share: where none of fewer came, that may be chance
+_ENOUGH_EXPECTED = 80.0  # as many as decide by none of them, in clusters as large as is usual at capacity
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
 _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
@@ -24,16 +25,23 @@ _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
 
 def highest_held(points: Points, allowed: float, tail: float, below: float) -> float | None:
     """The highest load of ``points``, less than ``below``, at which the share is at most ``allowed``; it is wrong with
-    probability ``tail``, however many loads there are.
+    probability ``tail``, however many loads there are: they are tested one after the other, from the lowest on, until one is
+    not held (a fixed sequence: Maurer, Hothorn and Lehmacher 1995).
     """
-    windows = [
-        (load, points.chosen((points.load >= load) & (points.load <= _WINDOW * load)))
-        for load in np.unique(points.load)
-        if load < below
-    ]
-    return next(
-        (load for load, window in reversed(windows) if _holds(window, allowed, tail / _that_may_decide(windows, allowed))), None
-    )
+    held = None
+    for load in np.unique(points.load):
+        if load >= below or not _holds(_from(points, load, allowed), allowed, tail):
+            break
+        held = float(load)
+    return held
+
+
+def _from(points: Points, load: float, allowed: float) -> Points:
+    """The probes at ``load`` and at the next higher ones, of which the nearest that are together long enough to decide."""
+    loads = np.unique(points.load[points.load >= load])
+    requests = np.array([points.n[points.load == each].sum() for each in loads]).cumsum()
+    last = loads[min(int(np.searchsorted(requests * allowed, _ENOUGH_EXPECTED)), loads.size - 1)]
+    return points.chosen((points.load >= load) & (points.load <= max(last, _WINDOW * load)))
 
 
 def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:

@@ -37,6 +37,7 @@ _CLIFF = 1.06
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
+_OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
 _SPREAD = 2.5  # by which the share differs from the allowed one at the loads that are probed
 _LEAST_SLOPE = 3.0
 _LOWEST_OFFSET, _HIGHEST_OFFSET = -0.15, 0.1
@@ -326,7 +327,8 @@ def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, floa
     if curve.crossing >= overloaded:
         return _FARTHEST_BELOW * overloaded if highest is None else _between(found, highest, overloaded, goal)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
-    step = _OFFSETS[len(probes) % len(_OFFSETS)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
+    offsets = _OFFSETS_BELOW if found.certified is None and found.refused is not None else _OFFSETS
+    step = offsets[len(probes) % len(offsets)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
     load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
     return min(load, max(_BELOW_OVERLOAD * overloaded, estimate))
 

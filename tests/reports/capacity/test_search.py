@@ -85,6 +85,16 @@ def test_clusters_of_violations_widen_the_bracket() -> None:
     assert math.log(wide.ratio) > 1.5 * math.log(narrow.ratio)
 
 
+def test_probes_just_below_the_crossing_without_a_violation_certify_together() -> None:
+    probes = [_probe(load, 0.0, n=1_700, effect=10.0) for load in (160.0, 162.0, 165.0, 168.0, 170.0, 172.0)]
+    probes += [_probe(load, share, n=1_700, effect=60.0) for load, share in ((190.0, 0.02), (195.0, 0.05), (210.0, 0.12))]
+
+    found = bracket([_probe(70.0, 0.0, n=400, effect=2.0), *probes], _GOAL)
+
+    assert found.certified is not None
+    assert 160.0 <= found.certified < 190.0
+
+
 def test_probes_that_differ_by_more_than_their_clusters_widen_the_bracket() -> None:
     scattered = [_probe(load, _rising(load) * (2.0 if k % 2 else 0.5)) for k, load in enumerate(_LOADS)]
 
@@ -94,14 +104,14 @@ def test_probes_that_differ_by_more_than_their_clusters_widen_the_bracket() -> N
     assert uneven.ratio is None or uneven.ratio > calm.ratio
 
 
-def test_too_few_clusters_certify_nothing() -> None:
+def test_too_few_clusters_certify_nothing_near_the_crossing() -> None:
     probes = [replace(probe, violations=(replace(probe.violations[0], effect=500.0),)) for probe in _crossing()]
 
     found = bracket(probes, _GOAL)
 
     assert found.curves[0].clusters is not None
     assert found.curves[0].clusters < 10.0
-    assert found.certified is None
+    assert found.certified == min(_LOADS), "hardly a request was beyond the limit there"
 
 
 def test_scaled_loads_scale_the_bracket() -> None:
