@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench_records.search import PlannedProbe, PlannedTier, Search
+from reports.capacity.effort import needed_s
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Shape, bracket, next_probe
@@ -19,7 +20,6 @@ FEWEST_REQUESTS = 100
 CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
 _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
-_PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
 _PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
@@ -258,9 +258,8 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     at = found.estimate or found.certified or found.refused
     if not at or search.unit != LoadUnit.REQUESTS_PER_S:
         return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
-    needed_s = found.more_requests / at
-    needed_s *= 1.0 + overhead_s / max(overhead_s, min(needed_s, _PROBE_S))
-    return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(needed_s)} more"
+    more_s = needed_s(found.more_requests, at, overhead_s)
+    return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(more_s)} more"
 
 
 def precision_text(ratio: float) -> str:

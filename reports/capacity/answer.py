@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from reports.capacity.effort import needed_s
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Goal, Shape
@@ -236,7 +237,8 @@ def _needed(capacity: Capacity, search: Searched) -> str:
     )
     if pace is None or not pace.probe.requests or pace.seconds <= 0:
         return f"{wanted} needs about {requests} more requests"
-    seconds = search.bracket.more_requests * pace.seconds / pace.probe.requests
+    between_s = 0.0 if capacity.spent_s is None else max(0.0, capacity.spent_s - capacity.seconds) / len(capacity.probes)
+    seconds = needed_s(search.bracket.more_requests, pace.probe.requests / pace.seconds, between_s)
     return f"{wanted} needs about {time_text(seconds)} more ({requests} requests)"
 
 

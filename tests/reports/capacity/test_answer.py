@@ -155,6 +155,11 @@ def test_the_sentences_after_it(found: Capacity, sentence: str) -> None:
     assert sentence in details(found, found.tiers[0])
 
 
+def test_the_time_that_more_needs_includes_what_is_between_the_probes() -> None:
+    found = replace(_with(capacity(), refused=200.0), spent_s=capacity().seconds + 5 * 30.0)
+    assert any("±10 % needs about 11 min more (54,000 requests)." in text for text in details(found, found.tiers[0]))
+
+
 def test_a_precise_bracket_asks_for_no_more() -> None:
     precise = _with(capacity(), more_requests=54_000)
     assert not any("needs" in text for text in details(precise, precise.tiers[0]))
