@@ -19,11 +19,12 @@ import pytest
 from msgspec import to_builtins
 
 from bench_cli.worker import worker_command
-from bench_records.record import Outcome
+from bench_records.record import Outcome, Record
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.errors import RunError
 from harness.recording.run_result import RunResult
 from harness.run.coordinator import Run, RunPlan
+from harness.run.end_rule import RunMoment
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
@@ -83,6 +84,29 @@ def test_two_workers_send_every_request_once_and_the_master_has_all_records(tmp_
         start = worker["clock"]["start"]
         assert abs(start["offset_ns"]) <= start["uncertainty_ns"] < 5_000_000  # one host, one clock
         assert worker["clock"]["jump_ns"] is None
+
+
+class _AtOnce:
+    """Ends a run at its first record."""
+
+    def __init__(self) -> None:
+        self._records = 0
+
+    def add(self, record: Record) -> None:
+        self._records += 1
+
+    def reason(self, moment: RunMoment) -> str | None:
+        return "one came" if self._records and moment.answered is None else None
+
+
+def test_a_rule_ends_a_run_on_every_worker_at_one_time(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 400, [k * 50.0 for k in range(400)], 2)
+    result, _, statuses = _run(replace(plan, end_rule=_AtOnce()), tmp_path)
+    assert result.rule_end is not None
+    assert [record.index for record in result.records] == [k for k in range(400) if k * 50_000_000 < result.rule_end.end_ns]
+    assert {record.outcome for record in result.records} == {Outcome.DONE}
+    assert 30 < len(result.records) < 300
+    assert (result.interrupted, statuses) == (False, [0, 0])
 
 
 def _half_way(
