@@ -166,8 +166,8 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         return NextProbe(_rounded(load, goal), pilot)
     found = bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
-    sure = whole >= _FEWEST_PROBES and _clusters(found) >= _MANY_CLUSTERS
-    if goal.reached(found.certified, found.refused) and (sure or found.shape is Shape.CLIFF):
+    sure = whole >= _FEWEST_PROBES and (found.shape is Shape.CLIFF or _clusters(found) >= _MANY_CLUSTERS)
+    if goal.reached(found.certified, found.refused) and sure:
         return None
     if found.shape is Shape.NOT_MONOTONE or (len(probes) >= _MOST_STEPS and all(share > _HIGH for share in shares.values())):
         return None
