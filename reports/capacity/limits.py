@@ -37,6 +37,13 @@ class Limit:
             return limit
         return round(1.0 - (limit if self.requirement.q is None else self.requirement.q), _DIGITS)
 
+    @property
+    def latencies_ms(self) -> tuple[float, ...]:
+        """The limits of single latencies, in ms; none of a limit on failures."""
+        if self.requirement.metric is ATTAINMENT:
+            return tuple(objective.limit_ms for objective in self.objectives)
+        return () if self.requirement.metric is FAILED_SHARE else (self.requirement.limit,)
+
     def violations(self, requests: Requests, growth: QueueGrowth | None) -> Violations:
         """Those of a run's ``requests``, whose queue shows this ``growth``. One that was cut off before it was decided whether
         it is beyond the limit is not counted.

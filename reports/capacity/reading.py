@@ -17,6 +17,8 @@ from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
 from reports.findings.checks import Validity
+from reports.findings.client import ClientSaturated, ScheduleSlip
+from reports.findings.finding import Severity
 from reports.gates.gate import JudgedRun
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
@@ -28,6 +30,7 @@ from reports.run_report import RunReport, read_run
 _RAMP = 0.1  # of the sending, at its beginning, and at most of it at its end
 _LONGEST_RAMP = 1 / 3
 _END = 0.9  # of the requests end within the time that is left out at the end
+_LATE = 0.05  # of the smallest limit: a client that is late by less is no matter, however short latencies are
 _LAST = 10  # requests that all found no server: it is gone
 
 
@@ -156,6 +159,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
     probe, early = probe_of(planned.load, sent, judged, every_limit(sets)), report.manifest.early_end
     if early is not None and early.gave_up:
         probe = replace(probe, overloaded=True)
+    counts = is_evidence(report) or (not gone and _is_late_by_little(report, every_limit(sets)))
     goodputs = tuple(_goodput(report.requests, each) for each in sets)
     e2e = metrics.e2e_ms.scheduled
     return MeasuredProbe(
@@ -163,7 +167,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             probe=probe,
             folder=planned.folder,
             has_page=report.folder.html.exists(),
-            valid=report.valid,
+            valid=counts,
             command=probe_command(search, planned),
             verdict=Verdict.UNDECIDED,
             seconds=report.manifest.duration_s or metrics.window_s or 0.0,
@@ -173,7 +177,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             e2e_mean_ms=None if e2e is None else e2e.mean.value,
             findings=tuple(finding.code for finding in report.findings if finding.severity.value != "note"),
         ),
-        counts=is_evidence(report),
+        counts=counts,
         target_gone=gone,
         goodputs=goodputs,
     )
@@ -182,6 +186,23 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
 def is_evidence(report: RunReport) -> bool:
     """Whether a run can be believed, and shows what its load does to the target."""
     return report.validity is not Validity.INVALID and not _target_is_gone(report.requests)
+
+
+def _is_late_by_little(report: RunReport, limits: Sequence[Limit]) -> bool:
+    """Whether a run is not valid only since the client was late beside the latencies, while it was hardly late beside the
+    ``limits``, which are what a probe is judged by.
+    """
+    late_ms = 0.0
+    for finding in report.findings:
+        if finding.severity is not Severity.INVALID:
+            continue
+        if isinstance(finding, ScheduleSlip):
+            late_ms = max(late_ms, finding.p99_slip_ms)
+        elif isinstance(finding, ClientSaturated):
+            late_ms = max(late_ms, finding.lag_p99_ms or 0.0, finding.lag_mean_ms or 0.0, finding.run_queue_wait_ms or 0.0)
+        else:
+            return False
+    return late_ms <= _LATE * min((limit_ms for limit in limits for limit_ms in limit.latencies_ms), default=math.inf)
 
 
 def probe_of(load: float, sent: int, judged: JudgedRun, limits: Sequence[Limit]) -> Probe:

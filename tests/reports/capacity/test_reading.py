@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from reports.capacity.reading import read_capacity, read_probe, steady
 from reports.capacity.result import Ended, Verdict
 from reports.metrics.configuration import OPEN_LOOP
 from reports.metrics.requests import Requests
-from reports.run_report import RunReport
+from reports.run_report import RunReport, read_run
 
 _SEARCH = Search(
     arguments=("token_norm_dist", "--isl", "8"),
@@ -96,6 +97,25 @@ def test_a_probe_that_lost_its_server_says_nothing_of_a_load(
     assert found.target_gone
     assert not found.counts
     assert read_capacity(folder).tiers[0].bracket.refused is None
+
+
+@pytest.mark.parametrize(("limit", "counts"), [("p99_ttft<=150ms", False), ("p99_ttft<=2s", True)])
+def test_a_client_that_is_late_beside_short_latencies_and_not_beside_the_limit_is_believed(
+    folder: SearchFolder,
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    limit: str,
+    counts: bool,
+) -> None:
+    records = [
+        msgspec.structs.replace(record, sent_ns=(record.sent_ns or 0) + 90_000_000) if record.index % 20 == 0 else record
+        for record in steady_run(700)
+    ]
+    search = replace(_SEARCH, tiers=(PlannedTier(None, (limit,)),))
+    _record(folder, search.probes[0], make_report(records))
+    found = read_probe(folder, search, search.probes[0])
+    assert not read_run(folder.run_folder(search.probes[0])).valid
+    assert (found.counts, found.run.valid) == (counts, counts)
 
 
 def test_limits_of_attainment_count_requests_that_miss_an_objective(
