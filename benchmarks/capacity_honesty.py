@@ -1,6 +1,6 @@
 """How often a search for capacity is right, and what it costs: searches of simulated servers whose capacity is known.
 
-Of each target (benchmarks/capacity_targets.py): certified above the truth, by more than two of its standard errors, and refused
+Per target (benchmarks/capacity_targets.py): certified above the truth, by more than two of its standard errors, and refused
 below it, in at most 6.5 % of the searches each (heavy tails: certified in at most 12 %). The ratio of the two is at most 1.2 in
 80 % of the searches with at most 150,000 requests in all of M/M/1 and of in-flight batching with 60 ms, and 70,000 of M/D/1.
 

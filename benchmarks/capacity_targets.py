@@ -35,7 +35,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class CapacityTarget:
-    """A server: ``draw`` takes a load and a number of requests, and gives what each limit is of, shape [limits, requests], from
+    """A server: ``draw`` takes a load and a number of requests and gives what each limit covers, shape [limits, requests], from
     an idle server on. ``loads`` hold the capacity; a search starts at ``first_load``. ``heavy``: services have a heavy tail.
     ``long_run``: requests of a simulation that gives the capacity.
     """

@@ -32,7 +32,7 @@ _GOALS = ("mean_ttft±20%", "p99_ttft±20%", "p99_ttft±40%")
 
 @dataclass(frozen=True)
 class Cell:
-    """Of ``runs`` the share that ended before the bound, the share of those with a correct interval, and the median of their
+    """The share of ``runs`` that ended before the bound, the share of those with a correct interval, and the median of their
     requests; of fixed runs of that length the shares with an interval, and of those with a correct one.
     """
 

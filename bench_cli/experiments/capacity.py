@@ -136,7 +136,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     A short closed loop shows where to start; then each probe is a run at a rate of its own, where it teaches most. The answer
     rests on all of them together, and is true of the search as a whole at --confidence. A load whose queue grows fails at once,
     and a probe ends early where 20 times as many requests as allowed are beyond a limit. The search ends when the answer is as
-    precise as asked, or the --budget is spent, and says what more would buy.
+    precise as requested, or the --budget is spent, and says what more would buy.
 
     A limit is one on a share of the requests: of p99_ttft<=500ms, 1 % may take longer. A failed request is beyond each limit.
 

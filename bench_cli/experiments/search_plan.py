@@ -15,7 +15,7 @@ from reports.capacity.search import Bracket, Shape, bracket, next_probe
 from reports.capacity.words import certified_number, load_number, refused_number, time_text
 
 FEWEST_REQUESTS = 100
-"""Of a probe: fewer show nothing of how violations cluster."""
+"""Requests of a probe: fewer show nothing of how violations cluster."""
 
 CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
@@ -74,7 +74,7 @@ def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: floa
     """
     if search.unit == LoadUnit.REQUESTS_PER_S:
         return load
-    known = [(one.run.probe.load, one.run.request_throughput) for one in measured if one.run.request_throughput]
+    known = [(each.run.probe.load, each.run.request_throughput) for each in measured if each.run.request_throughput]
     if not known:
         return (search.first_per_s or load) * (1.0 if search.unit == LoadUnit.USERS else 0.5)  # it starts at half the load
     near, per_s = min(known, key=lambda pair: abs(math.log(pair[0] / load)))

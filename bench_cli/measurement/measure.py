@@ -179,7 +179,7 @@ def _run(
 
 
 def _announce_bound(report: RunReport) -> None:
-    """Say on stderr that a run with --until is less precise than asked."""
+    """Say on stderr that a run with --until is less precise than requested."""
     for finding in report.findings:
         if isinstance(finding, BoundReached):
             click.echo(finding.sentence, err=True)

@@ -1,4 +1,4 @@
-"""The rule of --until: a run ends when a number of it is as precise as asked."""
+"""The rule of --until: a run ends when a number of it is as precise as requested."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Limit:
         return () if self.requirement.metric is FAILED_SHARE else (self.requirement.limit,)
 
     def violations(self, requests: Requests, growth: QueueGrowth | None) -> Violations:
-        """Those of a run's ``requests``, whose queue shows this ``growth``. One that was cut off before it was decided whether
+        """Violations by a run's ``requests``, whose queue shows this ``growth``. One that was cut off before it is known if
         it is beyond the limit is not counted.
         """
         sample, limit = self._sample(requests, growth)

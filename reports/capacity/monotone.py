@@ -84,8 +84,8 @@ def falls(points: Points, allowed: float) -> bool:
     """
     loads = np.unique(points.load)
     here = [points.chosen(points.load == load) for load in loads]
-    logarithms = np.array([math.log((one.above.sum() + 0.5) / one.n.sum()) for one in here])
-    clusters = np.array([one.above.sum() / one.dispersion(allowed) for one in here])
+    logarithms = np.array([math.log((each.above.sum() + 0.5) / each.n.sum()) for each in here])
+    clusters = np.array([each.above.sum() / each.dispersion(allowed) for each in here])
     errors = np.sqrt(1.0 / (clusters + 0.5))
     noise = _noise_between_neighbours(loads, logarithms, errors)
     for low in np.flatnonzero(clusters >= _SHOWN_CLUSTERS):

@@ -102,7 +102,7 @@ def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
             _tier(each.name, goal, found, measured, place, unit)
             for place, (each, goal, found) in enumerate(zip(sets, goals, brackets, strict=True))
         ),
-        probes=tuple(replace(one.run, verdict=verdict_of(one.run.probe.load, brackets[0])) for one in measured),
+        probes=tuple(replace(each.run, verdict=verdict_of(each.run.probe.load, brackets[0])) for each in measured),
         ended=None if search.ended is None else Ended(search.ended),
         budget_s=search.budget_s,
         spent_s=search.spent_s,
@@ -111,7 +111,7 @@ def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
 
 def evidence(measured: Sequence[MeasuredProbe]) -> tuple[Probe, ...]:
     """The probes that decide."""
-    return tuple(one.run.probe for one in measured if one.counts)
+    return tuple(each.run.probe for each in measured if each.counts)
 
 
 def _target_is_gone(requests: Requests) -> bool:
@@ -219,10 +219,10 @@ def _goodput(requests: Requests, limits: LimitSet) -> float | None:
 def _tier(name: str | None, goal: Goal, found: Bracket, measured: Sequence[MeasuredProbe], place: int, unit: LoadUnit) -> Tier:
     """The set with its numbers at the certified load."""
     load = found.certified
-    counted = [one for one in measured if one.counts and not one.run.probe.overloaded]
-    goodputs = [(one.run.probe.load, one.goodputs[place]) for one in counted]
-    tokens = [(one.run.probe.load, one.run.output_token_throughput) for one in counted]
-    in_flight = [(one.run.probe.load, _in_flight(one.run)) for one in counted]
+    counted = [each for each in measured if each.counts and not each.run.probe.overloaded]
+    goodputs = [(each.run.probe.load, each.goodputs[place]) for each in counted]
+    tokens = [(each.run.probe.load, each.run.output_token_throughput) for each in counted]
+    in_flight = [(each.run.probe.load, _in_flight(each.run)) for each in counted]
     return Tier(
         name=name,
         goal=goal,

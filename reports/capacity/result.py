@@ -19,7 +19,7 @@ class LoadUnit(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Of a load: at most the certified one HOLDS, at least the refused one FAILS, between them it is UNDECIDED."""
+    """The verdict on a load: at most the certified one HOLDS, at least the refused one FAILS, between them it is UNDECIDED."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 class Ended(StrEnum):
     """Why the search ended, or that it can go on."""
 
-    PRECISE = "the bracket is as narrow as asked"
+    PRECISE = "the bracket is as narrow as requested"
     BUDGET = "the budget is spent"
     NO_LIMIT = "no load that was tried is too high"
     NONE_HOLDS = "no load that was tried is low enough"

@@ -247,12 +247,12 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
 
 def _points(probes: Sequence[Probe], limit: int) -> Points:
     of = [(probe.load, probe.violations[limit]) for probe in probes if not probe.overloaded and probe.load > 0.0]
-    of = [(load, one) for load, one in of if one.n > 0]
+    of = [(load, each) for load, each in of if each.n > 0]
     return Points(
         np.array([load for load, _ in of], dtype=np.float64),
-        np.array([one.n for _, one in of], dtype=np.float64),
-        np.array([one.above for _, one in of], dtype=np.float64),
-        np.array([math.nan if one.effect is None else one.effect for _, one in of], dtype=np.float64),
+        np.array([each.n for _, each in of], dtype=np.float64),
+        np.array([each.above for _, each in of], dtype=np.float64),
+        np.array([math.nan if each.effect is None else each.effect for _, each in of], dtype=np.float64),
     )
 
 

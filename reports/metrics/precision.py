@@ -1,4 +1,4 @@
-"""Whether a number of a run is as precise as asked, for a run that ends when it is: ``--until 'p99_ttft±5%'``.
+"""Whether a number of a run is as precise as requested, for a run that ends when it is: ``--until 'p99_ttft±5%'``.
 
 The interval is the one that the report shows. A run looks at it after numbers of requests on a geometric grid, at each look by
 all requests that were due first, once their answers have ended: those that have ended so far would lack the slowest. What ends

@@ -89,5 +89,5 @@ class FakeQueue:
 
 def searched(search: Search, measured_so_far: list[MeasuredProbe]) -> Search:
     """The search with these probes in its plan."""
-    planned = [PlannedProbe(one.run.probe.load, one.run.probe.requests, 1, one.run.folder) for one in measured_so_far]
+    planned = [PlannedProbe(each.run.probe.load, each.run.probe.requests, 1, each.run.folder) for each in measured_so_far]
     return replace(search, probes=tuple(planned))

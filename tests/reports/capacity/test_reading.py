@@ -127,7 +127,7 @@ def test_limits_of_attainment_count_requests_that_miss_an_objective(
     search = replace(_SEARCH, tiers=(PlannedTier(None, ("attainment>=95%",), ("ttft<=250ms", "e2e<=900ms")),))
     _record(folder, search.probes[0], make_report(records))
     found = read_probe(folder, search, search.probes[0]).run.probe.violations
-    assert [(one.above, one.n) for one in found] == [(30, 617)]
+    assert [(each.above, each.n) for each in found] == [(30, 617)]
     assert found[0].effect is not None
     assert found[0].effect > 5.0  # they came together
 
