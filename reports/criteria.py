@@ -185,7 +185,7 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
 
 
 def _quantile(text: str, statistic: str) -> float:
-    """Of any percentile: 0.999 of "p99_9"."""
+    """The quantile of any percentile: 0.999 of "p99_9"."""
     q = float(statistic[1:].replace("_", ".")) / 100.0
     if not 0.0 < q < 1.0:
         raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
