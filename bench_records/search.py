@@ -20,7 +20,7 @@ SEARCH_SCHEMA = 1
 class PlannedTier:
     """A set of limits that hold together: criteria in the grammar of --slo. ``name`` is None where there is one set alone.
 
-    ``objectives`` limit each request, as "ttft<=200ms", and count where ``limits``, of the run, name attainment.
+    ``objectives`` limit each request, for example "ttft<=200ms", and count where ``limits``, of the run, name attainment.
     """
 
     name: str | None

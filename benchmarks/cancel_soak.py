@@ -43,7 +43,7 @@ SHARES = {CORE: (0.4, 0.625), "ensemble": (0.4, 0.625), "tensorrt_llm_bls": (0.2
 _OUTPUT_TOKENS = (30, 70, 150)
 _PROMPTS = 8
 _PROBE_TOKENS = 600
-_BLOCKS_BETWEEN_READINGS = 4  # the engine sends the gauge each 50 ms, in which the probe may take so many
+_BLOCKS_BETWEEN_READINGS = 4  # the engine sends the gauge each 50 ms, in which the probe may take that many
 _TIMEOUT_S = 300.0
 _CACHE_TOKENS = 32_768  # small, so that leaked blocks are noticeable
 

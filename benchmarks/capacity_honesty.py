@@ -38,7 +38,7 @@ _RATIO, _DECIDED = 1.2, 0.8
 _BUDGETS = {"M/D/1": 70_000}
 _MUST_DECIDE = ("M/M/1", "M/D/1", "in-flight batching, 60 ms")
 _PEER_PRECISION = 0.05
-_PEER_PROBES = {"AIPerf": 8, "GuideLLM": 6}  # about so many share the requests
+_PEER_PROBES = {"AIPerf": 8, "GuideLLM": 6}  # about that many share the requests
 _MOST_PEER_PROBES = 20
 _ROUNDING = 1.0005
 
@@ -153,7 +153,7 @@ def search(target: CapacityTarget, budget: int, rng: np.random.Generator) -> Sea
 
 
 def probe(target: CapacityTarget, load: float, requests: int, rng: np.random.Generator) -> Probe:
-    """A run of so many requests, which ends early where more violations come than the rest could absorb."""
+    """A run of this many requests, which ends early where more violations come than the rest could absorb."""
     values = target.draw(load, requests, rng)
     ends = [_early_end(each > limit, requests) for each, limit in zip(values, target.limits, strict=True)]
     sent = min(ends)

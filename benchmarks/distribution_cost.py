@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _measured(address: str, remote: int, options: argparse.Namespace) -> Counter[str]:
-    """CPU seconds by process, and the number of tokens, with so many ``remote`` workers, or with a local one."""
+    """CPU seconds by process, and the number of tokens, with this many ``remote`` workers, or with a local one."""
     client = TritonGrpcClient(address, inspect_model(address, "tensorrt_llm"), streaming=True)
     load = OpenLoop(Exponential(options.rate * max(1, remote)), options.duration)
     request = Request(options.tokens, input_ids=_PROMPT, input_tokens=len(_PROMPT), ignore_eos=True)

@@ -56,7 +56,7 @@ from serving.repository.pipeline import RepositorySpec, write_repository
 
 MEAN_MS = 0.5
 P99_MS = 2.0
-STRICT_STREAMS = 50  # with so many, a finding is no excuse
+STRICT_STREAMS = 50  # with this many, a finding is no excuse
 EXCUSES = ("schedule_slip", "client_saturated", "beyond_calibration")  # findings on the client as the limit
 MODELS = {"grpc": "ensemble", "http": "ensemble", "openai": "null"}
 PASSED, FLAGGED, FAILED, NOT_JUDGED = "passed", "flagged", "FAILED", "not judged"

@@ -480,7 +480,7 @@ def _never_passing_on(worker: HostileWorker) -> None:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Ctrl-C so many times, 1 s apart, once the hostile worker is so far; the end may take ``limit_s`` from the last one."""
+    """Ctrl-C this many times, 1 s apart, once the hostile worker is so far; the end may take ``limit_s`` from the last one."""
 
     name: str
     behaviour: Callable[[HostileWorker], None] | None
@@ -571,7 +571,7 @@ def _with_link(place: Place, act: Callable[[psutil.Process], object], interrupts
 
 @dataclass(frozen=True)
 class Master:
-    """What a master does with a worker, and how the worker ends: by Ctrl-C so many times, or with a text."""
+    """What a master does with a worker, and how the worker ends: by Ctrl-C this many times, or with a text."""
 
     name: str
     behaviour: Callable[[HostileMaster, Place], None]

@@ -37,7 +37,7 @@ class Work:
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a run recorded: shape [requests] each. ``progress``, shape [requests, PARTS], is the share of the time from first to
-    last token after which each of so many equal parts of the answer had come; None: evenly. ``session`` is the number of the
+    last token after which each of this many equal parts of the answer had come; None: evenly. ``session`` is the number of the
     conversation of each request, shape [requests]; None: of none.
     """
 

@@ -42,7 +42,7 @@ class Spells:
 
 
 def day_and_night(name: str, load: float, day_requests: float, depth: float = 0.5) -> Process:
-    """M/M/1 at ``load`` on average, whose rate of arrivals is a sine of so many requests, ``depth`` of the mean high."""
+    """M/M/1 at ``load`` on average, whose rate of arrivals is a sine of this many requests, ``depth`` of the mean high."""
     still = queue(name, load)
 
     def draw(n: int, rng: np.random.Generator) -> Work:

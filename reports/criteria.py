@@ -132,7 +132,7 @@ def parse_until(text: str) -> PrecisionGoal:
     """The precision at which a run may end: ``p99_ttft±5%``, also ``+-5%``. Raises ValueError, for the command line."""
     match = _PRECISION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r}: write a number and its precision, as 'p99_ttft±5%' or 'mean_e2e+-2%'")
+        raise ValueError(f"{text!r}: write a number and its precision, for example 'p99_ttft±5%' or 'mean_e2e+-2%'")
     metric, share = _metric(text, match["name"]), float(match["amount"]) / 100.0
     if not metric.is_objective:
         names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)

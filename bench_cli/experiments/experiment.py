@@ -35,7 +35,7 @@ def _read_until(context: click.Context, parameter: click.Parameter, text: str | 
     *measure, decided = text.lower().split() or [""]
     names = [known.name for known in MEASURES]
     if decided != _DECIDED or len(measure) > 1 or not set(measure) <= set(names):
-        problem = f"{text!r}: write decided, or a measure before it, as 'p50_ttft decided': {', '.join(names)}"
+        problem = f"{text!r}: write decided, or a measure before it, for example 'p50_ttft decided': {', '.join(names)}"
         raise click.BadParameter(problem, context, parameter)
     return " ".join([*measure, decided])
 

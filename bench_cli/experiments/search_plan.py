@@ -23,7 +23,7 @@ _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
 _PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
-_LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than so many seconds, or that share of the time left
+_LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than this many seconds, or that share of the time left
 _UNLIMITED = 10_000_000  # requests
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
@@ -180,7 +180,7 @@ def announcement(search: Search) -> str:
 
 
 def reach(search: Search, per_s: float) -> str:
-    """What the budget can reach at so many requests per second, before anything is measured of the limits."""
+    """What the budget can reach at this many requests per second, before anything is measured of the limits."""
     least_s, most_s = (_with_precision(count, search.ratio) / per_s for count in _TYPICAL)
     takes = f"{time_text(least_s)} to {time_text(most_s)}"
     needs = f"{precision_text(search.ratio)} needs as a rule {takes} at {per_s:.3g} requests/s"

@@ -99,8 +99,8 @@ class LoadOptions(Concern, title="Load (docs/explanation/load.md)"):
         None,
         metavar="PRECISION",
         callback=_read_until,
-        help="End the run when a number is so precise, as 'p99_ttft±5%' or 'mean_e2e+-2%': its 95 % interval is at most that "
-        "wide. --num_requests or --duration is then the bound.",
+        help="End the run when a number is this precise, for example 'p99_ttft±5%' or 'mean_e2e+-2%': its 95 % interval is at "
+        "most that wide. --num_requests or --duration is then the bound.",
     )
     stop_if: str | None = option(
         None,

@@ -57,7 +57,7 @@ def _valid_fail_if(text: str) -> str:
 class CriteriaOptions(Concern, title="Output"):
     """Reference numbers to check against, and criteria. ``fail_if`` holds texts of the grammar of ``reports/criteria.py``.
 
-    ``undecided``: "pass" or "fail", what a gate of ``fail_if`` counts as where the evidence allows both.
+    ``undecided``: "pass" or "fail", what an undecided gate of ``fail_if`` counts as.
     """
 
     check_perf_json: Path | None = option(
@@ -110,7 +110,7 @@ def check_objectives(slo: Sequence[Criterion], fail_if: Sequence[str]) -> None:
         return
     for name, text, criterion in _as_given(slo, fail_if):
         if criterion.metric in (ATTAINMENT, GOODPUT):
-            raise click.UsageError(f"{name} {text} needs an objective of each request: give --slo, as --slo 'ttft<=200ms'")
+            raise click.UsageError(f"{name} {text} needs an objective of each request: for example --slo 'ttft<=200ms'")
 
 
 def _as_given(slo: Sequence[Criterion], fail_if: Sequence[str]) -> Iterator[tuple[str, str, Criterion]]:
@@ -122,8 +122,8 @@ def _as_given(slo: Sequence[Criterion], fail_if: Sequence[str]) -> Iterator[tupl
 
 
 def announce_too_few(slo: Sequence[Criterion], fail_if: Sequence[str], requests: int, remedy: str) -> None:
-    """Name on stderr each requirement that a run of so many ``requests`` cannot pass. ``remedy`` is the option that sends more,
-    with {} for how many.
+    """Name on stderr each requirement that a run of this many ``requests`` cannot pass. ``remedy`` is the option that sends
+    more, with {} for how many.
     """
     if not (slo or fail_if):
         return

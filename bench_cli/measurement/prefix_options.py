@@ -35,7 +35,7 @@ class PrefixOptions(Concern, title="Shared prefixes, in front of the lengths abo
         None,
         type=click.IntRange(1, _LONGEST_TOKENS),
         metavar="N",
-        help="Exactly so many prompts of each group, in shuffled order, G·N in all. Default: the group of a prompt is random.",
+        help="Exactly this many prompts of each group, in shuffled order, G·N in all. Default: a prompt's group is random.",
     )
     prefix_zipf: float | None = option(
         None,

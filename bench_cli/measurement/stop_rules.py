@@ -52,7 +52,7 @@ class StopIf:
         return f"{known:,} of {self._planned:,} planned requests {what} already, and {self._allowed:,} may be"
 
     def _waiting_too_long(self, moment: RunMoment) -> int:
-        """At least so many requests without a record are beyond the limit: those due before the limit's time, less all that
+        """At least this many requests without a record are beyond the limit: those due before the limit's time, less all that
         have had a response, or have ended, so that none is counted twice.
         """
         metric, limit_ns = self._requirement.metric, self._requirement.limit * _NS_PER_MS

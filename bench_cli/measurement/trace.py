@@ -42,7 +42,7 @@ class TraceOptions(Concern, title="Trace"):
         1.0,
         type=click.FloatRange(min=0, min_open=True, max=1e6),
         common=True,
-        help="Replay so many times as fast; --request_rate stretches the trace to this mean rate instead.",
+        help="Replay this many times as fast; --request_rate stretches the trace to this mean rate instead.",
     )
     spread_ticks: bool = option(
         False, help="Spread arrivals that the trace has rounded to a tick at random within it, in their order."

@@ -53,7 +53,7 @@ class OpenAIChat(ServingProtocol):
             base = parse_base(url, HTTP_PORTS)
         except ValueError as error:
             if "?" in url:
-                remedy = f"give that with the path, as --endpoint '{DEFAULT_PATH}?NAME=VALUE'"
+                remedy = f"give that with the path, for example --endpoint '{DEFAULT_PATH}?NAME=VALUE'"
                 raise UrlError(f"has a query; {remedy}", without_query=True) from error
             raise UrlError("is no HTTP address; give http://host:port, or http://host:port/v1") from error
         if not base.path:

@@ -21,7 +21,7 @@ _FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Requests of one worker in flight: ``at_least`` so many however fast the target is, and never more than ``at_most``."""
+    """Requests of one worker in flight: ``at_least`` this many however fast the target is, and never more than ``at_most``."""
 
     at_least: int
     at_most: int

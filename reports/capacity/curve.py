@@ -66,7 +66,7 @@ class Points:
 
         A load at which none came shows nothing of the clusters in which they would come, and one far above capacity shows
         more than there are, so that a probe counts by its requests beyond the limit, up to the allowed share; and what is
-        usual at capacity counts as so many more.
+        usual at capacity counts as this many more.
         """
         known = np.isfinite(self.effect)
         weights = np.minimum(self.above, allowed * self.n)[known]

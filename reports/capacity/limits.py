@@ -91,11 +91,11 @@ def limit_set(name: str | None, texts: Sequence[str]) -> LimitSet:
     for text, requirement in requirements:
         _check(text, requirement)
         if requirement.metric is ATTAINMENT and not objectives:
-            raise ValueError(f"{text!r}: attainment needs what each request has to meet, as 'ttft<=200ms' beside it")
+            raise ValueError(f"{text!r}: attainment needs what each request has to meet, for example 'ttft<=200ms' beside it")
     if objectives and not attained:
         first = objectives[0]
         raise ValueError(
-            f"'{first}' is an objective of each request: say how many have to meet it, as 'attainment>=99%' beside it, or "
+            f"'{first}' is an objective of each request: say how many have to meet it, for example 'attainment>=99%', or "
             f"write 'p99_{first}'"
         )
     limits = tuple(
@@ -156,7 +156,7 @@ def every_limit(sets: Sequence[LimitSet]) -> tuple[Limit, ...]:
 def hopeless(sets: Sequence[LimitSet]) -> str | None:
     """The criterion of --stop_if that ends a probe whose load is too high for every set: 20 times as many of its requests are
     beyond a limit as may be, which happens by chance in at most 5 % of runs (Markov). None where no latency is limited in each
-    set, or so many would be most requests.
+    set, or that many would be most requests.
     """
     for metric in (TTFT, E2E, TPOT):
         limits = [[limit for limit in each.limits if limit.requirement.metric is metric] for each in sets]

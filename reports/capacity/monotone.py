@@ -55,7 +55,7 @@ def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None
 
 
 def _that_may_decide(windows: Sequence[tuple[float, Points]], allowed: float) -> int:
-    """How many loads share the error: those with so many requests that one could be held. At least 1."""
+    """How many loads share the error: those with this many requests that one could be held. At least 1."""
     return max(1, sum(1 for _, window in windows if window.n.sum() * allowed >= _FEWEST_EXPECTED))
 
 

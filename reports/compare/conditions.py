@@ -44,8 +44,9 @@ AnyCondition = Condition | AbsoluteCondition
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """The result of a condition by the 95 % interval of a change, or that of the arm's own number: UNDECIDED where the evidence
-    allows both. ``why`` is the evidence in words, and ``change`` the part of it that says how much a measure changed.
+    """The result of a condition by the 95 % interval of a change, or that of the arm's own number: UNDECIDED unless the
+    evidence is on one side. ``why`` is the evidence in words, and ``change`` the part of it that says how much a measure
+    changed.
     """
 
     condition: AnyCondition

@@ -73,10 +73,10 @@ class Measured:
     ``sample`` has shape [requests]: of a quantile the values (NaN unknown, infinite failed), with ``ordered`` the known ones,
     sorted; of a mean or share the contribution of each request, of which value (or its logarithm, if relative) − truth ≈ the
     mean. For a rate it has shape [BINS]. ``other_error`` is a standard error that the contributions lack, of the logarithm,
-    from so many ``other_independent`` values. ``covariates``, shape [requests, k], are what the schedule fixed of each request.
-    ``gap``, of a run in an open loop, is the logarithm of the mean gap between scheduled sends, and its standard error if gaps
-    are independent. ``sample_of_run`` takes the place of ``sample``, and ``other_error`` that of ``paired_error``, where
-    requests of one schedule are not paired.
+    from this many ``other_independent`` values. ``covariates``, shape [requests, k], are what the schedule fixed of each
+    request. ``gap``, of a run in an open loop, is the logarithm of the mean gap between scheduled sends, and its standard
+    error if gaps are independent. ``sample_of_run`` takes the place of ``sample``, and ``other_error`` that of
+    ``paired_error``, where requests of one schedule are not paired.
     """
 
     value: float | None

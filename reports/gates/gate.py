@@ -18,7 +18,7 @@ _LEFT_BEHIND = 0.02  # of the arrivals, in overload: 5 % at 1.05 times the capac
 
 
 class Status(StrEnum):
-    """PASSED or FAILED by the evidence; UNDECIDED where the evidence allows both."""
+    """PASSED or FAILED if the evidence is on one side of the limit; else UNDECIDED."""
 
     PASSED = "passed"
     FAILED = "FAILED"

@@ -27,10 +27,10 @@ from reports.statistics.autocorrelation import FEWEST_VALUES
 from reports.statistics.exceedances import MARKOV, Exceedances, exceedances
 
 FAR_ABOVE = 8.0
-"""A typical value of so many times the limit fails it: no process was found whose run shows that in 5 % of cases by chance."""
+"""A typical value of this many times the limit fails it: in no process was that seen in 5 % of runs by chance."""
 
 FAR_BELOW = 3.0
-"""A limit of so many times the largest value passes: a run shows that by chance only where it saw nothing of a rare event."""
+"""A limit of this many times the largest value passes: a run shows that by chance only where it saw nothing of a rare event."""
 
 _APART = 40.0  # clusters' worth of requests, below which a run may have seen one calm time alone
 _SEVERAL = 10.0  # requests above a limit, expected where it is the true percentile

@@ -35,7 +35,7 @@ class FullBatch:
     """What an open loop of ``answers`` shows of its target's batch, which held ``largest`` answers at most.
 
     ``limit`` is the largest number of requests that the target publishes, None where it is unknown, and ``near_limit`` whether
-    the load reaches it in ordinary runs. ``waited`` requests found no place, in so many ``spells``, a median E2E latency or
+    the load reaches it in ordinary runs. ``waited`` requests found no place, in this many ``spells``, a median E2E latency or
     more apart.
     """
 

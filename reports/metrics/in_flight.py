@@ -150,7 +150,7 @@ def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArra
 
 
 def _service_variance(came: NDArray[np.int64], went: NDArray[np.int64], counts: int) -> float:
-    """The variance per arrival of the change of the number in the system over each span of so many ``counts``, less that of
+    """The variance per arrival of the change of the number in the system over each span of this many ``counts``, less that of
     the arrivals; ``came`` and ``went`` have shape [counts of the run].
 
     Spans overlap: of n counts their variance is short by about the factor 1 − counts / n, as if n / counts were apart.

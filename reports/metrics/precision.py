@@ -56,7 +56,7 @@ class LooksInTurn:
         self._known_since: int | None = None  # requests
 
     def may_end(self, requests: int, estimate: Estimate) -> bool:
-        """Take the look at so many ``requests``; returns whether the run may end."""
+        """Take the look at this many ``requests``; returns whether the run may end."""
         if half_width(estimate) is None:
             self._known_since = None
         elif self._known_since is None:

@@ -239,7 +239,7 @@ def gate_table(report: RunReport) -> Table:
         ("requirement", "status", "evidence"),
         rows,
         "Percentiles, attainment and failures are judged by the share of requests beyond the limit, other numbers by their "
-        "95 % interval; undecided where the evidence allows both.",
+        "95 % interval; undecided unless the evidence is on one side of the limit.",
     )
 
 

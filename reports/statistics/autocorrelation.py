@@ -21,7 +21,7 @@ from reports.statistics.estimate import Cause, Correlated, Interval, Reason, Too
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
 
-BINS = 1_000  # longer series are summed to so many bins, which changes no coefficient of a low frequency
+BINS = 1_000  # longer series are summed to this many bins, which changes no coefficient of a low frequency
 FEWEST_VALUES = 100  # below, the correlation of neighbours cannot be estimated
 SHORT_RUN = 700  # values; in fewer, a run with slow changes looks like a calm one
 FEWEST_INDEPENDENT = 30  # with an effective sample size below, the correlation time may exceed the run
@@ -39,10 +39,10 @@ _ROUNDING = 1e-24  # of the mean's square: less is no variance
 
 @dataclass(frozen=True, slots=True)
 class LongRun:
-    """``variance`` of a series' sum over runs like this one, known with so many ``degrees`` of freedom.
+    """``variance`` of a series' sum over runs like this one, known with this many ``degrees`` of freedom.
 
     It allows for slow changes that the run is too short to show. ``effect`` is the ratio of what the run does show to the
-    variance of independent values (Kish's design effect): so many values hold as much information as one independent value;
+    variance of independent values (Kish's design effect): this many values hold as much information as one independent value;
     ``allowed_effect`` is that ratio for ``variance``. ``drifts``: the lowest frequencies dominate, as in a run that was not
     steady.
     """

@@ -49,7 +49,7 @@ class Correlated:
 
 @dataclass(frozen=True, slots=True)
 class FewClusters:
-    """The values beyond a quantile come in so many ``clusters``; ``needed`` would do, which about ``requests`` have."""
+    """The values beyond a quantile come in this many ``clusters``; ``needed`` would do, which about ``requests`` have."""
 
     clusters: int
     needed: int

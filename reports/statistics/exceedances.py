@@ -66,7 +66,7 @@ class Exceedances:
         return _averaged(_few_above, self.above, self.n, share, self.effect)
 
     def at_least(self, share: float) -> float:
-        """The probability of so many values above, or more, where the true share is ``share``, 0 < share < 1; 1 where a rare
+        """The probability of this many values above, or more, where the true share is ``share``, 0 < share < 1; 1 where a rare
         share is that of few clusters.
         """
         fewest = _FEWEST_CLUSTERS * mean_cluster_size(self.lower_effect) if share <= _RARE else 1.0

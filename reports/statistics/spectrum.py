@@ -97,7 +97,7 @@ def _shapes(count: int) -> _Shapes:
     lengths, strengths = (values.ravel() for values in np.meshgrid(_RUN_LENGTHS, _STRENGTHS))
     frequencies = np.pi * np.arange(1, count + 1)
     spectra = 1.0 + strengths[:, None] / (1.0 + (frequencies / lengths[:, None]) ** 2)
-    # of the mean of a first-order autoregression over so many correlation times (Priestley 1981, 5.3)
+    # of the mean of a first-order autoregression over this many correlation times (Priestley 1981, 5.3)
     variances = 1.0 + strengths * (1.0 - (1.0 - np.exp(-lengths)) / lengths)
     spectra, variances = np.vstack([np.ones(count), spectra]), np.append(1.0, variances)
     prior = np.full(variances.size, (1.0 - _WHITE) / (variances.size - 1))

@@ -49,7 +49,7 @@ class Program:
         return [JournalReader(path) for path in RunFolder(self.folder).journals()]
 
     def wait_for_exchanges(self, count: int) -> None:
-        """Return when so many exchanges were written down."""
+        """Return when this many exchanges were written down."""
         wait_until(lambda: sum(1 for journal in self.journals() for _ in journal.read_new()) >= count, process=self.process)
 
     def wait_for_start(self, workers: int = 1) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 _RATIO_TEXTS, _RATIO_TOKENS = 100, 20
 _MAX_TRIES = 64
-_TRIES_PER_TOKEN = 4  # after so many tries another token at the end is drawn anew
+_TRIES_PER_TOKEN = 4  # after this many tries another token at the end is drawn anew
 
 TokenIds = Sequence[int]
 
@@ -40,7 +40,7 @@ def retokenised_ratio(codec: TextCodec, token_ids: TokenIds) -> float:
 def exact_text(codec: TextCodec, token_ids: TokenIds, draw: Callable[[int], TokenIds]) -> tuple[str, tuple[int, ...]]:
     """A text close to ``token_ids``, and its own token ids: as many as ``token_ids``, or as near as 64 tries came.
 
-    The text neither begins nor ends with white space, which chat templates remove. ``draw`` gives so many random token ids.
+    The text neither begins nor ends with white space, which chat templates remove. ``draw`` gives this many random token ids.
     """
     length = len(token_ids)
     ids: TokenIds = token_ids

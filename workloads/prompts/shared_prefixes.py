@@ -34,7 +34,7 @@ class SharedPrefixes:
     """``groups`` prefixes of ``prefix_tokens`` each, after a system prompt of ``system_tokens`` that all share.
 
     The group of a request is drawn uniformly, or is k = 1, 2, … with a probability in proportion to k^−``zipf_exponent``. With
-    ``prompts_per_group`` each group has exactly so many requests, in shuffled order.
+    ``prompts_per_group`` each group has exactly this many requests, in shuffled order.
     """
 
     groups: int
@@ -202,7 +202,7 @@ def prompt_after(prefix: PromptText, codec: TextCodec | None, own_ids: Sequence[
 
     The text's own part is that of a prompt without a prefix, where the whole encodes to the tokens of the two parts. Else it is
     drawn again, up to 8 times, for a prompt that has the exact length and begins with the prefix's tokens; the last one may
-    have neither. ``draw`` gives so many random token ids.
+    have neither. ``draw`` gives this many random token ids.
     """
     if codec is None:
         return PromptText(token_ids((*prefix.ids, *own_ids)) if prefix.ids else own_ids, None)

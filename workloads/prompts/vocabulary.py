@@ -25,7 +25,7 @@ class Vocabulary:
         return packed_ids(self._drawn(generator, count))
 
     def draw_each(self, generator: np.random.Generator, counts: Sequence[int]) -> Iterator[TokenIds]:
-        """For each of ``counts`` so many ids: those that ``draw`` would give one after another, many at once."""
+        """For each of ``counts`` this many ids: those that ``draw`` would give one after another, many at once."""
         for first in range(0, len(counts), _PROMPTS_AT_ONCE):
             part = counts[first : first + _PROMPTS_AT_ONCE]
             together = packed_ids(self._drawn(generator, sum(part)))

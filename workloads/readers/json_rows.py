@@ -15,7 +15,7 @@ MOST_DOCUMENT_BYTES = 1 << 30  # of an array, which is held as a whole
 MOST_LINE_BYTES = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-LocatedRow = tuple[str, object]  # the place, as "line 7", and the parsed JSON
+LocatedRow = tuple[str, object]  # the place, for example "line 7", and the parsed JSON
 _Parsed = TypeVar("_Parsed")
 
 

@@ -17,7 +17,7 @@ class RowError(Exception):
 
 @dataclass(frozen=True)
 class Reject:
-    """One row that is not in the workload: its place, as "line 7", and the reason."""
+    """One row that is not in the workload: its place, for example "line 7", and the reason."""
 
     where: str
     reason: str

@@ -27,7 +27,7 @@ _GAP_MS = 5
 
 @dataclass
 class _AfterRecords:
-    """Ends a run after so many records."""
+    """Ends a run after this many records."""
 
     records: int
     moments: list[RunMoment] = field(default_factory=list)

@@ -89,7 +89,7 @@ from harness.run.file_limits import FileNeed, allow_files
 at_least, at_most, soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 try:
-    allow_files(FileNeed(at_least, at_most, "for so many requests", "use more --workers"))
+    allow_files(FileNeed(at_least, at_most, "for this many requests", "use more --workers"))
     problem = None
 except RunError as error:
     problem = str(error)

@@ -79,7 +79,7 @@ def test_five_longer_runs_show_what_single_ones_do_not(error: float, requests: i
 
 
 def _error_that_repeats_show(repeats: int, freedom: int, runs: int) -> float:
-    """The largest error of ``runs`` repeats of which so many repeats show 5 % in four of five cases."""
+    """The largest error of ``runs`` repeats of which this many repeats show 5 % in four of five cases."""
     from scipy.stats import t
 
     return float(math.log(1.05) / (t.ppf(0.975, freedom) + t.ppf(0.8, freedom)) * math.sqrt(repeats / runs))

@@ -137,7 +137,7 @@ def test_one_in_a_hundred_constant_gaps_may_differ_by_more_than_a_tenth(late: in
 
 
 def _alternating(counts: tuple[int, int], seconds: float, times: int) -> _Sent:
-    """Sends from 100 s on, in turns so many evenly over ``seconds``; ``times`` turns in all, and a send 20 ms later."""
+    """Sends from 100 s on, in turns this many evenly over ``seconds``; ``times`` turns in all, and a send 20 ms later."""
     starts_s = 100.0 + seconds * np.arange(times + 1)
     sent_s = [start + seconds * np.arange(count) / count for start, count in zip(starts_s, counts * times, strict=False)][:-1]
     return _Sent(np.round(np.append(np.concatenate(sent_s), starts_s[-1] + 0.02) * 1e9))

@@ -85,7 +85,7 @@ _PATTERN = [25.0, 5.0, 5.0, 5.0, 5.0]  # until all are answered: 25, 15 (the fir
 
 
 def _spread(*counts: int) -> float:
-    """Standard deviation of so many drains of 25, 15 and 5 ms, in ns."""
+    """Standard deviation of this many drains of 25, 15 and 5 ms, in ns."""
     return float(np.repeat([25e6, 15e6, 5e6], counts).std())
 
 
@@ -252,7 +252,7 @@ def _last_alone(answered: Make, tokens_of: Callable[[int, int], list[tuple[float
 def test_the_tokens_of_an_answer_in_one_response_were_made_since_its_send(
     make_requests: MakeRequests, answered: Make, tokens: int, factor: float
 ) -> None:
-    """A token each 10 ms under load; of the one request in the drain so many in 900 ms."""
+    """A token each 10 ms under load; of the one request in the drain this many in 900 ms."""
     records = _last_alone(answered, lambda k, span: [(span, tokens if k == 1_000 else span // 10)])
     assert _less_by_speed(make_requests, records) == pytest.approx(factor, rel=0.03)
 

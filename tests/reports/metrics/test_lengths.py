@@ -15,7 +15,7 @@ MakeRequests = Callable[[Sequence[Record]], Requests]
 
 
 def _prompts(make_requests: MakeRequests, answered: Make, lengths: Sequence[tuple[int | None, int | None]]) -> Requests:
-    """Prompts of so many tokens as requested and as the server counted them."""
+    """Prompts of this many tokens as requested and as the server counted them."""
     return make_requests(
         [
             answered(k, k, k, [(k + 5, 1)], requested_input_tokens=asked, input_tokens=counted, server_counted_input=True)

@@ -265,7 +265,7 @@ def _answered_at(answered: Make, ends_ms: Sequence[float], sent_within_ms: float
 
 
 def _at_rates(*parts: tuple[float, float]) -> list[float]:
-    """Times in ms of even output: for so many seconds so many per second."""
+    """Times in ms of even output: for this many seconds this many per second."""
     times: list[float] = []
     begin = 0.0
     for seconds, rate in parts:
