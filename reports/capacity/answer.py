@@ -27,10 +27,12 @@ from reports.capacity.words import (
 )
 from reports.criteria import Requirement
 from reports.render.plain_text import printable
+from reports.statistics.autocorrelation import SHORT_RUN
 
 FEWEST_CLUSTERS = 10.0
 """Independent times beyond the limit near the crossing, below which a bracket may be wrong more often than it says."""
 
+_CLEARLY = 1.1  # times a load
 _GO_ON = "bench capacity --experiment_dir with this folder continues it"
 _UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 0.05
 
@@ -109,7 +111,13 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
     does at the certified load, and what the search cannot know.
     """
     search = searched(capacity, tier)
-    parts = (_width(capacity, search), _deciding(search), _at_certified(capacity, tier), _unmet(capacity, search))
+    parts = (
+        _width(capacity, search),
+        _deciding(search),
+        _unsteady(search),
+        _at_certified(capacity, tier),
+        _unmet(capacity, search),
+    )
     return tuple(part for part in parts if part)
 
 
@@ -247,6 +255,25 @@ def _deciding(search: Searched) -> str:
     if search.bracket.binding is None or len(search.required) == 1 or not decides:
         return ""
     return f"The limit that decides is {limit_text(search.required[search.bracket.binding])}."
+
+
+def _unsteady(search: Searched) -> str:
+    """That the queue grew at one load, and not at a clearly higher one, which held."""
+    grew = min((probe.load for probe in search.probes if probe.overloaded), default=None)
+    calm = max((probe.load for probe in search.probes if _is_within(search, probe)), default=None)
+    if grew is None or calm is None or calm < _CLEARLY * grew:
+        return ""
+    loads = f"{load_text(grew, search.unit)}, but not at {load_text(calm, search.unit)}"
+    return f"The queue grew at {loads}: something other than the load changed between the probes."
+
+
+def _is_within(search: Searched, probe: Probe) -> bool:
+    """Whether a probe of many requests was within all limits."""
+    within = all(
+        (probe.violations[position].share or 0.0) <= allowed
+        for position, allowed in zip(search.goal.limits, search.goal.allowed, strict=True)
+    )
+    return within and not probe.overloaded and probe.requests >= SHORT_RUN
 
 
 def _at_certified(capacity: Capacity, tier: Tier) -> str:
