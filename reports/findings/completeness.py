@@ -94,7 +94,7 @@ class BoundReached(Finding):
     severities = (Severity.WARNING,)
     when = "a run with `--until` came to its bound, and its number is less precise than requested"
     advices = ("Raise --num_requests or --duration, or ask for less: twice the precision needs four times the requests.",)
-    briefs = ("Bound reached before the number was precise: raise --num_requests or --duration",)
+    briefs = ("Not precise at its bound: raise --num_requests or --duration",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
