@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from reports.capacity.curve import Fit, Points, fit, usable
+from reports.capacity.curve import LARGEST_RATIO, Fit, Points, fit, usable
 from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import Probe
 from reports.statistics.autocorrelation import mean_cluster_size
@@ -193,9 +193,10 @@ def _pilot_load(shares: dict[float, float], goal: Goal, first_load: float, probe
 
 
 def _clusters(found: Bracket) -> float:
-    """Near the crossing of the limit that decides; infinite where it is known without a curve."""
-    clusters = None if found.binding is None else found.curves[found.binding].clusters
-    return math.inf if clusters is None else clusters
+    """The fewest near the crossing of the limits that decide the bracket; infinite where they are known without a curve."""
+    lowest = _least(*(curve.low for curve in found.curves))
+    deciding = (curve for k, curve in enumerate(found.curves) if k == found.binding or curve.low == lowest)
+    return min((curve.clusters for curve in deciding if curve.clusters is not None), default=math.inf)
 
 
 def _are_near(highest: float, lowest: float, goal: Goal) -> bool:
@@ -225,13 +226,16 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     if falls(every, allowed):
         held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
-    points = usable(every.chosen(every.load < below), allowed)
+    stationary = every.chosen(every.load < below)
+    points = usable(stationary, allowed)
+    far_beyond = min(set(stationary.load) - set(points.load), default=math.inf)  # by their own requests, whatever the curve
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
         held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
         return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
     clusters = best.expected / mean_cluster_size(best.dispersion)
-    low = best.low if clusters >= _FEWEST_CLUSTERS and best.low is not None and best.low < below else None
+    known = clusters >= _FEWEST_CLUSTERS and best.crossing < far_beyond
+    low = best.low if known and best.low is not None and best.low < below else None
     if low is None:
         low = highest_held(every, allowed, tail, below)
     upper = best if upper_tail == tail else fit(points, allowed, upper_tail)
@@ -322,15 +326,15 @@ def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, floa
     curve = None if found.binding is None else found.curves[found.binding]
     if curve is None or curve.crossing is None or curve.slope is None:
         return _without_curve(found, shares, goal)
-    overloaded = min((probe.load for probe in probes if probe.overloaded), default=math.inf)
-    highest = max((load for load, share in shares.items() if share <= 1.0 and load < overloaded), default=None)
-    if curve.crossing >= overloaded:
-        return _FARTHEST_BELOW * overloaded if highest is None else _between(found, highest, overloaded, goal)
+    beyond = min((load for load, share in shares.items() if share > LARGEST_RATIO), default=math.inf)
+    highest = max((load for load, share in shares.items() if share <= 1.0 and load < beyond), default=None)
+    if curve.crossing >= beyond:
+        return _FARTHEST_BELOW * beyond if highest is None else _between(found, highest, beyond, goal)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
     offsets = _OFFSETS_BELOW if found.certified is None and found.refused is not None else _OFFSETS
     step = offsets[len(probes) % len(offsets)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
     load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
-    return min(load, max(_BELOW_OVERLOAD * overloaded, estimate))
+    return min(load, max(_BELOW_OVERLOAD * beyond, estimate))
 
 
 def _without_curve(found: Bracket, shares: dict[float, float], goal: Goal) -> float:
