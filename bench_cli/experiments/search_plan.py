@@ -12,7 +12,7 @@ from reports.capacity.effort import needed_s
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Shape, bracket, next_probe
-from reports.capacity.words import certified_number, load_number, refused_number, time_text
+from reports.capacity.words import certified_number, load_number, refused_number, requests_text, time_text
 
 FEWEST_REQUESTS = 100
 """Requests of a probe: fewer show nothing of how violations cluster."""
@@ -183,11 +183,11 @@ def reach(search: Search, per_s: float) -> str:
     """What the budget can reach at this many requests per second, before anything is measured of the limits."""
     least_s, most_s = (_with_precision(count, search.ratio) / per_s for count in _TYPICAL)
     takes = f"{time_text(least_s)} to {time_text(most_s)}"
-    needs = f"{precision_text(search.ratio)} needs as a rule {takes} at {per_s:.3g} requests/s"
+    needs = f"{precision_text(search.ratio)} usually needs {takes} at {per_s:.3g} requests/s"
     if search.budget_s is None:
         return f"{needs}."
-    left = "enough" if search.budget_s >= most_s else "maybe enough" if search.budget_s >= least_s else "too few"
-    return f"{needs}; the budget of {time_text(search.budget_s)} is {left}."
+    left = "is enough" if search.budget_s >= most_s else "may be enough" if search.budget_s >= least_s else "is too short"
+    return f"{needs}; the budget of {time_text(search.budget_s)} {left}."
 
 
 def dry_run(search: Search) -> str:
@@ -202,10 +202,10 @@ def dry_run(search: Search) -> str:
     else:
         first, then = "No closed loop, for the first rate is given", f"Probes from {search.first_load:g} requests/s on"
     option = "--concurrency" if users else "--request_rate"
-    ends = "" if search.budget_s is None else f", or {time_text(search.budget_s)} are spent"
+    ends = "" if search.budget_s is None else f", or the budget of {time_text(search.budget_s)} is spent"
     least, most = (_with_precision(count, search.ratio) for count in _TYPICAL)
     lines = [
-        "Plan, of which nothing is sent:",
+        "Plan (nothing is sent):",
         f"  1. {first}.",
         f"  2. {then}, as",
         f"     bench {shlex.join(search.arguments)} {option} … --num_requests … --seed {search.seed + 1}",
@@ -213,7 +213,7 @@ def dry_run(search: Search) -> str:
         "",
         *(_limits_text(tier) for tier in search.tiers),
         "",
-        f"As a rule {precision_text(search.ratio)} needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
+        f"{precision_text(search.ratio)} usually needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
         "fewer where all answers take alike, more where long prompts delay others. That is:",
         *(f"  at {per_s:>5,} requests/s {time_text(least / per_s)} to {time_text(most / per_s)}" for per_s in _RATES),
         *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
@@ -223,7 +223,8 @@ def dry_run(search: Search) -> str:
 
 def _enough(budget_s: float, least: float, most: float) -> str:
     low, high = least / budget_s, most / budget_s
-    return f"The budget of {time_text(budget_s)} may be enough from {low:.2g} requests/s on, and is from {high:.2g} on."
+    budget = f"The budget of {time_text(budget_s)}"
+    return f"{budget} may be enough from {load_number(low)} requests/s on, and is enough from {load_number(high)} on."
 
 
 def _limits_text(tier: PlannedTier) -> str:
@@ -257,7 +258,7 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
         return f"{name}{text}"
     at = found.estimate or found.certified or found.refused
     if not at or search.unit != LoadUnit.REQUESTS_PER_S:
-        return f"{name}{text}; {precision_text(search.ratio)} needs about {found.more_requests:,} more requests"
+        return f"{name}{text}; {precision_text(search.ratio)} needs about {requests_text(found.more_requests)} more requests"
     more_s = needed_s(found.more_requests, at, overhead_s)
     return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(more_s)} more"
 

@@ -58,9 +58,9 @@ def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     assert bench(["capacity", "--dry_run", *_LIMIT, "--slo", "chat:p99_tpot<=30ms", "dataset"]) == ExitStatus.VALID
     plan = capsys.readouterr().out
     assert "bench dataset --repeat_dataset --request_rate … --num_requests … --seed 1" in plan
-    assert "within ±10 % at 95 %, or 15 min are spent" in plan
+    assert "within ±10 % at 95 %, or the budget of 15 min is spent" in plan
     assert "Limits of chat: p99_ttft<=150ms, p99_tpot<=30ms" in plan
-    assert "The budget of 15 min may be enough from 16 requests/s on, and is from 64 on." in plan
+    assert "The budget of 15 min may be enough from 15.6 requests/s on, and is enough from 64.4 on." in plan
     assert not list(tmp_path.iterdir())
 
 
