@@ -13,6 +13,8 @@ BenchError                          1
 │   └── RunFolderError              2   a run folder cannot be read or written
 ├── harness.calibration.store
 │   └── CalibrationFileError        1   a calibration file cannot be read
+├── bench_cli.experiments.search_run
+│   └── TargetGoneError             1   the target of a search cannot be reached any more
 ├── reports.errors
 │   ├── CheckPerfError              2   --check_perf_json or --check_perf_key cannot be used
 │   ├── ConditionError              2   a condition of --fail_if cannot be read

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 
+import bench_cli
 import bench_errors
 import harness
 import reports
@@ -19,7 +20,7 @@ _OUTSIDE_BENCH = re.compile(r"serving\.models\.|distribution\.locust_|\.__main__
 
 
 def _all_errors() -> dict[str, type[BenchError]]:
-    for package in (workloads, harness, serving, reports):
+    for package in (workloads, harness, serving, reports, bench_cli):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not _OUTSIDE_BENCH.search(module.name):
                 importlib.import_module(module.name)
