@@ -243,7 +243,7 @@ def _opened(folder: SearchFolder, asked: Search) -> Search:
     if folder.plan.exists():
         recorded = folder.read()
         continued = replace(recorded, confidence=asked.confidence, ratio=asked.ratio, budget_s=asked.budget_s, ended=None)
-        begun = replace(
+        requested = replace(
             asked,
             first_load=recorded.first_load,
             first_per_s=recorded.first_per_s,
@@ -251,7 +251,7 @@ def _opened(folder: SearchFolder, asked: Search) -> Search:
             probes=recorded.probes,
             ended=None,
         )
-        if begun != continued:
+        if requested != continued:
             raise click.BadParameter(
                 f"{folder.path} holds another search; name a new folder, or give the limits and options that it began with",
                 param_hint="--experiment_dir",

@@ -11,16 +11,12 @@ from bench_records.search import PlannedProbe, PlannedTier, Search
 from reports.capacity.effort import needed_s
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
-from reports.capacity.search import Bracket, Shape, bracket, next_probe
-from reports.capacity.words import certified_number, load_number, refused_number, requests_text, time_text
-
-FEWEST_REQUESTS = 100
-"""Requests of a probe: fewer show nothing of how violations cluster."""
+from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe
+from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
 
 CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
 _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
-_PROBES = 15.0  # that a budget holds, about: next_probe divides it so
 _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than this many seconds, or that share of the time left
@@ -50,7 +46,7 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
     probes, goals = evidence(measured), goals_of(search, sets_of(search))
     brackets = [bracket(probes, goal) for goal in goals]
     if spent.left_s is not None and spent.left_s <= spent.overhead_s:
-        return _ended(search, brackets, Ended.BUDGET)
+        return _ended(search, goals, brackets, Ended.BUDGET)
     guess = _guess(search, brackets)
     most = _most_requests(search, measured, spent, guess)
     for goal, found in sorted(zip(goals, brackets, strict=True), key=lambda pair: -_width(pair[1])):
@@ -63,9 +59,9 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         least_s = spent.overhead_s * (1.0 if found.estimate is None else _NEAR)
         requests = _affordable(chosen.requests, least_s, requests_per_s(search, measured, load), spent)
         if requests < FEWEST_REQUESTS:
-            return _ended(search, brackets, Ended.BUDGET)
+            return _ended(search, goals, brackets, Ended.BUDGET)
         return _planned(search, load, requests)
-    return _ended(search, brackets, Ended.DECIDED_BY_NOTHING)
+    return _ended(search, goals, brackets, Ended.DECIDED_BY_NOTHING)
 
 
 def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
@@ -98,9 +94,9 @@ def _most_requests(search: Search, measured: Sequence[MeasuredProbe], spent: Spe
     """What the time left holds, and at least what next_probe divides into probes: ``_affordable`` cuts those to the time."""
     if spent.left_s is None or search.budget_s is None:
         return _UNLIMITED
-    overhead_s = spent.overhead_s * _PROBES * spent.left_s / search.budget_s
+    overhead_s = spent.overhead_s * BLOCKS * spent.left_s / search.budget_s
     sending_s = max(_LEAST_SENDING * spent.left_s, spent.left_s - overhead_s)
-    return max(int(_PROBES) * FEWEST_REQUESTS, int(requests_per_s(search, measured, load) * sending_s))
+    return max(BLOCKS * FEWEST_REQUESTS, int(requests_per_s(search, measured, load) * sending_s))
 
 
 def _affordable(requests: int, least_s: float, per_s: float, spent: Spent) -> int:
@@ -127,12 +123,6 @@ def _planned(search: Search, load: float, requests: int) -> PlannedProbe:
     return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}")
 
 
-def _is_precise(search: Search, found: Bracket) -> bool:
-    if found.ratio is None:
-        return False
-    return _is_next_user(search, found) or found.ratio <= search.ratio
-
-
 def _is_next_user(search: Search, found: Bracket) -> bool:
     """Whether the lowest load that fails has one user more than the highest that holds."""
     if search.unit != LoadUnit.USERS or found.certified is None or found.refused is None:
@@ -150,9 +140,9 @@ def _width(found: Bracket) -> float:
     return math.inf if found.ratio is None else found.ratio
 
 
-def _ended(search: Search, brackets: Sequence[Bracket], otherwise: Ended) -> Ended:
+def _ended(search: Search, goals: Sequence[Goal], brackets: Sequence[Bracket], otherwise: Ended) -> Ended:
     """Why a search with these brackets ends, ``otherwise`` where they do not say it."""
-    if all(_is_precise(search, found) for found in brackets):
+    if all(goal.reached(found.certified, found.refused) for goal, found in zip(goals, brackets, strict=True)):
         return Ended.PRECISE
     if _holds_all(search, brackets):
         return Ended.NO_LIMIT
@@ -252,7 +242,7 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     known = [] if found.certified is None else [f"holds {load_number(certified_number(found.certified, unit))}"]
     known += [] if found.refused is None else [f"{load_number(refused_number(found.refused, unit))} fails"]
     text = ", ".join(known) or "nothing is decided yet"
-    if _is_precise(search, found):
+    if tier.goal.reached(found.certified, found.refused):
         return f"{name}{text}, within {precision_text(search.ratio)}"
     if found.more_requests is None:
         return f"{name}{text}"
@@ -261,11 +251,6 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
         return f"{name}{text}; {precision_text(search.ratio)} needs about {requests_text(found.more_requests)} more requests"
     more_s = needed_s(found.more_requests, at, overhead_s)
     return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(more_s)} more"
-
-
-def precision_text(ratio: float) -> str:
-    """ "±10 %" for a ratio of 1.2."""
-    return f"±{50.0 * (ratio - 1.0):.3g} %"
 
 
 def _with_precision(requests: int, ratio: float) -> float:

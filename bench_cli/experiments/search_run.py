@@ -26,7 +26,7 @@ from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
 from reports.capacity.limits import hopeless
-from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, sets_of
+from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, sets_of, size_options
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
@@ -87,10 +87,9 @@ class ChildProbes:
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
-        size = ("--num_requests", str(planned.requests), "--seed", str(planned.seed))
         stop_if = hopeless(sets_of(search))
         stops = () if stop_if is None else ("--stop_if", stop_if)
-        self._make([*load_options(search, planned.load), *size, *stops, *_limits(search)], folder)
+        self._make([*load_options(search, planned.load), *size_options(planned), *stops, *_limits(search)], folder)
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:
             put_aside(folder.path)

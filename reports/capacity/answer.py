@@ -19,6 +19,7 @@ from reports.capacity.words import (
     limits_text,
     load_number,
     load_text,
+    precision_text,
     refused_number,
     requests_text,
     share_text,
@@ -227,7 +228,7 @@ def _width(capacity: Capacity, search: Searched) -> str:
 
 def _needed(capacity: Capacity, search: Searched) -> str:
     """How many requests and how much time the precision needs, at the pace of the probe nearest to the crossing."""
-    wanted = width_text(search.goal.ratio)
+    wanted = precision_text(search.goal.ratio)
     if search.bracket.shape in (Shape.FLAT, Shape.NOT_MONOTONE, Shape.NEVER_HELD):
         return ""
     if search.bracket.more_requests == 0:

@@ -98,10 +98,7 @@ def limit_set(name: str | None, texts: Sequence[str]) -> LimitSet:
             f"'{first}' is an objective of each request: say how many have to meet it, for example 'attainment>=99%', or "
             f"write 'p99_{first}'"
         )
-    limits = tuple(
-        Limit(requirement, objectives if requirement.metric is ATTAINMENT else ()) for _, requirement in requirements
-    )
-    return LimitSet(name, tuple(dict.fromkeys(limits)))
+    return LimitSet(name, _limits([requirement for _, requirement in requirements], objectives))
 
 
 def share_limits(requirements: Sequence[Requirement], objectives: tuple[Objective, ...]) -> tuple[Limit, ...]:
@@ -111,6 +108,11 @@ def share_limits(requirements: Sequence[Requirement], objectives: tuple[Objectiv
             _check(str(requirement), requirement)
     except ValueError:
         return ()
+    return _limits(requirements, objectives)
+
+
+def _limits(requirements: Sequence[Requirement], objectives: tuple[Objective, ...]) -> tuple[Limit, ...]:
+    """Each limit once; the objectives belong to attainment."""
     own = (Limit(requirement, objectives if requirement.metric is ATTAINMENT else ()) for requirement in requirements)
     return tuple(dict.fromkeys(own))
 

@@ -7,7 +7,7 @@ those at the load and somewhat below it from below.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,12 +28,7 @@ def highest_held(points: Points, allowed: float, tail: float, below: float) -> f
     probability ``tail``, however many loads there are: they are tested one after the other, from the lowest on, until one is
     not held (a fixed sequence: Maurer, Hothorn and Lehmacher 1995).
     """
-    held = None
-    for load in np.unique(points.load):
-        if load >= below or not _holds(_from(points, load, allowed), allowed, tail):
-            break
-        held = float(load)
-    return held
+    return _last_held(points, below, lambda load: _holds(_from(points, load, allowed), allowed, tail))
 
 
 def _from(points: Points, load: float, allowed: float) -> Points:
@@ -49,21 +44,20 @@ def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None
     windows = [
         (load, points.chosen((points.load <= load) & (points.load >= load / _WINDOW))) for load in np.unique(points.load)
     ]
-    return next(
-        (load for load, window in windows if _exceeds(window, allowed, tail / _that_may_decide(windows, allowed))), None
-    )
-
-
-def _that_may_decide(windows: Sequence[tuple[float, Points]], allowed: float) -> int:
-    """How many loads share the error: those with this many requests that one could be held. At least 1."""
-    return max(1, sum(1 for _, window in windows if window.n.sum() * allowed >= _FEWEST_EXPECTED))
+    may_decide = sum(window.n.sum() * allowed >= _FEWEST_EXPECTED for _, window in windows)  # these share the error
+    return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)
 
 
 def held_alone(points: Points, allowed: float, tail: float, below: float) -> float | None:
     """As ``highest_held``, where the share may fall as the load rises: each load, and all lower ones, by its own probes."""
+    return _last_held(points, below, lambda load: _holds(points.chosen(points.load == load), allowed, tail))
+
+
+def _last_held(points: Points, below: float, holds: Callable[[float], bool]) -> float | None:
+    """The last load, from the lowest on and less than ``below``, before the first that does not hold."""
     held = None
     for load in np.unique(points.load):
-        if load >= below or not _holds(points.chosen(points.load == load), allowed, tail):
+        if load >= below or not holds(float(load)):
             break
         held = float(load)
     return held

@@ -10,7 +10,7 @@ from reports.capacity.pictures import capacity_pictures
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.capacity.search import Shape
 from reports.capacity.tables import commands_table, probes_table, tiers_table
-from reports.capacity.words import certified_number, confidence_text, load_number, refused_number, time_text, width_text
+from reports.capacity.words import certified_number, confidence_text, load_number, precision_text, refused_number, time_text
 from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
 from reports.render.plain_text import printable
@@ -71,7 +71,7 @@ def _facts(capacity: Capacity) -> tuple[tuple[str, str], ...]:
     return (
         ("Limits", ", ".join(map(str, capacity.limits))),
         ("Confidence of the search", confidence_text(goal.confidence)),
-        ("Requested precision", width_text(goal.ratio)),
+        ("Requested precision", precision_text(goal.ratio)),
         ("Probes", str(len(capacity.probes))),
         ("Requests", f"{capacity.requests:,}"),
         ("Time, budget", f"{time_text(capacity.seconds if capacity.spent_s is None else capacity.spent_s)}, {budget}"),

@@ -122,7 +122,7 @@ def _target_is_gone(requests: Requests) -> bool:
 
 def probe_command(search: Search, planned: PlannedProbe) -> str:
     """The command that repeats a probe."""
-    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *_size_options(planned)])
+    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *size_options(planned)])
 
 
 def load_options(search: Search, load: float) -> tuple[str, str]:
@@ -132,7 +132,8 @@ def load_options(search: Search, load: float) -> tuple[str, str]:
     return "--users" if search.conversations else "--concurrency", f"{load:.0f}"
 
 
-def _size_options(planned: PlannedProbe) -> tuple[str, ...]:
+def size_options(planned: PlannedProbe) -> tuple[str, ...]:
+    """The options that set a probe's requests."""
     return "--num_requests", str(planned.requests), "--seed", str(planned.seed)
 
 

@@ -27,8 +27,14 @@ _LEAST_FLAT = 1.0  # a slope below which no number of requests is known to place
 _DEGREES = 12  # of freedom, of an interval that has reached its goal
 _SPREAD_OUT = 3.0  # times the requests that all probes would need, were they at the crossing
 
-_BLOCK, _BLOCKS = 6_000, 15  # requests of a probe, and probes of a budget
-_FEWEST_REQUESTS, _PILOTS = 100, 4
+_BLOCK = 6_000  # requests of a probe
+_PILOTS = 4  # that cost as much as a probe
+BLOCKS = 15
+"""Probes that a budget holds, about."""
+
+FEWEST_REQUESTS = 100
+"""Requests of a probe: fewer show nothing of how violations cluster."""
+
 _STEP = 1.6  # between the first loads
 _MOST_STEPS = 12  # to one side
 _MOST_PILOTS = 20
@@ -156,10 +162,10 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     ``first_load`` is a guess from which the search starts, such as half the throughput of a closed loop.
     """
     spent = sum(probe.requests for probe in probes)
-    block = int(min(_BLOCK, (spent + most_requests) // _BLOCKS))
-    if min(block, most_requests) < _FEWEST_REQUESTS:
+    block = int(min(_BLOCK, (spent + most_requests) // BLOCKS))
+    if min(block, most_requests) < FEWEST_REQUESTS:
         return None
-    block, pilot = min(block, most_requests), min(max(_FEWEST_REQUESTS, block // _PILOTS), most_requests)
+    block, pilot = min(block, most_requests), min(max(FEWEST_REQUESTS, block // _PILOTS), most_requests)
     shares = _shares_over_allowed(probes, goal)
     load = _pilot_load(shares, goal, first_load, len(probes))
     if load is not None:

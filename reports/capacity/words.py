@@ -101,6 +101,11 @@ def width_text(ratio: float) -> str:
     return f"±{50.0 * (ratio - 1.0):.2g} %"
 
 
+def precision_text(ratio: float) -> str:
+    """The precision that is requested: "±12.5 %" for a ratio of 1.25."""
+    return f"±{50.0 * (ratio - 1.0):.3g} %"
+
+
 def requests_text(requests: int) -> str:
     """An estimate of requests to two digits: "54,000"."""
     unit = 10 ** max(0, len(str(requests)) - 2)
