@@ -82,9 +82,9 @@ def answer(capacity: Capacity) -> str:
     if not capacity.probes and capacity.ended is Ended.BUDGET and capacity.budget_s is not None:
         return f"Undecided: the budget of {time_text(capacity.budget_s)} leaves no time for a probe."
     if capacity.probes and not any(run.valid for run in capacity.probes):
-        return " ".join(["Undecided: no probe is valid; their findings say why.", *_early_end(capacity)])
+        return " ".join(["Undecided: no probe is valid; their findings say why.", *early_ends(capacity)])
     sentences = [named(tier, tier_answer(searched(capacity, tier))) for tier in capacity.tiers]
-    return " ".join([*sentences, *_early_end(capacity)])
+    return " ".join([*sentences, *early_ends(capacity)])
 
 
 def named(tier: Tier, text: str) -> str:
@@ -137,6 +137,15 @@ def cost(capacity: Capacity) -> str:
             return f"{spent}: the search was stopped; {_GO_ON}."
         case _:
             return f"{spent}: {capacity.ended}."
+
+
+def early_ends(capacity: Capacity) -> Iterator[str]:
+    """Why the search ended, where that limits its answer."""
+    if capacity.ended is Ended.NOT_VALID:
+        yield "The last probes are not valid, so the search ended; their findings say why."
+    if capacity.ended is Ended.TARGET_FAILED:
+        probes = len(capacity.probes)
+        yield f"The target stopped answering after {probes} {'probe' if probes == 1 else 'probes'}."
 
 
 # ---- the sentence of each shape
@@ -299,14 +308,6 @@ def _unmet(capacity: Capacity, search: Searched) -> str:
         return f"{_capital(rarer)}."
     times = f"{clusters:.0f} independent {'time' if round(clusters) == 1 else 'times'}"
     return f"The probes near the limit met only {times} beyond it; {FEWEST_CLUSTERS:.0f} would be sure, and {rarer}."
-
-
-def _early_end(capacity: Capacity) -> Iterator[str]:
-    if capacity.ended is Ended.NOT_VALID:
-        yield "The last probes are not valid, so the search ended; their findings say why."
-    if capacity.ended is Ended.TARGET_FAILED:
-        probes = len(capacity.probes)
-        yield f"The target stopped answering after {probes} {'probe' if probes == 1 else 'probes'}."
 
 
 # ---- parts of sentences

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,6 +40,48 @@ def capacity_pictures(capacity: Capacity) -> tuple[Picture, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of several searches in a picture: its name there, its colour, and the tier that is shown."""
+
+    name: str
+    colour: Colour
+    capacity: Capacity
+    tier: Tier
+
+
+def sides_picture(sides: Sequence[Side], place: int, name: str) -> Picture:
+    """The probes and curves of several searches for the limit at this ``place`` among those of their tiers, and the bracket of
+    each.
+    """
+    first = sides[0]
+    limit, allowed = searched(first.capacity, first.tier).required[place], first.tier.goal.allowed[place]
+    loads = [run.probe.load for side in sides for run in side.capacity.probes] or [1.0]
+    ends = (min(loads) / 1.05, max(loads) * 1.05)
+    floor = min(_floor_of(side.capacity.probes, side.tier.goal.limits[place], allowed) for side in sides)
+    marks: list[Mark] = []
+    for side in sides:
+        bracket = side.tier.bracket
+        if bracket.certified is not None and bracket.refused is not None:
+            marks.append(Band(f"bracket of {side.name}", bracket.certified, bracket.refused, side.colour))
+        curve = bracket.curves[place] if bracket.curves else None
+        marks += [*_curve_of(curve, ends, floor, f"curve of {side.name}", side.colour)]
+        position = side.tier.goal.limits[place]
+        marks += [*_whiskers_of(side.capacity.probes, position, floor, f"probes of {side.name}", side.colour)]
+    marks.append(
+        Line(f"allowed: {allowed_text(allowed)}", np.array(ends), np.full(2, 100.0 * allowed), Colour.GREY, Stroke.DASHED)
+    )
+    of_tier = "" if first.tier.name is None else f" ({printable(first.tier.name)})"
+    return Picture(
+        name,
+        f"Requests {beyond_text(limit)}, against load{of_tier}",
+        "Bars are 95 % intervals of one probe. Overloaded probes, and those that are not valid, are left out.",
+        _load_axis(first.capacity.unit, loads),
+        Axis("requests beyond the limit", "%", log=True),
+        tuple(marks),
+    )
+
+
 def _places(capacity: Capacity) -> Iterator[tuple[Tier, int]]:
     """Each limit once: its first tier, and its position in that tier's goal."""
     drawn: set[int] = set()
@@ -55,12 +98,12 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     position = tier.goal.limits[place]
     loads = [run.probe.load for run in runs]
     ends = (min(loads) / 1.05, max(loads) * 1.05)
-    floor = floor_of(runs, position, allowed)
+    floor = _floor_of(runs, position, allowed)
     curve = tier.bracket.curves[place] if tier.bracket.curves else None
     marks: list[Mark] = [
         *_bands(capacity, tier, ends, of_all=several),
         Line(f"allowed: {allowed_text(allowed)}", np.array(ends), np.full(2, 100.0 * allowed), Colour.GREY, Stroke.DASHED),
-        *curve_of(curve, ends, floor, "curve through all probes", Colour.ORANGE),
+        *_curve_of(curve, ends, floor, "curve through all probes", Colour.ORANGE),
         *_probes(runs, position, floor),
     ]
     none = any(run.probe.violations[position].above == 0 for run in runs)
@@ -74,7 +117,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
         f"share-{position + 1}",
         f"Requests {beyond_text(limit)}, against load{of_tier}",
         " ".join(note for note in notes if note),
-        load_axis(capacity.unit, loads),
+        _load_axis(capacity.unit, loads),
         Axis("requests beyond the limit", "%", log=True),
         tuple(marks),
     )
@@ -96,18 +139,18 @@ def _bands(capacity: Capacity, tier: Tier, ends: tuple[float, float], *, of_all:
         yield Band(f"fails: from {text}{together}", max(high, ends[0]), ends[1], Colour.RED)
 
 
-def load_axis(unit: LoadUnit, loads: Sequence[float]) -> Axis:
+def _load_axis(unit: LoadUnit, loads: Sequence[float]) -> Axis:
     """The axis of ``loads``, logarithmic where they are far apart."""
     return Axis("load", unit.value, log=max(loads) > _WIDE * min(loads))
 
 
-def floor_of(runs: Sequence[ProbeRun], position: int, allowed: float) -> float:
+def _floor_of(runs: Sequence[ProbeRun], position: int, allowed: float) -> float:
     """The share in per cent at which none is drawn: below that of any request, and well below the allowed one."""
     counts = [run.probe.violations[position].n for run in runs]
     return 100.0 * min([allowed / _LEAST_DECADE, *(0.5 / n for n in counts if n)])
 
 
-def curve_of(curve: Curve | None, ends: tuple[float, float], floor: float, name: str, colour: Colour) -> Iterator[Line]:
+def _curve_of(curve: Curve | None, ends: tuple[float, float], floor: float, name: str, colour: Colour) -> Iterator[Line]:
     """The fitted curve, where there is one."""
     if curve is None:
         return
@@ -125,7 +168,7 @@ def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[M
     for verdict in Verdict:
         shown = [run for run in runs if run.verdict is verdict]
         name, colour = f"probe: {verdict}", _COLOURS[verdict]
-        yield from whiskers_of(shown, position, floor, name, colour)
+        yield from _whiskers_of(shown, position, floor, name, colour)
     for name, colour, valid in (("probe: overloaded", Colour.PURPLE, True), ("probe: not valid", Colour.GREY, False)):
         crossed = [run for run in runs if _is_apart(run) and run.valid is valid]
         if crossed:
@@ -138,7 +181,7 @@ def _is_apart(run: ProbeRun) -> bool:
     return run.probe.overloaded or not run.valid
 
 
-def whiskers_of(runs: Sequence[ProbeRun], position: int, floor: float, name: str, colour: Colour) -> Iterator[Mark]:
+def _whiskers_of(runs: Sequence[ProbeRun], position: int, floor: float, name: str, colour: Colour) -> Iterator[Mark]:
     """The probes that are points of a curve, with their intervals; a ring at the ``floor`` where no request was beyond."""
     shown = [run for run in runs if not _is_apart(run) and run.probe.violations[position].n]
     known = [run for run in shown if share_interval(run.probe.violations[position]) is not None]

@@ -16,6 +16,8 @@ from bench_records.record import Outcome, Record
 from reports.capacity.comparison import NamedSearch, compare_searches
 from reports.capacity.comparison_formats import comparison_document
 from reports.capacity.json_file import document as capacity_document
+from reports.capacity.ranking import Ranking, Setting
+from reports.capacity.ranking_formats import ranking_document
 from reports.criteria import parse_slo
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
@@ -150,6 +152,12 @@ def test_searches_for_capacity_of_every_shape(name: str) -> None:
 def test_a_comparison_of_two_searches() -> None:
     found = [NamedSearch(name, SEARCHES["tiers"]) for name in "ab"]
     _check("capacity-comparison", comparison_document(compare_searches(*found)))
+
+
+@pytest.mark.parametrize("names", [("crossing", "unknown", "cliff"), ("tiers", "tiers"), ("nothing", "never held")])
+def test_rankings_of_settings(names: tuple[str, ...]) -> None:
+    settings = tuple(Setting(f"n={k}", SEARCHES[name], f"{k}-n={k}") for k, name in enumerate(names))
+    _check("ranking", ranking_document(Ranking(settings, 0.95, None)))
 
 
 # ---- compare.json, sweep.json, trend.json

@@ -1,0 +1,170 @@
+"""The capacities of several settings, ranked, as one self-contained page, and all files of a ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from reports.capacity.pictures import Side, sides_picture
+from reports.capacity.ranking import Place, Ranking, confidence_note, places, ranking_answer, ranking_cost
+from reports.capacity.ranking_formats import (
+    pairs_table,
+    ranking_table,
+    setting_answers,
+    settings_table,
+    write_ranking_csv,
+    write_ranking_json,
+    write_ranking_markdown,
+)
+from reports.capacity.words import bracket_text, confidence_text, time_text
+from reports.glossary import terms
+from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
+from reports.render.formats import Writers, write_formats
+from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans
+from reports.render.plain_text import printable
+
+_COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
+_CARDS = 4
+
+
+def write_ranking_html(ranking: Ranking, path: Path) -> None:
+    """Write the page, whose links lead to the searches beside it. Raises OSError."""
+    write_page(ranking_page(ranking), path)
+
+
+RANKING_WRITERS: Writers[Ranking] = {
+    ".json": write_ranking_json,
+    ".csv": write_ranking_csv,
+    ".md": write_ranking_markdown,
+    ".html": write_ranking_html,
+}
+
+
+def write_ranking(ranking: Ranking, folder: Path) -> Path:
+    """Write ``ranking.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``; returns the page's path. Raises OSError."""
+    return write_formats(ranking, folder / "ranking.html", RANKING_WRITERS)
+
+
+def ranking_page(ranking: Ranking) -> Page:
+    """The content of the page, in its order."""
+    tiers = range(len(ranking.tiers))
+    return Page(
+        title=f"Capacity of {len(ranking.settings)} settings",
+        lead=printable(", ".join(setting.name for setting in ranking.settings)),
+        facts=_facts(ranking),
+        verdict=ranking_answer(ranking),
+        tone=_tone(ranking),
+        aside="",
+        cards=tuple(_cards(ranking)),
+        sections=(
+            Section("ranking", "Ranking", tuple(_ranking(ranking))),
+            Section("settings", "Settings", _settings(ranking)),
+            Section("curves", "Requests beyond the limit", tuple(_curves(ranking)), pairs=True),
+            Section("pairs", "Differences", tuple(pairs_table(ranking, number) for number in tiers)),
+        ),
+        footer="Drag in a picture to zoom, double-click to reset. Click a series to hide it. How capacity is found, and how "
+        "settings are ranked: docs/explanation/capacity.md of inflight-bench.",
+        terms=terms(),
+    )
+
+
+def ranking_pictures(ranking: Ranking) -> tuple[Picture, ...]:
+    """The brackets of each tier, then the curves of each limit."""
+    brackets = (_brackets(ranking, number) for number in range(len(ranking.tiers)))
+    return (*(picture for picture in brackets if picture is not None), *_curves(ranking))
+
+
+def _ranking(ranking: Ranking) -> Iterator[Block]:
+    for number in range(len(ranking.tiers)):
+        yield ranking_table(ranking, number)
+        picture = _brackets(ranking, number)
+        if picture is not None:
+            yield picture
+    yield Note(confidence_note(ranking))
+
+
+def _settings(ranking: Ranking) -> tuple[Block, ...]:
+    return (*map(Note, setting_answers(ranking)), settings_table(ranking), Note(ranking_cost(ranking)))
+
+
+def _brackets(ranking: Ranking, number: int) -> Picture | None:
+    """The bracket of each setting, the best at the top; None where none has both ends."""
+    ranked, tier = places(ranking, number), ranking.tiers[number]
+    known = [place for place in ranked if place.tier.bracket.ratio is not None]
+    if not known:
+        return None
+    rows = {place.setting.name: float(len(ranked) - k) for k, place in enumerate(ranked)}
+    may_be_best = [place for place in known if place.rank[0] == 1]
+    others = [place for place in known if place.rank[0] > 1]
+    marks = [
+        *_spans("may hold the most", may_be_best, rows, Colour.GREEN),
+        *_spans("holds less than the best", others, rows, Colour.BLUE),
+    ]
+    return Picture(
+        f"brackets-{number + 1}",
+        "Load that is held" if tier.name is None else printable(f"Load that is held ({tier.name})"),
+        "From the load that is certified to the one that is refused; settings differ where these ranges do not overlap. A "
+        "setting without both ends is left out.",
+        Axis("load", ranking.unit.value),
+        Axis("setting", ticks=tuple((rows[place.setting.name], printable(place.setting.name)) for place in reversed(ranked))),
+        tuple(marks),
+    )
+
+
+def _spans(name: str, of: Sequence[Place], rows: dict[str, float], colour: Colour) -> Iterator[Mark]:
+    if not of:
+        return
+    y = np.array([rows[place.setting.name] for place in of])
+    low, high = (np.array(ends) for ends in zip(*map(_ends, of), strict=True))
+    yield Spans(name, y, low, high, colour)
+    unit = of[0].setting.capacity.unit
+    notes = tuple(printable(f"{place.setting.name}: {bracket_text(place.tier.bracket, unit)}") for place in of)
+    yield Dots(name, np.sqrt(low * high), y, colour, Shape.POINT, notes)
+
+
+def _ends(place: Place) -> tuple[float, float]:
+    bracket = place.tier.bracket
+    return bracket.certified or 0.0, bracket.refused or 0.0
+
+
+def _curves(ranking: Ranking) -> Iterator[Picture]:
+    """The probes and curves of the best settings, for each limit of each tier."""
+    for number in range(len(ranking.tiers)):
+        ranked = places(ranking, number)[: len(_COLOURS)]
+        sides = [
+            Side(printable(place.setting.name), colour, place.setting.capacity, place.tier)
+            for place, colour in zip(ranked, _COLOURS, strict=False)
+        ]
+        for place, position in enumerate(ranked[0].tier.goal.limits):
+            yield sides_picture(sides, place, f"share-{number + 1}-{position + 1}")
+
+
+def _tone(ranking: Ranking) -> Tone:
+    """GOOD where each tier has one best setting, BAD where nothing is certified in any."""
+    best = [places(ranking, number)[0] for number in range(len(ranking.tiers))]
+    if all(place.tier.bracket.certified is None for place in best):
+        return Tone.BAD
+    return Tone.GOOD if all(place.rank == (1, 1) for place in best) else Tone.CAUTION
+
+
+def _cards(ranking: Ranking) -> Iterator[Card]:
+    """What the best settings of the first tier hold."""
+    unit, sure = ranking.unit, confidence_text(ranking.confidence)
+    for place in places(ranking, 0)[:_CARDS]:
+        bracket = bracket_text(place.tier.bracket, unit).removesuffix(f" {unit}")
+        first, last = place.rank
+        rank = f"rank {first}" if first == last else f"rank {first} to {last}"
+        yield Card(printable(place.setting.name), bracket, unit.value, f"{rank}, {sure}")
+
+
+def _facts(ranking: Ranking) -> tuple[tuple[str, str], ...]:
+    budget = "unlimited" if ranking.budget_s is None else time_text(ranking.budget_s)
+    return (
+        ("Limits", ", ".join(map(str, ranking.settings[0].capacity.limits))),
+        ("Confidence of all brackets together", confidence_text(ranking.confidence)),
+        ("Probes", str(ranking.probes)),
+        ("Requests", f"{ranking.requests:,}"),
+        ("Time, budget", f"{time_text(ranking.spent_s)}, {budget}"),
+    )
