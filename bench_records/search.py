@@ -46,7 +46,8 @@ class Search:
     ``ratio`` is what the bracket's ends are to be apart at most: 1.2 for ±10 %. ``budget_s`` None: unlimited; ``spent_s`` is
     what the probes so far, and what was between them, took of it. ``most_load`` is the largest load that may be tried, None for
     any. ``first_load`` is the guess from which the search starts, ``first_per_s`` the requests/s of the closed loop that gave
-    it, None before they are known. ``ended`` is why it ended, None while it can go on.
+    it, None before they are known. ``before_each`` says that a command ran before each probe, which may hold secrets and is not
+    kept. ``ended`` is why it ended, None while it can go on.
     """
 
     arguments: tuple[str, ...]
@@ -58,6 +59,7 @@ class Search:
     most_load: float | None
     seed: int
     conversations: bool = False
+    before_each: bool = False
     first_load: float | None = None
     first_per_s: float | None = None
     spent_s: float = 0.0

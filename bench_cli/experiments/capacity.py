@@ -144,7 +144,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     Ctrl-C keeps what is measured; the same command with its --experiment_dir, or that option alone, goes on, also with a longer
     --budget or another --precision. The folder gets capacity.html, and the report of each probe.
     """
-    from bench_cli.experiments.search_run import search_capacity
+    from bench_cli.experiments.search_run import TargetGoneError, search_capacity
     from bench_cli.private_files import private_files
     from bench_cli.signals import signals_as_interrupt
     from bench_records.search import SearchFolder
@@ -163,10 +163,11 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
                 folder, search, lambda: _probes(context, options, folder, given), lambda line: click.echo(line, err=True)
             )
         except KeyboardInterrupt:
-            _show_interrupted(folder)
+            _show_interrupted(folder, search)
             raise
-        except click.UsageError:
-            _remove_unused(folder)
+        except (click.ClickException, TargetGoneError) as error:
+            if not _remove_unused(folder, with_server_log=isinstance(error, click.UsageError)):
+                _show_interrupted(folder, search)
             raise
         _show(capacity, folder)
     return _status(capacity)
@@ -190,6 +191,10 @@ def _asked(context: click.Context, options: Options, arguments: tuple[str, ...])
             )
         if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
             raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
+        if recorded.before_each and effort.before_each is None:
+            raise click.UsageError(
+                f"a command ran before each probe in {effort.experiment_dir}, and is not kept: give --before_each again"
+            )
         changed = replace(
             recorded,
             confidence=limits.confidence if options.given("confidence") else recorded.confidence,
@@ -206,6 +211,7 @@ def _asked(context: click.Context, options: Options, arguments: tuple[str, ...])
         tiers=tiers,
         unit=unit.value,
         conversations=conversations,
+        before_each=effort.before_each is not None,
         confidence=limits.confidence,
         ratio=ratio,
         budget_s=effort.budget,
@@ -294,7 +300,7 @@ def _show(capacity: Capacity, folder: SearchFolder) -> None:
     click.echo(f"\nCapacity: {write_capacity(capacity, folder.path)}")
 
 
-def _show_interrupted(folder: SearchFolder) -> None:
+def _show_interrupted(folder: SearchFolder, search: Search) -> None:
     """What is measured, and how to go on."""
     from reports.capacity.reading import read_capacity
 
@@ -302,16 +308,21 @@ def _show_interrupted(folder: SearchFolder) -> None:
     if capacity.probes:
         _show(capacity, folder)
     count = f"{len(capacity.probes)} {'probe is' if len(capacity.probes) == 1 else 'probes are'}"
-    click.echo(f"Stopped; {count} saved. To go on: bench capacity --experiment_dir {folder.path}", err=True)
+    again = " --before_each …" if search.before_each else ""
+    click.echo(f"Stopped; {count} saved. To go on: bench capacity --experiment_dir {folder.path}{again}", err=True)
 
 
-def _remove_unused(folder: SearchFolder) -> None:
-    """Remove the folder of a search none of whose runs could begin, so that the command can be given again, corrected."""
-    files = {folder.plan, folder.server_log, folder.path / "output.log"}
-    if set(folder.path.iterdir()) <= files:
+def _remove_unused(folder: SearchFolder, with_server_log: bool) -> bool:
+    """Remove the folder of a search none of whose runs could begin, so that the command can be given again, corrected; whether
+    it was one. A server's log, which may say why, counts as a file of its own unless ``with_server_log``.
+    """
+    files = {folder.plan, folder.path / "output.log", *((folder.server_log,) if with_server_log else ())}
+    unused = set(folder.path.iterdir()) <= files
+    if unused:
         for file in files:
             file.unlink(missing_ok=True)
         folder.path.rmdir()
+    return unused
 
 
 def _status(capacity: Capacity) -> ExitStatus:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -75,10 +74,14 @@ class RunOptions:
             raise click.UsageError(with_near_names(error).format_message()) from error
 
 
-def run_command(before_each: str | None) -> None:
-    """Run the command of --before_each. Raises ClickException where it fails."""
-    if before_each is not None and (status := subprocess.run(shlex.split(before_each), check=False).returncode):
-        raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}")
+def run_command(before_each: str | None, log: Path) -> None:
+    """Run the shell command of --before_each; its output goes to the end of ``log``. Raises ClickException where it fails."""
+    if before_each is None:
+        return
+    status, message = _logged(["/bin/sh", "-c", before_each], log)
+    if status:
+        said = f": {message}" if message else ""
+        raise click.ClickException(f"--before_each: {before_each!r} ended with status {status}{said}")
 
 
 def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
@@ -96,23 +99,32 @@ def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment:
     Returns its exit status and its last message.
     """
     put_aside(path)
+    status, message = _logged(_command(arguments, path), log, environment, _end_with_parent)
+    return status, message.removeprefix("Error: ")
+
+
+def _logged(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None, at_start: Callable[[], None] | None = None
+) -> tuple[int, str]:
+    """Run a command whose output and messages go to the end of ``log``; its exit status, and the last line that it wrote.
+
+    ``environment`` is added to this process's own; ``at_start`` is called in the child.
+    """
     with _appended(log) as output:
         begin = output.tell()
-        command = _command(arguments, path)
         status = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             check=False,
-            env={**os.environ, **environment},
-            preexec_fn=_end_with_parent,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=at_start,
         ).returncode
     with log.open("rb") as written:
         written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
         lines = written.read().decode(errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return status, last.removeprefix("Error: ")
+    return status, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _end_with_parent() -> None:

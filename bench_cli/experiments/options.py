@@ -32,7 +32,9 @@ class SeriesOptions(Concern):
     repeats: int = option(5, type=click.IntRange(1, 1000), help="Blocks: each has one run of every arm.")
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the order, and of the first block's traffic.")
     before_each: str | None = option(
-        None, metavar="COMMAND", help="Command before each run, to restart or flush the server of --url."
+        None,
+        metavar="COMMAND",
+        help="Shell command before each run, to restart or flush the server of --url. Its output goes to output.log.",
     )
     experiment_dir: Path | None = _series_dir("experiment")
 

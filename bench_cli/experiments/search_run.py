@@ -97,8 +97,8 @@ class ChildProbes:
         return measured
 
     def _make(self, options: Sequence[str], folder: RunFolder) -> None:
-        run_command(self.before_each)
         log = self.folder.path / "output.log"
+        run_command(self.before_each, log)
         status, message = make_quiet_run([*self.arguments, *options], folder.path, log, self.environment)
         if status == ExitStatus.INTERRUPTED:
             raise KeyboardInterrupt
@@ -165,7 +165,8 @@ def search_capacity(
     each probe.
 
     Raises KeyboardInterrupt when it was stopped, with what is measured saved, ClickException where the options of the probes
-    cannot be used, and TargetGoneError where the target failed before the first probe.
+    cannot be used or --before_each fails, with what is measured saved, too, and TargetGoneError where the target failed before
+    the first probe.
     """
     now = _Progress(folder, replace(search, ended=None), list(read_probes(folder, search)), clock, clock(), search.spent_s, [])
     try:
@@ -174,7 +175,7 @@ def search_capacity(
             with open_probes() as probes:
                 _begin(now, probes, say)
                 step = _make_probes(now, probes, say)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.ClickException):
         now.save(replace(now.search, ended=Ended.INTERRUPTED.value))
         raise
     assert step is not None
@@ -213,7 +214,7 @@ def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> 
         except TargetGoneError as error:
             if not now.measured:
                 raise
-            say(f"The target stopped answering: {error}.")
+            say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
             return Ended.TARGET_FAILED
         now.measured.append(measured)
         now.overheads_s.append(now.clock() - begin - measured.run.seconds)

@@ -111,7 +111,7 @@ def make_runs(
             click.echo(f"{label}: recorded before", err=True)
         else:
             click.echo(label, err=True)
-            run_command(before_each)
+            run_command(before_each, folder.path / "output.log")
             _make_run(experiment, folder, number - 1)
         if is_decided is not None and number % len(experiment.arms) == 0 and is_decided(folder):
             return

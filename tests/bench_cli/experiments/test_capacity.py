@@ -91,3 +91,27 @@ def test_a_search_is_continued_by_its_folder_alone_unless_its_options_have_secre
     folder.write(replace(SEARCH, arguments=("dataset", "--header", f"Authorization: {HIDDEN}")))
     assert bench(command) == ExitStatus.USAGE
     assert "without their secrets" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_search_that_cannot_begin_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "search"
+    command = ["capacity", "--experiment_dir", str(path), *_LIMIT]
+    verb = ["token_norm_dist", "-i", "openai", "--url", "127.0.0.1:1"]  # no server listens there
+    assert bench([*command, *verb]) == ExitStatus.FAILED
+    assert "no server answers there" in capsys.readouterr().err
+    assert not path.exists()
+    assert bench([*command, "--before_each", "echo no route; exit 5", *verb]) == ExitStatus.FAILED
+    assert "--before_each: 'echo no route; exit 5' ended with status 5: no route" in capsys.readouterr().err
+    assert not path.exists()
+
+
+def test_a_search_with_a_command_before_each_probe_goes_on_with_that_command_only(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = SearchFolder(tmp_path)
+    folder.write(replace(SEARCH, first_load=50.0, spent_s=1_790.0, before_each=True))
+    command = ["capacity", "--experiment_dir", str(tmp_path), "--budget", "1m"]
+    assert bench(command) == ExitStatus.USAGE
+    assert "give --before_each again" in " ".join(capsys.readouterr().err.split())
+    assert bench([*command, "--before_each", "true"]) == ExitStatus.FAILED  # nothing is certified
+    assert "the budget of 60 s is spent" in " ".join(capsys.readouterr().out.split())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from bench_cli.experiments import search_run
@@ -72,6 +73,23 @@ def test_a_target_that_fails_ends_the_search_with_what_was_measured(folder: Sear
 def test_a_target_that_fails_before_the_first_probe_is_an_error(folder: SearchFolder) -> None:
     with pytest.raises(TargetGoneError, match="it is gone"):
         _search(FakeQueue(folder, ends_after=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("is it up?", "is it up?"), ("it is gone.", "it is gone."), ("it is gone", "it is gone.")]
+)
+def test_what_a_target_that_failed_said_ends_with_one_mark(folder: SearchFolder, text: str, said: str) -> None:
+    lines = list[str]()
+    _search(FakeQueue(folder, ends_after=1, end=TargetGoneError(text)), say=lines.append)
+    assert lines[-1] == f"The target stopped answering: {said}"
+
+
+def test_a_command_before_a_probe_that_fails_stops_the_search_with_what_was_measured(folder: SearchFolder) -> None:
+    queue = FakeQueue(folder, ends_after=2, end=click.ClickException("--before_each: 'flush' ended with status 5"))
+    with pytest.raises(click.ClickException, match="status 5"):
+        _search(queue)
+    recorded = folder.read()
+    assert (recorded.ended, recorded.spent_s) == (Ended.INTERRUPTED.value, queue.now_s)
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["Ctrl-C", "kill -9"])

@@ -114,5 +114,10 @@ def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_a
 def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
     plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
     folder = open_folder(tmp_path / "e", plan)
-    with pytest.raises(click.ClickException, match="ended with status 5"):
-        make_runs(plan, folder, f"{sys.executable} -c 'raise SystemExit(5)'")
+    with pytest.raises(click.ClickException, match="ended with status 5: no route"):
+        make_runs(plan, folder, "echo flushing; echo no route >&2 && exit 5")
+    assert (folder.path / "output.log").read_text() == "flushing\nno route\n"
+    with pytest.raises(click.ClickException, match="ended with status 127: .*nosuchprogram"):
+        make_runs(plan, folder, "nosuchprogram")
+    with pytest.raises(click.ClickException, match="ended with status 2: "):
+        make_runs(plan, folder, "curl 'x")
