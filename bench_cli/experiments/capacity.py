@@ -95,7 +95,7 @@ class EffortOptions(Concern, title="The search"):
     )
     seed: int = same(SeriesOptions, "seed", help="Seed of the closed loop; each probe's is its number more.")
     before_each: str | None = same(
-        SeriesOptions, "before_each", help="Command before each probe, to restart or flush the server of --url."
+        SeriesOptions, "before_each", help="Shell command before each probe, to restart or flush the server of --url."
     )
     experiment_dir: Path | None = option(
         None,

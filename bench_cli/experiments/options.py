@@ -34,7 +34,7 @@ class SeriesOptions(Concern):
     before_each: str | None = option(
         None,
         metavar="COMMAND",
-        help="Shell command before each run, to restart or flush the server of --url. Its output goes to output.log.",
+        help="Shell command before each run, to restart or flush the server of --url; its output goes to output.log.",
     )
     experiment_dir: Path | None = _series_dir("experiment")
 

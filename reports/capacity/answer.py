@@ -129,12 +129,16 @@ def cost(capacity: Capacity) -> str:
     spent = f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {time_text(seconds)}"
     budget = "" if capacity.budget_s is None else f" of {time_text(capacity.budget_s)}"
     match capacity.ended:
+        case Ended.BUDGET if capacity.budget_s is not None and seconds < capacity.budget_s:
+            return f"{spent}: what is left of the budget{budget} is too short for a probe."
         case Ended.BUDGET:
             return f"{spent}: the budget{budget} is spent."
         case None:
             return f"{spent}: the search has not ended; {_GO_ON}."
         case Ended.INTERRUPTED:
             return f"{spent}: the search was stopped; {_GO_ON}."
+        case Ended.TARGET_FAILED:
+            return f"{spent}: {capacity.ended}; {_GO_ON}."
         case _:
             return f"{spent}: {capacity.ended}."
 
@@ -168,9 +172,11 @@ def _bracket(search: Searched) -> str:
 
 
 def _never_held(search: Searched) -> str:
-    lowest = search.refused or load_text(min((probe.load for probe in search.probes), default=0.0), search.unit)
+    if search.refused is None:  # too few requests to be sure that it fails
+        return _bracket(search)
     sure = f"({confidence_text(search.goal.confidence)})"
-    return f"No load that was tried holds {limits_text(search.required)}: even {lowest} fails {sure}."
+    fail = "fail" if search.unit is LoadUnit.USERS and search.bracket.refused != 1.0 else "fails"
+    return f"No load that was tried holds {limits_text(search.required)}: even {search.refused} {fail} {sure}."
 
 
 def _cliff(search: Searched) -> str:

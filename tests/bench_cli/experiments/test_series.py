@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -117,7 +116,7 @@ def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path
     with pytest.raises(click.ClickException, match="ended with status 5: no route"):
         make_runs(plan, folder, "echo flushing; echo no route >&2 && exit 5")
     assert (folder.path / "output.log").read_text() == "flushing\nno route\n"
-    with pytest.raises(click.ClickException, match="ended with status 127: .*nosuchprogram"):
+    with pytest.raises(click.ClickException, match=r"ended with status 127: .*nosuchprogram"):
         make_runs(plan, folder, "nosuchprogram")
     with pytest.raises(click.ClickException, match="ended with status 2: "):
         make_runs(plan, folder, "curl 'x")

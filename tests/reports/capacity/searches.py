@@ -97,8 +97,8 @@ def always_held() -> Capacity:
     return capacity(bracket, {100.0: 0.0, 200.0: 0.0, 400.0: 0.0}, limits=LIMITS[:1], ended=Ended.NO_LIMIT)
 
 
-def never_held() -> Capacity:
-    bracket = Bracket((Curve(Shape.NEVER_HELD),), None, 2.0, None, 0, Shape.NEVER_HELD, None)
+def never_held(*, refused: float | None = 2.0) -> Capacity:
+    bracket = Bracket((Curve(Shape.NEVER_HELD),), None, refused, None, 0, Shape.NEVER_HELD, None)
     return capacity(bracket, {4.0: 1.0, 2.0: 1.0}, limits=(limit("p99_ttft<=5ms"),), ended=Ended.NONE_HOLDS)
 
 

@@ -78,6 +78,15 @@ def _with(found: Capacity, **changes: object) -> Capacity:
             "requests/s; something other than the load changed between the probes.",
         ),
         (always_held(), f"Holds 400 requests/s with {TTFT} (95 %); no load was high enough to fail."),
+        (
+            replace(never_held(), unit=LoadUnit.USERS),
+            "No load that was tried holds p99 TTFT of at most 5 ms: even 2 users fail (95 %).",
+        ),
+        (
+            never_held(refused=None),
+            "Undecided: 10,400 requests in 2 probes at 2 to 4 requests/s are too few to show whether p99 TTFT of at most 5 ms "
+            "holds.",
+        ),
         (never_held(), "No load that was tried holds p99 TTFT of at most 5 ms: even 2 requests/s fails (95 %)."),
         (
             unknown(),
@@ -182,7 +191,15 @@ def test_a_precise_bracket_asks_for_no_more() -> None:
 def test_why_no_more_was_spent(ended: Ended | None) -> None:
     text = cost(capacity(ended=ended))
     assert text.startswith("5 probes, 26,000 requests, 3.1 min: ")
-    assert ("--experiment_dir with this folder continues it" in text) is (ended in (Ended.INTERRUPTED, None))
+    assert ("--experiment_dir with this folder continues it" in text) is (
+        ended in (Ended.INTERRUPTED, Ended.TARGET_FAILED, None)
+    )
+
+
+def test_a_budget_of_which_some_is_left_is_not_said_to_be_spent() -> None:
+    left, none = (replace(capacity(), spent_s=spent_s) for spent_s in (851.0, 900.0))
+    assert cost(left) == "5 probes, 26,000 requests, 14 min: what is left of the budget of 15 min is too short for a probe."
+    assert cost(none) == "5 probes, 26,000 requests, 15 min: the budget of 15 min is spent."
 
 
 def test_a_fall_of_the_share_beside_a_bracket_is_a_reservation() -> None:
