@@ -18,7 +18,7 @@ from bench_cli.measurement.output_options import (
     check_objectives,
     gates_passed,
 )
-from bench_cli.searches import is_search, report_search
+from bench_cli.searches import is_ranking, is_search, report_ranking, report_search
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 
@@ -65,10 +65,10 @@ def command(options: Options, run: Path) -> int:
     slo, fail_if = options.slo, options.fail_if
     if options.full and options.form != ANSWER:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
-    if is_search(run):
+    if is_search(run) or is_ranking(run):
         if slo or fail_if or options.full:
             raise click.UsageError("--slo, --fail_if and --full are for the report of a run; this is a search for capacity")
-        return report_search(run, options.form, options.plots)
+        return (report_search if is_search(run) else report_ranking)(run, options.form, options.plots)
     folder = RunFolder(run)
     check_objectives(slo, fail_if)
     check_criteria(slo, fail_if, bool(folder.read_manifest().target.streaming))

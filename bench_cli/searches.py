@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,10 @@ from bench_cli.outputs import write_outputs
 from bench_cli.private_files import files_as_private_as
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
+from bench_records.settings import RankingFolder
+
+if TYPE_CHECKING:
+    from reports.render.picture import Picture
 
 _SUFFIXES = {"markdown": ".md", "json": ".json", "csv": ".csv", "html": ".html"}
 
@@ -45,26 +50,54 @@ def compare_searches(paths: Sequence[Path], outputs: Sequence[Path]) -> ExitStat
     return ExitStatus.VALID
 
 
+def is_ranking(path: Path) -> bool:
+    """Whether the folder holds the searches of several settings."""
+    return RankingFolder(path).plan.exists()
+
+
 def report_search(path: Path, form: str, plots: Path | None) -> ExitStatus:
     """Write the documents of a search anew, and print one: the text for a terminal, or the file of the format ``form``."""
     from reports.capacity.console import render
     from reports.capacity.pictures import capacity_pictures
     from reports.capacity.reading import read_capacity
     from reports.capacity.writing import write_capacity
-    from reports.render.plain_text import printable
 
     capacity = read_capacity(SearchFolder(path))
     with files_as_private_as(path):
         page = write_capacity(capacity, path)
+    _show("Capacity", page, form, lambda: render(capacity))
+    _write_plots(capacity_pictures(capacity), plots)
+    return ExitStatus.VALID
+
+
+def report_ranking(path: Path, form: str, plots: Path | None) -> ExitStatus:
+    """The same of the searches of several settings."""
+    from reports.capacity.ranking_formats import render_ranking
+    from reports.capacity.ranking_page import ranking_pictures, write_ranking
+    from reports.capacity.ranking_reading import read_ranking
+
+    ranking = read_ranking(RankingFolder(path))
+    with files_as_private_as(path):
+        page = write_ranking(ranking, path)
+    _show("Ranking", page, form, lambda: render_ranking(ranking))
+    _write_plots(ranking_pictures(ranking), plots)
+    return ExitStatus.VALID
+
+
+def _write_plots(pictures: Sequence[Picture], plots: Path | None) -> None:
     if plots is not None:
         from reports.render.plots import write_plots
 
-        write_plots(capacity_pictures(capacity), plots)
+        write_plots(pictures, plots)
+
+
+def _show(name: str, page: Path, form: str, text: Callable[[], str]) -> None:
+    from reports.render.plain_text import printable
+
     if form in _SUFFIXES:
         with page.with_suffix(_SUFFIXES[form]).open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
-        click.echo(render(capacity))
-    click.echo(f"\nCapacity: {printable(str(page))}", err=form in _SUFFIXES)
-    return ExitStatus.VALID
+        click.echo(text())
+    click.echo(f"\n{name}: {printable(str(page))}", err=form in _SUFFIXES)

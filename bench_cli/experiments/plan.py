@@ -28,7 +28,7 @@ def plan_runs(
     orders = _orders(len(arms), repeats, seed) if until is None else _orders_to_any_end(len(arms), repeats, seed)
     for block, order in enumerate(orders):
         for arm in order:
-            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{_folder_name(arms[arm].name)}"))
+            runs.append(PlannedRun(arm, block, f"{len(runs) + 1:03d}-{folder_name(arms[arm].name)}"))
     return Experiment(kind, tuple(arguments), tuple(arms), tuple(runs), seed, until)
 
 
@@ -65,5 +65,6 @@ def _orders_to_any_end(arms: int, blocks: int, seed: int) -> list[list[int]]:
     return [[first, 1 - first] for first in pairs[:blocks]]
 
 
-def _folder_name(name: str) -> str:
+def folder_name(name: str) -> str:
+    """A name of an arm or a setting as a part of the name of its folder."""
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", name)[:80] or "arm"

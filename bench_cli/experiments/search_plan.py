@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench_records.search import PlannedProbe, PlannedTier, Search
+from bench_records.settings import PlannedRanking
 from reports.capacity.effort import needed_s
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
@@ -199,7 +200,7 @@ def dry_run(search: Search) -> str:
         f"  1. {first}.",
         f"  2. {then}, as",
         f"     bench {shlex.join(search.arguments)} {option} … --num_requests … --seed {search.seed + 1}",
-        f"  3. The end: the answer is within {precision_text(search.ratio)} at {100.0 * search.confidence:g} %{ends}.",
+        f"  3. The end: the answer is within {precision_text(search.ratio)} at {100.0 * search.confidence:.4g} %{ends}.",
         "",
         *(_limits_text(tier) for tier in search.tiers),
         "",
@@ -209,6 +210,24 @@ def dry_run(search: Search) -> str:
         *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
     ]
     return "\n".join(lines)
+
+
+def dry_run_of_settings(plan: PlannedRanking, searches: Sequence[Search]) -> str:
+    """The plan of the searches of several settings, for the console."""
+    count, first = len(searches), searches[0]
+    each, together = (f"{100.0 * confidence:.4g} %" for confidence in (first.confidence, plan.confidence))
+    share_s = None if plan.budget_s is None else plan.budget_s / count
+    share = "" if share_s is None or plan.budget_s is None else f" and {time_text(share_s)} of {time_text(plan.budget_s)}"
+    return "\n".join(
+        [
+            f"{count} settings in turns, each with a search as below, with {each}{share}.",
+            f"All brackets are right together at {together}, and what a setting does not need is for the others:",
+            *(f"  {setting.name}" for setting in plan.settings),
+            "",
+            f"{plan.settings[0].name}:",
+            dry_run(replace(first, budget_s=share_s)),
+        ]
+    )
 
 
 def _enough(budget_s: float, least: float, most: float) -> str:

@@ -125,33 +125,108 @@ def _is_judged(text: str) -> bool:
     return True
 
 
-@dataclass
-class _Progress:
-    """The search as it goes on: its plan, what is measured, and the time."""
+class RunningSearch:
+    """A search as it goes on: its plan, what is measured, and the time, which counts from ``resume`` to ``save``."""
 
-    folder: SearchFolder
-    search: Search
-    measured: list[MeasuredProbe]
-    clock: Callable[[], float]
-    started: float
-    before_s: float
-    overheads_s: list[float]
+    def __init__(
+        self,
+        folder: SearchFolder,
+        search: Search,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Go on with what is recorded; ``say`` gets a line before and after each probe. Raises RunFolderError."""
+        self.folder = folder
+        self.search = replace(search, ended=None)
+        self._say = say
+        self._clock = clock
+        self._measured = list(read_probes(folder, search))
+        self._overheads_s: list[float] = []
+        self._not_valid = 0  # one after the other
+        self.resume()
 
-    @property
-    def spent(self) -> Spent:
-        left_s = None if self.search.budget_s is None else self.search.budget_s - self.spent_s
-        if not self.overheads_s:
-            return Spent(left_s)
-        return Spent(left_s, max(_LEAST_OVERHEAD_S, sum(self.overheads_s) / len(self.overheads_s)))
-
-    @property
-    def spent_s(self) -> float:
-        return self.before_s + self.clock() - self.started
+    def resume(self) -> None:
+        """Let the time count from now on."""
+        self._before_s, self._resumed = self.search.spent_s, self._clock()
 
     def save(self, search: Search) -> None:
         """Write the plan ``search``, with the time so far."""
-        self.search = replace(search, spent_s=self.spent_s)
+        self.search = replace(search, spent_s=self._spent_s)
         self.folder.write(self.search)
+
+    def end(self, why: Ended) -> None:
+        """Write why the search ended."""
+        self.save(replace(self.search, ended=why.value))
+
+    @property
+    def capacity(self) -> Capacity:
+        """The result so far."""
+        return capacity_of(self.search, self._measured)
+
+    @property
+    def needs_first_load(self) -> bool:
+        """Whether a closed loop is to show where to start."""
+        search = self.search
+        return search.first_per_s is None and (search.first_load is None or search.unit == LoadUnit.USERS)
+
+    def find_first_load(self, probes: Probes) -> None:
+        """Find the load to start from, where it is not known."""
+        if not self.needs_first_load:
+            return
+        search = self.search
+        users = CLOSED_LOOP_USERS if search.first_load is None else search.first_load
+        self._say(f"A closed loop of {users:.0f} users, to know where to start.")
+        found = probes.closed_loop(search)
+        first_load = search.first_load or _rounded(found.load_per_s / 2.0)
+        self.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
+        self._say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(self.search)}")
+
+    def next_step(self, reserved_s: float = 0.0) -> PlannedProbe | Ended:
+        """The probe that was planned and not recorded, or the next one, or why the search ends; its first load is known.
+        ``reserved_s`` of the time left are needed before it.
+        """
+        spent = self._spent(reserved_s)
+        pending = next((planned for planned in self.search.probes if not self.folder.is_recorded(planned)), None)
+        if pending is not None and (spent.left_s is None or spent.left_s > 0.0):
+            return pending
+        return next_step(self.search, self._measured, spent)
+
+    def make(self, probes: Probes, step: PlannedProbe) -> Ended | None:
+        """Make and read a probe. Returns why the search ends with it, None where it does not.
+
+        Raises TargetGoneError where the target failed before the first probe.
+        """
+        if step not in self.search.probes:
+            self.save(replace(self.search, probes=(*self.search.probes, step)))
+        sending_s = seconds_of(self.search, self._measured, step)
+        load = f"{step.load:.4g} {self.search.unit}"
+        self._say(f"Probe {len(self._measured) + 1}: {load}, {step.requests:,} requests, about {sending_s:.0f} s.")
+        begin = self._clock()
+        try:
+            measured = probes.probe(self.search, step)
+        except TargetGoneError as error:
+            if not self._measured:
+                raise
+            self._say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
+            return Ended.TARGET_FAILED
+        self._measured.append(measured)
+        self._overheads_s.append(self._clock() - begin - measured.run.seconds)
+        self.save(self.search)
+        self._not_valid = 0 if measured.counts else self._not_valid + 1
+        if self._not_valid:
+            self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
+        self._say(progress(self.capacity, self.search, self._spent().overhead_s))
+        return Ended.NOT_VALID if self._not_valid >= _MOST_INVALID else None
+
+    @property
+    def _spent_s(self) -> float:
+        return self._before_s + self._clock() - self._resumed
+
+    def _spent(self, reserved_s: float = 0.0) -> Spent:
+        left_s = None if self.search.budget_s is None else self.search.budget_s - self._spent_s - reserved_s
+        if not self._overheads_s:
+            return Spent(left_s)
+        return Spent(left_s, max(_LEAST_OVERHEAD_S, sum(self._overheads_s) / len(self._overheads_s)))
 
 
 def search_capacity(
@@ -168,70 +243,20 @@ def search_capacity(
     cannot be used or --before_each fails, with what is measured saved, too, and TargetGoneError where the target failed before
     the first probe.
     """
-    now = _Progress(folder, replace(search, ended=None), list(read_probes(folder, search)), clock, clock(), search.spent_s, [])
+    now = RunningSearch(folder, search, say, clock)
     try:
-        step = None if now.search.first_load is None else _next(now)
+        step = None if now.search.first_load is None else now.next_step()
         if not isinstance(step, Ended):
             with open_probes() as probes:
-                _begin(now, probes, say)
-                step = _make_probes(now, probes, say)
+                now.find_first_load(probes)
+                step = now.next_step()
+                while not isinstance(step, Ended):
+                    step = now.make(probes, step) or now.next_step()
     except (KeyboardInterrupt, click.ClickException):
-        now.save(replace(now.search, ended=Ended.INTERRUPTED.value))
+        now.end(Ended.INTERRUPTED)
         raise
-    assert step is not None
-    now.save(replace(now.search, ended=step.value))
-    return capacity_of(now.search, now.measured)
-
-
-def _begin(now: _Progress, probes: Probes, say: Callable[[str], None]) -> None:
-    """Find the load to start from, where it is not known."""
-    search = now.search
-    if search.first_per_s is None and (search.first_load is None or search.unit == LoadUnit.USERS):
-        users = CLOSED_LOOP_USERS if search.first_load is None else search.first_load
-        say(f"A closed loop of {users:.0f} users, to know where to start.")
-        found = probes.closed_loop(search)
-        first_load = search.first_load or _rounded(found.load_per_s / 2.0)
-        now.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
-        say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(now.search)}")
-
-
-def _make_probes(now: _Progress, probes: Probes, say: Callable[[str], None]) -> Ended:
-    invalid = 0  # one after the other
-    while invalid < _MOST_INVALID:
-        step = _next(now)
-        if isinstance(step, Ended):
-            return step
-        if step not in now.search.probes:
-            now.save(replace(now.search, probes=(*now.search.probes, step)))
-        sending_s = seconds_of(now.search, now.measured, step)
-        say(
-            f"Probe {len(now.measured) + 1}: {step.load:.4g} {now.search.unit}, {step.requests:,} requests, about "
-            f"{sending_s:.0f} s."
-        )
-        begin = now.clock()
-        try:
-            measured = probes.probe(now.search, step)
-        except TargetGoneError as error:
-            if not now.measured:
-                raise
-            say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
-            return Ended.TARGET_FAILED
-        now.measured.append(measured)
-        now.overheads_s.append(now.clock() - begin - measured.run.seconds)
-        now.save(now.search)
-        invalid = 0 if measured.counts else invalid + 1
-        if invalid:
-            say(f"It is not valid, and decides nothing: see {now.folder.run_folder(step).html}.")
-        say(progress(capacity_of(now.search, now.measured), now.search, now.spent.overhead_s))
-    return Ended.NOT_VALID
-
-
-def _next(now: _Progress) -> PlannedProbe | Ended:
-    """The probe that was planned and not recorded, or the next one."""
-    pending = next((planned for planned in now.search.probes if not now.folder.is_recorded(planned)), None)
-    if pending is not None and (now.spent.left_s is None or now.spent.left_s > 0.0):
-        return pending
-    return next_step(now.search, now.measured, now.spent)
+    now.end(step)
+    return now.capacity
 
 
 def _rounded(load: float) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,17 +10,16 @@ import click
 import cloup
 
 from bench_cli.declared import Concern, option, parsed, part, required, same, takes
+from bench_cli.experiments.grid import axis, combinations
 from bench_cli.experiments.options import FORWARDS_OPTIONS, SweepSeriesOptions, run_arguments
 from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
-    from bench_records.experiment import PlannedArm
     from reports.criteria import HeldRequirement
 
 _MAX_POINTS = 500
-_PARTED_BY = ";"
-_PART_OF_A_LAW = re.compile(r"\w+\s*=[^=]")  # of uniform:min=1,max=9, what comes after the comma
+_INSTEAD = "--repeats measures each more than once"
 
 
 def _parse_held(text: str) -> HeldRequirement:
@@ -83,7 +80,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     from reports.sweep.points import read_sweep
     from reports.sweep.writing import write_sweep
 
-    points = _points(options.axes)
+    points = combinations(options.axes, _MAX_POINTS, _INSTEAD)
     if options.fail_if:
         _check_load(options.axes)
     folder = run_series(Series("sweep", "--over", options.series, arguments, context), points)
@@ -98,7 +95,7 @@ def _check_load(axes: tuple[str, ...]) -> None:
     """Raises UsageError for a sweep without a highest load."""
     from reports.sweep.held import LOADS
 
-    varied = [(name.replace("-", "_"), value) for axis in axes for name, value in _axis(axis)]
+    varied = [(name.replace("-", "_"), value) for text in axes for name, value in axis(text, _INSTEAD)]
     if len(axes) != 1 or any(name not in LOADS or not _is_positive(value) for name, value in varied):
         raise click.UsageError(
             f"--fail_if judges the highest load that held: give one --over, of {', '.join(LOADS)}, with numbers"
@@ -110,39 +107,3 @@ def _is_positive(text: str) -> bool:
         return 0.0 < float(text) < math.inf
     except ValueError:
         return False
-
-
-def _points(axes: tuple[str, ...]) -> list[PlannedArm]:
-    from bench_records.experiment import PlannedArm
-
-    points = [
-        PlannedArm(" ".join(f"{name}={value}" for name, value in point), _options(point))
-        for point in itertools.product(*map(_axis, axes))
-    ]
-    if len(points) > _MAX_POINTS:
-        raise click.UsageError(f"--over: {len(points)} combinations are too many; at most {_MAX_POINTS}")
-    return points
-
-
-def _axis(text: str) -> list[tuple[str, str]]:
-    name, _, listed = text.partition("=")
-    name = name.strip().lstrip("-")
-    values = [value.strip() for value in listed.split(_PARTED_BY if _PARTED_BY in listed else ",")]
-    if not name or not all(values):
-        raise click.BadParameter(f"{text!r}: write OPTION=V1,V2, such as request_rate=2,4,8", param_hint="--over")
-    if len(set(values)) < len(values):
-        raise click.BadParameter(
-            f"{text!r}: a value is given twice; --repeats measures each more than once", param_hint="--over"
-        )
-    torn = next((value for value in values if _PART_OF_A_LAW.match(value)), None)
-    if torn is not None:
-        raise click.BadParameter(
-            f"{text!r}: {torn!r} is a part of a value; separate values that have commas by ';', as in "
-            f"'{name}={values[0]},{torn};…'",
-            param_hint="--over",
-        )
-    return [(name, value) for value in values]
-
-
-def _options(point: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    return tuple(itertools.chain.from_iterable((f"--{name}", value) for name, value in point))

@@ -149,7 +149,8 @@ def early_ends(capacity: Capacity) -> Iterator[str]:
         yield "The last probes are not valid, so the search ended; their findings say why."
     if capacity.ended is Ended.TARGET_FAILED:
         probes = len(capacity.probes)
-        yield f"The target stopped answering after {probes} {'probe' if probes == 1 else 'probes'}."
+        after = f"stopped answering after {probes} {'probe' if probes == 1 else 'probes'}" if probes else "did not answer"
+        yield f"The target {after}."
 
 
 # ---- the sentence of each shape

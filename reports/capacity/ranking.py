@@ -129,7 +129,7 @@ def ranking_cost(ranking: Ranking) -> str:
         how = "was stopped" if Ended.INTERRUPTED in ends else "has not ended"
         return f"{spent}: the search {how}; bench capacity --experiment_dir with this folder continues it."
     if Ended.BUDGET in ends and ranking.budget_s is not None:
-        return f"{spent}: the budget of {time_text(ranking.budget_s)} is spent."
+        return f"{spent}: the budget of {time_text(ranking.budget_s)} is spent; a longer one goes on in the same folder."
     if ends == {Ended.PRECISE}:
         return f"{spent}: every bracket is as narrow as requested."
     return f"{spent}: no further probe decides more."

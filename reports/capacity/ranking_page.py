@@ -19,6 +19,7 @@ from reports.capacity.ranking_formats import (
     write_ranking_markdown,
 )
 from reports.capacity.words import bracket_text, confidence_text, time_text
+from reports.capacity.writing import write_capacity
 from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
 from reports.render.formats import Writers, write_formats
@@ -43,7 +44,11 @@ RANKING_WRITERS: Writers[Ranking] = {
 
 
 def write_ranking(ranking: Ranking, folder: Path) -> Path:
-    """Write ``ranking.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``; returns the page's path. Raises OSError."""
+    """Write ``ranking.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``, and the documents of each search into its own;
+    returns the page's path. Raises OSError.
+    """
+    for setting in ranking.settings:
+        write_capacity(setting.capacity, folder / setting.folder)
     return write_formats(ranking, folder / "ranking.html", RANKING_WRITERS)
 
 

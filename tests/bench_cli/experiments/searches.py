@@ -27,7 +27,9 @@ SEARCH = Search(
 )
 
 
-def measured(planned: PlannedProbe, above: int, *, overloaded: bool = False, counts: bool = True) -> MeasuredProbe:
+def measured(
+    planned: PlannedProbe, above: int, *, overloaded: bool = False, counts: bool = True, served_per_s: float = SERVED_PER_S
+) -> MeasuredProbe:
     probe = Probe(planned.load, planned.requests, (Violations(planned.requests, above, 5.0),), overloaded)
     run = ProbeRun(
         probe=probe,
@@ -36,8 +38,8 @@ def measured(planned: PlannedProbe, above: int, *, overloaded: bool = False, cou
         valid=counts,
         command="bench",
         verdict=Verdict.UNDECIDED,
-        seconds=planned.requests / min(planned.load, SERVED_PER_S),
-        request_throughput=min(planned.load, SERVED_PER_S),
+        seconds=planned.requests / min(planned.load, served_per_s),
+        request_throughput=min(planned.load, served_per_s),
         output_token_throughput=None,
         goodput=None,
         e2e_mean_ms=20.0,
@@ -48,7 +50,9 @@ def measured(planned: PlannedProbe, above: int, *, overloaded: bool = False, cou
 
 @dataclass
 class FakeQueue:
-    """Probes of M/M/1 with the shares that it has in the long run. ``ends_after`` probes ``end`` is raised."""
+    """Probes of M/M/1 with the shares that it has in the long run. ``ends_after`` probes ``end`` is raised. Opening
+    takes ``start_s``.
+    """
 
     folder: SearchFolder
     now_s: float = 0.0
@@ -59,6 +63,8 @@ class FakeQueue:
     closed_loops: int = 0
     believed: bool = True
     turns: float = 1.0  # of a conversation
+    served_per_s: float = SERVED_PER_S
+    start_s: float = 0.0
 
     def clock(self) -> float:
         return self.now_s
@@ -66,20 +72,21 @@ class FakeQueue:
     @contextmanager
     def open(self) -> Iterator[FakeQueue]:
         self.opened += 1
+        self.now_s += self.start_s
         yield self
 
     def closed_loop(self, search: Search) -> ClosedLoop:
         self.closed_loops += 1
         self.now_s += 10.0
-        return ClosedLoop(SERVED_PER_S, SERVED_PER_S / self.turns)
+        return ClosedLoop(self.served_per_s, self.served_per_s / self.turns)
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         if len(self.made) == self.ends_after:
             raise self.end
         self.made.append(planned)
-        overloaded = planned.load >= SERVED_PER_S
-        share = 1.0 if overloaded else math.exp(-(SERVED_PER_S - planned.load) * LIMIT_S)
-        found = measured(planned, round(share * planned.requests), overloaded=overloaded, counts=self.believed)
+        overloaded = planned.load >= self.served_per_s
+        above = round((1.0 if overloaded else math.exp(-(self.served_per_s - planned.load) * LIMIT_S)) * planned.requests)
+        found = measured(planned, above, overloaded=overloaded, counts=self.believed, served_per_s=self.served_per_s)
         self.now_s += found.run.seconds + OVERHEAD_S
         folder = self.folder.run_folder(planned)
         folder.path.mkdir(exist_ok=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench_cli import run as bench
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
+from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
 from harness.clients.secret_values import HIDDEN
 from tests.bench_cli.experiments.searches import SEARCH
 
@@ -33,6 +36,16 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         ([*_LIMIT, "dataset", "--tokeniser", "x"], "--tokenizer"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
+        ([*_LIMIT, "--over", "max_num_sequences", "dataset"], "write OPTION=V1,V2"),
+        ([*_LIMIT, "--over", "max_num_sequences=4", "dataset"], "one setting alone cannot be ranked"),
+        ([*_LIMIT, "--over", "max_num_sequences=4,4", "dataset"], "a value is given twice"),
+        ([*_LIMIT, "--over", "max_num_sequenses=4,8", "dataset"], "--over max_num_sequenses=4: No such option"),
+        ([*_LIMIT, "--over", "max_num_sequences=4,many", "dataset"], "--over max_num_sequences=many: Invalid value"),
+        ([*_LIMIT, "--over", "request_rate=4,8", "dataset"], "--request_rate cannot be one of --over request_rate=4"),
+        ([*_LIMIT, "--over", "max_num_sequences=4,8"], "dataset or token_norm_dist"),
+        ([*_LIMIT, "--over", "header=x: 1,authorization: b", "dataset"], "a secret would show"),
+        ([*_LIMIT, "--over", "max_num_sequences=1,2,3,4,5,6,7", "--over", "osl=1,2,3", "dataset"], "21 combinations"),
+        (["--over", "max_num_sequences=4,8", "dataset"], "say what has to hold"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_what_to_write(
@@ -62,6 +75,74 @@ def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     assert "Limits of chat: p99_ttft<=150ms, p99_tpot<=30ms" in plan
     assert "The budget of 15 min may be enough from 15.6 requests/s on, and is enough from 64.4 on." in plan
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_settings_names_them_and_their_shares(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bench(["capacity", "--dry_run", *_LIMIT, "--over", "max_num_sequences=4,8", "dataset"]) == ExitStatus.VALID
+    plan = capsys.readouterr().out
+    assert plan.startswith("2 settings in turns, each with a search as below, with 97.5 % and 7.5 min of 15 min.\n")
+    assert "All brackets are right together at 95 %" in plan
+    assert "\n  max_num_sequences=4\n  max_num_sequences=8\n" in plan
+    assert "bench dataset --max_num_sequences 4 --repeat_dataset --request_rate … --num_requests … --seed 1" in plan
+    assert "within ±10 % at 97.5 %, or the budget of 7.5 min is spent" in plan
+    assert not list(tmp_path.iterdir())
+
+
+def _settings(path: Path, **changes: Any) -> RankingFolder:
+    """A recorded ranking of two settings, whose budget is nearly spent."""
+    folder = RankingFolder(path)
+    settings = tuple(PlannedSetting(f"isl={n}", ("--isl", str(n)), f"0{k}-isl={n}") for k, n in enumerate((4, 9), start=1))
+    plan = PlannedRanking(settings, 0.95, 1_800.0)
+    for setting in settings:
+        folder.search_folder(setting).path.mkdir(parents=True)
+        arguments = ("token_norm_dist", *setting.options)
+        search = replace(SEARCH, arguments=arguments, confidence=0.975, first_load=50.0, spent_s=895.0)
+        folder.search_folder(setting).write(replace(search, **changes))
+    folder.write(plan)
+    return folder
+
+
+def test_a_ranking_is_continued_by_its_folder_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = _settings(tmp_path)
+    command = ["capacity", "--experiment_dir", str(tmp_path)]
+    assert bench([*command, "--budget", "1m", "--confidence", "90%", "--precision", "20%"]) == ExitStatus.FAILED
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("No setting is shown to hold more than another with p99 TTFT of at most 150 ms (90 %)")
+    assert "the budget of 60 s is spent" in said
+    plan = folder.read()
+    searches = [folder.search_folder(setting).read() for setting in plan.settings]
+    assert (plan.confidence, plan.budget_s) == (0.9, 60.0)
+    assert [(search.confidence, search.ratio, search.budget_s) for search in searches] == [(pytest.approx(0.95), 1.4, 30.0)] * 2
+    assert json.loads((tmp_path / "ranking.json").read_text())["confidence"] == 0.9
+    assert (tmp_path / "01-isl=4" / "capacity.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--over", "isl=4,8", "token_norm_dist"], "holds another search"),
+        (["--over", "isl=4,9", "token_norm_dist", "--osl", "3"], "holds another search"),
+        (["--over", "isl=4,8"], "holds other settings than those of --over"),
+        (["token_norm_dist"], "is not empty"),
+        (["--slo", "p99_ttft<=9ms"], "was searched by other limits"),
+    ],
+)
+def test_another_ranking_in_the_folder_is_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _settings(tmp_path)
+    limits = _LIMIT if "token_norm_dist" in options else ()
+    assert bench(["capacity", "--experiment_dir", str(tmp_path), "--seed", "7", *limits, *options]) == ExitStatus.USAGE
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_ranking_whose_options_had_secrets_needs_them_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    _settings(tmp_path, arguments=("dataset", "--header", f"Authorization: {HIDDEN}"))
+    assert bench(["capacity", "--experiment_dir", str(tmp_path)]) == ExitStatus.USAGE
+    assert "without their secrets" in " ".join(capsys.readouterr().err.split())
 
 
 def test_another_search_in_the_folder_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

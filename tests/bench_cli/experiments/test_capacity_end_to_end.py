@@ -1,4 +1,4 @@
-"""A search for capacity against a server with one queue: stopped by Ctrl-C, killed, and continued by its folder alone."""
+"""Searches for capacity against servers with one queue: stopped by Ctrl-C, killed, and continued by their folder alone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import IO
 
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
+from bench_records.settings import RankingFolder
 from reports.capacity.result import Ended
 from tests.harness.queue_server import queue_server
 
@@ -68,3 +69,50 @@ def test_a_search_that_is_stopped_and_killed_goes_on_where_it_was(tmp_path: Path
     document = json.loads((path / "capacity.json").read_text())
     assert len(document["probes"]) == len(search.probes)
     assert (path / "capacity.html").exists()
+
+
+def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> None:
+    folder = RankingFolder(tmp_path / "ranking")
+    resume = [*_BENCH, "--experiment_dir", str(folder.path)]
+    limits = ["--slo", "p99_ttft<=150ms", "--precision", "40%", "--confidence", "60%", "--first_load", "20", "--budget", "5m"]
+    verb = ["token_norm_dist", "-i", "openai", "--isl", "4", "--osl", "2", "--warmup_requests", "1", "--telemetry_period", "0"]
+    with queue_server(30.0) as slow, queue_server(200.0) as fast:
+        command = [*resume, *limits, "--over", f"url={slow.address},{fast.address}", *verb]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stopped:
+            assert stopped.stderr is not None
+            lines = []
+            for line in stopped.stderr:
+                lines.append(line)
+                if sum(": Probe " in said for said in lines) == 3:
+                    break
+            stopped.send_signal(signal.SIGINT)
+            out, err = stopped.communicate(timeout=60)
+        assert stopped.returncode == ExitStatus.INTERRUPTED
+        turns = [line.split(": ")[0] for line in lines if ": Probe " in line]
+        assert turns[:2] == [f"url={server.address}" for server in (slow, fast)]
+        assert f"2 probes are saved. To go on: bench capacity --experiment_dir {folder.path}" in err
+        assert "the search was stopped" in " ".join(out.split())
+
+        spent_s = max(folder.search_folder(setting).read().spent_s for setting in folder.read().settings)
+        ended = subprocess.run(
+            [*resume, "--budget", f"{2 * (spent_s + 12):.0f}s"], capture_output=True, text=True, check=False, timeout=120
+        )
+    assert ended.returncode in (ExitStatus.VALID, ExitStatus.FAILED, ExitStatus.INVALID)  # as the machine allows
+    assert f"Ranking: {folder.path}" in ended.stdout
+    document = json.loads((folder.path / "ranking.json").read_text())
+    assert " ".join(ended.stdout.split()).startswith(document["answer"])
+    assert sum(setting["probes"] for setting in document["settings"]) > 2
+    assert all((folder.path / setting["folder"] / "capacity.html").exists() for setting in document["settings"])
+
+
+def test_a_ranking_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "ranking"
+    with queue_server(100.0) as server:
+        command = [
+            *(*_BENCH, "--experiment_dir", str(path), "--slo", "p99_ttft<=150ms", "--over", "max_num_tokens=512,1024"),
+            *("token_norm_dist", "-i", "openai", "--url", server.address),
+        ]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == ExitStatus.USAGE
+    assert "--max_num_tokens configures the embedded pipeline" in " ".join(refused.stderr.split())
+    assert not path.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -159,7 +160,7 @@ def test_a_rate_of_conversations_starts_from_that_of_a_closed_loop(folder: Searc
 
 
 def test_several_sets_are_answered_by_the_same_probes(folder: SearchFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def both(planned: PlannedProbe, above: int, **known: bool) -> MeasuredProbe:
+    def both(planned: PlannedProbe, above: int, **known: Any) -> MeasuredProbe:
         one = measured(planned, above, **known)
         strict = replace(one.run.probe.violations[0], above=min(planned.requests, 3 * above))
         probe = replace(one.run.probe, violations=(one.run.probe.violations[0], strict))

@@ -20,6 +20,7 @@ from reports.render.picture import Spans
 from tests.reports.capacity.searches import BRACKET, LIMITS, capacity, cliff, not_monotone, tiers, unknown
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
+ALONE = replace(BRACKET, curves=BRACKET.curves[:1])
 WITH = "with p99 TTFT of at most 500 ms (95 %)"
 COST = "2 settings, 10 probes, 52,000 requests, 6.2 min"
 Ends = tuple[float | None, float | None]
@@ -28,7 +29,7 @@ Ends = tuple[float | None, float | None]
 def _ranking(*brackets: Ends, confidence: float = 0.95, ended: Ended | None = Ended.BUDGET) -> Ranking:
     """Settings "n=1", "n=2", … with these brackets."""
     found = [
-        capacity(replace(BRACKET, certified=certified, refused=refused), limits=LIMITS[:1], ended=ended)
+        capacity(replace(ALONE, certified=certified, refused=refused), limits=LIMITS[:1], ended=ended)
         for certified, refused in brackets
     ]
     settings = (Setting(f"n={k}", each, f"{k}-n={k}") for k, each in enumerate(found, start=1))
@@ -143,7 +144,7 @@ def test_each_tier_has_a_sentence_and_a_table() -> None:
 
 
 def test_a_search_that_ended_early_or_has_a_shape_of_its_own_is_named() -> None:
-    gone = capacity(replace(BRACKET, certified=None, refused=None), limits=LIMITS[:1], ended=Ended.TARGET_FAILED)
+    gone = capacity(replace(ALONE, certified=None, refused=None), limits=LIMITS[:1], ended=Ended.TARGET_FAILED)
     found = {"a": gone, "b": cliff(), "c": not_monotone()}
     ranking = Ranking(tuple(Setting(name, each, name) for name, each in found.items()), 0.95, 900.0)
     assert ranking_answer(ranking).endswith(" a: The target stopped answering after 5 probes.")
@@ -155,7 +156,7 @@ def test_a_search_that_ended_early_or_has_a_shape_of_its_own_is_named() -> None:
 @pytest.mark.parametrize(
     ("ended", "cost"),
     [
-        (Ended.BUDGET, f"{COST}: the budget of 15 min is spent."),
+        (Ended.BUDGET, f"{COST}: the budget of 15 min is spent; a longer one goes on in the same folder."),
         (Ended.PRECISE, f"{COST}: every bracket is as narrow as requested."),
         (Ended.NO_LIMIT, f"{COST}: no further probe decides more."),
         (
@@ -190,11 +191,16 @@ def test_the_table_names_the_settings_by_their_rows() -> None:
 
 def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
     settings = (
-        Setting("=1", capacity(limits=LIMITS[:1]), "1"),
+        Setting("=1", capacity(ALONE, limits=LIMITS[:1]), "1"),
         Setting(HOSTILE, replace(unknown(), measured=f"dataset {HOSTILE}"), "2"),
     )
+    for setting in settings:
+        (tmp_path / setting.folder).mkdir()
     page = write_ranking(Ranking(settings, 0.95, 900.0), tmp_path)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [f"ranking.{end}" for end in ("csv", "html", "json", "md")]
+    assert (tmp_path / "2" / "capacity.html").exists()
+    assert [path.name for path in sorted(tmp_path.glob("ranking.*"))] == [
+        f"ranking.{end}" for end in ("csv", "html", "json", "md")
+    ]
     html = page.read_text(encoding="utf-8")
     assert "<script>window.broken" not in html
     assert "./1/capacity.html" in html
@@ -208,8 +214,8 @@ def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
 
 
 def test_a_setting_without_a_probe_can_be_shown() -> None:
-    bracket = replace(BRACKET, curves=(), certified=None, refused=None, estimate=None, binding=None, shape=Shape.UNKNOWN)
+    bracket = replace(ALONE, curves=(), certified=None, refused=None, estimate=None, binding=None, shape=Shape.UNKNOWN)
     nothing = replace(capacity(bracket, {}, limits=LIMITS[:1]), ended=Ended.TARGET_FAILED)
     ranking = Ranking(tuple(Setting(name, nothing, name) for name in "ab"), 0.95, 900.0)
-    assert ranking_answer(ranking).endswith("b: The target stopped answering after 0 probes.")
+    assert ranking_answer(ranking).endswith("b: The target did not answer.")
     assert ranking_page(ranking).tone is Tone.BAD

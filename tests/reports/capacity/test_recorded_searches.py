@@ -10,6 +10,7 @@ import pytest
 
 from bench_cli import run as bench
 from bench_records.search import SearchFolder
+from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
 
 MakeSearch = Callable[..., SearchFolder]
 
@@ -35,6 +36,27 @@ def test_a_report_of_a_search_writes_its_documents_anew(
     assert document["tiers"][0]["refused"] == 60.0
     assert " ".join(shown.split()).startswith(document["answer"])
     assert [path.name for path in sorted((searches[0] / "plots").iterdir())] == ["share-1.png", "share-1.svg"]
+
+
+def test_a_report_of_settings_writes_their_documents_anew(
+    make_search: MakeSearch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tuple(PlannedSetting(f"n={n}", ("--n", str(n)), f"0{n}-n={n}") for n in (1, 2))
+    folder = RankingFolder(tmp_path)
+    for setting, rates in zip(settings, ((20.0, 60.0), (20.0,)), strict=True):
+        make_search(folder.search_folder(setting).path, rates, confidence=0.975)
+    folder.write(PlannedRanking(settings, 0.95, 120.0))
+    assert bench(["report", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("No setting is shown to hold more than another")
+    assert shown.endswith(f"Ranking: {tmp_path / 'ranking.html'}\n")
+    assert (tmp_path / "02-n=2" / "capacity.html").exists()
+    assert bench(["report", str(tmp_path), "--format", "json", "--plots", str(tmp_path / "plots")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [setting["probes"] for setting in document["settings"]] == [2, 1]
+    assert document["tiers"][0]["confidence_of_each"] == 0.975
+    assert "share-1-1.png" in {path.name for path in (tmp_path / "plots").iterdir()}
+    assert bench(["report", str(tmp_path), "--slo", "p99_ttft<=1s"]) == 2
 
 
 def test_two_searches_have_a_verdict(searches: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

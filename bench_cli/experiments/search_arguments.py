@@ -1,0 +1,169 @@
+"""What a search for capacity is to do, from its command: the arguments of its probes, its plan, and what makes the probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bench_cli.experiments.capacity_options import Options
+from bench_cli.experiments.child_runs import RunOptions
+from bench_cli.experiments.hidden_arguments import words_without_secrets
+from bench_cli.experiments.search_options import tiers_of
+
+if TYPE_CHECKING:
+    from bench_cli.experiments.search_run import Probes
+    from bench_records.search import Search, SearchFolder
+
+_SET_BY_THE_SEARCH = {
+    "--request_rate": "the rate is what it searches",
+    "--speed": "it stretches the trace to the rate that it searches",
+    "--rate_profile": "it searches a rate that stays",
+    "--concurrency": "--max_users before the verb searches the number of users",
+    "--users": "--max_users before the verb searches the number of users",
+    "--num_requests": "--budget before the verb bounds the time of all",
+    "--duration": "--budget before the verb bounds the time of all",
+    "--seed": "give --seed before the verb, and the traffic of each probe follows from it",
+    "--stop_if": "a probe whose load is far too high ends early",
+    "--until": "--precision before the verb ends the search",
+    "--run_dir": "--experiment_dir before the verb names the folder of all",
+    "--slo": "give --slo before the verb",
+    "--fail_if": "give --slo before the verb",
+}
+
+
+def search_runs(context: click.Context, arguments: tuple[str, ...]) -> RunOptions:
+    """The runs of a search; ``context`` is that of its command."""
+    return RunOptions("search", arguments, _SET_BY_THE_SEARCH, context)
+
+
+def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
+    """The arguments of every probe, and whether they send whole conversations. Raises UsageError for any that none takes."""
+    effort, arguments = options.effort, runs.arguments
+    runs.check_arguments()
+    load = ("--request_rate", "1") if effort.max_users is None else ()
+    parsed = runs.parsed((*load, "--num_requests", "100"))
+    if parsed is None:  # called without the command line
+        return arguments, False
+    runs.check_given(parsed, {"request_rate", "num_requests"} if load else {"num_requests"})
+    verb, conversations = arguments[0].replace("-", "_"), parsed.params.get("sessions") is not None
+    if verb == "trace" and conversations and (effort.max_users or effort.first_load is None):
+        raise click.UsageError(
+            "the conversations of a trace come at its own times, so no closed loop shows where to start: give --first_load, a "
+            "rate of conversations, and no --max_users"
+        )
+    repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
+    if repeats and not parsed.params.get("repeat_dataset"):
+        return (*arguments, "--repeat_dataset"), conversations
+    return arguments, conversations
+
+
+def new_search(options: Options, given: tuple[str, ...], *, conversations: bool) -> Search:
+    """The plan of a search whose probes are ``given`` these arguments, without the secrets in them. Raises UsageError."""
+    from bench_records.search import Search
+    from reports.capacity.result import LoadUnit
+
+    limits, effort = options.limits, options.effort
+    unit = LoadUnit.CONVERSATIONS_PER_S if conversations else LoadUnit.REQUESTS_PER_S
+    unit = unit if effort.max_users is None else LoadUnit.USERS
+    return Search(
+        arguments=words_without_secrets(given),
+        tiers=tiers_of(limits.slo, limits.slo_preset),
+        unit=unit.value,
+        conversations=conversations,
+        before_each=effort.before_each is not None,
+        confidence=limits.confidence,
+        ratio=_ratio(limits.precision),
+        budget_s=effort.budget,
+        most_load=effort.max_users,
+        seed=effort.seed,
+        first_load=effort.first_load if effort.max_users is None else effort.first_load or min(8.0, effort.max_users),
+    )
+
+
+def recorded_search(folder: SearchFolder, options: Options) -> Search:
+    """The search in ``folder`` with the confidence, precision and budget that the command gives, to go on by its own arguments.
+    Raises UsageError where these had secrets, or the command gives other limits.
+    """
+    from harness.clients.secret_values import HIDDEN
+
+    limits, effort, recorded = options.limits, options.effort, folder.read()
+    if any(HIDDEN in word for word in recorded.arguments):
+        raise click.UsageError(
+            f"{effort.experiment_dir} has its options without their secrets: give the measuring verb and its options again"
+        )
+    if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
+        raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
+    if recorded.before_each and effort.before_each is None:
+        raise click.UsageError(
+            f"a command ran before each probe in {effort.experiment_dir}, and is not kept: give --before_each again"
+        )
+    return replace(
+        recorded,
+        confidence=limits.confidence if options.given("confidence") else recorded.confidence,
+        ratio=_ratio(limits.precision) if options.given("precision") else recorded.ratio,
+        budget_s=effort.budget if options.given("budget") else recorded.budget_s,
+    )
+
+
+def continued(recorded: Search, asked: Search) -> Search | None:
+    """The rest of the search ``recorded``, with the confidence, precision and budget of the one that is ``asked`` for; None
+    where they differ in more.
+    """
+    rest = replace(recorded, confidence=asked.confidence, ratio=asked.ratio, budget_s=asked.budget_s, ended=None)
+    same = replace(
+        asked,
+        first_load=recorded.first_load,
+        first_per_s=recorded.first_per_s,
+        spent_s=recorded.spent_s,
+        probes=recorded.probes,
+        ended=None,
+    )
+    return rest if same == rest else None
+
+
+@contextmanager
+def open_probes(runs: RunOptions, folder: SearchFolder, before_each: str | None) -> Iterator[Probes]:
+    """What makes the probes: with --url at once, else with the embedded pipeline, deployed for all that are made."""
+    from bench_cli.declared import Call, read
+    from bench_cli.experiments.search_run import ChildProbes
+    from bench_cli.measurement.embedded_options import EmbeddedOptions
+    from bench_cli.measurement.pipeline import environment_of, open_pipeline
+    from bench_cli.measurement.target_options import TargetOptions, check_target_options
+
+    parsed = runs.parsed(("--num_requests", "100"))
+    if parsed is None or parsed.params["url"] is not None:
+        yield ChildProbes(folder, runs.arguments, before_each)
+        return
+    target = read(TargetOptions, parsed.params, Call())
+    check_target_options(target)
+    repository = read(EmbeddedOptions, parsed.params, Call()).repository(target.tokenizer_dir)
+    with open_pipeline(repository, folder.server_log) as addresses:
+        yield ChildProbes(folder, runs.arguments, before_each, environment_of(addresses))
+
+
+def is_shared(arguments: tuple[str, ...]) -> bool:
+    """Whether others may read the files of the probes."""
+    return not {"--shared_results", "--shared-results"}.isdisjoint(arguments)
+
+
+def default_folder() -> Path:
+    """The folder of a search that names none."""
+    return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-capacity"
+
+
+def new_folder(path: Path) -> None:
+    """Make the folder of a new search. Raises BadParameter where something is in it."""
+    if path.exists() and any(path.iterdir()):
+        raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--experiment_dir")
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _ratio(precision: float) -> float:
+    """How far the ends of the bracket are to be apart: 1.2 for ±10 %."""
+    return 1.0 + 2.0 * precision
