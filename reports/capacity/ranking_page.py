@@ -23,7 +23,7 @@ from reports.capacity.writing import write_capacity
 from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
 from reports.render.formats import Writers, write_formats
-from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans
+from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail
 from reports.render.plain_text import printable
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
@@ -103,19 +103,26 @@ def _brackets(ranking: Ranking, number: int) -> Picture | None:
     rows = {place.setting.name: float(len(ranked) - k) for k, place in enumerate(ranked)}
     may_be_best = [place for place in known if place.rank[0] == 1]
     others = [place for place in known if place.rank[0] > 1]
-    marks = [
+    best = ranked[0].tier.bracket.certified
+    marks: list[Mark] = [] if best is None else [_upright("certified load of the best", best, len(ranked))]
+    marks += [
         *_spans("may hold the most", may_be_best, rows, Colour.GREEN),
         *_spans("holds less than the best", others, rows, Colour.BLUE),
     ]
     return Picture(
         f"brackets-{number + 1}",
         "Load that is held" if tier.name is None else printable(f"Load that is held ({tier.name})"),
-        "From the load that is certified to the one that is refused; settings differ where these ranges do not overlap. A "
-        "setting without both ends is left out.",
+        "From the load that is certified to the one that is refused; a setting holds less than the best where its range ends "
+        "before the dashed line. A setting without both ends is left out.",
         Axis("load", ranking.unit.value),
         Axis("setting", ticks=tuple((rows[place.setting.name], printable(place.setting.name)) for place in reversed(ranked))),
         tuple(marks),
     )
+
+
+def _upright(name: str, load: float, rows: int) -> Trail:
+    """A line at ``load`` through all rows."""
+    return Trail(name, np.full(2, load), np.array([0.5, rows + 0.5]), Colour.GREY, Stroke.DASHED)
 
 
 def _spans(name: str, of: Sequence[Place], rows: dict[str, float], colour: Colour) -> Iterator[Mark]:
