@@ -10,6 +10,7 @@ bisects to 5 %), which both judge a probe by its own share or percentile and ans
 raise the concurrency; here they raise the rate.
 
 Run: python -m benchmarks.capacity_honesty [--searches 200] [--seed 31] [--only NAME …] [--budget 150000] [--no_peers]
+                                           [--processes 1]
 """
 
 from __future__ import annotations
@@ -17,22 +18,27 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import dataclass
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq, isotonic_regression
 from tabulate import tabulate
 
 from benchmarks.capacity_targets import TARGETS, CapacityTarget, Truth
+from benchmarks.interval_coverage import as_requests
+from benchmarks.serving_processes import Run, Times
+from reports.capacity.limits import LimitSet, hopeless
 from reports.capacity.probe import Probe
+from reports.capacity.reading import probe_of
 from reports.capacity.search import Bracket, Goal, bracket, next_probe
-from reports.capacity.violations import violations
+from reports.criteria import parse_stop_if
+from reports.metrics.catalogue import TTFT
+from reports.metrics.configuration import ConfiguredLoad
 from reports.statistics.arrays import FloatArray
+from reports.statistics.quantile_curve import nearest_rank_of
 
-_RAMP, _END = 0.1, 0.02  # of a probe's requests, that are left out
-_ABSORBED = 0.3  # of the requests of a probe: with more violations it ends
 _ALLOWED, _ALLOWED_HEAVY = 0.065, 0.12
 _RATIO, _DECIDED = 1.2, 0.8
 _BUDGETS = {"M/D/1": 70_000}
@@ -60,32 +66,54 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=None, metavar="NAME", help="targets whose names contain one of these")
     parser.add_argument("--budget", type=int, default=150_000, help="requests of a search, at most")
     parser.add_argument("--no_peers", action="store_true", help="leave out the searches of other tools")
+    parser.add_argument("--processes", type=int, default=1, help="that search beside each other")
     options = parser.parse_args()
     chosen = [each for each in TARGETS if options.only is None or any(part in each.name for part in options.only)]
     failures = []
-    for target in chosen:
-        budget = min(options.budget, _BUDGETS.get(target.name, options.budget))
-        failures += _check(target, budget, options.searches, options.seed, not options.no_peers)
+    with ProcessPoolExecutor(options.processes) as pool:
+        for target in chosen:
+            failures += _check(target, options, pool)
     print(f"\nNot as required: {len(failures)}.")
     print("\n".join(failures))
     sys.exit(1 if failures else 0)
 
 
-def _check(target: CapacityTarget, budget: int, searches: int, seed: int, with_peers: bool) -> list[str]:
-    truth, start_s = target.truth(), time.monotonic()
-    found = [search(target, budget, np.random.default_rng([seed, k])) for k in range(searches)]
+def _check(target: CapacityTarget, options: argparse.Namespace, pool: Executor) -> list[str]:
+    truth, start_s, seeds = target.truth(), time.monotonic(), range(options.searches)
+    budget = min(options.budget, _BUDGETS.get(target.name, options.budget))
+    jobs = [(TARGETS.index(target), budget, options.seed, k) for k in seeds]
+    found = list(pool.map(_search, jobs, chunksize=5))
     requests = int(np.mean([each.requests for each in found]))
     row, failures = _judged(target, truth, found)
     rows = [row]
-    if with_peers:
-        for name, method in (("AIPerf", aiperf), ("GuideLLM", guidellm)):
-            answers = [method(target, requests // _PEER_PROBES[name], int(seed * 1_000_000 + k)) for k in range(searches)]
-            rows.append(_peer_row(name, truth, answers))
+    if not options.no_peers:
+        for name, a_search in (("AIPerf", _aiperf), ("GuideLLM", _guidellm)):
+            jobs = [(TARGETS.index(target), requests // _PEER_PROBES[name], options.seed, k) for k in seeds]
+            rows.append(_peer_row(name, truth, list(pool.map(a_search, jobs, chunksize=5))))
     headers = ("", "above", "below", "certified", "estimate", "ratio p50", "p80", "≤ 1.2", "none", "requests")
-    print(f"\n{target.name}: capacity {truth.capacity:.4g} ± {truth.error:.2g}, {searches} searches,", end=" ")
+    print(f"\n{target.name}: capacity {truth.capacity:.4g} ± {truth.error:.2g}, {options.searches} searches,", end=" ")
     print(f"{time.monotonic() - start_s:.0f} s")
     print(tabulate(rows, headers=headers, disable_numparse=True), flush=True)
     return failures
+
+
+_Job = tuple[int, int, int, int]
+"""A target's number, requests in all or of a probe, and the two parts of a seed."""
+
+
+def _search(job: _Job) -> Search:
+    number, budget, *seeds = job
+    return search(TARGETS[number], budget, np.random.default_rng(seeds))
+
+
+def _aiperf(job: _Job) -> tuple[float | None, int]:
+    number, requests, seed, k = job
+    return aiperf(TARGETS[number], requests, seed * 1_000_000 + k)
+
+
+def _guidellm(job: _Job) -> tuple[float | None, int]:
+    number, requests, seed, k = job
+    return guidellm(TARGETS[number], requests, seed * 1_000_000 + k)
 
 
 def _judged(target: CapacityTarget, truth: Truth, found: list[Search]) -> tuple[tuple[str, ...], list[str]]:
@@ -142,7 +170,8 @@ def _peer_row(name: str, truth: Truth, answers: list[tuple[float | None, int]]) 
 
 
 def search(target: CapacityTarget, budget: int, rng: np.random.Generator) -> Search:
-    goal, probes, spent = Goal(tuple(range(len(target.limits))), target.allowed), list[Probe](), 0
+    goal = Goal(tuple(range(len(target.limits))), tuple(limit.allowed for limit in target.limits))
+    probes, spent = list[Probe](), 0
     while (asked := next_probe(probes, goal, target.first_load, budget - spent)) is not None:
         probes.append(probe(target, asked.load, asked.requests, rng))
         spent += probes[-1].requests
@@ -153,20 +182,25 @@ def search(target: CapacityTarget, budget: int, rng: np.random.Generator) -> Sea
 
 
 def probe(target: CapacityTarget, load: float, requests: int, rng: np.random.Generator) -> Probe:
-    """A run of this many requests, which ends early where more violations come than the rest could absorb."""
-    values = target.draw(load, requests, rng)
-    ends = [_early_end(each > limit, requests) for each, limit in zip(values, target.limits, strict=True)]
-    sent = min(ends)
-    kept = slice(int(_RAMP * requests), sent if sent < requests else int((1.0 - _END) * requests))
-    found = [
-        violations(each[kept], limit, allowed)
-        for each, limit, allowed in zip(values, target.limits, target.allowed, strict=True)
-    ]
-    return Probe(load, sent, tuple(found), sent < requests)
+    """A run of this many requests, read as the product reads it, which ends early where the product would end it."""
+    times = target.draw(load, requests, rng)
+    sent = _early_end(target, times)
+    tokens = np.full(sent, 3)
+    run = as_requests(Run(times.arrivals_s[:sent], times.ttft_ms[:sent], times.e2e_ms[:sent], tokens, tokens))
+    found = probe_of(load, sent, run, ConfiguredLoad(rate_per_s=load), target.limits)
+    return replace(found, gave_up=sent < requests)
 
 
-def _early_end(above: NDArray[np.bool_], requests: int) -> int:
-    return int(np.searchsorted(np.cumsum(above), _ABSORBED * requests))
+def _early_end(target: CapacityTarget, times: Times) -> int:
+    """The requests that are due before more are known to be beyond the limit of --stop_if than may be."""
+    rule = hopeless([LimitSet(None, target.limits)])
+    if rule is None:
+        return times.arrivals_s.size
+    beyond, requests = parse_stop_if(rule), times.arrivals_s.size
+    values_ms = times.ttft_ms if beyond.metric is TTFT else times.e2e_ms
+    known_s = np.sort(times.arrivals_s[values_ms > beyond.limit] + beyond.limit / 1e3)
+    may_be = requests - nearest_rank_of(beyond.q or 0.0, requests)
+    return requests if known_s.size <= may_be else int(np.searchsorted(times.arrivals_s, known_s[may_be]))
 
 
 # ---- the peers' searches
@@ -238,10 +272,13 @@ def _root(margins: dict[float, FloatArray], passed: float, failed: float) -> flo
 
 def _peer_probe(target: CapacityTarget, load: float, requests: int, seed: int) -> FloatArray:
     """How far each percentile is above its limit, over the limit: all requests of a run, with one seed at every load."""
-    values = target.draw(load, requests, np.random.default_rng([seed, requests]))
-    percentiles = [np.quantile(each, 1.0 - allowed) for each, allowed in zip(values, target.allowed, strict=True)]
-    margins: FloatArray = np.array(percentiles) / np.array(target.limits) - 1.0
-    return margins
+    values_ms = target.values_ms(target.draw(load, requests, np.random.default_rng([seed, requests])))
+    return np.array(
+        [
+            np.quantile(each, 1.0 - limit.allowed) / limit.requirement.limit - 1.0
+            for each, limit in zip(values_ms, target.limits, strict=True)
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Simulated servers whose capacity is known: the highest rate at which each limit is exceeded by at most its share of requests.
 
-Services take 1 on average, so that rates are shares of what the server can take; engines have requests per second. Capacity is
+Services take 1 s on average, so that rates are shares of what the server can take. Capacity is
 that of long simulations, except where theory has it.
 """
 
@@ -16,13 +16,15 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from benchmarks.serving_processes import Engine, time_in_system
+from benchmarks.serving_processes import Engine, Times, time_in_system
+from reports.capacity.limits import Limit, limit_set
+from reports.metrics.catalogue import TTFT
 from reports.statistics.arrays import FloatArray
 
 _SEEDS, _BISECTIONS = 8, 12
 _SETTLE = 0.02  # of a long simulation
 
-Draw = Callable[[float, int, np.random.Generator], FloatArray]
+Draw = Callable[[float, int, np.random.Generator], Times]
 
 
 @dataclass(frozen=True)
@@ -35,25 +37,34 @@ class Truth:
 
 @dataclass(frozen=True)
 class CapacityTarget:
-    """A server: ``draw`` takes a load and a number of requests and gives what each limit covers, shape [limits, requests], from
-    an idle server on. ``loads`` hold the capacity; a search starts at ``first_load``. ``heavy``: services have a heavy tail.
-    ``long_run``: requests of a simulation that gives the capacity.
+    """A server: ``draw`` takes a load, in requests/s, and a number of requests, and gives when they arrive and how long they
+    take, from an idle server on. ``slos`` are as for the command line. ``loads`` hold the capacity; a search starts at
+    ``first_load``. ``heavy``: services have a heavy tail. ``long_run``: requests of a simulation that gives the capacity.
     """
 
     name: str
     draw: Draw
-    limits: tuple[float, ...]
+    slos: tuple[str, ...]
     first_load: float
     loads: tuple[float, float]
-    allowed: tuple[float, ...] = (0.01,)
     heavy: bool = False
     long_run: int = 2_000_000
     exact: float | None = None
 
-    def excess(self, values: FloatArray) -> float:
-        """The largest share beyond a limit, over the allowed one."""
-        shares = [float((each > limit).mean()) for each, limit in zip(values, self.limits, strict=True)]
-        return max(share / allowed for share, allowed in zip(shares, self.allowed, strict=True))
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        return limit_set(None, self.slos).limits
+
+    def values_ms(self, times: Times) -> FloatArray:
+        """What each limit covers, shape [limits, requests]."""
+        return np.stack([times.ttft_ms if limit.requirement.metric is TTFT else times.e2e_ms for limit in self.limits])
+
+    def excess(self, values_ms: FloatArray) -> float:
+        """The largest share beyond a limit, over the allowed one, of values of shape [limits, requests]."""
+        return max(
+            float((each > limit.requirement.limit).mean()) / limit.allowed
+            for each, limit in zip(values_ms, self.limits, strict=True)
+        )
 
     def truth(self) -> Truth:
         """From theory, or from simulations, of which the result is kept in a file of the temporary folder."""
@@ -61,7 +72,7 @@ class CapacityTarget:
             return Truth(self.exact, 0.0)
         path = Path(tempfile.gettempdir()) / "capacity_targets.json"
         known = json.loads(path.read_text()) if path.exists() else {}
-        key = f"{self.name} {self.limits} {self.allowed} {self.loads} {self.long_run}"
+        key = f"{self.name} {self.slos} {self.loads} {self.long_run}"
         if key not in known:
             found = np.array([self._crossing(seed) for seed in range(_SEEDS)])
             known[key] = [float(found.mean()), float(found.std(ddof=1)) / math.sqrt(_SEEDS)]
@@ -73,7 +84,7 @@ class CapacityTarget:
         low, high = self.loads
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2.0
-            values = self.draw(middle, self.long_run, np.random.default_rng([2**34, seed]))
+            values = self.values_ms(self.draw(middle, self.long_run, np.random.default_rng([2**34, seed])))
             exceeded = self.excess(values[:, int(_SETTLE * self.long_run) :]) > 1.0
             low, high = (low, middle) if exceeded else (middle, high)
         return (low + high) / 2.0
@@ -82,14 +93,18 @@ class CapacityTarget:
 def _queue(services: Callable[[int, np.random.Generator], FloatArray], servers: int = 1, bursts: bool = False) -> Draw:
     """First come, first served. ``bursts``: gaps have a squared coefficient of variation of 3."""
 
-    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(load: float, n: int, rng: np.random.Generator) -> Times:
         gaps = rng.exponential(1.0, n)
         if bursts:
             gaps = np.where(rng.random(n) < 0.2, 3.0, 0.5) * gaps
-        times: FloatArray = time_in_system(np.cumsum(gaps) / load, servers * services(n, rng), servers)
-        return times[None, :]
+        arrivals_s = np.cumsum(gaps) / load
+        return _unstreamed(arrivals_s, time_in_system(arrivals_s, servers * services(n, rng), servers))
 
     return draw
+
+
+def _unstreamed(arrivals_s: FloatArray, times_s: FloatArray) -> Times:
+    return Times(arrivals_s, times_s * 1e3, times_s * 1e3)
 
 
 def _exponential(n: int, rng: np.random.Generator) -> FloatArray:
@@ -121,10 +136,10 @@ def _batcher(largest: int, delay: float, fixed: float, each: float) -> Draw:
     and ``each`` for each request.
     """
 
-    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
+    def draw(load: float, n: int, rng: np.random.Generator) -> Times:
         noise = rng.lognormal(0.0, 0.1, n)
-        times: FloatArray = _batched(np.cumsum(rng.exponential(1.0, n)) / load, noise, (largest, delay, fixed, each))
-        return times[None, :]
+        arrivals_s = np.cumsum(rng.exponential(1.0, n)) / load
+        return _unstreamed(arrivals_s, _batched(arrivals_s, noise, (largest, delay, fixed, each)))
 
     return draw
 
@@ -148,12 +163,11 @@ def _batched(arrivals: FloatArray, noise: FloatArray, batcher: tuple[int, float,
     return times
 
 
-def _engine(engine: Engine, several: bool = False) -> Draw:
-    """TTFT of in-flight batching at a rate per second, in ms; and E2E latency, where there are ``several`` limits."""
+def _engine(engine: Engine) -> Draw:
+    """In-flight batching."""
 
-    def draw(load: float, n: int, rng: np.random.Generator) -> FloatArray:
-        times = engine.latencies(engine.work_at(np.cumsum(rng.exponential(1.0, n)) / load, rng), rng)
-        return np.stack([times.ttft_ms, times.e2e_ms]) if several else times.ttft_ms[None, :]
+    def draw(load: float, n: int, rng: np.random.Generator) -> Times:
+        return engine.latencies(engine.work_at(np.cumsum(rng.exponential(1.0, n)) / load, rng), rng)
 
     return draw
 
@@ -161,29 +175,30 @@ def _engine(engine: Engine, several: bool = False) -> Draw:
 _BATCHING = Engine()
 _CONVOY = replace(_BATCHING, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20)
 _CHUNKED = replace(_BATCHING, mean_input_tokens=400, prompt_token_s=5e-5, prompt_tokens_a_step=256)
-_ENGINE_RUN = 300_000
+_QUEUE, _ENGINE = (0.3, 0.99), (12.0, 29.0)
+_ENGINE_RUN, _HEAVY_RUN = 300_000, 4_000_000
 
 TARGETS = (
-    CapacityTarget("M/M/1", _queue(_exponential), (15.35,), 0.4, (0.3, 0.99), exact=1.0 - math.log(100.0) / 15.35),
-    CapacityTarget("M/M/1, p95", _queue(_exponential), (10.0,), 0.4, (0.3, 0.99), (0.05,), exact=1.0 - math.log(20.0) / 10.0),
-    CapacityTarget("M/D/1", _queue(_constant), (7.0,), 0.4, (0.3, 0.99)),
-    CapacityTarget("8 servers", _queue(_exponential, servers=8), (50.0,), 0.4, (0.3, 0.99)),
-    CapacityTarget("bursts", _queue(_exponential, bursts=True), (25.0,), 0.4, (0.3, 0.99)),
-    CapacityTarget("in-flight batching, 60 ms", _engine(_BATCHING), (60.0,), 14.0, (12.0, 29.0), long_run=_ENGINE_RUN),
-    CapacityTarget("in-flight batching, 500 ms", _engine(_BATCHING), (500.0,), 14.0, (12.0, 29.0), long_run=_ENGINE_RUN),
+    CapacityTarget("M/M/1", _queue(_exponential), ("p99_e2e<=15350ms",), 0.4, _QUEUE, exact=1.0 - math.log(100.0) / 15.35),
+    CapacityTarget("M/M/1, p95", _queue(_exponential), ("p95_e2e<=10s",), 0.4, _QUEUE, exact=1.0 - math.log(20.0) / 10.0),
+    CapacityTarget("M/D/1", _queue(_constant), ("p99_e2e<=7s",), 0.4, _QUEUE),
+    CapacityTarget("M/D/1, far limit", _queue(_constant), ("p99_e2e<=150s",), 0.4, (0.5, 1.0)),
+    CapacityTarget("8 servers", _queue(_exponential, servers=8), ("p99_e2e<=50s",), 0.4, _QUEUE),
+    CapacityTarget("bursts", _queue(_exponential, bursts=True), ("p99_e2e<=25s",), 0.4, _QUEUE),
+    CapacityTarget("in-flight batching, 60 ms", _engine(_BATCHING), ("p99_ttft<=60ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
+    CapacityTarget("in-flight batching, 500 ms", _engine(_BATCHING), ("p99_ttft<=500ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
     CapacityTarget(
         "in-flight batching, TTFT and E2E",
-        _engine(_BATCHING, several=True),
-        (300.0, 6_500.0),
+        _engine(_BATCHING),
+        ("p99_ttft<=300ms", "p95_e2e<=6500ms"),
         14.0,
-        (12.0, 29.0),
-        (0.01, 0.05),
+        _ENGINE,
         long_run=_ENGINE_RUN,
     ),
-    CapacityTarget("prefill convoy", _engine(_CONVOY), (2_000.0,), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
-    CapacityTarget("chunked prefill", _engine(_CHUNKED), (500.0,), 10.0, (3.0, 29.0), long_run=_ENGINE_RUN),
-    CapacityTarget("dynamic batcher", _batcher(16, 0.5, 1.0, 0.05), (6.0,), 3.0, (2.0, 8.8)),
-    CapacityTarget("two classes", _queue(_two_classes), (60.0,), 0.4, (0.3, 0.99), long_run=4_000_000),
-    CapacityTarget("lognormal services", _queue(_lognormal), (60.0,), 0.4, (0.3, 0.99), heavy=True, long_run=4_000_000),
-    CapacityTarget("Pareto services", _queue(_pareto), (25.0,), 0.4, (0.3, 0.99), heavy=True, long_run=4_000_000),
+    CapacityTarget("prefill convoy", _engine(_CONVOY), ("p99_ttft<=2s",), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
+    CapacityTarget("chunked prefill", _engine(_CHUNKED), ("p99_ttft<=500ms",), 10.0, (3.0, 29.0), long_run=_ENGINE_RUN),
+    CapacityTarget("dynamic batcher", _batcher(16, 0.5, 1.0, 0.05), ("p99_e2e<=6s",), 3.0, (2.0, 8.8)),
+    CapacityTarget("two classes", _queue(_two_classes), ("p99_e2e<=60s",), 0.4, _QUEUE, long_run=_HEAVY_RUN),
+    CapacityTarget("lognormal services", _queue(_lognormal), ("p99_e2e<=60s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
+    CapacityTarget("Pareto services", _queue(_pareto), ("p99_e2e<=25s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
 )

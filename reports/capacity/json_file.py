@@ -82,6 +82,8 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
         "requests": probe.requests,
         "seconds": run.seconds,
         "overloaded": probe.overloaded,
+        "queue_growth": None if probe.queue is None else probe.queue.growth,
+        "queue_spread": None if probe.queue is None else probe.queue.spread,
         "valid": run.valid,
         "beyond": [
             {

@@ -17,18 +17,18 @@ from reports.statistics.exceedances import Exceedances
 
 _WINDOW = 1.1  # of loads whose requests count together
 _FEWEST_EXPECTED = 20.0  # requests beyond the limit at the allowed share: where none of fewer came, that may be chance
-_ENOUGH_EXPECTED = 80.0  # as many as decide by none of them, in clusters as large as is usual at capacity
+_ENOUGH_EXPECTED = 100.0  # as many as decide by none of them, in clusters as large as is usual at capacity
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
 _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
 
 
-def highest_held(points: Points, allowed: float, tail: float, below: float) -> float | None:
-    """The highest load of ``points``, less than ``below``, at which the share is at most ``allowed``; it is wrong with
+def highest_held(points: Points, allowed: float, tail: float, keeps_up_at: Callable[[float], bool]) -> float | None:
+    """The highest load of ``points`` at which the target keeps up and the share is at most ``allowed``; it is wrong with
     probability ``tail``, however many loads there are: they are tested one after the other, from the lowest on, until one is
     not held (a fixed sequence: Maurer, Hothorn and Lehmacher 1995).
     """
-    return _last_held(points, below, lambda load: _holds(_from(points, load, allowed), allowed, tail))
+    return _last_held(points, keeps_up_at, lambda load: _holds(_from(points, load, allowed), allowed, tail))
 
 
 def _from(points: Points, load: float, allowed: float) -> Points:
@@ -48,16 +48,16 @@ def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None
     return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)
 
 
-def held_alone(points: Points, allowed: float, tail: float, below: float) -> float | None:
+def held_alone(points: Points, allowed: float, tail: float, keeps_up_at: Callable[[float], bool]) -> float | None:
     """As ``highest_held``, where the share may fall as the load rises: each load, and all lower ones, by its own probes."""
-    return _last_held(points, below, lambda load: _holds(points.chosen(points.load == load), allowed, tail))
+    return _last_held(points, keeps_up_at, lambda load: _holds(points.chosen(points.load == load), allowed, tail))
 
 
-def _last_held(points: Points, below: float, holds: Callable[[float], bool]) -> float | None:
-    """The last load, from the lowest on and less than ``below``, before the first that does not hold."""
+def _last_held(points: Points, *tests: Callable[[float], bool]) -> float | None:
+    """The last load, from the lowest on, before the first that fails one of the ``tests``."""
     held = None
     for load in np.unique(points.load):
-        if load >= below or not holds(float(load)):
+        if not all(holds(float(load)) for holds in tests):
             break
         held = float(load)
     return held

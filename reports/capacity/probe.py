@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reports.capacity.stability import falls_behind
+from reports.metrics.in_flight import QueueCourse
+
+ONE_PROBE = 0.003
+"""The probability that a probe at a load of capacity or less counts as overloaded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violations:
@@ -29,12 +35,20 @@ class Violations:
 class Probe:
     """A run of a search at one ``load``: requests/s that arrive, or users in a closed loop.
 
-    ``violations`` are in the order of the search's limits. ``requests`` were sent, the ramp included: the cost. ``overloaded``
-    says that the queue grew, or that the probe ended early since a limit could not be met any more; its shares are then
-    no points of a curve, but the load is too high.
+    ``violations`` are in the order of the search's limits. ``requests`` were sent, the ramp included: the cost. ``queue`` is
+    how the number in the system moved; None for a closed loop, and where it is unknown. ``gave_up`` says that the probe ended
+    early since a limit could not be met any more.
     """
 
     load: float
     requests: int
     violations: tuple[Violations, ...]
-    overloaded: bool
+    queue: QueueCourse | None = None
+    gave_up: bool = False
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether its load is too high for the target to keep up with, by this probe alone. Its shares are then no points of a
+        curve.
+        """
+        return self.gave_up or (self.queue is not None and falls_behind([self.queue], ONE_PROBE))

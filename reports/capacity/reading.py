@@ -19,11 +19,11 @@ from reports.capacity.search import Bracket, Goal, bracket
 from reports.findings.checks import Validity
 from reports.findings.client import ClientSaturated, ScheduleSlip
 from reports.findings.finding import Severity
-from reports.gates.gate import JudgedRun
+from reports.gates.gate import growth_of
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.goodput import goodput
-from reports.metrics.in_flight import filling_ns
+from reports.metrics.in_flight import filling_ns, queue_course
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
 
@@ -155,11 +155,12 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 
 
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
-    metrics, judged, gone = report.metrics, report.judged, _target_is_gone(report.requests)
+    metrics, gone = report.metrics, _target_is_gone(report.requests)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
-    probe, early = probe_of(planned.load, sent, judged, every_limit(sets)), report.manifest.early_end
+    probe = probe_of(planned.load, sent, report.requests, report.judged.load, every_limit(sets))
+    early = report.manifest.early_end
     if early is not None and early.gave_up:
-        probe = replace(probe, overloaded=True)
+        probe = replace(probe, gave_up=True)
     counts = is_evidence(report) or (not gone and _is_late_by_little(report, every_limit(sets)))
     goodputs = tuple(_goodput(report.requests, each) for each in sets)
     e2e = metrics.e2e_ms.scheduled
@@ -206,10 +207,11 @@ def _is_late_by_little(report: RunReport, limits: Sequence[Limit]) -> bool:
     return late_ms <= _LATE * min((limit_ms for limit in limits for limit_ms in limit.latencies_ms), default=math.inf)
 
 
-def probe_of(load: float, sent: int, judged: JudgedRun, limits: Sequence[Limit]) -> Probe:
-    """What a run at ``load``, with ``sent`` requests, shows of the ``limits``."""
-    requests, growth = judged.requests.only(steady(judged.requests, judged.load)), judged.growth
-    return Probe(load, sent, tuple(limit.violations(requests, growth) for limit in limits), overloaded=growth is not None)
+def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredLoad, limits: Sequence[Limit]) -> Probe:
+    """What a run at ``load``, with ``sent`` requests, shows of the ``limits``; ``requests`` are the load's alone."""
+    grew, kept = growth_of(requests, configured), requests.only(steady(requests, configured))
+    found = tuple(limit.violations(kept, grew) for limit in limits)
+    return Probe(load, sent, found, queue=None if configured.closed else queue_course(requests))
 
 
 def _goodput(requests: Requests, limits: LimitSet) -> float | None:

@@ -14,7 +14,9 @@ import numpy as np
 
 from reports.capacity.curve import LARGEST_RATIO, Fit, Points, fit, usable
 from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
-from reports.capacity.probe import Probe
+from reports.capacity.probe import ONE_PROBE, Probe
+from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
+from reports.metrics.in_flight import QueueCourse
 from reports.statistics.autocorrelation import mean_cluster_size
 from reports.statistics.probability import f_quantile
 
@@ -42,6 +44,9 @@ _ROUNDING = 1.000001
 _CLIFF = 1.06
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
+_UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
+_PROBES_TO_KEEP_UP = 5  # that show it together
+_SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
 _SPREAD = 2.5  # by which the share differs from the allowed one at the loads that are probed
@@ -139,7 +144,7 @@ class NextProbe:
 
 def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     """What ``probes`` show together. Works with any loads that were measured, as those of a sweep, too."""
-    overloaded = min((probe.load for probe in probes if probe.overloaded), default=None)
+    overloaded = overloaded_from(probes)
     found = [_of_limit(probes, goal, place, overloaded) for place in range(len(goal.limits))]
     curves = tuple(limit.curve for limit in found)
     certified = None if any(curve.low is None for curve in curves) else _least(*(curve.low for curve in curves))
@@ -154,6 +159,39 @@ def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     if goal.reached(certified, refused):
         needed = 0
     return Bracket(curves, certified, refused, estimate, binding, shape, needed)
+
+
+def overloaded_from(probes: Sequence[Probe]) -> float | None:
+    """The lowest load from which on the target does not keep up. A load at which it did not, while probes at higher loads show
+    that it does, was disturbed.
+    """
+    for load in sorted({probe.load for probe in probes}):
+        here = [probe for probe in probes if probe.load == load]
+        behind = falls_behind(_queues(here), ONE_PROBE) or any(probe.gave_up for probe in here)
+        if behind and not keeps_up(_nearest_queues([probe for probe in probes if probe.load > load]), _UNSTABLE):
+            return load
+    return None
+
+
+def _keeps_up(probes: Sequence[Probe], load: float) -> bool:
+    """Whether the target keeps up with ``load``, by the probes at it or by the nearest ones from there on; true of closed
+    loops, which have no queue that grows.
+    """
+    from_there = [probe for probe in probes if probe.load >= load]
+    here = _queues([probe for probe in from_there if probe.load == load])
+    nearest = _nearest_queues(from_there)
+    return not nearest or any(keeps_up(queues, _UNSTABLE / 2.0) for queues in (here, nearest))
+
+
+def _nearest_queues(probes: Sequence[Probe]) -> list[QueueCourse]:
+    """The queues of the probes at the lowest loads, as many as decide."""
+    longest = max((probe.requests for probe in probes), default=0)
+    whole = sorted((probe for probe in probes if probe.requests >= _SHORT * longest), key=lambda probe: probe.load)
+    return _queues(whole[: max(_PROBES_TO_KEEP_UP, sum(probe.load == whole[0].load for probe in whole))])
+
+
+def _queues(probes: Sequence[Probe]) -> list[QueueCourse]:
+    return [probe.queue for probe in probes if probe.queue is not None]
 
 
 def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requests: int) -> NextProbe | None:
@@ -225,25 +263,29 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     allowed = goal.allowed[place]
     tail = _SPENT * (1.0 - goal.confidence) / 2.0
     upper_tail = tail / len(goal.limits)
-    every = _points(probes, goal.limits[place])
+    every = _points(probes, goal.limits[place], overloaded)
     below = math.inf if overloaded is None else overloaded
+
+    def keeps_up_at(load: float) -> bool:
+        return load < below and _keeps_up(probes, load)
+
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
     if falls(every, allowed):
-        held, exceeded = held_alone(every, allowed, tail, below), exceeded_alone(every, allowed, upper_tail)
+        held, exceeded = held_alone(every, allowed, tail, keeps_up_at), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
     stationary = every.chosen(every.load < below)
     points = usable(stationary, allowed)
     far_beyond = min(set(stationary.load) - set(points.load), default=math.inf)  # by their own requests, whatever the curve
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
-        held, exceeded = highest_held(every, allowed, tail, below), lowest_exceeded(every, allowed, upper_tail)
+        held, exceeded = highest_held(every, allowed, tail, keeps_up_at), lowest_exceeded(every, allowed, upper_tail)
         return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
     clusters = best.expected / mean_cluster_size(best.dispersion)
     known = clusters >= _FEWEST_CLUSTERS and best.crossing < far_beyond
     low = best.low if known and best.low is not None and best.low < below else None
     if low is None:
-        low = highest_held(every, allowed, tail, below)
+        low = highest_held(every, allowed, tail, keeps_up_at)
     upper = best if upper_tail == tail else fit(points, allowed, upper_tail)
     high = None if upper is None else upper.high
     if high is None:
@@ -255,8 +297,11 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     return _Limit(curve, _more_requests(best, goal, allowed))
 
 
-def _points(probes: Sequence[Probe], limit: int) -> Points:
-    of = [(probe.load, probe.violations[limit]) for probe in probes if not probe.overloaded and probe.load > 0.0]
+def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Points:
+    """The points of one limit, without the probes that were overloaded from that load on."""
+    below = math.inf if overloaded is None else overloaded
+    kept = [probe for probe in probes if probe.load < below or not probe.overloaded]
+    of = [(probe.load, probe.violations[limit]) for probe in kept if probe.load > 0.0]
     of = [(load, each) for load, each in of if each.n > 0]
     return Points(
         np.array([load for load, _ in of], dtype=np.float64),
@@ -314,12 +359,15 @@ def _least(*loads: float | None) -> float | None:
 
 
 def _shares_over_allowed(probes: Sequence[Probe], goal: Goal) -> dict[float, float]:
-    """The largest share beyond a limit, over the allowed one, by all probes at each load; infinite where one is overloaded."""
-    shares = {}
+    """The largest share beyond a limit, over the allowed one, by all probes at each load; infinite where the target does not
+    keep up, or likely does not before requests are beyond a limit.
+    """
+    overloaded, shares = overloaded_from(probes), {}
     for load in sorted({probe.load for probe in probes}):
         here = [probe for probe in probes if probe.load == load]
-        ratios = (_ratio_to_allowed(here, limit, allowed) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))
-        shares[load] = math.inf if any(probe.overloaded for probe in here) else max(ratios)
+        ratio = max(_ratio_to_allowed(here, limit, allowed) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))
+        is_cliff = ratio < _LOW and likely_falls_behind(_queues(here))
+        shares[load] = math.inf if is_cliff or (overloaded is not None and load >= overloaded) else ratio
     return shares
 
 

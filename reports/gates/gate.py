@@ -69,6 +69,14 @@ class Gate:
         return "; ".join((self.shown, *self.grounds))
 
 
+def growth_of(requests: Requests, load: ConfiguredLoad) -> QueueGrowth | None:
+    """The growth of the queue of an open loop, where a longer run has longer latencies: a queue that grows since the load
+    drifts leaves few of the arrivals behind.
+    """
+    found = None if load.closed else queue_growth(requests, load.rate_per_s)
+    return found if found is not None and found.share_left_behind >= _LEFT_BEHIND else None
+
+
 @dataclass(frozen=True)
 class JudgedRun:
     """A run whose numbers and requests (the load's alone) are judged by requirements."""
@@ -79,11 +87,8 @@ class JudgedRun:
 
     @cached_property
     def growth(self) -> QueueGrowth | None:
-        """The growth of the queue of an open loop, where a longer run has longer latencies: a queue that grows since the load
-        drifts leaves few of the arrivals behind.
-        """
-        found = None if self.load.closed else queue_growth(self.requests, self.load.rate_per_s)
-        return found if found is not None and found.share_left_behind >= _LEFT_BEHIND else None
+        """The growth of its queue, as ``growth_of`` has it."""
+        return growth_of(self.requests, self.load)
 
     @cached_property
     def clustered(self) -> Reason | None:

@@ -27,6 +27,7 @@ _ARRIVALS_A_COUNT = 10  # on average, in the counts whose variance is the noise 
 _FEWEST_SPANS = 3  # in the sending, of the longest over which that variance is taken
 _EVEN_SERVICE = 5.0  # a variance of service per arrival up to which answers do not come in bursts
 _FROM_SERVICE, _FROM_ARRIVALS, _FROM_NUMBER = 20.0, 5.0, 1.0  # weights in what a queue at 90 % of capacity may grow by
+_SPANS_OF_LONGEST = 8  # in the sending, of the longest over which the variance of the number's changes is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,11 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
     The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth, and neither
     does a sending that ends before the first answers show how long they take.
     """
-    known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
-    arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
-    if arrivals_ns.size < _FEWEST_ARRIVALS or arrivals_ns.max() == arrivals_ns.min():
+    sending = _sending(requests)
+    if sending is None:
         return None
-    first_ns, last_ns = float(arrivals_ns.min()), float(arrivals_ns.max())
-    begin_ns = first_ns + max(_BEGINNING * (last_ns - first_ns), filling_ns(requests))
-    if begin_ns > first_ns + _LONGEST_BEGINNING * (last_ns - first_ns):
-        return None
-    edges = np.linspace(begin_ns, last_ns, _PARTS + 1)
-    actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (last_ns - edges[0])
+    arrivals_ns, done_ns, edges = sending
+    actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (edges[-1] - edges[0])
     offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
     queue = mean_in_system(arrivals_ns, done_ns, edges)
     reference = mean_in_system(arrivals_ns, ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns), edges)
@@ -89,6 +85,47 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
         offered_per_s=offered_per_ns * 1e9,
         completed_per_s=_count_within(done_ns, span) / (span[1] - span[0]) * 1e9,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCourse:
+    """How the number in the system moved over the sending, in standard deviations of what it changes by in that time:
+    √(variance an arrival · arrivals). ``growth`` is its mean over the last third less the lowest mean of a twelfth before, and
+    ``spread`` the highest mean of a twelfth less the lowest.
+
+    At a target exactly at its capacity the number is a reflected Brownian motion (Kingman 1962; Harrison 1985), so that both
+    have one distribution whatever the target (reports/capacity/stability.py). Below capacity both are near 0, and above it they
+    rise with the root of the arrivals.
+    """
+
+    growth: float
+    spread: float
+
+
+def queue_course(requests: Requests) -> QueueCourse | None:
+    """None where too little of the sending is left without its beginning, as for ``queue_growth``."""
+    sending = _sending(requests)
+    if sending is None:
+        return None
+    arrivals_ns, done_ns, edges = sending
+    queue, variance = mean_in_system(arrivals_ns, done_ns, edges), _variance_of_number(*_counts(arrivals_ns, done_ns, edges))
+    deviation = max(1.0, float(np.sqrt(variance * np.count_nonzero(arrivals_ns > edges[0]))))
+    return QueueCourse(_last_above_lowest(queue) / deviation, float(np.ptp(queue)) / deviation)
+
+
+def _sending(requests: Requests) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """The times of arrival and end of the requests that ended, shape [n] each, and the edges of equal parts of the sending
+    without its beginning; None where that is too short.
+    """
+    known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
+    arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
+    if arrivals_ns.size < _FEWEST_ARRIVALS or arrivals_ns.max() == arrivals_ns.min():
+        return None
+    first_ns, last_ns = float(arrivals_ns.min()), float(arrivals_ns.max())
+    begin_ns = first_ns + max(_BEGINNING * (last_ns - first_ns), filling_ns(requests))
+    if begin_ns > first_ns + _LONGEST_BEGINNING * (last_ns - first_ns):
+        return None
+    return arrivals_ns, done_ns, np.linspace(begin_ns, last_ns, _PARTS + 1)
 
 
 def filling_ns(requests: Requests) -> float:
@@ -136,11 +173,8 @@ def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArra
     Where answers end in bursts, as when a front end delivers late, the number in the system has a variance over a few arrivals
     that it does not have over many: what a burst leaves early had come late. There the smallest over longer spans counts.
     """
-    arrived = np.count_nonzero(arrivals_ns > edges[0])
-    times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)
-    came, went = (np.histogram(events_ns, times)[0] for events_ns in (arrivals_ns, done_ns))
-    mean = arrived / came.size
-    of_arrivals = float(came.var()) / mean
+    came, went = _counts(arrivals_ns, done_ns, edges)
+    of_arrivals = float(came.var()) * came.size / np.count_nonzero(arrivals_ns > edges[0])
     of_service = _service_variance(came, went, 1)
     if of_service > _EVEN_SERVICE:
         longer = 2 ** np.arange(1, int(np.log2(came.size / _FEWEST_SPANS)) + 1)
@@ -149,15 +183,38 @@ def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArra
     return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * float(np.sqrt(queue.min()))
 
 
+def _counts(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many requests came and went in each of equal spans between the first and the last edge; shape [spans] each."""
+    arrived = np.count_nonzero(arrivals_ns > edges[0])
+    times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)
+    came, went = (np.histogram(events_ns, times)[0] for events_ns in (arrivals_ns, done_ns))
+    return came, went
+
+
+def _variance_of_number(came: NDArray[np.int64], went: NDArray[np.int64]) -> float:
+    """The largest variance per arrival of the change of the number in the system over spans of up to an eighth of the run.
+    Services that stay slow for a while show theirs over long spans alone.
+    """
+    changes, largest = came - went, 0.0
+    for counts in 2 ** np.arange(int(np.log2(max(1, came.size // _SPANS_OF_LONGEST))) + 1):
+        variance = float(sliding_window_view(changes, counts).sum(axis=1).var())
+        largest = max(largest, variance / _arrivals_shown(came, int(counts)))
+    return largest
+
+
+def _arrivals_shown(came: NDArray[np.int64], counts: int) -> float:
+    """The arrivals by which a variance over spans of this many ``counts`` is one per arrival. Spans overlap: of n counts their
+    variance is short by about the factor 1 − counts / n, as if n / counts were apart.
+    """
+    return float(came.mean()) * counts * (1.0 if counts == 1 else 1.0 - counts / came.size)
+
+
 def _service_variance(came: NDArray[np.int64], went: NDArray[np.int64], counts: int) -> float:
     """The variance per arrival of the change of the number in the system over each span of this many ``counts``, less that of
     the arrivals; ``came`` and ``went`` have shape [counts of the run].
-
-    Spans overlap: of n counts their variance is short by about the factor 1 − counts / n, as if n / counts were apart.
     """
     of_arrivals, of_number = (float(sliding_window_view(values, counts).sum(axis=1).var()) for values in (came, came - went))
-    per_span = float(came.mean()) * counts * (1.0 if counts == 1 else 1.0 - counts / came.size)
-    return max(0.0, of_number - of_arrivals) / per_span
+    return max(0.0, of_number - of_arrivals) / _arrivals_shown(came, counts)
 
 
 def _count_within(events_ns: FloatArray, span: tuple[float, float]) -> int:

@@ -125,3 +125,10 @@ def kolmogorov_smirnov(shares: FloatArray) -> tuple[float, float]:
     if p_value < _EXACT_BELOW and n <= _LARGEST_EXACT:
         return distance, 2.0 * float(smirnov(n, distance))
     return distance, p_value
+
+
+def gamma_quantile(p: float, shape: float) -> float:
+    """The quantile of a gamma distribution of this ``shape`` and the scale 1."""
+    from scipy.special import gammaincinv
+
+    return float(gammaincinv(shape, p))

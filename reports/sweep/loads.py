@@ -40,4 +40,4 @@ def at_load(settings: tuple[tuple[str, str], ...], report: RunReport) -> AtLoad 
     if not limits or not load > 0.0:
         return None
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
-    return AtLoad(_UNITS[name.replace("-", "_")], limits, probe_of(load, sent, report.judged, limits))
+    return AtLoad(_UNITS[name.replace("-", "_")], limits, probe_of(load, sent, report.requests, report.judged.load, limits))

@@ -30,7 +30,7 @@ SEARCH = Search(
 def measured(
     planned: PlannedProbe, above: int, *, overloaded: bool = False, counts: bool = True, served_per_s: float = SERVED_PER_S
 ) -> MeasuredProbe:
-    probe = Probe(planned.load, planned.requests, (Violations(planned.requests, above, 5.0),), overloaded)
+    probe = Probe(planned.load, planned.requests, (Violations(planned.requests, above, 5.0),), gave_up=overloaded)
     run = ProbeRun(
         probe=probe,
         folder=planned.folder,

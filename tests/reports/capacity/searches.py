@@ -39,7 +39,7 @@ def probe_run(
 ) -> ProbeRun:
     violations = tuple(Violations(n, round(share * n), 1.0 if share == 0 else 4.0) for share in shares)
     return ProbeRun(
-        probe=Probe(load, n + 200, violations, overloaded),
+        probe=Probe(load, n + 200, violations, gave_up=overloaded),
         folder=f"probe-{load:g}",
         has_page=True,
         valid=True,

@@ -11,6 +11,7 @@ import pytest
 
 from reports.capacity.probe import Probe, Violations
 from reports.capacity.search import Bracket, Goal, Shape, bracket, next_probe
+from reports.metrics.in_flight import QueueCourse
 
 _GOAL = Goal((0,), (0.01,))
 _LOADS = (70.0, 80.0, 85.0, 90.0, 95.0, 100.0, 105.0, 110.0, 115.0, 120.0)
@@ -21,11 +22,11 @@ def _rising(load: float, crossing: float = 100.0, slope: float = 10.0) -> float:
 
 
 def _probe(load: float, *shares: float, n: int = 20_000, effect: float | None = 4.0, overloaded: bool = False) -> Probe:
-    return Probe(load, n, tuple(Violations(n, round(share * n), effect) for share in shares), overloaded)
+    return Probe(load, n, tuple(Violations(n, round(share * n), effect) for share in shares), gave_up=overloaded)
 
 
 def _overloaded(load: float) -> Probe:
-    return Probe(load, 1_500, (Violations(1_400, 1_200, None),), True)
+    return Probe(load, 1_500, (Violations(1_400, 1_200, None),), gave_up=True)
 
 
 def _crossing(loads: tuple[float, ...] = _LOADS) -> list[Probe]:
@@ -43,7 +44,7 @@ def _drawn(share: Callable[[float], float], most: int = 200_000, first_load: flo
             probes.append(replace(_overloaded(asked.load), requests=asked.requests // 3))
             continue
         above = int(rng.binomial(asked.requests, min(1.0, share(asked.load))))
-        probes.append(Probe(asked.load, asked.requests, (Violations(asked.requests, above, 1.0),), False))
+        probes.append(Probe(asked.load, asked.requests, (Violations(asked.requests, above, 1.0),)))
 
 
 def test_crossing_lies_in_a_bracket_that_reaches_the_goal() -> None:
@@ -210,6 +211,62 @@ def test_queue_that_grows_before_the_limit_is_exceeded_is_a_cliff() -> None:
     assert (found.certified, found.refused) == (100.0, 104.0)
 
 
+def _moving(load: float, share: float, growth: float, spread: float) -> Probe:
+    return replace(_probe(load, share, n=6_000), queue=QueueCourse(growth, spread))
+
+
+def test_one_queue_that_grew_between_steady_ones_refuses_nothing() -> None:
+    steady = [_moving(load, 0.0, 0.05, 0.2) for load in (80.0, 90.0, 110.0, 115.0, 120.0, 125.0, 130.0)]
+
+    found = bracket([*steady, _moving(100.0, 0.0, 1.5, 1.8)], _GOAL)
+
+    assert found.refused is None
+    assert found.certified is not None
+    assert found.certified > 100.0
+
+
+@pytest.mark.parametrize("gave_up", [False, True])
+def test_one_overloaded_probe_between_steady_ones_at_higher_loads_was_disturbed(gave_up: bool) -> None:
+    steady = [_moving(load, 0.0, 0.05, 0.2) for load in (80.0, 90.0, 105.0, 110.0, 115.0, 120.0, 125.0, 130.0)]
+    disturbed = replace(_moving(100.0, 0.02, 4.0, 4.5), gave_up=gave_up)
+
+    found = bracket([*steady, disturbed], _GOAL)
+
+    assert found.refused is None
+    assert bracket([*steady[:2], disturbed], _GOAL).refused == 100.0
+
+
+def test_load_beyond_capacity_is_not_certified_by_a_limit_that_is_far_away() -> None:
+    """No request is beyond the limit yet, while the queues grow as they do at 1.02 times the capacity."""
+    probes = [_moving(load, 0.0, 0.04, 0.2) for load in (80.0, 82.0, 84.0, 86.0, 88.0, 90.0)]
+    probes += [_moving(102.0, 0.0, growth, spread) for growth, spread in ((0.4, 0.6), (0.9, 1.1), (1.2, 1.4), (1.0, 1.2))]
+
+    found = bracket(probes, _GOAL)
+
+    assert (found.certified, found.refused) == (90.0, None)
+
+
+def test_growth_of_several_probes_at_a_load_refuses_it_together() -> None:
+    held = [_moving(load, 0.0, 0.04, 0.2) for load in (80.0, 82.0, 84.0, 86.0, 88.0, 90.0)]
+    growing = [_moving(105.0, 0.0, 1.9, 2.1) for _ in range(2)]
+
+    assert bracket([*held, *growing[:1]], _GOAL).refused is None
+    assert bracket([*held, *growing], _GOAL).refused == 105.0
+
+
+def test_search_leaves_a_load_at_which_the_queue_moves_as_at_capacity() -> None:
+    """Three probes at 100 are within the limit, and their queues are not steady: a lower load is probed, not 100 for ever."""
+    pilots = [_moving(80.0, 0.0, 0.04, 0.2), _overloaded(104.0), _overloaded(110.0)]
+    unsteady = [_moving(100.0, 0.0, 0.7, 1.0) for _ in range(3)]
+
+    again, lower = (next_probe([*pilots, *unsteady[:n]], _GOAL, 50.0, 100_000) for n in (2, 3))
+
+    assert again is not None
+    assert again.load == 100.0
+    assert lower is not None
+    assert 80.0 < lower.load < 100.0
+
+
 def test_share_that_hardly_rises_is_flat() -> None:
     probes = [_probe(load, _rising(load, slope=0.7), n=20_000, effect=2.0) for load in (25.0, 50.0, 75.0, 100.0, 150.0, 200.0)]
 
@@ -242,7 +299,7 @@ def test_few_requests_of_a_sweep_certify_and_refuse_what_is_clear() -> None:
 
 
 def test_probe_without_a_request_is_no_evidence() -> None:
-    empty = Probe(10.0, 0, (Violations(0, 0, None),), False)
+    empty = Probe(10.0, 0, (Violations(0, 0, None),))
 
     assert bracket([empty], _GOAL).certified is None
     assert _ends(bracket([*_crossing(), empty], _GOAL)) == _ends(bracket(_crossing(), _GOAL))

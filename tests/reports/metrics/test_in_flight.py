@@ -15,6 +15,7 @@ from reports.metrics.in_flight import (
     ends_at_even_server,
     first_user_end_ns,
     mean_in_system,
+    queue_course,
     queue_growth,
 )
 from reports.metrics.requests import Requests
@@ -96,6 +97,22 @@ def test_a_number_in_the_system_may_grow_by_about_its_root(
     """16 in the system may be 20 by chance. The middle of the last four seconds is 9.5 s after that of the first part."""
     ends_ms = _ends_ms([(0, 16), (3_500, 16), (15_000, 16 + growth * 11.5 / 9.5)])
     assert (queue_growth(in_order(_arrivals_ms(16), ends_ms)) is not None) == found
+
+
+@pytest.mark.parametrize(("load", "low", "high"), [(0.5, 0.0, 0.1), (1.0, -0.5, 2.0), (1.2, 5.0, 20.0)])
+def test_course_of_a_queue_is_near_0_below_capacity_and_large_above(
+    in_order: Callable[..., Requests], load: float, low: float, high: float
+) -> None:
+    arrivals_ms = 10.0 * np.cumsum(np.random.default_rng(5).exponential(1.0, 6_000))
+    course = queue_course(in_order(arrivals_ms, ends_at_even_server(arrivals_ms, 10.0 * load)))
+
+    assert course is not None
+    assert low <= course.growth <= high
+    assert course.growth <= course.spread
+
+
+def test_course_of_a_short_sending_is_unknown(in_order: Callable[..., Requests]) -> None:
+    assert queue_course(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
 
 
 def test_a_queue_that_was_drained_again_before_the_end_does_not_grow(in_order: Callable[..., Requests]) -> None:

@@ -33,7 +33,7 @@ def _over(shares: dict[str, float], n: int = 20_000, unit: LoadUnit = LoadUnit.R
     points = (
         replace(
             _point(load, Status.UNDECIDED),
-            at_loads=(AtLoad(unit, LIMITS, Probe(float(load), n, (Violations(n, round(share * n), 4.0),), overloaded=False)),),
+            at_loads=(AtLoad(unit, LIMITS, Probe(float(load), n, (Violations(n, round(share * n), 4.0),))),),
         )
         for load, share in shares.items()
     )

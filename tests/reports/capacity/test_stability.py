@@ -1,0 +1,56 @@
+"""Tests of whether a target keeps up with a load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
+from reports.metrics.in_flight import QueueCourse
+
+_TAIL = 0.01
+_PARTS, _STEPS, _BEGINNING = 12, 3_000, 600
+
+
+def _at_capacity(paths: int, seed: int) -> list[QueueCourse]:
+    """Reflected Brownian motions, as the number in the system is at capacity."""
+    rng = np.random.default_rng(seed)
+    walks = np.cumsum(rng.normal(size=(paths, _STEPS)), axis=1)
+    queues = walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
+    parts = queues[:, _BEGINNING:].reshape(paths, _PARTS, -1).mean(axis=2) / np.sqrt(_STEPS - _BEGINNING)
+    growths = parts[:, -4:].mean(axis=1) - parts[:, :-4].min(axis=1)
+    return list(map(QueueCourse, growths.tolist(), np.ptp(parts, axis=1).tolist()))
+
+
+@pytest.mark.parametrize("probes", [1, 2, 5, 12])
+def test_at_capacity_each_test_is_wrong_as_often_as_it_may_be(probes: int) -> None:
+    courses = _at_capacity(6_000, probes)
+    groups = [courses[k : k + probes] for k in range(0, len(courses) - probes + 1, probes)]
+    allowed = 3.0 * np.sqrt(_TAIL / len(groups)) + _TAIL
+
+    for is_wrong in (keeps_up, falls_behind):
+        assert np.mean([is_wrong(group, _TAIL) for group in groups]) <= allowed
+        assert np.mean([is_wrong(group, 0.2) for group in groups]) == pytest.approx(0.2, abs=0.05)
+
+
+def test_steady_queues_keep_up_and_growing_ones_fall_behind() -> None:
+    steady, growing = [QueueCourse(0.03, 0.15)], [QueueCourse(3.0, 3.2)]
+
+    assert keeps_up(steady, _TAIL)
+    assert not falls_behind(steady, _TAIL)
+    assert falls_behind(growing, _TAIL)
+    assert not keeps_up(growing, _TAIL)
+
+
+def test_no_probe_shows_nothing() -> None:
+    assert not keeps_up([], 0.5)
+    assert not falls_behind([], 0.5)
+    assert not likely_falls_behind([])
+
+
+def test_three_unsteady_probes_are_likely_too_much() -> None:
+    unsteady = [QueueCourse(0.1, 0.9)] * 3
+
+    assert likely_falls_behind(unsteady)
+    assert not likely_falls_behind(unsteady[:2])
+    assert not likely_falls_behind([QueueCourse(0.1, 0.3)] * 3)
