@@ -45,7 +45,7 @@ _CLIFF = 1.06
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
-_PROBES_TO_KEEP_UP = 5  # that show it together
+_NEAREST = (1, 5, 10)  # probes that show together that a target keeps up
 _SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
@@ -168,26 +168,18 @@ def overloaded_from(probes: Sequence[Probe]) -> float | None:
     for load in sorted({probe.load for probe in probes}):
         here = [probe for probe in probes if probe.load == load]
         behind = falls_behind(_queues(here), ONE_PROBE) or any(probe.gave_up for probe in here)
-        if behind and not keeps_up(_nearest_queues([probe for probe in probes if probe.load > load]), _UNSTABLE):
+        if behind and not _keeps_up([probe for probe in probes if probe.load > load]):
             return load
     return None
 
 
-def _keeps_up(probes: Sequence[Probe], load: float) -> bool:
-    """Whether the target keeps up with ``load``, by the probes at it or by the nearest ones from there on; true of closed
-    loops, which have no queue that grows.
-    """
-    from_there = [probe for probe in probes if probe.load >= load]
-    here = _queues([probe for probe in from_there if probe.load == load])
-    nearest = _nearest_queues(from_there)
-    return not nearest or any(keeps_up(queues, _UNSTABLE / 2.0) for queues in (here, nearest))
-
-
-def _nearest_queues(probes: Sequence[Probe]) -> list[QueueCourse]:
-    """The queues of the probes at the lowest loads, as many as decide."""
+def _keeps_up(probes: Sequence[Probe]) -> bool:
+    """Whether the target keeps up with the lowest load of ``probes``, by those at it or by the nearest ones."""
     longest = max((probe.requests for probe in probes), default=0)
     whole = sorted((probe for probe in probes if probe.requests >= _SHORT * longest), key=lambda probe: probe.load)
-    return _queues(whole[: max(_PROBES_TO_KEEP_UP, sum(probe.load == whole[0].load for probe in whole))])
+    at_lowest = sum(probe.load == whole[0].load for probe in whole)
+    sizes = {max(at_lowest, size) for size in _NEAREST}
+    return any(keeps_up(_queues(whole[:size]), _UNSTABLE / len(_NEAREST)) for size in sizes)
 
 
 def _queues(probes: Sequence[Probe]) -> list[QueueCourse]:
@@ -267,7 +259,8 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     below = math.inf if overloaded is None else overloaded
 
     def keeps_up_at(load: float) -> bool:
-        return load < below and _keeps_up(probes, load)
+        from_there = [probe for probe in probes if probe.load >= load]
+        return load < below and (_keeps_up(from_there) or not _queues(from_there))
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
