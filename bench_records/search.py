@@ -30,12 +30,16 @@ class PlannedTier:
 
 @dataclass(frozen=True, slots=True)
 class PlannedProbe:
-    """One probe: its load in the search's unit, its requests, its seed, and the name of its folder within the search's."""
+    """One probe: its load in the search's unit, its requests, its seed, and the name of its folder within the search's.
+
+    Users of a closed loop start evenly over ``ramp_up_s`` seconds.
+    """
 
     load: float
     requests: int
     seed: int
     folder: str
+    ramp_up_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

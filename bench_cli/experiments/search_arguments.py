@@ -57,6 +57,10 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
             "the conversations of a trace come at its own times, so no closed loop shows where to start: give --first_load, a "
             "rate of conversations, and no --max_users"
         )
+    if effort.max_users is not None and parsed.params.get("ramp_up") is not None:
+        raise click.UsageError(
+            "--ramp_up cannot be one of the run's options: the users of each probe start over about the time of one answer"
+        )
     repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
     if repeats and not parsed.params.get("repeat_dataset"):
         return (*arguments, "--repeat_dataset"), conversations
@@ -82,7 +86,7 @@ def new_search(options: Options, given: tuple[str, ...], *, conversations: bool)
         budget_s=effort.budget,
         most_load=effort.max_users,
         seed=effort.seed,
-        first_load=effort.first_load if effort.max_users is None else effort.first_load or min(8.0, effort.max_users),
+        first_load=effort.first_load,
     )
 
 

@@ -15,8 +15,11 @@ from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe
 from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
 
-CLOSED_LOOP_USERS, CLOSED_LOOP_REQUESTS = 32, 4_000
+CLOSED_LOOP_REQUESTS = 4_000
+_CLOSED_LOOP_USERS, _FIRST_USERS = 32, 16  # to start from a rate, and from a number of users
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
+_MOST_EXTRAPOLATION = 8.0  # times the users of the closed loop
+_ROUNDS = 4  # requests of each user in a probe, at least: users that start together have other latencies at first
 _OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
 _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
@@ -29,16 +32,38 @@ _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, an
 @dataclass(frozen=True, slots=True)
 class Spent:
     """Where a search is: the seconds left of the budget, None where it is unlimited, and those that a probe takes beside its
-    sending.
+    sending: on average, and at most, as far as is known.
     """
 
     left_s: float | None
     overhead_s: float = _OVERHEAD_S
+    most_overhead_s: float = _OVERHEAD_S
 
 
 def closed_loop_s(search: Search) -> float:
     """How long the closed loop sends whose throughput gives the first load."""
     return _CLOSED_LOOP_S if search.budget_s is None else max(1.0, min(_CLOSED_LOOP_S, _CLOSED_LOOP_SHARE * search.budget_s))
+
+
+def closed_loop_users(search: Search) -> int:
+    """The users of the closed loop before the first probe."""
+    if search.unit != LoadUnit.USERS:
+        return _CLOSED_LOOP_USERS
+    return int(search.first_load or min(_FIRST_USERS, search.most_load or _FIRST_USERS))
+
+
+def first_users(search: Search, requests_per_s: float, reach: float | None) -> float:
+    """The users to start from, by a closed loop that had this many requests a second, and latencies of ``reach`` times their
+    limits; None is unknown.
+
+    By Little's law latencies grow with the users where the target is saturated, and less where it is not.
+    """
+    users = closed_loop_users(search)
+    factor = 1.0 if reach is None else min(1.0 / max(reach, 1e-9), _MOST_EXTRAPOLATION)
+    most = math.inf if search.most_load is None else search.most_load
+    if search.budget_s is not None:  # that a probe can hold
+        most = min(most, max(users, _LONGEST_SHARE * search.budget_s * requests_per_s / _ROUNDS))
+    return max(1.0, float(round(min(users * factor, most))))
 
 
 def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -> PlannedProbe | Ended:
@@ -58,10 +83,13 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         if load is None or (search.most_load is not None and chosen.load > search.most_load and _holds_all(search, brackets)):
             continue
         least_s = spent.overhead_s * (1.0 if found.estimate is None else _NEAR)
-        requests = _affordable(chosen.requests, least_s, requests_per_s(search, measured, load), spent)
-        if requests < FEWEST_REQUESTS:
+        worthwhile = max(chosen.requests, int(requests_per_s(search, measured, load) * least_s))
+        ramp_up_s = _ramp_up_s(search, measured)
+        fewest = max(FEWEST_REQUESTS, math.ceil(_ROUNDS * load) if ramp_up_s else 0)
+        requests = _affordable(max(worthwhile, fewest), fewest, answers_per_s(search, measured, load), ramp_up_s, spent)
+        if requests < fewest:
             return _ended(search, goals, brackets, Ended.BUDGET)
-        return _planned(search, load, requests)
+        return _planned(search, load, requests, ramp_up_s)
     return _ended(search, goals, brackets, Ended.DECIDED_BY_NOTHING)
 
 
@@ -79,9 +107,30 @@ def requests_per_s(search: Search, measured: Sequence[MeasuredProbe], load: floa
     return per_s * (min(1.0, load / near) if search.unit == LoadUnit.USERS else load / near)
 
 
+def answers_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
+    """How many requests end a second at ``load``: as many as are sent, or the most so far where that is less, since more may
+    overload the target.
+    """
+    known = [search.first_per_s, *(each.run.request_throughput for each in measured)]
+    sent = requests_per_s(search, measured, load)
+    return min(sent, max((per_s for per_s in known if per_s), default=sent))
+
+
 def seconds_of(search: Search, measured: Sequence[MeasuredProbe], planned: PlannedProbe) -> float:
     """How long a probe sends."""
-    return planned.requests / requests_per_s(search, measured, planned.load)
+    return planned.ramp_up_s + planned.requests / answers_per_s(search, measured, planned.load)
+
+
+def _ramp_up_s(search: Search, measured: Sequence[MeasuredProbe]) -> float:
+    """Over how long the users of a probe start: about that of an answer, so that they do not send together. 0 of rates, and of
+    conversations, which have no such option.
+    """
+    if search.unit != LoadUnit.USERS or search.conversations:
+        return 0.0
+    for each in reversed(measured):
+        if each.run.request_throughput:
+            return _rounded(each.run.probe.load / each.run.request_throughput)
+    return _rounded(min(search.first_load or 1.0, _FIRST_USERS) / search.first_per_s) if search.first_per_s else 0.0
 
 
 def _guess(search: Search, brackets: Sequence[Bracket]) -> float:
@@ -100,15 +149,13 @@ def _most_requests(search: Search, measured: Sequence[MeasuredProbe], spent: Spe
     return max(BLOCKS * FEWEST_REQUESTS, int(requests_per_s(search, measured, load) * sending_s))
 
 
-def _affordable(requests: int, least_s: float, per_s: float, spent: Spent) -> int:
-    """``requests``, and more where the probe would be shorter than ``least_s``, as far as the time left allows; one probe takes
-    no more than a part of that.
-    """
-    worthwhile = max(requests, int(per_s * least_s))
+def _affordable(requests: int, fewest: int, per_s: float, ramp_up_s: float, spent: Spent) -> int:
+    """``requests`` as far as the time left allows; where more than ``fewest``, one probe takes no more than a part of that."""
     if spent.left_s is None:
-        return worthwhile
-    left_s = spent.left_s - spent.overhead_s
-    return min(worthwhile, int(per_s * min(left_s, max(_LONGEST_S, _LONGEST_SHARE * left_s))))
+        return requests
+    left_s = max(0.0, spent.left_s - spent.most_overhead_s - ramp_up_s)
+    longest = max(fewest, int(per_s * max(_LONGEST_S, _LONGEST_SHARE * left_s)))
+    return min(requests, longest, int(per_s * left_s))
 
 
 def _possible_load(search: Search, load: float) -> float | None:
@@ -119,9 +166,13 @@ def _possible_load(search: Search, load: float) -> float | None:
     return float(f"{load:.4g}")
 
 
-def _planned(search: Search, load: float, requests: int) -> PlannedProbe:
+def _planned(search: Search, load: float, requests: int, ramp_up_s: float) -> PlannedProbe:
     number = len(search.probes) + 1
-    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}")
+    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}", ramp_up_s)
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.3g}")
 
 
 def _is_next_user(search: Search, found: Bracket) -> bool:
@@ -185,8 +236,10 @@ def dry_run(search: Search) -> str:
     """The plan of a search, for the console."""
     users = search.unit == LoadUnit.USERS
     if search.first_load is None:
-        first = f"A closed loop of {CLOSED_LOOP_USERS} users, of at most {closed_loop_s(search):.0f} s"
+        first = f"A closed loop of {closed_loop_users(search)} users, of at most {closed_loop_s(search):.0f} s"
         then = "Probes from half of its throughput on, then where each teaches most"
+        if users:
+            then = f"Probes from where its latencies would meet the limits on, up to {search.most_load:g} users"
     elif users:
         first = f"A closed loop of {search.first_load:g} users, to know how many requests a second they send"
         then = f"Probes from {search.first_load:g} users on, up to {search.most_load:g}, then where each teaches most"

@@ -14,10 +14,11 @@ import numpy as np
 from bench_cli.experiments.child_runs import make_quiet_run, put_aside, run_command
 from bench_cli.experiments.search_plan import (
     CLOSED_LOOP_REQUESTS,
-    CLOSED_LOOP_USERS,
     Spent,
     announcement,
     closed_loop_s,
+    closed_loop_users,
+    first_users,
     next_step,
     progress,
     seconds_of,
@@ -26,13 +27,24 @@ from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
 from reports.capacity.limits import hopeless
-from reports.capacity.reading import MeasuredProbe, capacity_of, load_options, read_probe, read_probes, sets_of, size_options
+from reports.capacity.reading import (
+    MeasuredProbe,
+    capacity_of,
+    load_options,
+    reach_of,
+    read_probe,
+    read_probes,
+    sets_of,
+    size_options,
+)
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
 
 _LEAST_OVERHEAD_S = 1.0
+_LAST_OVERHEADS = 3  # of which the longest is what the next probe may take
+_STARTING = 0.2  # of the time of a closed loop, in which its users start
 _MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
 
 
@@ -42,10 +54,13 @@ class TargetGoneError(BenchError):
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """What a closed loop had a second: answers, and of the search's load what arrives, requests or conversations."""
+    """What a closed loop had a second: answers, and of the search's load what arrives, requests or conversations. ``reach`` is
+    how many times its limits the latencies were, None where that is unknown.
+    """
 
     requests_per_s: float
     load_per_s: float
+    reach: float | None = None
 
 
 class Probes(Protocol):
@@ -70,12 +85,13 @@ class ChildProbes:
     environment: dict[str, str] = field(default_factory=dict)
 
     def closed_loop(self, search: Search) -> ClosedLoop:
-        users = int(search.first_load or 1) if search.unit == LoadUnit.USERS else CLOSED_LOOP_USERS
+        users = closed_loop_users(search)
         option, _ = load_options(replace(search, unit=LoadUnit.USERS.value), users)
         if option == "--users":  # conversations end by themselves
-            size = ["--num_requests", str(CLOSED_LOOP_USERS * 10)]
+            size = ["--num_requests", str(users * 10)]
         else:
             size = ["--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}"]
+            size += ["--ramp_up", f"{_STARTING * closed_loop_s(search):g}"] if search.unit == LoadUnit.USERS else []
         folder = self.folder.first
         self._make([option, str(users), *size, "--seed", str(search.seed), *_limits(search)], folder)
         report = read_run(folder)
@@ -83,7 +99,7 @@ class ChildProbes:
         if not per_s:
             raise TargetGoneError("no request of the closed loop succeeded")
         held = np.unique(report.requests.session_of).size if search.conversations else report.requests.outcome.size
-        return ClosedLoop(per_s, per_s * held / report.requests.outcome.size)
+        return ClosedLoop(per_s, per_s * held / report.requests.outcome.size, reach_of(report, sets_of(search)))
 
     def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
@@ -142,6 +158,7 @@ class RunningSearch:
         self._clock = clock
         self._measured = list(read_probes(folder, search))
         self._overheads_s: list[float] = []
+        self._beside_plan_s: list[float] = []
         self._not_valid = 0  # one after the other
         self.resume()
 
@@ -174,10 +191,10 @@ class RunningSearch:
         if not self.needs_first_load:
             return
         search = self.search
-        users = CLOSED_LOOP_USERS if search.first_load is None else search.first_load
-        self._say(f"A closed loop of {users:.0f} users, to know where to start.")
+        why = "where to start" if search.first_load is None else "how many requests a second they send"
+        self._say(f"A closed loop of {closed_loop_users(search)} users, to know {why}.")
         found = probes.closed_loop(search)
-        first_load = search.first_load or _rounded(found.load_per_s / 2.0)
+        first_load = search.first_load or _first_load(search, found)
         self.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
         self._say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(self.search)}")
 
@@ -210,7 +227,9 @@ class RunningSearch:
             self._say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
             return Ended.TARGET_FAILED
         self._measured.append(measured)
-        self._overheads_s.append(self._clock() - begin - measured.run.seconds)
+        took_s = self._clock() - begin
+        self._overheads_s.append(took_s - measured.run.seconds)
+        self._beside_plan_s.append(took_s - sending_s)
         self.save(self.search)
         self._not_valid = 0 if measured.counts else self._not_valid + 1
         if self._not_valid:
@@ -226,7 +245,8 @@ class RunningSearch:
         left_s = None if self.search.budget_s is None else self.search.budget_s - self._spent_s - reserved_s
         if not self._overheads_s:
             return Spent(left_s)
-        return Spent(left_s, max(_LEAST_OVERHEAD_S, sum(self._overheads_s) / len(self._overheads_s)))
+        mean_s = max(_LEAST_OVERHEAD_S, sum(self._overheads_s) / len(self._overheads_s))
+        return Spent(left_s, mean_s, max(mean_s, *self._beside_plan_s[-_LAST_OVERHEADS:]))
 
 
 def search_capacity(
@@ -259,5 +279,7 @@ def search_capacity(
     return now.capacity
 
 
-def _rounded(load: float) -> float:
-    return float(f"{load:.4g}")
+def _first_load(search: Search, found: ClosedLoop) -> float:
+    if search.unit == LoadUnit.USERS:
+        return first_users(search, found.requests_per_s, found.reach)
+    return float(f"{found.load_per_s / 2.0:.4g}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from reports.capacity.probe import Violations
 from reports.capacity.violations import violations
 from reports.criteria import Requirement, parse_limit
@@ -52,6 +54,17 @@ class Limit:
         known = (sample.least == sample.most) | (sample.least > limit)
         groups = None if sample.groups is None else sample.groups[known]
         return violations(sample.least[known], limit, self.allowed, groups)
+
+    def reach(self, requests: Requests) -> float | None:
+        """The value that the allowed share of the ``requests`` is beyond, over the limit: above 1 where it is exceeded. None of
+        no requests, and of a limit on failures.
+        """
+        if not self.latencies_ms:
+            return None
+        sample, limit = self._sample(requests, None)
+        if not sample.least.size:
+            return None
+        return float(np.quantile(sample.least, 1.0 - self.allowed, method="higher")) / limit
 
     def _sample(self, requests: Requests, growth: QueueGrowth | None) -> tuple[ShareOfRun, float]:
         """The values, and the limit that they are beyond."""

@@ -133,8 +133,9 @@ def load_options(search: Search, load: float) -> tuple[str, str]:
 
 
 def size_options(planned: PlannedProbe) -> tuple[str, ...]:
-    """The options that set a probe's requests."""
-    return "--num_requests", str(planned.requests), "--seed", str(planned.seed)
+    """The options that set a probe's requests, and when its users start."""
+    ramp_up = ("--ramp_up", f"{planned.ramp_up_s:g}") if planned.ramp_up_s else ()
+    return "--num_requests", str(planned.requests), "--seed", str(planned.seed), *ramp_up
 
 
 def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
@@ -212,6 +213,14 @@ def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredL
     grew, kept = growth_of(requests, configured), requests.only(steady(requests, configured))
     found = tuple(limit.violations(kept, grew) for limit in limits)
     return Probe(load, sent, found, queue=None if configured.closed else queue_course(requests))
+
+
+def reach_of(report: RunReport, sets: Sequence[LimitSet]) -> float | None:
+    """How many times its limit the latency is that a set's limits allow a share of the requests to exceed: the largest of all
+    limits, without the ramp; None where none has a latency.
+    """
+    requests = report.judged.requests.only(steady(report.judged.requests, report.judged.load))
+    return max((reach for limit in every_limit(sets) if (reach := limit.reach(requests)) is not None), default=None)
 
 
 def _goodput(requests: Requests, limits: LimitSet) -> float | None:

@@ -15,9 +15,9 @@ _DIGITS = 3
 
 
 def load_text(load: float, unit: LoadUnit) -> str:
-    """ "142 requests/s", "1 user"."""
-    number = load_number(load)
-    return f"{number} {'user' if unit is LoadUnit.USERS and load == 1 else unit}"
+    """ "142 requests/s", "1 user": users are whole."""
+    number = f"{load:,.0f}" if unit is LoadUnit.USERS else load_number(load)
+    return f"{number} {'user' if unit is LoadUnit.USERS and number == '1' else unit}"
 
 
 def load_number(load: float) -> str:

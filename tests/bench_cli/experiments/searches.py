@@ -51,7 +51,7 @@ def measured(
 @dataclass
 class FakeQueue:
     """Probes of M/M/1 with the shares that it has in the long run. ``ends_after`` probes ``end`` is raised. Opening
-    takes ``start_s``.
+    takes ``start_s``; two of three probes take ``uneven_s`` longer beside their sending, or twice that.
     """
 
     folder: SearchFolder
@@ -62,6 +62,7 @@ class FakeQueue:
     made: list[PlannedProbe] = field(default_factory=list)
     closed_loops: int = 0
     believed: bool = True
+    uneven_s: float = 0.0
     turns: float = 1.0  # of a conversation
     served_per_s: float = SERVED_PER_S
     start_s: float = 0.0
@@ -87,7 +88,7 @@ class FakeQueue:
         overloaded = planned.load >= self.served_per_s
         above = round((1.0 if overloaded else math.exp(-(self.served_per_s - planned.load) * LIMIT_S)) * planned.requests)
         found = measured(planned, above, overloaded=overloaded, counts=self.believed, served_per_s=self.served_per_s)
-        self.now_s += found.run.seconds + OVERHEAD_S
+        self.now_s += found.run.seconds + OVERHEAD_S + self.uneven_s * (len(self.made) % 3)
         folder = self.folder.run_folder(planned)
         folder.path.mkdir(exist_ok=True)
         folder.requests.touch()

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from bench_cli.experiments import search_run
+from bench_cli.experiments.search_plan import first_users
 from bench_cli.experiments.search_run import TargetGoneError, search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.reading import MeasuredProbe
@@ -53,6 +54,49 @@ def test_a_budget_is_kept_and_said(folder: SearchFolder) -> None:
     assert capacity.ended is Ended.BUDGET
     assert queue.now_s <= 60.0
     assert len(queue.made) >= 2
+
+
+@pytest.mark.parametrize("budget_s", [45.0, 52.0, 60.0, 200.0])
+@pytest.mark.parametrize("first_load", [20.0, 90.0, 300.0])
+def test_a_budget_is_kept_though_probes_overload_the_target_and_take_unevenly_long(
+    folder: SearchFolder, budget_s: float, first_load: float
+) -> None:
+    queue = FakeQueue(folder, uneven_s=4.0)
+    _search(queue, replace(SEARCH, budget_s=budget_s, first_load=first_load))
+    assert queue.now_s <= 1.03 * budget_s
+
+
+@pytest.mark.parametrize(
+    ("reach", "most", "budget_s", "expected"),
+    [
+        (None, None, None, 16.0),
+        (0.5, None, None, 32.0),
+        (4.0, None, None, 4.0),
+        (100.0, None, None, 1.0),
+        (1e-4, None, None, 128.0),
+        (1e-4, 40.0, None, 40.0),
+        (0.5, 3.0, None, 3.0),
+        (1e-4, None, 100.0, 62.0),  # four requests of each user take a quarter of the budget, at 10 requests/s
+        (1e-4, None, 1.0, 16.0),
+    ],
+)
+def test_users_start_where_latencies_in_proportion_to_them_meet_the_limits(
+    reach: float | None, most: float | None, budget_s: float | None, expected: float
+) -> None:
+    search = replace(SEARCH, unit=LoadUnit.USERS.value, most_load=most, budget_s=budget_s)
+    assert first_users(search, 10.0, reach) == expected
+
+
+def test_a_closed_loop_says_what_it_is_for(folder: SearchFolder) -> None:
+    users, said = replace(SEARCH, unit=LoadUnit.USERS.value, most_load=40.0, budget_s=120.0), list[str]()
+    _search(FakeQueue(folder), users, said.append)
+    assert said[:2] == [
+        "A closed loop of 16 users, to know where to start.",
+        "It had 100 requests/s. The search starts at 16 users, of at most 40.",
+    ]
+    given = list[str]()
+    _search(FakeQueue(folder), replace(users, first_load=20.0), given.append)
+    assert given[0] == "A closed loop of 20 users, to know how many requests a second they send."
 
 
 def test_a_first_load_that_is_given_needs_no_closed_loop(folder: SearchFolder) -> None:
@@ -148,6 +192,9 @@ def test_users_are_whole_and_no_more_than_may_be_tried(folder: SearchFolder) -> 
     assert capacity.ended is Ended.NO_LIMIT
     assert queue.closed_loops == 1
     assert all(planned.load == round(planned.load) <= 40 for planned in queue.made)
+    assert all(planned.requests >= 4 * planned.load for planned in queue.made)
+    assert queue.made[0].ramp_up_s == 8.0 / SERVED_PER_S
+    assert queue.made[-1].ramp_up_s > 0.0
     assert capacity.tiers[0].bracket.certified == 40.0
 
 

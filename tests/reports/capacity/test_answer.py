@@ -196,6 +196,12 @@ def test_why_no_more_was_spent(ended: Ended | None) -> None:
     )
 
 
+def test_an_estimate_of_users_is_whole() -> None:
+    found = capacity(unit=LoadUnit.USERS)
+    bracket = replace(found.tiers[0].bracket, estimate=55.3)
+    assert details(found, replace(found.tiers[0], bracket=bracket))[0].startswith("The best estimate is 55 users; ")
+
+
 def test_a_budget_of_which_some_is_left_is_not_said_to_be_spent() -> None:
     left, none = (replace(capacity(), spent_s=spent_s) for spent_s in (851.0, 900.0))
     assert cost(left) == "5 probes, 26,000 requests, 14 min: what is left of the budget of 15 min is too short for a probe."

@@ -14,8 +14,9 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.limits import every_limit, hopeless, limit_set
-from reports.capacity.reading import read_capacity, read_probe, steady
+from reports.capacity.reading import reach_of, read_capacity, read_probe, size_options, steady
 from reports.capacity.result import Ended, Verdict
+from reports.metrics.catalogue import TTFT
 from reports.metrics.configuration import OPEN_LOOP
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
@@ -196,3 +197,21 @@ def test_a_probe_that_was_ended_is_overloaded(
 def test_a_folder_without_a_search_is_none(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no search for capacity"):
         read_capacity(SearchFolder(tmp_path))
+
+
+def test_how_far_latencies_are_from_their_limits_is_by_the_share_that_may_be_beyond(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    report = make_report(steady_run(700))
+    tight, loose, failures = (limit_set(None, [text]) for text in ("p50_ttft<=1ms", "p50_ttft<=1s", "failed_share<=1%"))
+    p50_ms = reach_of(report, [tight])
+    assert p50_ms == pytest.approx(float(np.median(TTFT.values(report.requests).values_ms)), rel=0.1)
+    assert p50_ms is not None
+    assert reach_of(report, [loose]) == pytest.approx(p50_ms / 1e3)
+    assert reach_of(report, [loose, failures, tight]) == p50_ms
+    assert reach_of(report, [failures]) is None
+
+
+def test_the_users_of_a_probe_start_over_its_ramp() -> None:
+    assert "--ramp_up" not in size_options(PlannedProbe(25.0, 700, 3, "x"))
+    assert size_options(PlannedProbe(25.0, 700, 3, "x", 1.25))[-2:] == ("--ramp_up", "1.25")
