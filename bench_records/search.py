@@ -32,7 +32,8 @@ class PlannedTier:
 class PlannedProbe:
     """One probe: its load in the search's unit, its requests, its seed, and the name of its folder within the search's.
 
-    Users of a closed loop start evenly over ``ramp_up_s`` seconds.
+    Users of a closed loop start evenly over ``ramp_up_s`` seconds. Requests that take longer than ``timeout_s`` fail, None: the
+    default.
     """
 
     load: float
@@ -40,6 +41,7 @@ class PlannedProbe:
     seed: int
     folder: str
     ramp_up_s: float = 0.0
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe
 from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
 
-CLOSED_LOOP_REQUESTS = 4_000
+CLOSED_LOOP_REQUESTS = 2_000  # at most: each is drawn before the loop starts, which takes about a millisecond
 _CLOSED_LOOP_USERS, _FIRST_USERS = 32, 16  # to start from a rate, and from a number of users
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
 _MOST_EXTRAPOLATION = 8.0  # times the users of the closed loop
@@ -25,6 +25,9 @@ _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than this many seconds, or that share of the time left
 _UNLIMITED = 10_000_000  # requests
+_LEAST_TIMEOUT_S, _USUAL_TIMEOUT_S = 60.0, 600.0  # of a request
+_TIMES_THE_MEAN = 20.0  # E2E latency: an answer that takes longer, and than the time left, is not to be waited for
+_TIMEOUTS = ("_t", "__request_timeout", "__stream_timeout")
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 
@@ -89,7 +92,7 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         requests = _affordable(max(worthwhile, fewest), fewest, answers_per_s(search, measured, load), ramp_up_s, spent)
         if requests < fewest:
             return _ended(search, goals, brackets, Ended.BUDGET)
-        return _planned(search, load, requests, ramp_up_s)
+        return _planned(search, load, requests, ramp_up_s, _timeout_s(search, measured, spent))
     return _ended(search, goals, brackets, Ended.DECIDED_BY_NOTHING)
 
 
@@ -166,9 +169,20 @@ def _possible_load(search: Search, load: float) -> float | None:
     return float(f"{load:.4g}")
 
 
-def _planned(search: Search, load: float, requests: int, ramp_up_s: float) -> PlannedProbe:
+def _planned(search: Search, load: float, requests: int, ramp_up_s: float, timeout_s: float | None) -> PlannedProbe:
     number = len(search.probes) + 1
-    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}", ramp_up_s)
+    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}", ramp_up_s, timeout_s)
+
+
+def _timeout_s(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -> float | None:
+    """How long a probe waits for an answer: a target that hangs is not to cost more than the time left. None: the usual time,
+    where that is shorter, or the user gave one.
+    """
+    if spent.left_s is None or any(word.split("=", 1)[0].replace("-", "_") in _TIMEOUTS for word in search.arguments):
+        return None
+    slowest_s = max((each.run.e2e_mean_ms / 1e3 for each in measured if each.run.e2e_mean_ms), default=0.0)
+    longest_s = math.ceil(max(_LEAST_TIMEOUT_S, spent.left_s, _TIMES_THE_MEAN * slowest_s))
+    return float(longest_s) if longest_s < _USUAL_TIMEOUT_S else None
 
 
 def _rounded(seconds: float) -> float:

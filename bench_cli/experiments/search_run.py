@@ -109,7 +109,7 @@ class ChildProbes:
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:
             put_aside(folder.path)
-            raise TargetGoneError("the last requests of the probe found no server")
+            raise TargetGoneError("the last requests of the probe had no answer")
         return measured
 
     def _make(self, options: Sequence[str], folder: RunFolder) -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_records.record import Outcome
 from bench_records.search import PlannedProbe, Search, SearchFolder
 from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
+from reports.capacity.target_gone import is_gone
 from reports.findings.checks import Validity
 from reports.findings.client import ClientSaturated, ScheduleSlip
 from reports.findings.finding import Severity
@@ -31,15 +31,14 @@ _RAMP = 0.1  # of the sending, at its beginning, and at most of it at its end
 _LONGEST_RAMP = 1 / 3
 _END = 0.9  # of the requests end within the time that is left out at the end
 _LATE = 0.05  # of the smallest limit: a client that is late by less is no matter, however short latencies are
-_LAST = 10  # requests that all found no server: it is gone
 
 
 @dataclass(frozen=True)
 class MeasuredProbe:
     """A recorded probe: what the result shows of it, and what is known of it for each set of limits, without its records.
 
-    ``counts`` says that its numbers can be believed, so that it is evidence; ``target_gone`` that its last requests found no
-    server, so that it says nothing of a load. ``goodputs`` are in the order of the sets.
+    ``counts`` says that its numbers can be believed, so that it is evidence; ``target_gone`` that its last requests had no
+    answer, so that it says nothing of a load. ``goodputs`` are in the order of the sets.
     """
 
     run: ProbeRun
@@ -114,10 +113,8 @@ def evidence(measured: Sequence[MeasuredProbe]) -> tuple[Probe, ...]:
     return tuple(each.run.probe for each in measured if each.counts)
 
 
-def _target_is_gone(requests: Requests) -> bool:
-    sent = np.flatnonzero(~np.isnan(requests.sent_ns))
-    last = sent[np.argsort(requests.sent_ns[sent], kind="stable")][-_LAST:]
-    return last.size > 0 and bool((requests.outcome[last] == Outcome.CONNECT.value).all())
+def _target_is_gone(report: RunReport) -> bool:
+    return is_gone(report.requests, streamed=report.manifest.target.streaming is not False)
 
 
 def probe_command(search: Search, planned: PlannedProbe) -> str:
@@ -133,9 +130,10 @@ def load_options(search: Search, load: float) -> tuple[str, str]:
 
 
 def size_options(planned: PlannedProbe) -> tuple[str, ...]:
-    """The options that set a probe's requests, and when its users start."""
+    """The options that set a probe's requests, when its users start, and how long it waits for an answer."""
     ramp_up = ("--ramp_up", f"{planned.ramp_up_s:g}") if planned.ramp_up_s else ()
-    return "--num_requests", str(planned.requests), "--seed", str(planned.seed), *ramp_up
+    timeout = () if planned.timeout_s is None else ("--request_timeout", f"{planned.timeout_s:g}")
+    return "--num_requests", str(planned.requests), "--seed", str(planned.seed), *ramp_up, *timeout
 
 
 def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
@@ -156,7 +154,7 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 
 
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
-    metrics, gone = report.metrics, _target_is_gone(report.requests)
+    metrics, gone = report.metrics, _target_is_gone(report)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
     probe = probe_of(planned.load, sent, report.requests, report.judged.load, every_limit(sets))
     early = report.manifest.early_end
@@ -188,7 +186,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
 
 def is_evidence(report: RunReport) -> bool:
     """Whether a run can be believed, and shows what its load does to the target."""
-    return report.validity is not Validity.INVALID and not _target_is_gone(report.requests)
+    return report.validity is not Validity.INVALID and not _target_is_gone(report)
 
 
 def _is_late_by_little(report: RunReport, limits: Sequence[Limit]) -> bool:

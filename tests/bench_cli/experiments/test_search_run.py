@@ -11,7 +11,7 @@ import click
 import pytest
 
 from bench_cli.experiments import search_run
-from bench_cli.experiments.search_plan import first_users
+from bench_cli.experiments.search_plan import Spent, first_users, next_step
 from bench_cli.experiments.search_run import TargetGoneError, search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.reading import MeasuredProbe
@@ -85,6 +85,31 @@ def test_users_start_where_latencies_in_proportion_to_them_meet_the_limits(
 ) -> None:
     search = replace(SEARCH, unit=LoadUnit.USERS.value, most_load=most, budget_s=budget_s)
     assert first_users(search, 10.0, reach) == expected
+
+
+@pytest.mark.parametrize(
+    ("left_s", "e2e_ms", "given", "expected"),
+    [
+        (20.0, 900.0, (), 60.0),
+        (200.4, 900.0, (), 201.0),
+        (20.0, 9_000.0, (), 180.0),
+        (2_000.0, 900.0, (), None),  # the usual limit is shorter
+        (None, 900.0, (), None),
+        (20.0, 900.0, ("--request-timeout=30",), None),
+        (20.0, 900.0, ("-t", "30"), None),
+    ],
+)
+def test_a_target_that_hangs_costs_no_more_than_the_time_left(
+    left_s: float | None, e2e_ms: float, given: tuple[str, ...], expected: float | None
+) -> None:
+    one = measured(PlannedProbe(50.0, 600, 1, "001-50"), 0)
+    one = replace(one, run=replace(one.run, e2e_mean_ms=e2e_ms))
+    search = replace(
+        SEARCH, arguments=(*SEARCH.arguments, *given), first_load=50.0, probes=(PlannedProbe(50.0, 600, 1, "001-50"),)
+    )
+    step = next_step(search, [one], Spent(left_s, 2.0, 2.0))
+    assert isinstance(step, PlannedProbe)
+    assert step.timeout_s == expected
 
 
 def test_a_closed_loop_says_what_it_is_for(folder: SearchFolder) -> None:

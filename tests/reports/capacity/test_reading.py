@@ -215,3 +215,33 @@ def test_how_far_latencies_are_from_their_limits_is_by_the_share_that_may_be_bey
 def test_the_users_of_a_probe_start_over_its_ramp() -> None:
     assert "--ramp_up" not in size_options(PlannedProbe(25.0, 700, 3, "x"))
     assert size_options(PlannedProbe(25.0, 700, 3, "x", 1.25))[-2:] == ("--ramp_up", "1.25")
+
+
+@pytest.mark.parametrize(
+    ("answers", "silent_ms", "gone"),
+    [
+        (300, 20_000, True),  # it fell silent
+        (0, 20_000, True),  # it never answered
+        (300, 3_000, False),  # too short to know
+        (396, 20_000, False),  # few wait
+    ],
+)
+def test_a_probe_whose_target_fell_silent_says_nothing_of_a_load(
+    folder: SearchFolder,
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    failed: _Make,
+    answers: int,
+    silent_ms: int,
+    gone: bool,
+) -> None:
+    records = steady_run(400)
+    records[answers:] = [failed(k, 10 * k, Outcome.TIMEOUT, sent=10 * k, done=10 * k + silent_ms) for k in range(answers, 400)]
+    _record(folder, _SEARCH.probes[0], make_report(records))
+    found = read_probe(folder, _SEARCH, _SEARCH.probes[0])
+    assert found.target_gone is gone
+    assert not (gone and found.counts)
+
+
+def test_the_time_limit_of_a_probes_requests_is_among_its_options() -> None:
+    assert size_options(PlannedProbe(25.0, 700, 3, "x", timeout_s=75.0))[-2:] == ("--request_timeout", "75")
