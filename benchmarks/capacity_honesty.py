@@ -169,8 +169,8 @@ def _peer_row(name: str, truth: Truth, answers: list[tuple[float | None, int]]) 
 # ---- the product's search
 
 
-def search(target: CapacityTarget, budget: int, rng: np.random.Generator) -> Search:
-    goal = Goal(tuple(range(len(target.limits))), tuple(limit.allowed for limit in target.limits))
+def search(target: CapacityTarget, budget: int, rng: np.random.Generator, confidence: float = 0.95) -> Search:
+    goal = Goal(tuple(range(len(target.limits))), tuple(limit.allowed for limit in target.limits), confidence)
     probes, spent = list[Probe](), 0
     while (asked := next_probe(probes, goal, target.first_load, budget - spent)) is not None:
         probes.append(probe(target, asked.load, asked.requests, rng))
