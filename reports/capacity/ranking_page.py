@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from reports.render.plain_text import printable
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
 _CARDS = 4
+_BEYOND_ENDS = 1.1  # times the loads that are known: the edges
 
 
 def write_ranking_html(ranking: Ranking, path: Path) -> None:
@@ -95,25 +97,27 @@ def _settings(ranking: Ranking) -> tuple[Block, ...]:
 
 
 def _brackets(ranking: Ranking, number: int) -> Picture | None:
-    """The bracket of each setting, the best at the top; None where none has both ends."""
+    """The bracket of each setting, the best at the top; None where no end of any is known."""
     ranked, tier = places(ranking, number), ranking.tiers[number]
-    known = [place for place in ranked if place.tier.bracket.ratio is not None]
+    known = [place for place in ranked if _known_ends(place)]
     if not known:
         return None
+    loads = [end for place in known for end in _known_ends(place)]
+    edges = (min(loads) / _BEYOND_ENDS, max(loads) * _BEYOND_ENDS)
     rows = {place.setting.name: float(len(ranked) - k) for k, place in enumerate(ranked)}
     may_be_best = [place for place in known if place.rank[0] == 1]
     others = [place for place in known if place.rank[0] > 1]
     best = ranked[0].tier.bracket.certified
     marks: list[Mark] = [] if best is None else [_upright("certified load of the best", best, len(ranked))]
     marks += [
-        *_spans("may hold the most", may_be_best, rows, Colour.GREEN),
-        *_spans("holds less than the best", others, rows, Colour.BLUE),
+        *_spans("may hold the most", may_be_best, rows, edges, Colour.GREEN),
+        *_spans("holds less than the best", others, rows, edges, Colour.BLUE),
     ]
     return Picture(
         f"brackets-{number + 1}",
         "Load that is held" if tier.name is None else printable(f"Load that is held ({tier.name})"),
         "From the load that is certified to the one that is refused; a setting holds less than the best where its range ends "
-        "before the dashed line. A setting without both ends is left out.",
+        "before the dashed line. Where an end is unknown, the range goes on beyond the other one, where the dot is.",
         Axis("load", ranking.unit.value),
         Axis("setting", ticks=tuple((rows[place.setting.name], printable(place.setting.name)) for place in reversed(ranked))),
         tuple(marks),
@@ -125,20 +129,25 @@ def _upright(name: str, load: float, rows: int) -> Trail:
     return Trail(name, np.full(2, load), np.array([0.5, rows + 0.5]), Colour.GREY, Stroke.DASHED)
 
 
-def _spans(name: str, of: Sequence[Place], rows: dict[str, float], colour: Colour) -> Iterator[Mark]:
+def _spans(
+    name: str, of: Sequence[Place], rows: dict[str, float], edges: tuple[float, float], colour: Colour
+) -> Iterator[Mark]:
     if not of:
         return
     y = np.array([rows[place.setting.name] for place in of])
-    low, high = (np.array(ends) for ends in zip(*map(_ends, of), strict=True))
+    brackets = [place.tier.bracket for place in of]
+    low = np.array([edges[0] if bracket.certified is None else bracket.certified for bracket in brackets])
+    high = np.array([edges[1] if bracket.refused is None else bracket.refused for bracket in brackets])
     yield Spans(name, y, low, high, colour)
+    x = np.array([math.exp(float(np.mean(np.log(_known_ends(place))))) for place in of])
     unit = of[0].setting.capacity.unit
     notes = tuple(printable(f"{place.setting.name}: {bracket_text(place.tier.bracket, unit)}") for place in of)
-    yield Dots(name, np.sqrt(low * high), y, colour, Shape.POINT, notes)
+    yield Dots(name, x, y, colour, Shape.POINT, notes)
 
 
-def _ends(place: Place) -> tuple[float, float]:
-    bracket = place.tier.bracket
-    return bracket.certified or 0.0, bracket.refused or 0.0
+def _known_ends(place: Place) -> tuple[float, ...]:
+    """The certified and the refused load, as far as they are known."""
+    return tuple(end for end in (place.tier.bracket.certified, place.tier.bracket.refused) if end)
 
 
 def _curves(ranking: Ranking) -> Iterator[Picture]:

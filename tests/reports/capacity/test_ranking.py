@@ -16,7 +16,7 @@ from reports.capacity.ranking_page import ranking_page, ranking_pictures, write_
 from reports.capacity.result import Ended
 from reports.capacity.search import Shape
 from reports.page.page import Tone
-from reports.render.picture import Spans
+from reports.render.picture import Spans, Trail
 from tests.reports.capacity.searches import BRACKET, LIMITS, capacity, cliff, not_monotone, tiers, unknown
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -140,7 +140,7 @@ def test_each_tier_has_a_sentence_and_a_table() -> None:
     text = render_ranking(ranking)
     assert text.index("\nchat:\n") < text.index("\nbatch:\n")
     assert [tier["name"] for tier in json.loads(json.dumps(ranking_document(ranking)))["tiers"]] == ["chat", "batch"]
-    assert [picture.name for picture in ranking_pictures(ranking)] == ["brackets-1", "share-1-1", "share-2-2"]
+    assert [picture.name for picture in ranking_pictures(ranking)] == ["brackets-1", "brackets-2", "share-1-1", "share-2-2"]
 
 
 def test_a_search_that_ended_early_or_has_a_shape_of_its_own_is_named() -> None:
@@ -175,12 +175,17 @@ def test_what_it_took_and_why_it_ended(ended: Ended | None, cost: str) -> None:
     assert ranking_cost(_ranking((98.0, 110.0), (142.0, 160.0), ended=ended)) == cost
 
 
-def test_the_picture_has_the_bracket_of_each_setting_with_both_ends() -> None:
-    picture = ranking_pictures(_ranking((98.0, 110.0), (142.0, 160.0), (100.0, None)))[0]
+def test_the_picture_has_each_bracket_up_to_the_edge_where_an_end_is_unknown() -> None:
+    picture = ranking_pictures(_ranking((None, 110.0), (142.0, 160.0), (100.0, None), (None, None)))[0]
     spans = {mark.name: mark for mark in picture.marks if isinstance(mark, Spans)}
-    assert spans["may hold the most"].low.tolist() == [142.0]
+    assert [spans["may hold the most"].low.tolist(), spans["may hold the most"].high.tolist()] == [
+        [142.0, 100.0],
+        pytest.approx([160.0, 176.0]),
+    ]
+    assert spans["holds less than the best"].low.tolist() == pytest.approx([100.0 / 1.1])
     assert spans["holds less than the best"].high.tolist() == [110.0]
-    assert [text for _, text in picture.y.ticks] == ["n=1", "n=3", "n=2"]
+    assert [text for _, text in picture.y.ticks] == ["n=1", "n=4", "n=3", "n=2"]
+    assert [mark.x.tolist() for mark in picture.marks if isinstance(mark, Trail)] == [[142.0, 142.0]]
 
 
 def test_the_table_names_the_settings_by_their_rows() -> None:
