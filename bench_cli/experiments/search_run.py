@@ -44,6 +44,7 @@ from reports.run_report import read_run
 
 _LEAST_OVERHEAD_S = 1.0
 _LAST_OVERHEADS = 3  # of which the longest is what the next probe may take
+_WARM = ("--warmup_requests", "0")  # the run before has warmed the target up, and a warm-up takes as long as an answer
 _STARTING = 0.2  # of the time of a closed loop, in which its users start
 _MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
 
@@ -69,8 +70,8 @@ class Probes(Protocol):
     def closed_loop(self, search: Search) -> ClosedLoop:
         """What a closed loop of users sends."""
 
-    def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
-        """Make and read one probe."""
+    def probe(self, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
+        """Make and read one probe; ``is_warm`` after another run."""
 
 
 @dataclass(frozen=True)
@@ -101,21 +102,24 @@ class ChildProbes:
         held = np.unique(report.requests.session_of).size if search.conversations else report.requests.outcome.size
         return ClosedLoop(per_s, per_s * held / report.requests.outcome.size, reach_of(report, sets_of(search)))
 
-    def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
+    def probe(self, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
         stop_if = hopeless(sets_of(search))
         stops = () if stop_if is None else ("--stop_if", stop_if)
-        self._make([*load_options(search, planned.load), *size_options(planned), *stops, *_limits(search)], folder)
+        options = [*load_options(search, planned.load), *size_options(planned), *stops, *_limits(search)]
+        self._make(options, folder, _WARM if is_warm and self.before_each is None else ())
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:
             put_aside(folder.path)
             raise TargetGoneError("the last requests of the probe had no answer")
         return measured
 
-    def _make(self, options: Sequence[str], folder: RunFolder) -> None:
+    def _make(self, options: Sequence[str], folder: RunFolder, defaults: Sequence[str] = ()) -> None:
+        """Make the run with these ``options``, and with ``defaults`` that the user's arguments may override."""
         log = self.folder.path / "output.log"
         run_command(self.before_each, log)
-        status, message = make_quiet_run([*self.arguments, *options], folder.path, log, self.environment)
+        verb, *given = self.arguments
+        status, message = make_quiet_run([verb, *defaults, *given, *options], folder.path, log, self.environment)
         if status == ExitStatus.INTERRUPTED:
             raise KeyboardInterrupt
         if folder.requests.exists():  # failures, and findings that it is not valid, are part of the result
@@ -163,7 +167,8 @@ class RunningSearch:
         self.resume()
 
     def resume(self) -> None:
-        """Let the time count from now on."""
+        """Let the time count from now on; what happened to the target meanwhile is not known."""
+        self._is_warm = False
         self._before_s, self._resumed = self.search.spent_s, self._clock()
 
     def save(self, search: Search) -> None:
@@ -194,6 +199,7 @@ class RunningSearch:
         why = "where to start" if search.first_load is None else "how many requests a second they send"
         self._say(f"A closed loop of {closed_loop_users(search)} users, to know {why}.")
         found = probes.closed_loop(search)
+        self._is_warm = True
         first_load = search.first_load or _first_load(search, found)
         self.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
         self._say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(self.search)}")
@@ -220,12 +226,13 @@ class RunningSearch:
         self._say(f"Probe {len(self._measured) + 1}: {load}, {step.requests:,} requests, about {sending_s:.0f} s.")
         begin = self._clock()
         try:
-            measured = probes.probe(self.search, step)
+            measured = probes.probe(self.search, step, is_warm=self._is_warm)
         except TargetGoneError as error:
             if not self._measured:
                 raise
             self._say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
             return Ended.TARGET_FAILED
+        self._is_warm = True
         self._measured.append(measured)
         took_s = self._clock() - begin
         self._overheads_s.append(took_s - measured.run.seconds)

@@ -40,8 +40,8 @@ _NOBODY = -1
 _BATCH_EXCHANGES = 1_000  # read of one journal before the other journals and the progress are served
 
 OnProgress = Callable[[Snapshot], None]
-# A context that is entered after the warm-up and left when every worker has ended. It yields a function that takes the
-# start time. Neither raises.
+# A context that is entered after the warm-up, while the workers start where there is none, and left when every worker has
+# ended. It yields a function that takes the start time. Neither raises.
 Watch = AbstractContextManager[Callable[[int], object]]
 
 
@@ -154,10 +154,15 @@ class Run:
         with _stopping_on_signals(self._pool), _affinity_without(plan.worker_cores), ExitStack() as watching:
             try:
                 self._pool.start([self._worker_plan(number) for number in range(plan.workers)])
-                self._await_ready()
-                if plan.after_warm_up is not None:
-                    plan.after_warm_up()
-                self._start_clock(watching.enter_context(plan.watch))
+                if not plan.warm_up and plan.after_warm_up is None:  # nothing is sent until the start
+                    set_start = watching.enter_context(plan.watch)  # which takes as long as the workers do
+                    self._await_ready()
+                else:
+                    self._await_ready()
+                    if plan.after_warm_up is not None:
+                        plan.after_warm_up()
+                    set_start = watching.enter_context(plan.watch)
+                self._start_clock(set_start)
                 run_at_low_priority(self._follow, on_progress)
                 end = self._end()
             finally:

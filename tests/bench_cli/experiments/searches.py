@@ -63,6 +63,7 @@ class FakeQueue:
     closed_loops: int = 0
     believed: bool = True
     uneven_s: float = 0.0
+    warm: list[bool] = field(default_factory=list)  # of each probe
     turns: float = 1.0  # of a conversation
     served_per_s: float = SERVED_PER_S
     start_s: float = 0.0
@@ -81,7 +82,8 @@ class FakeQueue:
         self.now_s += 10.0
         return ClosedLoop(self.served_per_s, self.served_per_s / self.turns)
 
-    def probe(self, search: Search, planned: PlannedProbe) -> MeasuredProbe:
+    def probe(self, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
+        self.warm.append(is_warm)
         if len(self.made) == self.ends_after:
             raise self.end
         self.made.append(planned)

@@ -133,8 +133,8 @@ def test_searches_that_were_cut_go_on_with_the_probe_that_was_cut(
     known: dict[str, MeasuredProbe] = {}
     probe = FakeQueue.probe
 
-    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe) -> MeasuredProbe:
-        found = probe(self, search, planned)
+    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
+        found = probe(self, search, planned, is_warm=is_warm)
         known[str(self.folder.run_folder(planned).path)] = found
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from bench_cli.experiments import search_run
 from bench_cli.experiments.search_plan import Spent, first_users, next_step
-from bench_cli.experiments.search_run import TargetGoneError, search_capacity
+from bench_cli.experiments.search_run import ChildProbes, TargetGoneError, search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.reading import MeasuredProbe
 from reports.capacity.result import Capacity, Ended, LoadUnit
@@ -112,6 +112,37 @@ def test_a_target_that_hangs_costs_no_more_than_the_time_left(
     assert step.timeout_s == expected
 
 
+@pytest.mark.parametrize(
+    ("before_each", "is_warm", "given", "sent"),
+    [
+        (None, True, (), ["0"]),
+        (None, False, (), []),
+        ("true", True, (), []),  # which may restart the target
+        (None, True, ("--warmup_requests", "3"), ["0", "3"]),  # the last one counts
+    ],
+)
+def test_a_target_that_a_run_has_warmed_up_is_not_warmed_up_again(
+    folder: SearchFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    before_each: str | None,
+    is_warm: bool,
+    given: tuple[str, ...],
+    sent: list[str],
+) -> None:
+    made = list[str]()
+
+    def make_quiet_run(arguments: Sequence[str], *others: object) -> tuple[int, str]:
+        made.extend(arguments)
+        return 1, "enough"
+
+    monkeypatch.setattr(search_run, "make_quiet_run", make_quiet_run)
+    probes = ChildProbes(folder, ("token_norm_dist", *given), before_each)
+    with pytest.raises(TargetGoneError, match="enough"):
+        probes.probe(SEARCH, PlannedProbe(50.0, 600, 1, "001-50"), is_warm=is_warm)
+    assert made[0] == "token_norm_dist"
+    assert [made[k + 1] for k, word in enumerate(made) if word == "--warmup_requests"] == sent
+
+
 def test_a_closed_loop_says_what_it_is_for(folder: SearchFolder) -> None:
     users, said = replace(SEARCH, unit=LoadUnit.USERS.value, most_load=40.0, budget_s=120.0), list[str]()
     _search(FakeQueue(folder), users, said.append)
@@ -169,8 +200,8 @@ def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(
     known: dict[str, MeasuredProbe] = {}
     probe = FakeQueue.probe
 
-    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe) -> MeasuredProbe:
-        found = probe(self, search, planned)
+    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
+        found = probe(self, search, planned, is_warm=is_warm)
         known[planned.folder] = found
         return found
 
@@ -189,6 +220,8 @@ def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(
     capacity = _search(rest, recorded)
     assert rest.closed_loops == 0
     assert rest.made[0] == recorded.probes[4]
+    assert rest.warm == [False] + [True] * (len(rest.warm) - 1)  # it may have been restarted
+    assert cut.warm == [True] * len(cut.warm)  # by the closed loop
     assert capacity.ended is Ended.PRECISE
     assert [run.folder for run in capacity.probes] == [planned.folder for planned in (*cut.made, *rest.made)]
     assert folder.read().spent_s == pytest.approx(cut.now_s + rest.now_s)

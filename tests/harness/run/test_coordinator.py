@@ -29,6 +29,7 @@ from harness.observation.sample_file import read_samples
 from harness.recording.run_result import RunResult
 from harness.run.coordinator import Phase, Run, RunPlan
 from harness.run.live_statistics import Snapshot
+from harness.run.local_pool import LocalPool
 from harness.run.worker_pool import RunWorker
 from harness.run.worker_process import WorkerProcess
 from tests.harness.journal.following import once, quiet
@@ -542,6 +543,29 @@ def test_watching_begins_after_the_warm_up_and_ends_when_every_worker_has(tmp_pa
     assert seen[0] == ("entered", 3)
     assert before_ns < seen[1][1] <= time.monotonic_ns()
     assert seen[2] == ("left", 8)
+
+
+def test_without_a_warm_up_watching_begins_while_the_workers_start(
+    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    await_ready = LocalPool.await_ready
+
+    def seen_ready(pool: LocalPool) -> tuple[str, ...]:
+        failures = await_ready(pool)
+        seen.append("ready")
+        return failures
+
+    @contextmanager
+    def watch() -> Iterator[Callable[[int], None]]:
+        seen.append("entered")
+        yield lambda start_ns: seen.append("start")
+
+    monkeypatch.setattr(LocalPool, "await_ready", seen_ready)
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 5, range(5), 2)
+    result = Run(replace(plan, watch=watch())).execute(quiet)
+    assert _outcomes(result) == {Outcome.DONE: 5}
+    assert seen == ["entered", "ready", "start"]
 
 
 def test_time_spent_watching_is_not_the_runs(tmp_path: Path, server: ScriptedServer) -> None:
