@@ -253,7 +253,7 @@ def dry_run(search: Search) -> str:
         first = f"A closed loop of {closed_loop_users(search)} users, of at most {closed_loop_s(search):.0f} s"
         then = "Probes from half of its throughput on, then where each teaches most"
         if users:
-            then = f"Probes from where its latencies would meet the limits on, up to {search.most_load:g} users"
+            then = f"Probes, at first of as many users as its latencies leave room for, of at most {search.most_load:g}"
     elif users:
         first = f"A closed loop of {search.first_load:g} users, to know how many requests a second they send"
         then = f"Probes from {search.first_load:g} users on, up to {search.most_load:g}, then where each teaches most"

@@ -74,6 +74,8 @@ def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     assert "bench dataset --repeat_dataset --request_rate … --num_requests … --seed 1" in plan
     assert "within ±10 % at 95 %, or the budget of 15 min is spent" in plan
     assert "Limits of chat: p99_ttft<=150ms, p99_tpot<=30ms" in plan
+    assert "1. A closed loop of 32 users, of at most 10 s." in plan
+    assert "2. Probes from half of its throughput on, then where each teaches most, as" in plan
     assert "The budget of 15 min may be enough from 15.6 requests/s on, and is enough from 64.4 on." in plan
     assert not list(tmp_path.iterdir())
 
@@ -144,6 +146,16 @@ def test_a_ranking_whose_options_had_secrets_needs_them_again(capsys: pytest.Cap
     _settings(tmp_path, arguments=("dataset", "--header", f"Authorization: {HIDDEN}"))
     assert bench(["capacity", "--experiment_dir", str(tmp_path)]) == ExitStatus.USAGE
     assert "without their secrets" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_of_users_says_where_they_start(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["capacity", "--dry_run", *_LIMIT, "--max_users", "200"]
+    assert bench([*command, "dataset"]) == ExitStatus.VALID
+    plan = capsys.readouterr().out
+    assert "1. A closed loop of 16 users, of at most 10 s." in plan
+    assert "2. Probes, at first of as many users as its latencies leave room for, of at most 200, as" in plan
+    assert bench([*command, "--first_load", "50", "dataset"]) == ExitStatus.VALID
+    assert "1. A closed loop of 50 users, to know how many requests a second they send." in capsys.readouterr().out
 
 
 def test_another_search_in_the_folder_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
