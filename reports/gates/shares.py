@@ -24,20 +24,24 @@ from reports.gates.words import amount, duration, percentage, rounded_up, severa
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
-from reports.statistics.exceedances import MARKOV, Exceedances, exceedances
+from reports.statistics.exceedances import MARKOV, Exceedances, Tail, exceedances, tail_below
 
 FAR_ABOVE = 8.0
 """A typical value of this many times the limit fails it: in no process was that seen in 5 % of runs by chance."""
 
-FAR_BELOW = 3.0
-"""A limit of this many times the largest value passes: a run shows that by chance only where it saw nothing of a rare event."""
+TAIL_MARGIN = 10.0
+"""A share passes by its tail where that leaves this much less above the limit than is allowed, and the run has that much less:
+tails longer than exponential, and clusters larger than they seem, are within it.
+"""
 
-_APART = 40.0  # clusters' worth of requests, below which a run may have seen one calm time alone
 _SEVERAL = 10.0  # requests above a limit, expected where it is the true percentile
 _PASSES, _FAILS = 0.05, 0.025  # probabilities of what was seen, below which the opposite is excluded
 _TYPICAL_SHARE = 2.0 / 3.0  # the largest allowed share at which a typical value says something
+_LEAST_SHOWN = 1e-5  # of the share that a tail leaves: less would be digits of the model
 _UNSEEN = 3.0  # events that are expected in a run without one, at 95 %: −ln 0.05
 _MOST_REQUESTS = 10_000_000
+
+_Range = tuple[int, int | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +90,8 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
     groups = joined_groups([sample.groups for sample in samples])
     seen, worst = (exceedances(values, claim.limit, near, groups) for values in (least, most))
-    case = _Case(claim, seen, worst, float(np.median(least)), float(most.max()), tuple(runs))
+    tail = tail_below(most, claim.limit, near, groups)
+    case = _Case(claim, seen, worst, float(np.median(least)), tail, tuple(runs))
     status, beyond = case.status, case.beyond
     return Gate(claim.requirement, status, Evidence(claim.value, beyond=beyond), claim.shown, case.grounds(status, beyond))
 
@@ -109,7 +114,7 @@ class _Case:
     seen: Exceedances
     worst: Exceedances
     typical: float
-    largest: float
+    tail: Tail | None
     runs: tuple[JudgedRun, ...]
 
     @property
@@ -155,7 +160,7 @@ class _Case:
         ):
             return Status.FAILED
         may_pass = self.growth is None and not self.rare_queues
-        return Status.PASSED if may_pass and (self._far_below or self._surely_at_most(_PASSES)) else Status.UNDECIDED
+        return Status.PASSED if may_pass and (self._short_tail or self._surely_at_most(_PASSES)) else Status.UNDECIDED
 
     def _of_at_least(self) -> Status:
         if self.claim.allowed <= 0.0:
@@ -167,11 +172,19 @@ class _Case:
         return Status.FAILED if self._surely_at_most(_FAILS) else Status.UNDECIDED
 
     @property
-    def _far_below(self) -> bool:
-        """Whether no value is near the limit, of as many as would have several above it, and of more than a few clusters."""
-        n, claim = self.seen.n, self.claim
-        enough = not self.is_unknown and n * claim.allowed >= _SEVERAL and n >= _APART * self.seen.lower_effect
-        return claim.grows and enough and self.largest <= claim.limit / FAR_BELOW
+    def _short_tail(self) -> bool:
+        """Whether the tail ends so far below the limit that hardly any value is above it, of as many as would have several."""
+        enough = not self.is_unknown and self.seen.n * self.claim.allowed >= _SEVERAL
+        return enough and self._known_tail is not None and self._known_tail.above_limit <= self._hardly_any
+
+    @property
+    def _known_tail(self) -> Tail | None:
+        """The tail below the limit; None where more than hardly any are above, and of values that have no distance to it."""
+        return self.tail if self.claim.grows and self.worst.share <= self._hardly_any else None
+
+    @property
+    def _hardly_any(self) -> float:
+        return self.claim.allowed / TAIL_MARGIN
 
     @property
     def _far_above(self) -> bool:
@@ -218,7 +231,7 @@ class _Case:
         parts = [
             f"upper bound {percentage(beyond.high)} %, {self._allowed}"
             if beyond.high <= self.claim.allowed
-            else f"none above {self.largest / self.claim.limit:.0%} of the limit".replace("%", " %")
+            else f"{self._by_tail}, {self._allowed}"
         ]
         if self.claim.allowed < _UNSEEN / 10.0:
             seconds = sum(run.length_s for run in self.runs) / _UNSEEN
@@ -230,7 +243,7 @@ class _Case:
             return ["the queue grew, so a longer run is worse"]
         if any(run.clustered for run in self.runs):
             return ["too few clusters of arrivals to generalise to other runs"]
-        if self.rare_queues and self._surely_at_most(_PASSES):
+        if self.rare_queues and (self._short_tail or self._surely_at_most(_PASSES)):
             return ["requests waited for a place in the batch too rarely to know how long others wait"]
         allowed = 1.0 - self.claim.allowed if self.claim.at_least else self.claim.allowed
         needed = fewest_to_pass(allowed, self.claim.fewest)
@@ -244,6 +257,12 @@ class _Case:
     def _allowed(self) -> str:
         return f"{percentage(self.claim.allowed)} % {'needed' if self.claim.at_least else 'allowed'}"
 
+    @property
+    def _by_tail(self) -> str:
+        assert self.tail is not None
+        share = max(self.tail.above_limit, _LEAST_SHOWN)
+        return f"their tail ends far below it and leaves less than {percentage(share)} % above"
+
     def _limits(self, beyond: Beyond) -> str:
         return f"95 %: {percentage(beyond.low)} – {percentage(beyond.high)} %, {self._allowed}"
 
@@ -252,12 +271,28 @@ class _Case:
         if self.worst.above > self.seen.above:
             return "too many requests were cut off to decide"
         scale = sum(int(run.requests.outcome.size) for run in self.runs) / self.seen.n
-        counts = self.seen.deciding(self.claim.allowed, _PASSES, _FAILS, _MOST_REQUESTS)
+        counts = _sooner(self.seen.deciding(self.claim.allowed, _PASSES, _FAILS, _MOST_REQUESTS), self._needed_by_tail())
         if counts is None:
             return "the share is too close to the limit for any number of requests"
         least, most = (None if count is None else rounded_up(count * scale) for count in counts)
         assert least is not None
         return f"{several((least, most))} requests would decide it"
+
+    def _needed_by_tail(self) -> _Range | None:
+        tail = None if self.claim.at_least else self._known_tail
+        counts = None if tail is None else tail.deciding(self._hardly_any, _MOST_REQUESTS)
+        if counts is None:
+            return None
+        fewest = math.ceil(_SEVERAL / self.claim.allowed)
+        return max(counts[0], fewest), None if counts[1] is None else max(counts[1], fewest)
+
+
+def _sooner(first: _Range | None, second: _Range | None) -> _Range | None:
+    """The range of numbers of requests where either is enough."""
+    if first is None or second is None:
+        return first or second
+    ends = [end for end in (first[1], second[1]) if end is not None]
+    return min(first[0], second[0]), min(ends) if ends else None
 
 
 @lru_cache

@@ -7,15 +7,18 @@ Requests above a high limit come in clusters, and the clusters are independent, 
 are geometric, as in many queues, the number above is Pólya and Aeppli's (a Poisson number of clusters: Johnson, Kemp and Kotz,
 *Univariate Discrete Distributions*, 9.7), with a mean size by Kish's design effect. A limit that few or no requests exceed
 shows no clusters, so the effect is that of the run's own largest values: the allowed share of them, and 2.5 times as many. How
-far the estimate of the effect may be off is that of a variance with _DEGREES of freedom. All choices were made by
-benchmarks/gate_honesty.py.
+far the estimate of the effect may be off is that of a variance with _DEGREES of freedom.
+
+Where the limit is far above the run's own values, how fast their tail falls says more than their number: the excesses over a
+level are exponential, or shorter, in most queues (peaks over a threshold: Davison and Smith 1990, "Models for exceedances over
+high thresholds"). All choices were made by benchmarks/gate_honesty.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -38,6 +41,9 @@ _MANY_ABOVE = 100  # values that may be above the limit; of fewer, the clusters 
 _SOME_ABOVE = 30  # from which on the level with the largest clusters counts
 _SEVERAL_ABOVE = 20  # values above the limit, from which on they show clusters of their own
 _FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
+_TAIL_LEVEL = 20.0  # times the allowed share: the largest values, from which the tail is known
+_TAIL_ERROR = 0.05
+_FEWEST_TAIL_CLUSTERS = 10.0  # above that level: a queue that grows slowly has fewer, whose excesses are no sample of the next
 _DEGREES = 10
 _NODES = 9  # quantiles of the effect over which a probability is averaged
 _NORMAL_TAIL = 9.0  # standard deviations, beyond which a Poisson number is not
@@ -88,7 +94,8 @@ class Exceedances:
         farther = likely[0] if self.share <= allowed else likely[1]
         closer = likely[1] if self.share <= allowed else likely[0]
         few, many = _effect_ratios()[1], _effect_ratios()[-2]
-        least = self._deciding(farther, few, (allowed, passes, fails), most)
+        typical = replace(self, effect=min(self.effect, self.lower_effect))
+        least = typical._deciding(farther, few, (allowed, passes, fails), most)
         if least is None:
             return None
         same_side = (closer <= allowed) == (self.share <= allowed)
@@ -126,6 +133,72 @@ def exceedances(values: FloatArray, limit: float, allowed: float, groups: NDArra
         many = allowed * n >= _MANY_ABOVE
         effect = max(level.allowed if many else level.between for level in (*near.levels, at_limit))
     return Exceedances(n, count, max(grouped, effect), max(grouped, near.between, wider.between if allowed <= _RARE else 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A ``share`` of ``n`` values is above a level that is ``distance`` below a limit, by ``excess`` on average; ``shown`` is
+    their design effect in this run, and ``allowed`` that which slow changes allow for.
+    """
+
+    n: int
+    share: float
+    excess: float
+    distance: float
+    shown: float
+    allowed: float
+
+    @property
+    def above_limit(self) -> float:
+        """The upper limit of the share above the limit, were the excesses exponential: both their mean and the share above the
+        level are at their own upper limits, for as many independent values as there are clusters; 1 of fewer than ten.
+        """
+        return self._above_limit(self.n, self.allowed)
+
+    def deciding(self, share: float, most: int) -> tuple[int, int | None] | None:
+        """How many values would leave at most ``share`` above the limit, were the process as it seems: with the clusters that
+        the run shows, and with those that slow changes allow for. None above ``most``.
+        """
+        least, largest = (self._deciding(share, effect, most) for effect in (self.shown, self.allowed))
+        return None if least is None else (least, largest)
+
+    def _deciding(self, share: float, effect: float, most: int) -> int | None:
+        sizes = np.geomspace(self.n, max(self.n, most), _SIZES)
+        return next((int(n) for n in sizes if self._above_limit(n, effect) <= share), None)
+
+    def _above_limit(self, n: float, effect: float) -> float:
+        from scipy.special import chdtri
+
+        clusters = n * self.share / mean_cluster_size(effect)
+        if clusters < _FEWEST_TAIL_CLUSTERS:
+            return 1.0
+        share = self.share * float(chdtri(2.0 * clusters + 2.0, _TAIL_ERROR)) / (2.0 * clusters)
+        excess = self.excess * 2.0 * clusters / float(chdtri(2.0 * clusters, 1.0 - _TAIL_ERROR))
+        return min(1.0, share * math.exp(-self.distance / excess)) if excess > 0.0 else 0.0
+
+
+def tail_below(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None) -> Tail | None:
+    """The tail of ``values`` above the level that 20 times the ``allowed`` share of them exceed, half of them at most.
+
+    Arguments are those of ``exceedances``. None of fewer than 100 values, where that level is not below the ``limit``, and
+    where some values are infinite.
+    """
+    above = _largest(values, min(_TAIL_LEVEL * allowed, _LARGEST_LEVEL))
+    level = float(values[~above].max()) if not above.all() else float(values.min())
+    excess = float(values[above].mean()) - level
+    if values.size < FEWEST_VALUES or level >= limit or not math.isfinite(excess):
+        return None
+    effect = _Effect.of(above)
+    means = None if groups is None or not (groups >= 0).any() else mean_over_groups(above, groups)
+    grouped = 1.0 if means is None else means.long_run.effect
+    return Tail(
+        int(values.size),
+        float(above.mean()),
+        excess,
+        limit - level,
+        max(effect.shown, grouped),
+        max(effect.allowed, grouped),
+    )
 
 
 def interval_of_share_above(

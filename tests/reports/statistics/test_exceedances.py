@@ -15,11 +15,13 @@ from reports.statistics.autocorrelation import mean_cluster_size
 from reports.statistics.exceedances import (
     MARKOV,
     Exceedances,
+    Tail,
     _clusters_hold_at_most,
     _few_above,
     _many_above,
     exceedances,
     interval_of_share_above,
+    tail_below,
 )
 
 _RARE_SHARES = st.floats(min_value=0.001, max_value=0.1)
@@ -245,6 +247,75 @@ def test_groups_that_differ_in_nothing_are_no_clusters() -> None:
     values = np.random.default_rng(12).random(2_000)
     seen = exceedances(values, 0.99, 0.01, np.arange(2_000) % 200)
     assert max(seen.effect, seen.lower_effect) < 2.5
+
+
+# ---- the tail below a limit
+
+
+def _tail(values: NDArray[np.float64], limit: float, groups: NDArray[np.int64] | None = None) -> Tail:
+    tail = tail_below(values, limit, 0.01, groups)
+    assert tail is not None
+    return tail
+
+
+def test_the_tail_of_exponential_values_leaves_a_little_more_above_than_is_true() -> None:
+    """A fifth of them is above 1.61, by 1 on average; e⁻⁸ of all, 0.034 %, are above 8."""
+    leaves = [_tail(np.random.default_rng(seed).exponential(1.0, 2_000), 8.0).above_limit for seed in range(40)]
+    assert sum(share >= math.exp(-8.0) for share in leaves) >= 38
+    assert max(leaves) < 12.0 * math.exp(-8.0)
+
+
+def test_a_tail_is_known_by_its_clusters() -> None:
+    values = np.repeat(np.random.default_rng(2).exponential(1.0, 200), 40)
+    calm = np.random.default_rng(2).permutation(values)
+    assert _tail(values, 8.0).above_limit > 3.0 * _tail(calm, 8.0).above_limit
+    assert _tail(values, 8.0).excess == pytest.approx(_tail(calm, 8.0).excess)
+
+
+def test_groups_that_are_alike_leave_fewer_clusters_to_know_a_tail_by() -> None:
+    rng = np.random.default_rng(11)
+    groups = rng.permutation(np.repeat(np.arange(40), 50))
+    values = rng.exponential(1.0, 2_000) + rng.exponential(1.0, 40)[groups]
+    assert _tail(values, 12.0, groups).above_limit > 2.0 * _tail(values, 12.0).above_limit
+    assert _tail(values, 12.0, np.full(2_000, -1)) == _tail(values, 12.0)
+
+
+@given(st.floats(min_value=2.0, max_value=20.0), st.floats(min_value=2.0, max_value=20.0))
+@settings(max_examples=20)
+def test_a_tail_leaves_less_above_a_limit_that_is_farther_away(first: float, other: float) -> None:
+    values = np.random.default_rng(1).exponential(1.0, 1_000)
+    near, far = sorted((first, other))
+    assert _tail(values, far).above_limit <= _tail(values, near).above_limit
+
+
+def test_a_tail_is_unknown_above_its_limit_of_few_values_and_of_infinite_ones() -> None:
+    values = np.random.default_rng(1).exponential(1.0, 1_000)
+    assert tail_below(values, 1.0, 0.01) is None
+    assert tail_below(values[:99], 8.0, 0.01) is None
+    assert tail_below(np.append(values, np.inf), 8.0, 0.01) is None
+
+
+def test_equal_values_have_no_tail_and_one_cluster_is_no_tail_to_know() -> None:
+    assert _tail(np.ones(1_000), 2.0).above_limit == 0.0
+    assert Tail(1_000, 0.2, 1.0, 50.0, 500.0, 500.0).above_limit == 1.0
+
+
+def test_a_queue_that_grows_slowly_has_too_few_clusters_to_know_its_tail_by() -> None:
+    rng = np.random.default_rng(1)
+    values = np.linspace(100.0, 200.0, 5_000) + rng.exponential(5.0, 5_000)
+    assert _tail(values, 1_000.0).above_limit == 1.0
+    assert _tail(rng.permutation(values), 1_000.0).above_limit < 1e-6
+
+
+def test_how_many_values_would_show_that_a_tail_ends_below_the_limit() -> None:
+    """The more clusters the fewer, and none where the tail itself leaves more."""
+    tail = _tail(np.repeat(np.random.default_rng(2).exponential(1.0, 100), 20), 9.0)
+    assert tail.above_limit > 0.001
+    least, most = tail.deciding(0.001, 10_000_000) or (0, None)
+    assert most is not None
+    assert 2_000 < least <= most < 100_000
+    assert Tail(most, tail.share, tail.excess, tail.distance, tail.shown, tail.allowed).above_limit <= 0.001
+    assert Tail(1_000, 0.2, 1.0, 1.0, 1.0, 1.0).deciding(0.001, 10_000_000) is None
 
 
 # ---- how many would decide
