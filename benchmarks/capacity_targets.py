@@ -175,6 +175,14 @@ def _engine(engine: Engine) -> Draw:
 _BATCHING = Engine()
 _CONVOY = replace(_BATCHING, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20)
 _CHUNKED = replace(_BATCHING, mean_input_tokens=400, prompt_token_s=5e-5, prompt_tokens_a_step=256)
+_SHORT_ANSWERS = Engine(
+    step_s=0.003,
+    sequence_s=0.0004,
+    prompt_token_s=3e-5,
+    mean_output_tokens=16,
+    mean_input_tokens=64,
+    input_deviation=0.0,
+)
 _QUEUE, _ENGINE = (0.3, 0.99), (12.0, 29.0)
 _ENGINE_RUN, _HEAVY_RUN = 300_000, 4_000_000
 
@@ -195,6 +203,7 @@ TARGETS = (
         _ENGINE,
         long_run=_ENGINE_RUN,
     ),
+    CapacityTarget("short answers", _engine(_SHORT_ANSWERS), ("p99_ttft<=500ms",), 75.0, (80.0, 200.0), long_run=_ENGINE_RUN),
     CapacityTarget("prefill convoy", _engine(_CONVOY), ("p99_ttft<=2s",), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
     CapacityTarget("chunked prefill", _engine(_CHUNKED), ("p99_ttft<=500ms",), 10.0, (3.0, 29.0), long_run=_ENGINE_RUN),
     CapacityTarget("dynamic batcher", _batcher(16, 0.5, 1.0, 0.05), ("p99_e2e<=6s",), 3.0, (2.0, 8.8)),

@@ -46,6 +46,13 @@ class Limit:
             return tuple(objective.limit_ms for objective in self.objectives)
         return () if self.requirement.metric is FAILED_SHARE else (self.requirement.limit,)
 
+    def queue(self, load: float) -> float | None:
+        """The requests in the system at which those that arrive at ``load``, in requests/s, are surely beyond the limit, by
+        Little's law; None of a limit on anything but TTFT or E2E latency.
+        """
+        is_wait = self.requirement.metric in (TTFT, E2E)
+        return load * self.requirement.limit / 1e3 if is_wait else None
+
     def violations(self, requests: Requests, growth: QueueGrowth | None) -> Violations:
         """Violations by a run's ``requests``, whose queue shows this ``growth``. One that was cut off before it is known if
         it is beyond the limit is not counted.

@@ -19,11 +19,13 @@ class Violations:
     """The requests of a probe beyond one limit: ``above`` of ``n``, without the ramp. A failed request is beyond every limit.
 
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
+    ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.
     """
 
     n: int
     above: int
     effect: float | None
+    none_at_capacity: float = 1.0
 
     @property
     def share(self) -> float | None:

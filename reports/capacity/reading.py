@@ -15,6 +15,7 @@ from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
+from reports.capacity.stability import none_at_capacity
 from reports.capacity.target_gone import is_gone
 from reports.findings.checks import Validity
 from reports.findings.client import ClientSaturated, ScheduleSlip
@@ -209,8 +210,13 @@ def _is_late_by_little(report: RunReport, limits: Sequence[Limit]) -> bool:
 def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredLoad, limits: Sequence[Limit]) -> Probe:
     """What a run at ``load``, with ``sent`` requests, shows of the ``limits``; ``requests`` are the load's alone."""
     grew, kept = growth_of(requests, configured), requests.only(steady(requests, configured))
-    found = tuple(limit.violations(kept, grew) for limit in limits)
-    return Probe(load, sent, found, queue=None if configured.closed else queue_course(requests))
+    queue = None if configured.closed else queue_course(requests)
+    found = (limit.violations(kept, grew) for limit in limits)
+    weighed = tuple(
+        replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), queue))
+        for limit, violations in zip(limits, found, strict=True)
+    )
+    return Probe(load, sent, weighed, queue=queue)
 
 
 def reach_of(report: RunReport, sets: Sequence[LimitSet]) -> float | None:

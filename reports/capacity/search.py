@@ -18,7 +18,7 @@ from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
 from reports.metrics.in_flight import QueueCourse
 from reports.statistics.autocorrelation import mean_cluster_size
-from reports.statistics.probability import f_quantile
+from reports.statistics.probability import at_least, f_quantile
 
 _SPENT = 0.8  # of the allowed error: the rest is for the looks, after each of which the search may end
 _FEWEST_CLUSTERS = 10.0  # at the crossing, to certify by the curve
@@ -144,7 +144,7 @@ class NextProbe:
 
 def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     """What ``probes`` show together. Works with any loads that were measured, as those of a sweep, too."""
-    overloaded = overloaded_from(probes)
+    overloaded = overloaded_from(probes, goal.limits)
     found = [_of_limit(probes, goal, place, overloaded) for place in range(len(goal.limits))]
     curves = tuple(limit.curve for limit in found)
     certified = None if any(curve.low is None for curve in curves) else _least(*(curve.low for curve in curves))
@@ -161,25 +161,36 @@ def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
     return Bracket(curves, certified, refused, estimate, binding, shape, needed)
 
 
-def overloaded_from(probes: Sequence[Probe]) -> float | None:
+def overloaded_from(probes: Sequence[Probe], limits: Sequence[int]) -> float | None:
     """The lowest load from which on the target does not keep up. A load at which it did not, while probes at higher loads show
     that it does, was disturbed.
     """
     for load in sorted({probe.load for probe in probes}):
         here = [probe for probe in probes if probe.load == load]
         behind = falls_behind(_queues(here), ONE_PROBE) or any(probe.gave_up for probe in here)
-        if behind and not _keeps_up([probe for probe in probes if probe.load > load]):
+        if behind and not _keeps_up([probe for probe in probes if probe.load > load], limits):
             return load
     return None
 
 
-def _keeps_up(probes: Sequence[Probe]) -> bool:
-    """Whether the target keeps up with the lowest load of ``probes``, by those at it or by the nearest ones."""
+def _keeps_up(probes: Sequence[Probe], limits: Sequence[int]) -> bool:
+    """Whether the target keeps up with the lowest load of ``probes``, by those at it or by the nearest ones: by how steady
+    their queues are, or since at capacity they would not all have been without a request beyond one of the ``limits``.
+    """
     longest = max((probe.requests for probe in probes), default=0)
     whole = sorted((probe for probe in probes if probe.requests >= _SHORT * longest), key=lambda probe: probe.load)
     at_lowest = sum(probe.load == whole[0].load for probe in whole)
-    sizes = {max(at_lowest, size) for size in _NEAREST}
-    return any(keeps_up(_queues(whole[:size]), _UNSTABLE / len(_NEAREST)) for size in sizes)
+    nearest = [whole[:size] for size in {max(at_lowest, size) for size in _NEAREST}]
+    tail = _UNSTABLE / (len(_NEAREST) * (1 + len(limits)))
+    return any(
+        keeps_up(_queues(some), tail) or any(_chance_at_capacity(some, limit) <= tail for limit in limits) for some in nearest
+    )
+
+
+def _chance_at_capacity(probes: Sequence[Probe], limit: int) -> float:
+    """The probability, at a load of capacity or more, that as many of these probes are without a request beyond a limit."""
+    without = sum(not probe.violations[limit].above for probe in probes)
+    return at_least(without, [probe.violations[limit].none_at_capacity for probe in probes])
 
 
 def _queues(probes: Sequence[Probe]) -> list[QueueCourse]:
@@ -260,7 +271,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
 
     def keeps_up_at(load: float) -> bool:
         from_there = [probe for probe in probes if probe.load >= load]
-        return load < below and (_keeps_up(from_there) or not _queues(from_there))
+        return load < below and (_keeps_up(from_there, goal.limits) or not _queues(from_there))
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
@@ -355,7 +366,7 @@ def _shares_over_allowed(probes: Sequence[Probe], goal: Goal) -> dict[float, flo
     """The largest share beyond a limit, over the allowed one, by all probes at each load; infinite where the target does not
     keep up, or likely does not before requests are beyond a limit.
     """
-    overloaded, shares = overloaded_from(probes), {}
+    overloaded, shares = overloaded_from(probes, goal.limits), {}
     for load in sorted({probe.load for probe in probes}):
         here = [probe for probe in probes if probe.load == load]
         ratio = max(_ratio_to_allowed(here, limit, allowed) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))

@@ -6,6 +6,7 @@ whatever the target: by simulation gamma distributions that are shifted, also fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from reports.statistics.probability import gamma_quantile
 
 _LIKELY = 0.7  # a mean spread: at 94 % of capacity it is below 0.4 in probes of 6,000 requests
 _FEWEST_LIKELY = 3
+_LEAST_LEVEL = 0.3  # standard deviations: a smaller one would count a single probe for more than ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,19 @@ def keeps_up(queues: Sequence[QueueCourse], tail: float) -> bool:
 def falls_behind(queues: Sequence[QueueCourse], tail: float) -> bool:
     """Whether so much growth has at most the probability ``tail`` at a load of capacity or less; false without a probe."""
     return bool(queues) and float(np.mean([queue.growth for queue in queues])) >= _GROWTH.mean_of(len(queues), 1.0 - tail)
+
+
+def none_at_capacity(queue: float | None, course: QueueCourse | None) -> float:
+    """At least the probability that the number in the system stays below ``queue`` for a probe of this course, from an empty
+    target on, at a load of capacity or more; 1 where one of them is unknown.
+
+    It is that of the maximum of a reflected Brownian motion (Feller, *Introduction to Probability Theory* II, X.5): the first
+    term of its series, which is larger than the sum.
+    """
+    if queue is None or course is None:
+        return 1.0
+    level = max(queue / course.deviation, _LEAST_LEVEL)
+    return min(1.0, 4.0 / math.pi * math.exp(-(math.pi**2) / (8.0 * level * level)))
 
 
 def likely_falls_behind(queues: Sequence[QueueCourse]) -> bool:

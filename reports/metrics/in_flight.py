@@ -91,7 +91,8 @@ def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGr
 class QueueCourse:
     """How the number in the system moved over the sending, in standard deviations of what it changes by in that time:
     √(variance an arrival · arrivals). ``growth`` is its mean over the last third less the lowest mean of a twelfth before, and
-    ``spread`` the highest mean of a twelfth less the lowest.
+    ``spread`` the highest mean of a twelfth less the lowest, both without the beginning of the sending. ``deviation`` is that
+    standard deviation of the whole sending, in requests.
 
     At a target exactly at its capacity the number is a reflected Brownian motion (Kingman 1962; Harrison 1985), so that both
     have one distribution whatever the target (reports/capacity/stability.py). Below capacity both are near 0, and above it they
@@ -100,6 +101,7 @@ class QueueCourse:
 
     growth: float
     spread: float
+    deviation: float
 
 
 def queue_course(requests: Requests) -> QueueCourse | None:
@@ -110,7 +112,8 @@ def queue_course(requests: Requests) -> QueueCourse | None:
     arrivals_ns, done_ns, edges = sending
     queue, variance = mean_in_system(arrivals_ns, done_ns, edges), _variance_of_number(*_counts(arrivals_ns, done_ns, edges))
     deviation = max(1.0, float(np.sqrt(variance * np.count_nonzero(arrivals_ns > edges[0]))))
-    return QueueCourse(_last_above_lowest(queue) / deviation, float(np.ptp(queue)) / deviation)
+    whole = max(1.0, float(np.sqrt(variance * arrivals_ns.size)))
+    return QueueCourse(_last_above_lowest(queue) / deviation, float(np.ptp(queue)) / deviation, whole)
 
 
 def _sending(requests: Requests) -> tuple[FloatArray, FloatArray, FloatArray] | None:

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -132,3 +133,11 @@ def gamma_quantile(p: float, shape: float) -> float:
     from scipy.special import gammaincinv
 
     return float(gammaincinv(shape, p))
+
+
+def at_least(successes: int, probabilities: Sequence[float]) -> float:
+    """The probability of at least this many ``successes`` in trials with these ``probabilities`` (Poisson's binomial)."""
+    distribution = np.ones(1)
+    for p in probabilities:
+        distribution = np.convolve(distribution, (1.0 - p, p))
+    return float(distribution[successes:].sum())

@@ -212,7 +212,7 @@ def test_queue_that_grows_before_the_limit_is_exceeded_is_a_cliff() -> None:
 
 
 def _moving(load: float, share: float, growth: float, spread: float) -> Probe:
-    return replace(_probe(load, share, n=6_000), queue=QueueCourse(growth, spread))
+    return replace(_probe(load, share, n=6_000), queue=QueueCourse(growth, spread, 100.0))
 
 
 def test_one_queue_that_grew_between_steady_ones_refuses_nothing() -> None:
@@ -244,6 +244,15 @@ def test_load_beyond_capacity_is_not_certified_by_a_limit_that_is_far_away() -> 
     found = bracket(probes, _GOAL)
 
     assert (found.certified, found.refused) == (90.0, None)
+
+
+def test_probes_that_would_exceed_a_near_limit_at_capacity_show_together_that_the_target_keeps_up() -> None:
+    """Their queues move as near capacity, and no request is beyond a limit that at capacity half of such probes reach."""
+    far = [_moving(load, 0.0, 0.5, 0.8) for load in (80.0, 82.0, 84.0, 86.0, 88.0, 90.0, 92.0, 94.0, 96.0, 98.0)]
+    near = [replace(probe, violations=(replace(probe.violations[0], none_at_capacity=0.5),)) for probe in far]
+
+    assert bracket(far, _GOAL).certified is None
+    assert bracket(near, _GOAL).certified == 80.0
 
 
 def test_growth_of_several_probes_at_a_load_refuses_it_together() -> None:

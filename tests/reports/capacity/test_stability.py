@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
+from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind, none_at_capacity
 from reports.metrics.in_flight import QueueCourse
 
 _TAIL = 0.01
@@ -19,7 +19,8 @@ def _at_capacity(paths: int, seed: int) -> list[QueueCourse]:
     queues = walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
     parts = queues[:, _BEGINNING:].reshape(paths, _PARTS, -1).mean(axis=2) / np.sqrt(_STEPS - _BEGINNING)
     growths = parts[:, -4:].mean(axis=1) - parts[:, :-4].min(axis=1)
-    return list(map(QueueCourse, growths.tolist(), np.ptp(parts, axis=1).tolist()))
+    spreads = np.ptp(parts, axis=1)
+    return [QueueCourse(float(growth), float(spread), 50.0) for growth, spread in zip(growths, spreads, strict=True)]
 
 
 @pytest.mark.parametrize("probes", [1, 2, 5, 12])
@@ -34,7 +35,7 @@ def test_at_capacity_each_test_is_wrong_as_often_as_it_may_be(probes: int) -> No
 
 
 def test_steady_queues_keep_up_and_growing_ones_fall_behind() -> None:
-    steady, growing = [QueueCourse(0.03, 0.15)], [QueueCourse(3.0, 3.2)]
+    steady, growing = [QueueCourse(0.03, 0.15, 50.0)], [QueueCourse(3.0, 3.2, 50.0)]
 
     assert keeps_up(steady, _TAIL)
     assert not falls_behind(steady, _TAIL)
@@ -49,8 +50,22 @@ def test_no_probe_shows_nothing() -> None:
 
 
 def test_three_unsteady_probes_are_likely_too_much() -> None:
-    unsteady = [QueueCourse(0.1, 0.9)] * 3
+    unsteady = [QueueCourse(0.1, 0.9, 50.0)] * 3
 
     assert likely_falls_behind(unsteady)
     assert not likely_falls_behind(unsteady[:2])
-    assert not likely_falls_behind([QueueCourse(0.1, 0.3)] * 3)
+    assert not likely_falls_behind([QueueCourse(0.1, 0.3, 50.0)] * 3)
+
+
+@pytest.mark.parametrize("level", [0.4, 0.7, 1.0, 1.5])
+def test_no_queue_of_that_length_is_as_likely_at_capacity_as_paths_say(level: float) -> None:
+    walks = np.cumsum(np.random.default_rng(3).normal(size=(4_000, _STEPS)), axis=1)
+    queues = walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
+    seen = float((queues.max(axis=1) < level * np.sqrt(_STEPS)).mean())
+
+    assert none_at_capacity(level * 50.0, QueueCourse(0.0, 0.0, 50.0)) == pytest.approx(seen, abs=0.04)
+
+
+def test_a_limit_or_a_course_that_is_unknown_shows_nothing() -> None:
+    assert none_at_capacity(None, QueueCourse(0.0, 0.0, 50.0)) == 1.0
+    assert none_at_capacity(10.0, None) == 1.0

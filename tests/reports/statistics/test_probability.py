@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from reports.statistics.probability import (
+    at_least,
     beta_quantile,
     binomial_at_most,
     chi_squared_tail,
     f_quantile,
+    gamma_quantile,
     gamma_share,
     kolmogorov_smirnov,
     normal_quantile,
@@ -170,3 +172,11 @@ def test_weibull_shares_and_variation_are_scipy_s(shape: float) -> None:
     values = np.array([-1.0, 0.0, 1e-3, 0.5, 1.0, 4.0])
     assert weibull_share(values, shape) == pytest.approx(law.cdf(values))
     assert weibull_squared_variation(shape) == pytest.approx(law.var() / law.mean() ** 2)
+
+
+def test_at_least_some_of_unequal_trials() -> None:
+    assert at_least(0, [0.3, 0.5]) == pytest.approx(1.0)
+    assert at_least(1, [0.3, 0.5]) == pytest.approx(0.65)
+    assert at_least(2, [0.3, 0.5]) == pytest.approx(0.15)
+    assert at_least(3, [0.5] * 3) == pytest.approx(0.125)
+    assert gamma_quantile(0.5, 1.0) == pytest.approx(math.log(2.0))
