@@ -42,6 +42,7 @@ _MOST_STEPS = 12  # to one side
 _MOST_PILOTS = 20
 _ROUNDING = 1.000001
 _CLIFF = 1.06
+_MARGIN = 1.05  # below a load that exceeds a limit, where no curve is known: nearer, times beyond it are rare, and long
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
@@ -269,27 +270,29 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     every = _points(probes, goal.limits[place], overloaded)
     below = math.inf if overloaded is None else overloaded
 
+    exceeded_at = min(below, *every.load[every.above > allowed * every.n], math.inf)
+
     def keeps_up_at(load: float) -> bool:
         from_there = [probe for probe in probes if probe.load >= load]
-        return load < below and (_keeps_up(from_there, goal.limits) or not _queues(from_there))
+        return load * _MARGIN <= exceeded_at and (_keeps_up(from_there, goal.limits) or not _queues(from_there))
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
+    stationary = every if overloaded is None else every.chosen(every.load < overloaded)
     if falls(every, allowed):
-        held, exceeded = held_alone(every, allowed, tail, keeps_up_at), exceeded_alone(every, allowed, upper_tail)
+        held, exceeded = held_alone(stationary, allowed, tail, keeps_up_at), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
-    stationary = every.chosen(every.load < below)
     points = usable(stationary, allowed)
     far_beyond = min(set(stationary.load) - set(points.load), default=math.inf)  # by their own requests, whatever the curve
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
-        held, exceeded = highest_held(every, allowed, tail, keeps_up_at), lowest_exceeded(every, allowed, upper_tail)
+        held, exceeded = highest_held(stationary, allowed, tail, keeps_up_at), lowest_exceeded(every, allowed, upper_tail)
         return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
     clusters = best.expected / mean_cluster_size(best.dispersion)
     known = clusters >= _FEWEST_CLUSTERS and best.crossing < far_beyond
     low = best.low if known and best.low is not None and best.low < below else None
     if low is None:
-        low = highest_held(every, allowed, tail, keeps_up_at)
+        low = highest_held(stationary, allowed, tail, keeps_up_at)
     upper = best if upper_tail == tail else fit(points, allowed, upper_tail)
     high = None if upper is None else upper.high
     if high is None:
@@ -412,6 +415,7 @@ def _between(found: Bracket, highest: float, lowest: float, goal: Goal) -> float
     """The load that decides more where the ``highest`` load that seems to hold and the ``lowest`` that does not are a cliff."""
     if not _are_near(highest, lowest, goal):
         return math.sqrt(lowest * highest)
-    if found.certified is None or found.certified < highest:
-        return highest
+    certifiable = min(highest, lowest / _CLIFF)
+    if found.certified is None or found.certified < certifiable:
+        return certifiable
     return lowest if found.refused is None or found.refused > lowest else math.sqrt(lowest * highest)
