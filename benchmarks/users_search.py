@@ -80,7 +80,8 @@ class Answers:
         span_s = last_s - first_s
         begin_s = max(_RAMP * span_s, min(ramp_up_s, span_s / 2.0))
         end_s = min(_RAMP * span_s, float(np.quantile(self.end_s - self.due_s, 0.9)))
-        return self.values_ms[(self.due_s >= first_s + begin_s) & (self.due_s <= last_s - end_s)]
+        steady: FloatArray = self.values_ms[(self.due_s >= first_s + begin_s) & (self.due_s <= last_s - end_s)]
+        return steady
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,8 @@ def _judged(found: list[Found], users: int) -> tuple[str, ...]:
     above = np.mean([(each.bracket.certified or 0.0) > users for each in found])
     below = np.mean([(each.bracket.refused or math.inf) <= users for each in found])
     narrow = np.mean([each.bracket.ratio is not None and each.bracket.ratio <= 1.2001 for each in found])
-    means = [
-        np.mean([value(each) for each in found]) for value in (lambda e: e.probes, lambda e: e.requests, lambda e: e.seconds)
-    ]
-    return f"{above:.0%}", f"{below:.0%}", f"{narrow:.0%}", f"{means[0]:.1f}", f"{means[1]:,.0f}", f"{means[2]:,.0f}"
+    probes, requests, seconds = np.mean([(each.probes, each.requests, each.seconds) for each in found], axis=0)
+    return f"{above:.0%}", f"{below:.0%}", f"{narrow:.0%}", f"{probes:.1f}", f"{requests:,.0f}", f"{seconds:,.0f}"
 
 
 def capacity(target: Target) -> int:
