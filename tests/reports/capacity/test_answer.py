@@ -171,12 +171,12 @@ def test_the_time_that_more_needs_includes_what_is_between_the_probes() -> None:
 
 def test_a_queue_that_grew_at_a_lower_load_than_one_that_held_shows_a_target_that_changed() -> None:
     sentence = (
-        "The queue grew at 130 requests/s, but not at 151 requests/s: something other than the load changed between the probes."
+        "The queue grew at 130 requests/s, but not at 170 requests/s: something other than the load changed between the probes."
     )
-    held = {100.0: 0.0, 130.0: 0.3, 151.0: 0.002}
+    held = {100.0: 0.0, 130.0: 0.3, 170.0: 0.002}
     found = capacity(shares=held, overloaded=[130.0])
     assert sentence in details(found, found.tiers[0])
-    for shares, overloaded in (({**held, 151.0: 0.02}, [130.0]), (held, [151.0]), ({130.0: 0.3, 135.0: 0.0}, [130.0])):
+    for shares, overloaded in (({**held, 170.0: 0.02}, [130.0]), (held, [170.0]), ({130.0: 0.3, 155.0: 0.0}, [130.0])):
         steady = capacity(shares=shares, overloaded=overloaded)
         assert not any("queue grew" in text for text in details(steady, steady.tiers[0]))
 
