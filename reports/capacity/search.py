@@ -269,8 +269,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     upper_tail = tail / len(goal.limits)
     every = _points(probes, goal.limits[place], overloaded)
     below = math.inf if overloaded is None else overloaded
-
-    exceeded_at = min(below, *every.load[every.above > allowed * every.n], math.inf)
+    exceeded_at = float(every.load[every.above > allowed * every.n].min(initial=below))
 
     def keeps_up_at(load: float) -> bool:
         from_there = [probe for probe in probes if probe.load >= load]
@@ -278,7 +277,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
-    stationary = every if overloaded is None else every.chosen(every.load < overloaded)
+    stationary = every.chosen(every.load < below)
     if falls(every, allowed):
         held, exceeded = held_alone(stationary, allowed, tail, keeps_up_at), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
