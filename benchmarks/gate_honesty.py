@@ -10,6 +10,7 @@ rightly at least as often as one, less three standard errors.
 Chance alone exceeds a share of 5 % of 200 runs by up to 3 points.
 
 Run: python -m benchmarks.gate_honesty [--runs 200] [--seed 17] [--sizes 300 2000 20000] [--only NAME …] [--drawn SEED]
+                                       [--processes 2]
 """
 
 from __future__ import annotations
@@ -95,13 +96,14 @@ Job = tuple[int, int, int, int, int | None]  # process, requests, seed, runs, se
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="simulated runs of each target and size")
+    parser.add_argument("--processes", type=int, default=2, help="that simulate beside each other")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--sizes", type=int, nargs="+", default=[300, 2_000, 20_000], help="requests of a run")
     parser.add_argument("--only", nargs="+", default=None, metavar="NAME", help="targets whose names contain one of these")
     parser.add_argument("--drawn", type=int, default=None, metavar="SEED", help="engines with parameters drawn from this seed")
     options = parser.parse_args()
     start_s = time.monotonic()
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         failures = [] if options.drawn is not None else _overload(pool, options)
         failures += _known_truths(pool, options)
     print(f"\n{time.monotonic() - start_s:.0f} s, {options.runs} runs a cell. Not as required: {len(failures)}.")

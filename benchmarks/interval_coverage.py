@@ -4,7 +4,7 @@ The true value is that of three very long runs. Requirement: where more than a t
 of these intervals contain the true value; processes of infinite variance aside. For rates, the width of the interval over the
 spread of the numbers (3.92 standard deviations over the runs) is at most 1.5 from 2,000 requests on.
 
-Run: python -m benchmarks.interval_coverage [--runs 400] [--seed 11] [--drawn SEED] [--sizes 300 2000 20000]
+Run: python -m benchmarks.interval_coverage [--runs 400] [--seed 11] [--drawn SEED] [--sizes 300 2000 20000] [--processes 2]
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Statement:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400, help="simulated runs of each process and size")
+    parser.add_argument("--processes", type=int, default=2, help="that simulate beside each other")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--sizes", type=int, nargs="+", default=[300, 2_000, 20_000], help="requests of a run")
     parser.add_argument("--drawn", type=int, default=None, metavar="SEED", help="engines with parameters drawn from this seed")
@@ -65,7 +66,7 @@ def main() -> None:
         for number in _numbers(options.drawn)
         for size in options.sizes
     ]
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         truths = dict(
             zip(_numbers(options.drawn), pool.map(true_values, product(_numbers(options.drawn), [options.drawn])), strict=True)
         )

@@ -6,7 +6,7 @@ Cold start: of runs of 100 s whose first 5 or 20 s take three times as long, the
 of a run without a cold start, or the run has the finding ``cold_start`` or ``not_steady``; without a cold start at most 2 %
 have ``cold_start``. So do at most 2 % of runs of a load that falls, or begins with a burst.
 
-Run: python -m benchmarks.load_findings [--runs 200] [--seed 31]
+Run: python -m benchmarks.load_findings [--runs 200] [--seed 31] [--processes 2]
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ _SHAPES: Mapping[str, Callable[[FloatArray], FloatArray]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="simulated runs of each target and load")
+    parser.add_argument("--processes", type=int, default=2, help="that simulate beside each other")
     parser.add_argument("--seed", type=int, default=31)
     options = parser.parse_args()
     start_s = time.monotonic()
@@ -111,7 +112,7 @@ def main() -> None:
     ]
     engines = range(_FIRST_ENGINE, _FIRST_ENGINE + 1 + len(ENGINES))
     falling_jobs = [(k, load, _FALLING_SIZE, options.seed, options.runs) for k in engines for load in _LOADS_OF_COLD_STARTS]
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         _print(jobs, pool.map(overload, jobs), ("requests", "queue_growing", "any finding", "A/A, two schedules", "one"))
         _print(cold_jobs, pool.map(cold_start, cold_jobs), ("cold, s", "cold_start", "steady TTFT right, or a finding"))
         _print(falling_jobs, pool.map(falling_load, falling_jobs), ("requests", *(f"cold_start, {name}" for name in _SHAPES)))

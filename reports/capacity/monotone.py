@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from reports.capacity.curve import Points
-from reports.statistics.arrays import FloatArray
 from reports.statistics.exceedances import Exceedances
 
 _WINDOW = 1.1  # of loads whose requests count together
@@ -21,6 +21,7 @@ _ENOUGH_EXPECTED = 100.0  # as many as decide by none of them, in clusters as la
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
 _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
+_SHORT = 0.4  # of the longest probe at the lower load: in a shorter one the queue may not have reached the limit yet
 
 
 def highest_held(points: Points, allowed: float, tail: float, keeps_up_at: Callable[[float], bool]) -> float | None:
@@ -73,29 +74,48 @@ def exceeded_alone(points: Points, allowed: float, tail: float) -> float | None:
 
 
 def falls(points: Points, allowed: float) -> bool:
-    """Whether the share is lower at a load than at a lower one, by more than its clusters, and what probes at nearly the same
-    load differ by, explain.
+    """Whether the share is lower at a load than at a lower one, in probes about as long, by more than its clusters, and what
+    probes at nearly the same load differ by, explain.
     """
     loads = np.unique(points.load)
     here = [points.chosen(points.load == load) for load in loads]
-    logarithms = np.array([math.log((each.above.sum() + 0.5) / each.n.sum()) for each in here])
-    clusters = np.array([each.above.sum() / each.dispersion(allowed) for each in here])
-    errors = np.sqrt(1.0 / (clusters + 0.5))
-    noise = _noise_between_neighbours(loads, logarithms, errors)
-    for low in np.flatnonzero(clusters >= _SHOWN_CLUSTERS):
-        far = loads > _NEIGHBOURS * loads[low]
-        fall = (logarithms[low] - logarithms[far]) / np.hypot(errors[low], errors[far])
-        if (fall > _SURE_FALL * noise).any():
+    longest = np.array([each.n.max() for each in here])
+    shares = [_logarithm(each, allowed) for each in here]
+    noise = _noise_between_neighbours(points, allowed)
+    for low, share in enumerate(shares):
+        comparable = (loads > _NEIGHBOURS * loads[low]) & (longest >= _SHORT * longest[low])
+        falls_by = max((share.standard_errors_above(shares[far]) for far in np.flatnonzero(comparable)), default=0.0)
+        if share.clusters >= _SHOWN_CLUSTERS and falls_by > _SURE_FALL * noise:
             return True
     return False
 
 
-def _noise_between_neighbours(loads: FloatArray, logarithms: FloatArray, errors: FloatArray) -> float:
-    """How many times as much as by their clusters the shares at neighbouring loads differ, at least 1."""
-    near = loads[1:] <= _NEIGHBOURS * loads[:-1]
-    if not near.any():
+@dataclass(frozen=True, slots=True)
+class _LogarithmOfShare:
+    """That of requests that came in this many clusters."""
+
+    value: float
+    clusters: float
+
+    def standard_errors_above(self, other: _LogarithmOfShare) -> float:
+        """How many standard errors of the difference it is larger than another one by."""
+        return (self.value - other.value) / math.sqrt(1.0 / (self.clusters + 0.5) + 1.0 / (other.clusters + 0.5))
+
+
+def _logarithm(points: Points, allowed: float) -> _LogarithmOfShare:
+    above = float(points.above.sum())
+    return _LogarithmOfShare(math.log((above + 0.5) / points.n.sum()), above / points.dispersion(allowed))
+
+
+def _noise_between_neighbours(points: Points, allowed: float) -> float:
+    """How many times as much as by their clusters the shares of single probes at nearly the same load differ, at least 1."""
+    order = np.argsort(points.load, kind="stable")
+    loads = points.load[order]
+    shares = [_logarithm(points.chosen(np.arange(points.size) == each), allowed) for each in order]
+    near = np.flatnonzero(loads[1:] <= _NEIGHBOURS * loads[:-1])
+    if not near.size:
         return 1.0
-    differences = (np.diff(logarithms) / np.hypot(errors[1:], errors[:-1]))[near]
+    differences = np.array([shares[k + 1].standard_errors_above(shares[k]) for k in near])
     return max(1.0, float(np.sqrt(np.mean(differences**2))))
 
 

@@ -47,6 +47,7 @@ _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly b
 _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
 _NEAREST = (1, 5, 10)  # probes that show together that a target keeps up
+_MOST_DISPUTED = 3  # probes at a load with more requests beyond a limit than a higher one has
 _SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
@@ -217,12 +218,24 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     sure = whole >= _FEWEST_PROBES and (found.shape is Shape.CLIFF or _clusters(found) >= _MANY_CLUSTERS)
     if goal.reached(found.certified, found.refused) and sure:
         return None
-    if found.shape is Shape.NOT_MONOTONE or (len(probes) >= _MOST_STEPS and all(share > _HIGH for share in shares.values())):
+    if found.shape is Shape.NOT_MONOTONE:
+        return _again(probes, found, block)
+    if len(probes) >= _MOST_STEPS and all(share > _HIGH for share in shares.values()):
         return None
     if len(probes) >= _MOST_STEPS and all(share < _LOW for share in shares.values()):
         certified = found.certified is not None and found.certified >= max(shares) / _ROUNDING
         return None if certified else NextProbe(max(shares), block)
     return NextProbe(_rounded(_next_load(probes, found, shares, goal), goal), block)
+
+
+def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
+    """A probe at the refused load, where a higher one had fewer requests beyond a limit: whether it was disturbed shows in
+    probes that differ from each other. None after enough of them.
+    """
+    load = found.refused
+    if load is None or sum(probe.load == load for probe in probes) >= _MOST_DISPUTED:
+        return None
+    return NextProbe(load, requests)
 
 
 def _pilot_load(shares: dict[float, float], goal: Goal, first_load: float, probes: int) -> float | None:

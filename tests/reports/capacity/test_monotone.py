@@ -54,3 +54,21 @@ def test_where_the_share_may_fall_each_load_decides_for_itself() -> None:
 
     assert held_alone(points, 0.01, 0.02, _keeps_up) == 20.0
     assert exceeded_alone(points, 0.01, 0.02) == 30.0
+
+
+def test_short_probe_at_a_higher_load_shows_no_fall() -> None:
+    # 848 of 4,097 requests at 233 requests/s, and then none of 981 at 253, before the queue had reached the limit: recorded.
+    loads, n, above, effect = [125.0, 233.0, 253.0], [658, 4_097, 981], [0, 848, 0], [11.0, 60.0, 12.0]
+    short = Points(*(np.array(each, dtype=float) for each in (loads, n, above, effect)))
+    long = Points(*(np.array(each, dtype=float) for each in (loads, [658, 4_097, 3_981], above, effect)))
+
+    assert not falls(short, 0.01)
+    assert falls(long, 0.01)
+
+
+def test_probes_that_differ_at_one_load_explain_a_fall() -> None:
+    disturbed = Points(np.array([10.0, 12.0]), np.full(2, 4_000.0), np.array([800.0, 0.0]), np.full(2, 20.0))
+    again = Points(np.array([10.0, 10.0, 10.0, 12.0]), np.full(4, 4_000.0), np.array([800.0, 0.0, 0.0, 0.0]), np.full(4, 20.0))
+
+    assert falls(disturbed, 0.01)
+    assert not falls(again, 0.01)

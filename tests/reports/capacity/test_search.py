@@ -303,6 +303,18 @@ def test_share_that_falls_is_not_monotone_and_certifies_what_is_below() -> None:
     assert next_probe([_probe(load, share) for load, share in shares.items()], _GOAL, 80.0, 100_000) is None
 
 
+def test_load_with_more_beyond_the_limit_than_a_higher_one_is_probed_again() -> None:
+    probes = [_probe(load, share) for load, share in {50.0: 0.0, 90.0: 0.08, 100.0: 0.002, 110.0: 0.002}.items()]
+
+    again = next_probe(probes, _GOAL, 50.0, 100_000)
+
+    assert bracket(probes, _GOAL).shape is Shape.NOT_MONOTONE
+    assert again is not None
+    assert again.load == 90.0
+    assert next_probe([*probes, probes[1], probes[1]], _GOAL, 50.0, 100_000) is None
+    assert bracket([*probes, *[_probe(90.0, 0.0)] * 2], _GOAL).shape is not Shape.NOT_MONOTONE
+
+
 def test_nothing_is_known_without_a_probe() -> None:
     found = bracket([], _GOAL)
 
