@@ -48,6 +48,9 @@ _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
 _NEAREST = (1, 5, 10)  # probes that show together that a target keeps up
 _MOST_DISPUTED = 3  # probes at a load with more requests beyond a limit than a higher one has
+_TRIES, _ABOUT = 3, 1.045  # probes at a load, or up to this many times it, that are to certify it
+_STEPS_BELOW = 4
+_ENOUGH_TO_FORESEE = 0.3  # of the requests, from which on their clusters show how many there will be
 _SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
@@ -225,7 +228,8 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     if len(probes) >= _MOST_STEPS and all(share < _LOW for share in shares.values()):
         certified = found.certified is not None and found.certified >= max(shares) / _ROUNDING
         return None if certified else NextProbe(max(shares), block)
-    return NextProbe(_rounded(_next_load(probes, found, shares, goal), goal), block)
+    total = spent + most_requests
+    return NextProbe(_rounded(_next_load(probes, found, shares, goal, total), goal), block)
 
 
 def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
@@ -395,14 +399,14 @@ def _ratio_to_allowed(probes: Sequence[Probe], limit: int, allowed: float) -> fl
     return sum(probe.violations[limit].above for probe in probes) / n / allowed if n else 0.0
 
 
-def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, float], goal: Goal) -> float:
+def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, float], goal: Goal, total: int) -> float:
     curve = None if found.binding is None else found.curves[found.binding]
-    if curve is None or curve.crossing is None or curve.slope is None:
-        return _without_curve(found, shares, goal)
+    if curve is None or curve.crossing is None or curve.slope is None or _stays_unknown(curve, probes, total):
+        return _without_curve(probes, found, shares, goal)
     beyond = min((load for load, share in shares.items() if share > LARGEST_RATIO), default=math.inf)
     highest = max((load for load, share in shares.items() if share <= 1.0 and load < beyond), default=None)
     if curve.crossing >= beyond:
-        return _FARTHEST_BELOW * beyond if highest is None else _between(found, highest, beyond, goal)
+        return _FARTHEST_BELOW * beyond if highest is None else _between(probes, found, highest, beyond, goal)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
     offsets = _OFFSETS_BELOW if found.certified is None and found.refused is not None else _OFFSETS
     step = offsets[len(probes) % len(offsets)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
@@ -410,7 +414,14 @@ def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, floa
     return min(load, max(_BELOW_OVERLOAD * beyond, estimate))
 
 
-def _without_curve(found: Bracket, shares: dict[float, float], goal: Goal) -> float:
+def _stays_unknown(curve: Curve, probes: Sequence[Probe], total: int) -> bool:
+    """Whether the clusters near the crossing will be too few for the curve when all requests, ``total``, are spent."""
+    spent = sum(probe.requests for probe in probes)
+    clusters = 0.0 if curve.clusters is None else curve.clusters
+    return spent >= _ENOUGH_TO_FORESEE * total and clusters * total / spent < _FEWEST_CLUSTERS
+
+
+def _without_curve(probes: Sequence[Probe], found: Bracket, shares: dict[float, float], goal: Goal) -> float:
     """Too little is beyond the limit for a curve, or the queue grows before anything is: the highest load that seems to hold is
     to be certified, and the next one refused.
     """
@@ -420,14 +431,28 @@ def _without_curve(found: Bracket, shares: dict[float, float], goal: Goal) -> fl
         return max(shares) * _FARTHEST_ABOVE
     if highest is None:
         return lowest * _FARTHEST_BELOW
-    return _between(found, highest, lowest, goal)
+    return _between(probes, found, highest, lowest, goal)
 
 
-def _between(found: Bracket, highest: float, lowest: float, goal: Goal) -> float:
-    """The load that decides more where the ``highest`` load that seems to hold and the ``lowest`` that does not are a cliff."""
+def _between(probes: Sequence[Probe], found: Bracket, highest: float, lowest: float, goal: Goal) -> float:
+    """The load that decides more where the ``highest`` load that seems to hold and the ``lowest`` that does not are a cliff.
+    A load that some probes did not certify gives way to a lower one.
+    """
     if not _are_near(highest, lowest, goal):
         return math.sqrt(lowest * highest)
-    certifiable = min(highest, lowest / _CLIFF)
-    if found.certified is None or found.certified < certifiable:
-        return certifiable
-    return lowest if found.refused is None or found.refused > lowest else math.sqrt(lowest * highest)
+    step = max(_CLIFF, math.sqrt(goal.ratio))
+    certifiable = min(highest, lowest / step)
+    if found.certified is not None and goal.reached(found.certified, found.refused):
+        return found.certified  # what is rare at it may not have come yet
+    if found.certified is not None and found.certified >= certifiable / _ROUNDING:
+        return lowest if found.refused is None or found.refused > lowest else math.sqrt(lowest * highest)
+    return _untried(probes, [certifiable / step**k for k in range(_STEPS_BELOW)], found.certified or 0.0)
+
+
+def _untried(probes: Sequence[Probe], loads: Sequence[float], certified: float) -> float:
+    """The first of falling ``loads`` above the certified one that few probes are at, or somewhat above; else the first."""
+    longest = max(probe.requests for probe in probes)
+    whole = [probe.load for probe in probes if probe.requests >= _SHORT * longest]
+    open_loads = [load for load in loads if load > certified * _ROUNDING]
+    few = (load for load in open_loads if sum(load / _ROUNDING <= other < load * _ABOUT for other in whole) < _TRIES)
+    return next(few, loads[0])

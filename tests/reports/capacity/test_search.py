@@ -279,9 +279,36 @@ def test_search_leaves_a_load_at_which_the_queue_moves_as_at_capacity() -> None:
     again, lower = (next_probe([*pilots, *unsteady[:n]], _GOAL, 50.0, 100_000) for n in (2, 3))
 
     assert again is not None
-    assert again.load == 100.0
+    assert again.load == pytest.approx(106.0 / math.sqrt(1.2))
     assert lower is not None
     assert 80.0 < lower.load < 100.0
+
+
+def test_load_that_three_probes_do_not_certify_gives_way_to_a_lower_one() -> None:
+    """In a recorded search 12 of 20 probes were just below a load that failed, and certified nothing."""
+    probes = [_moving(50.0, 0.0, 0.04, 0.2), _moving(100.0, 0.0, 0.4, 0.6), _overloaded(106.0), _overloaded(110.0)]
+    loads = list[float]()
+    for _ in range(8):
+        asked = next_probe(probes, _GOAL, 50.0, 100_000)
+        assert asked is not None
+        loads.append(asked.load)
+        probes.append(_moving(asked.load, 0.0, 0.3, 0.6))
+
+    assert min(loads) < 85.0
+    assert max(loads) < 106.0
+    assert all(loads.count(load) <= 3 for load in loads)
+
+
+def test_search_that_reached_its_goal_with_few_probes_probes_the_certified_load_again() -> None:
+    probes = [_moving(load, 0.0, 0.04, 0.2) for load in (85.0, 96.0, 96.0)]
+    probes += [_overloaded(101.0), _overloaded(110.0)]
+    found = bracket(probes, _GOAL)
+
+    asked = next_probe(probes, _GOAL, 50.0, 100_000)
+
+    assert (found.certified, found.refused) == (96.0, 101.0)
+    assert asked is not None
+    assert asked.load == 96.0
 
 
 def test_share_that_hardly_rises_is_flat() -> None:
