@@ -92,7 +92,7 @@ def falls(points: Points, allowed: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _LogarithmOfShare:
-    """That of requests that came in this many clusters."""
+    """The logarithm of a share, of requests in this many clusters."""
 
     value: float
     clusters: float
