@@ -48,6 +48,7 @@ _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
 _NEAREST = (1, 5, 10)  # probes that show together that a target keeps up
 _MOST_DISPUTED = 3  # probes at a load with more requests beyond a limit than a higher one has
+_CONFIRMATIONS = 5  # probes about the certified load, where no curve is known
 _TRIES, _ABOUT = 3, 1.045  # probes at a load, or up to this many times it, that are to certify it
 _STEPS_BELOW = 4
 _ENOUGH_TO_FORESEE = 0.3  # of the requests, from which on their clusters show how many there will be
@@ -218,8 +219,7 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         return NextProbe(_rounded(load, goal), pilot)
     found = bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
-    sure = whole >= _FEWEST_PROBES and (found.shape is Shape.CLIFF or _clusters(found) >= _MANY_CLUSTERS)
-    if goal.reached(found.certified, found.refused) and sure:
+    if goal.reached(found.certified, found.refused) and whole >= _FEWEST_PROBES and _is_sure(probes, found, block):
         return None
     if found.shape is Shape.NOT_MONOTONE:
         return _again(probes, found, block)
@@ -264,6 +264,16 @@ def _clusters(found: Bracket) -> float:
     return min((curve.clusters for curve in deciding if curve.clusters is not None), default=math.inf)
 
 
+def _is_sure(probes: Sequence[Probe], found: Bracket, block: int) -> bool:
+    """Whether enough clusters are near the crossing; at a cliff and without a curve, enough probes at the certified load."""
+    clusters = _clusters(found)
+    if math.isfinite(clusters) and (clusters >= _MANY_CLUSTERS or found.shape is not Shape.CLIFF):
+        return clusters >= _MANY_CLUSTERS
+    certified = found.certified or 0.0
+    here = (probe for probe in probes if certified / _ABOUT < probe.load < certified * _ABOUT)
+    return sum(probe.requests >= block // 2 for probe in here) >= _CONFIRMATIONS
+
+
 def _are_near(highest: float, lowest: float, goal: Goal) -> bool:
     return lowest <= _CLIFF * highest or lowest - highest <= _ROUNDING * goal.step
 
@@ -290,7 +300,9 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
 
     def keeps_up_at(load: float) -> bool:
         from_there = [probe for probe in probes if probe.load >= load]
-        return load * _MARGIN <= exceeded_at and (_keeps_up(from_there, goal.limits) or not _queues(from_there))
+        if load * _MARGIN > exceeded_at or likely_falls_behind(_queues([probe for probe in probes if probe.load == load])):
+            return False
+        return _keeps_up(from_there, goal.limits) or not _queues(from_there)
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
