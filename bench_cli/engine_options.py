@@ -1,7 +1,9 @@
-"""Options of the embedded engine, for ``bench serve`` and every verb that deploys the pipeline for a run."""
+"""Options of the engine, for ``bench serve`` and every verb that deploys the pipeline for a run."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,12 +18,27 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _TOKENS = click.IntRange(1, 2**31 - 1)
+VLLM = "vllm"
+_OF_VLLM = ("engine_python", "tensor_parallel_size", "engine_arg")
+_NOT_OF_VLLM = {
+    "draft_engine_dir": "it takes no draft tokens; --engine_arg speculative_config=JSON drafts within vLLM",
+    "max_beam_width": "it has no beam search",
+    "max_queue_size": "its queue has no limit",
+    "batch_scheduler_policy": "it starts a request at once, and pauses requests when the cache is full",
+}
+ENGINE_DIR_HELP = "Engine folder made by 'bench engine build', for vllm a Hugging Face checkpoint. Default: the demo engine."
 
 
 @dataclass(frozen=True)
 class EngineSettings(Concern, title="Engine (embedded)"):
-    """The settings of the engine; a field has the name of its option."""
+    """The engine and its settings; a field has the name of its option."""
 
+    engine: str = option(
+        "openvino",
+        type=click.Choice(["openvino", "tensorrt_llm", VLLM]),
+        help="Inference engine: OpenVINO on the CPU, TensorRT-LLM's LLM API on a GPU, or vLLM, mostly on a GPU, in the "
+        "environment of --engine_python.",
+    )
     draft_engine_dir: Path | None = option(
         None, type=_FOLDER, help="Draft engine, for speculative decoding in tensorrt_llm_bls."
     )
@@ -47,6 +64,38 @@ class EngineSettings(Concern, title="Engine (embedded)"):
     )
     enable_kv_cache_reuse: bool = switch(True, help="Reuse cached prompt prefixes.")
     enable_chunked_context: bool = switch(True, help="Split long prompts into steps.")
+    engine_python: str | None = option(
+        None,
+        metavar="PYTHON",
+        help="vllm: the Python of an environment with vLLM and without nvidia-pytriton, in which the engine runs.",
+    )
+    tensor_parallel_size: int = option(1, type=click.IntRange(1, 1024), help="vllm: GPUs that share each layer.")
+    engine_arg: tuple[str, ...] = option(
+        (), metavar="KEY=VALUE", help="vllm: an argument of its AsyncEngineArgs, such as load_format=dummy. Repeatable."
+    )
+
+    def folder(self, engine_dir: Path | None) -> Path:
+        """The engine's folder. Raises UsageError where there is none, and for an option that the engine does not have."""
+        self._refuse_others()
+        if engine_dir is None and self.engine != "openvino":
+            raise click.UsageError(f"--engine_dir: the demo engine is for OpenVINO; give a folder for --engine {self.engine}")
+        if engine_dir is not None:
+            return engine_dir.resolve()
+        from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+
+        return DEMO_ENGINE_DIR.resolve()
+
+    def options(self) -> EngineOptions:
+        """The engine's options."""
+        values = vars(self) | {"engine_python": ""}
+        if self.engine_python is not None:  # not resolved: in a virtual environment it is a link, whose folder matters
+            values["engine_python"] = os.path.abspath(shutil.which(self.engine_python) or self.engine_python)
+        return engine_options(values)
+
+    def _refuse_others(self) -> None:
+        refused = _NOT_OF_VLLM if self.engine == VLLM else dict.fromkeys(_OF_VLLM, "only --engine vllm has it")
+        for name in self.given(*refused):
+            raise click.UsageError(f"--{name}: not with --engine {self.engine}; {refused[name]}")
 
 
 ENGINE_OPTION_NAMES = EngineSettings.names()

@@ -75,9 +75,11 @@ def in_one_process() -> Iterator[Way]:
 
 
 @contextmanager
-def direct(streaming: bool) -> Iterator[Way]:
+def direct(
+    streaming: bool, name: str = "openvino", engine_dir: Path = DEMO_ENGINE_DIR, options: EngineOptions = OPTIONS
+) -> Iterator[Way]:
     """The engine of the served model, in its worker process behind a pipe, without Triton and client."""
-    engine = open_engine("openvino", DEMO_ENGINE_DIR, OPTIONS)
+    engine = open_engine(name, engine_dir, options)
 
     def run(requests: list[Request], in_flight: int) -> int:
         room = threading.Semaphore(in_flight)
@@ -112,10 +114,10 @@ def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
     with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
         client = TritonGrpcClient(server.addresses.grpc, model, streaming)
-        yield lambda requests, in_flight: uvloop.run(_drive(client, requests, in_flight))
+        yield lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight))
 
 
-async def _drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> int:
+async def drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> int:
     connection = await client.connect(10.0)
     room = asyncio.Semaphore(in_flight)
     bodies: list[bytes] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.declared import Concern, option, part, switch
-from bench_cli.engine_options import ENGINE_OPTION_NAMES, EngineSettings, engine_options
+from bench_cli.engine_options import ENGINE_DIR_HELP, ENGINE_OPTION_NAMES, EngineSettings
 
 if TYPE_CHECKING:
     from serving.repository.pipeline import RepositorySpec
@@ -20,26 +20,28 @@ class EmbeddedOptions(Concern, title="The embedded pipeline (without --url)"):
     """The deployment of the embedded pipeline. ``engine_dir`` None: the demo engine."""
 
     engine_dir: Path | None = option(
-        None,
-        type=click.Path(path_type=Path, file_okay=False),
-        help="Engine folder made by 'bench engine build'. Default: the demo engine.",
+        None, "--engine_dir", "--model_dir", type=click.Path(path_type=Path, file_okay=False), help=ENGINE_DIR_HELP
     )
     decoupled_mode: bool = switch(True, help="Deploy decoupled models, which can stream.")
     engine_settings: EngineSettings = part(EngineSettings)
 
     def repository(self, tokenizer_dir: Path | None) -> RepositorySpec:
-        """The model repository to deploy; ``tokenizer_dir`` None means the engine's tokenizer."""
-        from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+        """The model repository to deploy; ``tokenizer_dir`` None means the engine's tokenizer.
+
+        Raises UsageError for an option that the engine does not have.
+        """
         from serving.repository.pipeline import RepositorySpec
 
-        engine_dir, settings = self.engine_dir or DEMO_ENGINE_DIR, self.engine_settings
+        settings = self.engine_settings
+        engine_dir = settings.folder(self.engine_dir)
         return RepositorySpec(
-            engine_dir=engine_dir.resolve(),
+            engine_dir=engine_dir,
             tokenizer_dir=(tokenizer_dir or engine_dir).resolve(),
+            engine=settings.engine,
             decoupled_mode=self.decoupled_mode,
             max_stream_interval=settings.max_stream_interval,
             draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
-            engine_options=engine_options(vars(settings)),
+            engine_options=settings.options(),
         )
 
 

@@ -27,7 +27,7 @@ from harness.protocols.protocol import (
     takes_no_variant,
 )
 from harness.protocols.set_up_deadline import SetUpDeadline
-from serving.engines.openvino.folder import read_limits
+from serving.engines import read_context_tokens
 from serving.launch.addresses import ServerAddresses
 
 
@@ -78,10 +78,10 @@ def open_target(options: TargetOptions, client: ClientOptions, embedded: Embedde
         yield target
         return
     repository = embedded.repository(options.tokenizer_dir)
-    limits = read_limits(repository.engine_dir)
+    context_tokens = read_context_tokens(repository.engine, repository.engine_dir, repository.engine_options)
     with open_pipeline(repository, server_log) as addresses:
         target = _connect(options, client, _embedded_address(options.serving, addresses), repository.tokenizer_dir)
-        yield replace(target, embedded=addresses, context_tokens=limits.context_tokens)
+        yield replace(target, embedded=addresses, context_tokens=context_tokens)
 
 
 def probe_target(target: Target, options: ClientOptions) -> Target:

@@ -29,7 +29,7 @@ _PROCESS_LAUNCHERS = LAUNCHERS[1:]
 _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            *("engine", "engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
+            *("engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
             *("exclude_input_in_output", "accumulate_tokens"),
             *ENGINE_OPTION_NAMES,
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.declared import Concern, option, part, switch
-from bench_cli.engine_options import EngineSettings, engine_options
+from bench_cli.engine_options import ENGINE_DIR_HELP, EngineSettings
 from serving.repository.tensors import Release
 
 if TYPE_CHECKING:
@@ -37,15 +37,7 @@ class PipelineOptions(
         common=True,
         help="embedded: write the repository to this folder and keep it (default: a temporary one). Otherwise: serve it.",
     )
-    engine: str = option(
-        "openvino",
-        type=click.Choice(["openvino", "tensorrt_llm"]),
-        common=True,
-        help="Inference engine: OpenVINO on the CPU, or TensorRT-LLM's LLM API on a GPU.",
-    )
-    engine_dir: Path | None = option(
-        None, type=_FOLDER, common=True, help="Engine folder made by 'bench engine build'. Default: the demo engine."
-    )
+    engine_dir: Path | None = option(None, "--engine_dir", "--model_dir", type=_FOLDER, common=True, help=ENGINE_DIR_HELP)
     tokenizer_dir: Path | None = option(None, type=_FOLDER, common=True, help="Tokenizer folder. Default: the engine's.")
     decoupled_mode: bool = switch(True, common=True, help="Deploy decoupled models, which can stream.")
     triton_max_batch_size: int = option(128, type=click.IntRange(1, 2**31 - 1), common=True, help="Triton's batch size limit.")
@@ -65,17 +57,15 @@ class PipelineOptions(
     engine_settings: EngineSettings = part(EngineSettings)
 
     def repository(self) -> RepositorySpec:
-        """The model repository to deploy. Raises UsageError where the engine has no demo engine."""
-        from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+        """The model repository to deploy. Raises UsageError for an option that the engine does not have."""
         from serving.repository.pipeline import RepositorySpec
 
-        if self.engine != "openvino" and self.engine_dir is None:
-            raise click.UsageError(f"--engine_dir: the demo engine is for OpenVINO; give a folder for --engine {self.engine}")
-        engine_dir, settings = self.engine_dir or DEMO_ENGINE_DIR, self.engine_settings
+        settings = self.engine_settings
+        engine_dir = settings.folder(self.engine_dir)
         return RepositorySpec(
-            engine_dir=engine_dir.resolve(),
+            engine_dir=engine_dir,
             tokenizer_dir=(self.tokenizer_dir or engine_dir).resolve(),
-            engine=self.engine,
+            engine=settings.engine,
             decoupled_mode=self.decoupled_mode,
             triton_max_batch_size=self.triton_max_batch_size,
             exclude_input_in_output=self.exclude_input_in_output,
@@ -84,5 +74,5 @@ class PipelineOptions(
             out_of_vocabulary_ids=self.out_of_vocabulary_ids,
             max_stream_interval=settings.max_stream_interval,
             draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
-            engine_options=engine_options(vars(settings)),
+            engine_options=settings.options(),
         )

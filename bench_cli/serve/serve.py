@@ -80,11 +80,11 @@ def _check_subcommand(context: click.Context, options: ServeOptions, subcommand:
 
 def _serve_embedded(options: ServeOptions) -> int:
     from serving.engines import check_installed
-    from serving.launch.embedded import READY_TIMEOUT_S, embedded_plan, with_engine
+    from serving.launch.embedded import embedded_plan, ready_timeout_s, with_engine
 
     spec = options.pipeline.repository()
     if not options.how.dry_run:
-        check_installed(spec.engine)
+        check_installed(spec.engine, spec.engine_options)
     public = options.addresses.choose()
     repository, temporary_dir = _repository_dir(options)
     plan = embedded_plan(
@@ -92,7 +92,7 @@ def _serve_embedded(options: ServeOptions) -> int:
         _own_addresses(options, public),
         options.running.log_path,
         models=spec.model_names,
-        supervision=options.running.supervision(READY_TIMEOUT_S),
+        supervision=options.running.supervision(ready_timeout_s(spec.engine)),
         make_backends=not options.how.dry_run,
     )
     planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)

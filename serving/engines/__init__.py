@@ -8,11 +8,12 @@ from pathlib import Path
 from serving.engines.protocol import Engine, EngineOptions
 from serving.errors import INSTALL_EMBEDDED, EngineError
 
-ENGINE_NAMES = ("openvino", "tensorrt_llm")
+ENGINE_NAMES = ("openvino", "tensorrt_llm", "vllm")
 
 
-def check_installed(name: str) -> None:
-    """Raise EngineError with installation instructions when the library of the engine ``name`` is missing."""
+def check_installed(name: str, options: EngineOptions) -> None:
+    """Raise EngineError with installation instructions when the library of the engine ``name`` is missing, and for an option
+    that it does not have."""
     if name == "openvino" and importlib.util.find_spec("openvino_genai") is None:
         raise EngineError(f"the engine openvino needs OpenVINO GenAI; install it with: {INSTALL_EMBEDDED}")
     if name == "tensorrt_llm" and importlib.util.find_spec("tensorrt_llm") is None:
@@ -20,6 +21,32 @@ def check_installed(name: str) -> None:
             "the engine tensorrt_llm needs TensorRT-LLM; install it, on a machine with an NVIDIA GPU, with: "
             "pip install 'inflight-bench[tensorrt-llm]'"
         )
+    if name == "vllm":
+        from serving.engines.vllm.engine import check_options
+        from serving.engines.vllm.environment import check_python
+
+        check_python(options.engine_python)
+        check_options(options)
+
+
+def read_context_tokens(name: str, engine_dir: Path, options: EngineOptions) -> int | None:
+    """The most tokens of prompt and output together, without loading the engine; None where its folder does not give it.
+
+    Raises EngineError when ``engine_dir`` is not an engine of that kind.
+    """
+    match name:
+        case "openvino":
+            from serving.engines.openvino.folder import read_limits
+
+            return read_limits(engine_dir).context_tokens
+        case "tensorrt_llm":
+            from serving.engines.tensorrt_llm.engine import read_limits as read_tensorrt_llm_limits
+
+            return read_tensorrt_llm_limits(engine_dir).context_tokens
+        case _:
+            from serving.engines.vllm.engine import read_context_tokens as read_vllm_context_tokens
+
+            return read_vllm_context_tokens(engine_dir, options)
 
 
 def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
@@ -36,5 +63,9 @@ def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
             from serving.engines.tensorrt_llm.engine import TensorRtLlmEngine
 
             return TensorRtLlmEngine(engine_dir, options)
+        case "vllm":
+            from serving.engines.vllm.engine import VllmEngine
+
+            return VllmEngine(engine_dir, options)
         case _:
             raise EngineError(f"unknown engine {name!r}; known: {', '.join(ENGINE_NAMES)}")

@@ -223,6 +223,9 @@ class EngineOptions:
     The cache holds ``max_tokens_in_paged_kv_cache`` tokens, or as many as fit into ``kv_cache_free_gpu_mem_fraction`` of the
     memory that is free at load time (on a CPU: of the available RAM), whichever is less. ``max_queue_size`` 0 is no limit; an
     empty ``guided_decoding_backend`` disables guided decoding.
+
+    The last three are for an engine in another environment: its ``engine_python``, the GPUs that share each layer, and further
+    settings of the library, as KEY=VALUE.
     """
 
     max_tokens_in_paged_kv_cache: int = 131_072
@@ -236,6 +239,9 @@ class EngineOptions:
     max_beam_width: int = 16
     guided_decoding_backend: str = "xgrammar"
     lora_cache_host_memory_bytes: int = 1 << 30
+    engine_python: str = ""
+    tensor_parallel_size: int = 1
+    engine_arg: tuple[str, ...] = ()
 
 
 TOKENS_ONLY = Returns()

@@ -18,11 +18,17 @@ from serving.launch.server import Server
 from serving.launch.start_watch import STALL_TIMEOUT_S
 from serving.launch.triton_wheel import find_triton
 from serving.launch.tritonserver import TritonServer, rank_command
-from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
+from serving.repository.pipeline import CORE_MODEL_NAME, MODEL_NAMES, RepositorySpec, write_repository
 
 READY_TIMEOUT_S = 180.0
+_OTHER_READY_TIMEOUT_S = 900.0  # weights of tens of gigabytes, and graphs of a GPU to capture
 _LOADING_THREADS = 2  # Triton's 4 import at once, and the process of one that must wait for a core for a second is lost
 _SUPERVISION = Supervision(ready_timeout_s=READY_TIMEOUT_S)
+
+
+def ready_timeout_s(engine: str) -> float:
+    """The time in which ``engine`` is loaded, unless something is wrong."""
+    return READY_TIMEOUT_S if engine == "openvino" else _OTHER_READY_TIMEOUT_S
 
 
 def embedded_plan(
@@ -58,8 +64,12 @@ def embedded_plan(
 
 
 def with_engine(plan: LaunchPlan, engine: str) -> LaunchPlan:
-    """``plan`` for a repository with ``engine``. Only an engine on the CPU is watched: another may load long and use no CPU."""
-    return plan if engine == "openvino" else replace(plan, stall_timeout_s=None)
+    """``plan`` for a repository with ``engine``.
+
+    Only an engine on the CPU is watched: another may load long and use no CPU. Only an engine in the environment of the models
+    has one that is known to suit Triton; with another the first request proves it.
+    """
+    return plan if engine == "openvino" else replace(plan, stall_timeout_s=None, core_model=CORE_MODEL_NAME)
 
 
 @contextmanager
@@ -77,11 +87,12 @@ def deploy(
     Raises RepositoryError for an invalid ``spec``, EngineError and LaunchError when the engine's library or Triton is missing,
     and LaunchError when the server does not become ready.
     """
-    check_installed(spec.engine)
+    check_installed(spec.engine, spec.engine_options)
     with tempfile.TemporaryDirectory(prefix="inflight-bench-") as temporary:
         repository = repository_dir or Path(temporary) / "repository"
         restricted = replace(addresses, restricted_apis=restricted_apis(addresses.restricted_apis))
-        plan = with_engine(embedded_plan(repository, restricted, log, models=spec.model_names), spec.engine)
+        patience = Supervision(ready_timeout_s=ready_timeout_s(spec.engine))
+        plan = embedded_plan(repository, restricted, log, models=spec.model_names, supervision=patience)
         write_repository(spec, repository)
-        with running(replace(plan, admin_key=new_key()), on_wait) as server:
+        with running(replace(with_engine(plan, spec.engine), admin_key=new_key()), on_wait) as server:
             yield server

@@ -26,6 +26,8 @@ class LaunchPlan:
     is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place. With a ``proxy``, that
     listens at ``addresses``, and the server on loopback.
 
+    A start sends token ids to the model ``core_model``, where there is one, and compares those that it received.
+
     With ``stall_timeout_s``, which needs Triton's processes on this machine, the start is watched and tried a second time.
     """
 
@@ -41,6 +43,7 @@ class LaunchPlan:
     stall_timeout_s: float | None = None
     admin_key: str | None = field(default=None, repr=False)
     proxy: ProxySettings | None = None
+    core_model: str | None = None
 
 
 def shell_line(command: tuple[str, ...], environment: Mapping[str, str]) -> str:

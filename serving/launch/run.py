@@ -17,6 +17,7 @@ from pathlib import Path
 from serving.errors import LaunchError
 from serving.launch.admin_key import with_key
 from serving.launch.docker import remove_command, with_id_file
+from serving.launch.first_request import check_token_ids
 from serving.launch.plan import LaunchPlan
 from serving.launch.server import Server
 from serving.launch.start_watch import children, wait_watched
@@ -56,7 +57,8 @@ def running(
     on_wait: Callable[[float], None] = lambda waited_s: None,
     on_second_try: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
 ) -> Iterator[Server]:
-    """The plan's server, with every model READY. Raises LaunchError, with the log's tail, when it does not become ready.
+    """The plan's server, with every model READY. Raises LaunchError, with the log's tail, when it does not become ready, and
+    where its ``core_model`` does not receive what is sent.
 
     A start that is lost, as ``start_watch.py`` says, is tried once more, and ``on_second_try`` is called with a sentence that
     says why.
@@ -67,6 +69,8 @@ def running(
         with started(attempt) as server:
             lost = _wait(server, attempt, plan.supervision.ready_timeout_s, on_wait)
             if lost is None:
+                if plan.core_model is not None:
+                    check_token_ids(plan.addresses, plan.core_model)
                 yield server
                 return
             _kill(server)

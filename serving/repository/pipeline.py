@@ -5,6 +5,7 @@ The configurations are serialized from Triton's ``ModelConfig`` message, so they
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from serving.repository import tensors
 from serving.repository.model_config import add_ensemble_steps, add_parameters, add_tensors, write_config
 from serving.repository.tensors import Release
 
-_CORE_MODEL_NAME = "tensorrt_llm"
+CORE_MODEL_NAME = "tensorrt_llm"
 DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
@@ -93,6 +94,8 @@ def check_spec(spec: RepositorySpec) -> None:
         if folder is not None and not folder.is_dir():
             raise RepositoryError(f"{name}: {folder} is not a folder")
     options = spec.engine_options
+    if spec.engine != "vllm":
+        _refuse_other_environment(spec)
     counts = {
         "triton_max_batch_size": spec.triton_max_batch_size,
         "preprocessing_instance_count": spec.preprocessing_instance_count,
@@ -102,6 +105,7 @@ def check_spec(spec: RepositorySpec) -> None:
         "max_num_sequences": options.max_num_sequences,
         "max_num_tokens": options.max_num_tokens,
         "max_tokens_in_paged_kv_cache": options.max_tokens_in_paged_kv_cache,
+        "tensor_parallel_size": options.tensor_parallel_size,
     }
     for name, count in counts.items():
         if not 1 <= count < 2**31:
@@ -119,9 +123,16 @@ def check_spec(spec: RepositorySpec) -> None:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 
 
+def _refuse_other_environment(spec: RepositorySpec) -> None:
+    default = EngineOptions()
+    for name in ("engine_python", "tensor_parallel_size", "engine_arg"):
+        if getattr(spec.engine_options, name) != getattr(default, name):
+            raise RepositoryError(f"{name}: only the engine vllm has it, not {spec.engine}")
+
+
 def model_configs(spec: RepositorySpec) -> tuple[pb.ModelConfig, ...]:
     """Configurations of the five models in the order of MODEL_NAMES, and of the draft model if there is one."""
-    core = _core(spec, _CORE_MODEL_NAME, spec.engine_dir)
+    core = _core(spec, CORE_MODEL_NAME, spec.engine_dir)
     draft = () if spec.draft_engine_dir is None else (_core(spec, DRAFT_MODEL_NAME, spec.draft_engine_dir),)
     return (_preprocessing(spec), core, _postprocessing(spec), _ensemble(spec), _bls(spec), *draft)
 
@@ -173,8 +184,20 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
         "upstream_release": spec.upstream_release.value,
         "out_of_vocabulary_ids": spec.out_of_vocabulary_ids,
     }
-    add_parameters(config, parameters)
+    add_parameters(config, parameters | _other_environment(spec))
     return config
+
+
+def _other_environment(spec: RepositorySpec) -> dict[str, object]:
+    """Parameters of an engine that runs in another environment."""
+    options = spec.engine_options
+    if not options.engine_python:
+        return {}
+    return {
+        "engine_python": options.engine_python,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "engine_arg": json.dumps(options.engine_arg),
+    }
 
 
 def _bls(spec: RepositorySpec) -> pb.ModelConfig:
@@ -183,7 +206,7 @@ def _bls(spec: RepositorySpec) -> pb.ModelConfig:
     _add_tensors(config, tensors.BLS_INPUTS, tensors.TEXT_OUTPUTS, spec, _text_release(spec))
     _add_batching(config, spec)
     parameters = {
-        "tensorrt_llm_model_name": _CORE_MODEL_NAME,
+        "tensorrt_llm_model_name": CORE_MODEL_NAME,
         "accumulate_tokens": spec.accumulate_tokens,
         "exclude_input_in_output": spec.exclude_input_in_output,
         "tokenizer_dir": spec.tokenizer_dir,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.engines.messages import Submit
 from serving.engines.openvino.logits import CHUNK_TOKENS, LogitsSession
-from serving.engines.openvino.messages import Submit
 from serving.engines.openvino.prefix_cache import Allocation
 from serving.engines.openvino.running_request import Tracked
 from serving.engines.openvino.scheduling import blocks_for

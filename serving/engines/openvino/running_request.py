@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import openvino_genai as genai
 
+from serving.engines.messages import Submit
 from serving.engines.openvino.logits import LogitsModel, LogitsSession
-from serving.engines.openvino.messages import Submit
 from serving.engines.openvino.prefix_cache import Allocation
 from serving.engines.openvino.scheduling import blocks_for
 from serving.engines.openvino.telemetry import Telemetry

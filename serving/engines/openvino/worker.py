@@ -25,13 +25,7 @@ import numpy as np
 import openvino as ov
 import openvino_genai as genai
 
-from serving.engines.openvino.exact_request import ExactRunning, needs_exact
-from serving.engines.openvino.folder import TOKENS_PER_BLOCK, read_geometry, read_limits
-from serving.engines.openvino.guide_probe import structured_output
-from serving.engines.openvino.guides import Guides, load_tokenizer_ir
-from serving.engines.openvino.logits import EXACT, LogitsModel
-from serving.engines.openvino.lora import LoraCache
-from serving.engines.openvino.messages import (
+from serving.engines.messages import (
     Cancel,
     Failed,
     PrefixCacheReset,
@@ -43,6 +37,12 @@ from serving.engines.openvino.messages import (
     decode_to_engine,
     encode,
 )
+from serving.engines.openvino.exact_request import ExactRunning, needs_exact
+from serving.engines.openvino.folder import TOKENS_PER_BLOCK, read_geometry, read_limits
+from serving.engines.openvino.guide_probe import structured_output
+from serving.engines.openvino.guides import Guides, load_tokenizer_ir
+from serving.engines.openvino.logits import EXACT, LogitsModel
+from serving.engines.openvino.lora import LoraCache
 from serving.engines.openvino.prefix_cache import PrefixCacheAccount
 from serving.engines.openvino.running_request import Running
 from serving.engines.openvino.scheduling import (

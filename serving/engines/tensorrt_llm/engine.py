@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from serving.engines.protocol import (
     Returns,
     Sampling,
 )
+from serving.engines.unsupported import first_unsupported
 from serving.errors import EngineError
 
 _LOG = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class TensorRtLlmEngine:
         streaming: bool,
         returns: Returns = TOKENS_ONLY,
     ) -> None:
-        if (name := unsupported(sampling, returns)) is not None:
+        if (name := first_unsupported(_UNSUPPORTED, (), sampling, returns)) is not None:
             deliver(Increment((), error=f"{name}: the tensorrt_llm engine does not support it"))
         elif not self._call(self._start, request_id, list(input_ids), sampling, deliver, streaming):
             deliver(Increment((), error=_CLOSED))
@@ -231,14 +232,6 @@ def sampling_arguments(sampling: Sampling) -> dict[str, object]:
         if getattr(sampling, name) != getattr(default, name):
             arguments[name] = getattr(sampling, name)
     return arguments
-
-
-def unsupported(sampling: Sampling, returns: Returns) -> str | None:
-    """Tensor name of the first requested feature that ``sampling_arguments`` does not map; None when all are mapped."""
-    default = Sampling(sampling.max_tokens)
-    names = [tensor for field, tensor in _UNSUPPORTED.items() if getattr(sampling, field) != getattr(default, field)]
-    names += [f"return_{field.name}" for field in fields(returns) if getattr(returns, field.name)]
-    return names[0] if names else None
 
 
 def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats:

@@ -32,6 +32,7 @@ def engine_options(parameters: Parameters) -> EngineOptions:
     fraction = parameters.number("kv_cache_free_gpu_mem_fraction", default.kv_cache_free_gpu_mem_fraction)
     if not 0.0 < fraction <= 1.0:
         raise ServingError(f"parameter kv_cache_free_gpu_mem_fraction must lie in (0, 1], not {fraction:g}")
+    further = json.loads(parameters.text("engine_arg", "[]"))
     return EngineOptions(
         max_tokens_in_paged_kv_cache=_count(parameters, "max_tokens_in_paged_kv_cache", default.max_tokens_in_paged_kv_cache),
         max_num_sequences=_count(parameters, "max_num_sequences", default.max_num_sequences),
@@ -46,6 +47,9 @@ def engine_options(parameters: Parameters) -> EngineOptions:
         lora_cache_host_memory_bytes=_count(
             parameters, "lora_cache_host_memory_bytes", default.lora_cache_host_memory_bytes, most=2**63
         ),
+        engine_python=parameters.text("engine_python", default.engine_python),
+        tensor_parallel_size=_count(parameters, "tensor_parallel_size", default.tensor_parallel_size),
+        engine_arg=tuple(map(str, further)),
     )
 
 

@@ -1,4 +1,7 @@
-"""Contract of all engines: OpenVINO's with the real library, TensorRT-LLM's with a fake one."""
+"""Contract of all engines: OpenVINO's with the real library, TensorRT-LLM's and vLLM's with fake ones.
+
+`make test-vllm` runs it with the real vLLM.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,19 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import Engine, EngineOptions, FinishReason, Increment, Sampling
 from serving.errors import EngineError
 from tests.serving.engines import fake_tensorrt_llm
+from tests.serving.engines.vllm_python import ARGUMENTS, checkpoint, vllm_python
 
 _WAIT_S = 60.0
 _PROMPT = list(range(10, 40))
 _IDS = itertools.count(1)
+_CACHE_TOKENS = 131_071  # of vLLM: less than the default, for which it takes what the memory holds
+
+
+def _open(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    if name == "vllm":
+        options = EngineOptions(_CACHE_TOKENS, engine_python=vllm_python(folder), engine_arg=ARGUMENTS)
+        return open_engine(name, checkpoint(folder), options)
+    return open_engine(name, _engine_dir(name, folder, monkeypatch), EngineOptions())
 
 
 def _engine_dir(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -35,8 +47,7 @@ def _engine_dir(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture(params=ENGINE_NAMES, scope="module")
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        folder = _engine_dir(request.param, tmp_path_factory.mktemp("engine"), monkeypatch)
-        opened = open_engine(request.param, folder, EngineOptions())
+        opened = _open(request.param, tmp_path_factory.mktemp("engine"), monkeypatch)
         yield opened
         opened.close()
 
@@ -44,7 +55,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(params=ENGINE_NAMES)
 def own_engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """An engine that the test may close."""
-    opened = open_engine(request.param, _engine_dir(request.param, tmp_path, monkeypatch), EngineOptions())
+    opened = _open(request.param, tmp_path, monkeypatch)
     yield opened
     opened.close()
 
@@ -179,7 +190,7 @@ def test_closing_ends_requests_in_flight_and_later_ones(own_engine: Engine, stre
         assert sum(increment.is_last for increment in answer.increments) == 1
 
 
-@pytest.mark.parametrize("own_engine", ["openvino"], indirect=True)
+@pytest.mark.parametrize("own_engine", ["openvino", "vllm"], indirect=True)
 def test_an_emptied_prefix_cache_reuses_nothing_of_before(own_engine: Engine) -> None:
     prompt = list(range(100, 196))
     _, first = _submit(own_engine, prompt, Sampling(2))
@@ -205,7 +216,7 @@ def test_an_engine_that_cannot_empty_its_cache_has_a_reason(own_engine: Engine) 
         own_engine.reset_prefix_cache()
 
 
-@pytest.mark.parametrize("own_engine", ["openvino"], indirect=True)
+@pytest.mark.parametrize("own_engine", ["openvino", "vllm"], indirect=True)
 def test_a_closed_engine_is_not_waited_for(own_engine: Engine) -> None:
     own_engine.close()
     with pytest.raises(EngineError):

@@ -97,13 +97,16 @@ _ENGINE_OPTIONS = EngineOptions(
     max_beam_width=2,
     guided_decoding_backend="",
     lora_cache_host_memory_bytes=4096,
+    engine_python="/vllm/bin/python",
+    tensor_parallel_size=2,
+    engine_arg=("load_format=dummy",),
 )
 
 
 def test_options_of_the_spec_become_parameters() -> None:
     configs = _configs(
         exclude_input_in_output=True, accumulate_tokens=True, skip_special_tokens=False, add_special_tokens=False,
-        max_queue_delay_microseconds=50, engine_options=_ENGINE_OPTIONS,
+        max_queue_delay_microseconds=50, engine="vllm", engine_options=_ENGINE_OPTIONS,
     )  # fmt: skip
     parameters = {
         name: {key: value.string_value for key, value in config.parameters.items()} for name, config in configs.items()
@@ -121,8 +124,11 @@ def test_options_of_the_spec_become_parameters() -> None:
         "max_beam_width": "2",
         "guided_decoding_backend": "none",
         "lora_cache_host_memory_bytes": "4096",
+        "engine_python": "/vllm/bin/python",
+        "tensor_parallel_size": "2",
+        "engine_arg": '["load_format=dummy"]',
     }
-    assert (core["engine"], core["exclude_input_in_output"]) == ("openvino", "true")
+    assert (core["engine"], core["exclude_input_in_output"]) == ("vllm", "true")
     assert parameters["tensorrt_llm_bls"]["accumulate_tokens"] == "true"
     assert parameters["preprocessing"]["add_special_tokens"] == "false"
     assert parameters["postprocessing"]["skip_special_tokens"] == "false"

@@ -13,7 +13,8 @@ import pytest
 from serving.engines import open_engine
 from serving.engines.protocol import EngineLimits, EngineOptions, EngineStats, FinishReason, Increment, Returns, Sampling
 from serving.engines.tensorrt_llm import engine as adapter
-from serving.engines.tensorrt_llm.engine import after_iteration, read_limits, sampling_arguments, unsupported
+from serving.engines.tensorrt_llm.engine import _UNSUPPORTED, after_iteration, read_limits, sampling_arguments
+from serving.engines.unsupported import first_unsupported
 from serving.errors import EngineError
 from tests.serving.engines import fake_tensorrt_llm
 
@@ -80,8 +81,8 @@ def test_every_field_of_a_sampling_is_passed_to_the_library() -> None:
     ],
 )
 def test_unsupported_parameter_is_rejected_with_its_tensor_name(sampling: Sampling, returns: Returns, name: str) -> None:
-    assert unsupported(sampling, returns) == name
-    assert unsupported(Sampling(7), Returns()) is None
+    assert first_unsupported(_UNSUPPORTED, (), sampling, returns) == name
+    assert first_unsupported(_UNSUPPORTED, (), Sampling(7), Returns()) is None
 
 
 def test_unlimited_top_k_is_left_out() -> None:

@@ -27,7 +27,10 @@ def test_parameters_become_options() -> None:
     options = _read(
         batch_scheduler_policy="max_utilization", kv_cache_free_gpu_mem_fraction="0.25", max_queue_size="3",
         max_tokens_in_paged_kv_cache="640", max_beam_width="2", guided_decoding_backend="none",
+        engine_python="/vllm/bin/python", tensor_parallel_size="2", engine_arg='["dtype=float16", "seed=3"]',
     )  # fmt: skip
+    assert (options.engine_python, options.tensor_parallel_size) == ("/vllm/bin/python", 2)
+    assert options.engine_arg == ("dtype=float16", "seed=3")
     assert options.batch_scheduler_policy is SchedulerPolicy.MAX_UTILIZATION
     assert (options.kv_cache_free_gpu_mem_fraction, options.max_queue_size) == (0.25, 3)
     assert (options.max_tokens_in_paged_kv_cache, options.max_beam_width, options.guided_decoding_backend) == (640, 2, "")

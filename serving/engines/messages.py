@@ -1,4 +1,4 @@
-"""Messages between the two processes of the OpenVINO engine, as MessagePack over a pipe."""
+"""Messages between a ``ProcessEngine`` and the process that runs its engine, as MessagePack over a pipe."""
 
 from __future__ import annotations
 

@@ -1,0 +1,150 @@
+"""vLLM as an engine: its ``AsyncLLM`` in a process of another environment, which runs ``host.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from serving.engines.process_engine import ProcessEngine
+from serving.engines.protocol import (
+    HISTOGRAM_BOUNDS_S,
+    TOKENS_ONLY,
+    Deliver,
+    EngineOptions,
+    Increment,
+    Returns,
+    Sampling,
+)
+from serving.engines.unsupported import first_unsupported
+from serving.engines.vllm.environment import environment
+from serving.errors import EngineError
+
+_HOST = Path(__file__).with_name("host.py")
+_UNSUPPORTED = {  # a field of Sampling → the tensor that sets it
+    "top_p_decay": "runtime_top_p_decay",
+    "top_p_min": "runtime_top_p_min",
+    "top_p_reset_id": "runtime_top_p_reset_ids",
+    "beam_width": "beam_width",
+    "bad_words": "bad_words_list",
+    "lora_task_id": "lora_task_id",
+    "draft_ids": "draft_input_ids",
+}
+_SUPPORTED_RETURNS = ("log_probs", "perf_metrics")
+_OWN = {  # an argument of vLLM → the option that sets it
+    "model": "engine_dir",
+    "max_num_seqs": "max_num_sequences",
+    "max_num_batched_tokens": "max_num_tokens",
+    "enable_prefix_caching": "enable_kv_cache_reuse",
+    "enable_chunked_prefill": "enable_chunked_context",
+    "gpu_memory_utilization": "kv_cache_free_gpu_mem_fraction",
+    "num_gpu_blocks_override": "max_tokens_in_paged_kv_cache",
+    "tensor_parallel_size": "tensor_parallel_size",
+}
+_OURS = ("skip_tokenizer_init", "disable_log_stats")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_length")  # Llama and most others, GPT-2, and older ones
+
+
+class VllmEngine(ProcessEngine):
+    """An ``Engine`` over ``serving/engines/vllm/host.py``."""
+
+    def __init__(self, engine_dir: Path, options: EngineOptions) -> None:
+        """Load a Hugging Face checkpoint. Raises EngineError."""
+        start = json.dumps(
+            {
+                "arguments": engine_arguments(engine_dir, options),
+                "kv_cache_tokens": _cache_tokens(options),
+                "bounds_s": HISTOGRAM_BOUNDS_S,
+            }
+        )
+        command = (options.engine_python, str(_HOST))
+        super().__init__(lambda pipe: [*command, str(pipe), start], environment(os.environ))
+
+    def submit(
+        self,
+        request_id: int,
+        input_ids: Sequence[int],
+        sampling: Sampling,
+        deliver: Deliver,
+        *,
+        streaming: bool,
+        returns: Returns = TOKENS_ONLY,
+    ) -> None:
+        name = first_unsupported(_UNSUPPORTED, _SUPPORTED_RETURNS, sampling, returns)
+        if name is not None:
+            deliver(Increment((), error=f"{name}: the vllm engine does not support it"))
+        else:
+            super().submit(request_id, input_ids, sampling, deliver, streaming=streaming, returns=returns)
+
+    def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
+        """No effect: requests with an adapter are rejected."""
+
+
+def check_options(options: EngineOptions) -> None:
+    """Raise EngineError for a setting that vLLM does not have, and an ``engine_arg`` that has an option of its own."""
+    if options.max_queue_size:
+        raise EngineError("--max_queue_size: the vllm engine does not limit its queue; leave it at 0")
+    _further_arguments(options)
+
+
+def engine_arguments(engine_dir: Path, options: EngineOptions) -> dict[str, Any]:
+    """The arguments of vLLM's ``AsyncEngineArgs``. Raises EngineError as ``check_options`` does."""
+    check_options(options)
+    return {
+        "model": str(engine_dir),
+        "skip_tokenizer_init": not _guides(engine_dir, options),
+        "disable_log_stats": True,
+        "max_num_seqs": options.max_num_sequences,
+        "max_num_batched_tokens": options.max_num_tokens,
+        "enable_prefix_caching": options.enable_kv_cache_reuse,
+        "enable_chunked_prefill": options.enable_chunked_context,
+        "gpu_memory_utilization": options.kv_cache_free_gpu_mem_fraction,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        **_further_arguments(options),
+    }
+
+
+def read_context_tokens(engine_dir: Path, options: EngineOptions) -> int | None:
+    """The context length of a checkpoint, or that of ``engine_arg``; None where ``config.json`` does not give it.
+
+    Raises EngineError when ``engine_dir`` is no checkpoint.
+    """
+    limit = _further_arguments(options).get("max_model_len")
+    path = engine_dir / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{engine_dir} is no Hugging Face checkpoint: {path} cannot be read: {error}") from error
+    lengths = [config[key] for key in _CONTEXT_KEYS if isinstance(config.get(key), int)]
+    return limit if isinstance(limit, int) else next(iter(lengths), None)
+
+
+def _guides(engine_dir: Path, options: EngineOptions) -> bool:
+    """Whether vLLM loads a tokenizer, which only guides need."""
+    return bool(options.guided_decoding_backend) and any((engine_dir / name).is_file() for name in _TOKENIZERS)
+
+
+def _further_arguments(options: EngineOptions) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for text in options.engine_arg:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise EngineError(f"--engine_arg must be KEY=VALUE, an argument of vLLM's AsyncEngineArgs, not {text!r}")
+        if key in _OWN:
+            raise EngineError(f"--engine_arg {key}: --{_OWN[key]} sets it")
+        if key in _OURS:
+            raise EngineError(f"--engine_arg {key}: bench sets it itself")
+        try:
+            arguments[key] = json.loads(value)
+        except ValueError:
+            arguments[key] = value
+    return arguments
+
+
+def _cache_tokens(options: EngineOptions) -> int | None:
+    """The capacity of the cache; None, with the option's default, for as many as fit into the memory."""
+    tokens = options.max_tokens_in_paged_kv_cache
+    return None if tokens == EngineOptions().max_tokens_in_paged_kv_cache else tokens

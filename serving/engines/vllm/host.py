@@ -1,0 +1,443 @@
+"""vLLM's ``AsyncLLM`` in an environment of its own, reached by a local socket.
+
+    PYTHON host.py SOCKET_FD START_JSON
+
+``PYTHON`` has vLLM and nothing of this project, so this file imports vLLM, msgspec, which vLLM requires, and the standard
+library. The messages are those of ``serving/engines/messages.py``, as the maps that MessagePack makes of them.
+
+``START_JSON`` has ``arguments``, those of vLLM's ``AsyncEngineArgs``; ``kv_cache_tokens``, None for as many as fit into memory;
+and ``bounds_s``, of the histograms. The increments of one engine step leave in one message. The process ends when the socket
+closes or its parent dies, and its children end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+import msgspec
+
+_PR_SET_PDEATHSIG = 1
+_LENGTH = struct.Struct("!i")  # as multiprocessing.connection frames a message
+_STATS_PERIOD_NS = 50_000_000
+_READ_BYTES = 1 << 24
+_CLOSE_TIMEOUT_S = 2.0
+_SHUTDOWN_S = 2.0
+_PROBE = [1, 2, 3]
+_GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Message = dict[str, Any]
+
+_NO_RETURNS: Message = {"log_probs": False, "perf_metrics": False}  # the messages omit what has its default
+_CANCELLED: Message = {"token_ids": [], "finish": "cancelled"}
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends, for any reason, so that no engine keeps a GPU's memory."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+# vLLM's own processes import this file as their main module where they are spawned, and inherit the hook where they are forked.
+die_with_parent()
+os.register_at_fork(after_in_child=die_with_parent)
+
+
+class Histogram:
+    """Counts of durations by bucket, and their sum; ``bounds_s`` are the upper bounds."""
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
+        self._sum_s = 0.0
+
+    def add(self, times_s: Sequence[float]) -> None:
+        for time_s in times_s:
+            self._counts[bisect_left(self._bounds_s, time_s)] += 1
+            self._sum_s += time_s
+
+    def message(self) -> Message:
+        return {"counts": self._counts, "sum_s": self._sum_s}
+
+
+class Telemetry:
+    """vLLM's statistics as ``EngineStats``."""
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self._iterations = self._scheduled = self._generated = self._prompt_tokens = 0
+        self._prompt_blocks = self._reused_blocks = 0
+        self._running = self._waiting = 0
+        self._used = 0.0
+        self._first_token, self._between_tokens, self._queue = Histogram(bounds_s), Histogram(bounds_s), Histogram(bounds_s)
+
+    def record(self, scheduler: Any, iteration: Any) -> None:
+        """Add one step: vLLM's ``SchedulerStats`` and ``IterationStats``."""
+        if scheduler is not None:
+            self._running = scheduler.num_running_reqs
+            self._waiting = scheduler.num_waiting_reqs + getattr(scheduler, "num_skipped_waiting_reqs", 0)
+            self._used = scheduler.kv_cache_usage
+        if iteration is not None:
+            self._iterations += 1
+            self._scheduled += self._running
+            self._generated += iteration.num_generation_tokens
+            self._first_token.add(iteration.time_to_first_tokens_iter)
+            self._between_tokens.add(getattr(iteration, "inter_token_latencies_iter", ()))
+            self._queue.add([request.queued_time for request in iteration.finished_requests])
+
+    def note_prompt(self, tokens: int, cached_tokens: int, block_size: int) -> None:
+        """Count a prompt whose computation has ended."""
+        self._prompt_tokens += tokens
+        self._prompt_blocks += -(-tokens // block_size)
+        self._reused_blocks += cached_tokens // block_size
+
+    def message(self, active: int, silent: int, limits: Message) -> Message:
+        """The state with ``active`` requests, ``silent`` of which stream and have no token.
+
+        Others that run count as generating, since vLLM reports their end alone. An idle engine uses none of its cache.
+        """
+        waiting = min(self._waiting, active)
+        in_context = min(max(0, silent - waiting), active - waiting)
+        return {
+            **limits,
+            "active_requests": active,
+            "scheduled_requests": min(self._running, active),
+            "iterations_total": self._iterations,
+            "scheduled_requests_total": self._scheduled,
+            "generated_tokens_total": self._generated,
+            "kv_cache_used_fraction": self._used if active else 0.0,
+            "waiting_requests": waiting,
+            "context_requests": in_context,
+            "generation_requests": active - waiting - in_context,
+            "prompt_tokens_total": self._prompt_tokens,
+            "kv_prompt_blocks_total": self._prompt_blocks,
+            "kv_reused_blocks_total": self._reused_blocks,
+            "time_to_first_token": self._first_token.message(),
+            "inter_token_latency": self._between_tokens.message(),
+            "queue_time": self._queue.message(),
+        }
+
+
+class Host:
+    """Serves the requests of one socket with one ``AsyncLLM``."""
+
+    def __init__(self, start: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._start = start
+        self._loop = asyncio.get_running_loop()
+        self._telemetry = Telemetry(start["bounds_s"])
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._answering: set[int] = set()  # those with an output
+        self._silent: set[int] = set()  # those that stream and have none
+        self._outbox: list[tuple[int, Message]] = []
+        self._stats_due_ns = 0
+        self._will_flush = False
+        self._llm: Any = None
+        self._limits: Message = {}
+        self._vocabulary_size = 0
+
+    async def run(self) -> int:
+        """Load the engine, and serve until the socket closes; returns the exit status."""
+        try:
+            await self._load()
+            while True:
+                length = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
+                self._receive(_decode(await self._reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return 0
+        except Exception as error:
+            traceback.print_exc()
+            self._fail(str(error) or repr(error))
+            return 1
+
+    def shut_down(self) -> None:
+        """End vLLM's processes. Those that take long are killed when this one ends."""
+        if self._llm is not None:
+            with suppress(TypeError):  # older releases have no time-out
+                self._llm.shutdown(timeout=_SHUTDOWN_S)
+
+    async def _load(self) -> None:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        config = AsyncEngineArgs(**self._start["arguments"]).create_engine_config(UsageContext.ENGINE_CONTEXT)
+        cache, tokens = config.cache_config, self._start["kv_cache_tokens"]
+        if tokens is not None:
+            cache.num_gpu_blocks_override = -(-tokens // cache.block_size)
+        loggers = [lambda *_: StatLogger(self)]
+        self._llm = AsyncLLM.from_vllm_config(config, stat_loggers=loggers, disable_log_stats=True)
+        self._vocabulary_size = int(config.model_config.get_vocab_size())
+        self._limits = {
+            "max_requests": int(config.scheduler_config.max_num_seqs),
+            "kv_cache_blocks": int(cache.num_gpu_blocks or 0),
+            "kv_cache_tokens_per_block": int(cache.block_size),
+        }
+        await self._check_ids()
+        self._telemetry = Telemetry(self._start["bounds_s"])
+        limits = {"vocabulary_size": self._vocabulary_size, "context_tokens": int(config.model_config.max_model_len)}
+        self._send({"type": "Ready", "limits": limits, "stats": self._stats()})
+
+    async def _check_ids(self) -> None:
+        """Raise ValueError unless vLLM computes the ids that it is given."""
+        parameters = sampling_parameters({"max_tokens": 1, "greedy": True}, "last", log_probs=False)
+        async for output in self._llm.generate(prompt(_PROBE), parameters, "0"):
+            received = list(output.prompt_token_ids)
+            if received != _PROBE:
+                raise ValueError(f"vLLM received the token ids {received} where {_PROBE} were sent")
+
+    def record(self, scheduler: Any, iteration: Any) -> None:
+        """Called by vLLM after every step."""
+        self._telemetry.record(scheduler, iteration)
+        if time.monotonic_ns() >= self._stats_due_ns:
+            self._flush_soon()
+
+    def _receive(self, message: Message) -> None:
+        match message["type"]:
+            case "Submit":
+                request_id = message["request_id"]
+                self._tasks[request_id] = self._loop.create_task(self._run(request_id, message))
+                # a task that is cancelled before its first step does not run at all
+                self._tasks[request_id].add_done_callback(lambda _: self._end(request_id, _CANCELLED))
+            case "Cancel":
+                if (running := self._tasks.get(message["request_id"])) is not None:
+                    running.cancel()
+            case "ResetPrefixCache":
+                self._loop.create_task(self._reset_prefix_cache())
+
+    async def _reset_prefix_cache(self) -> None:
+        problem = None
+        if self._tasks:
+            problem = f"{len(self._tasks)} requests are in flight, and a prefix cache is emptied between requests"
+        elif await self._llm.reset_prefix_cache() is False:
+            problem = "vLLM did not empty its prefix cache"
+        self._send({"type": "PrefixCacheReset", "problem": problem})
+
+    async def _run(self, request_id: int, submit: Message) -> None:
+        try:
+            last = await self._generate(request_id, submit)
+        except asyncio.CancelledError:
+            last = _CANCELLED
+        except Exception as error:
+            if getattr(self._llm, "errored", False):
+                self._fail(f"vLLM's engine has ended, for the reason in the log: {error}")
+                self._writer.close()
+                return
+            failure = "failed" if request_id in self._answering else "rejected the request"
+            last = {"token_ids": [], "error": f"vLLM {failure}: {error}"}
+        self._end(request_id, last)
+
+    def _end(self, request_id: int, last: Message) -> None:
+        if self._tasks.pop(request_id, None) is not None:
+            self._answering.discard(request_id)
+            self._silent.discard(request_id)
+            self._put(request_id, last)
+
+    async def _generate(self, request_id: int, submit: Message) -> Message:
+        """Run one request to its end: put its increments, and return the last. Without ``streaming`` that has all tokens."""
+        input_ids, sampling, streaming = submit["input_ids"], submit["sampling"], submit["streaming"]
+        if input_ids and not 0 <= min(input_ids) <= max(input_ids) < self._vocabulary_size:  # it would end vLLM's engine
+            raise ValueError(f"a token id lies outside the vocabulary, [0, {self._vocabulary_size})")
+        ending = StopWords(sampling["stop_words"])
+        returns = submit.get("returns", _NO_RETURNS)
+        outputs_of = "each" if streaming or sampling["stop_words"] else "last"
+        parameters = sampling_parameters(sampling, outputs_of, returns["log_probs"])
+        if streaming:
+            self._silent.add(request_id)
+        increment: Message = {"token_ids": []}
+        async with aclosing(self._llm.generate(prompt(input_ids), parameters, str(request_id))) as outputs:
+            async for output in outputs:  # where this is left early, closing aborts the request
+                self._note_answer(request_id, len(input_ids), output)
+                completion = output.outputs[0]
+                kept = ending.until_end(completion.token_ids)
+                increment["token_ids"] += kept
+                if returns["log_probs"]:
+                    _add_log_probs(increment, kept, completion.logprobs)
+                if returns["perf_metrics"]:
+                    increment.setdefault("details", {})["perf"] = self._perf(len(input_ids), output)
+                if ending.found:
+                    return increment | {"finish": "stop"}
+                if completion.finish_reason is not None:
+                    return increment | _finish(completion.finish_reason)
+                if streaming and kept:
+                    self._put(request_id, increment)
+                    increment = {"token_ids": []}
+        return increment | {"error": "vLLM ended the request without a reason"}
+
+    def _note_answer(self, request_id: int, prompt_tokens: int, output: Any) -> None:
+        """Count the prompt with its first output."""
+        if request_id not in self._answering:
+            self._answering.add(request_id)
+            self._silent.discard(request_id)
+            cached = getattr(output, "num_cached_tokens", None) or 0
+            self._telemetry.note_prompt(prompt_tokens, cached, self._limits["kv_cache_tokens_per_block"])
+
+    def _perf(self, prompt_tokens: int, output: Any) -> Message:
+        """``PerfMetrics`` of a request; vLLM's times are seconds of the monotonic clock."""
+        times, block = output.metrics, self._limits["kv_cache_tokens_per_block"]
+        prompt_blocks = -(-prompt_tokens // block)
+        reused = (output.num_cached_tokens or 0) // block
+        return {
+            "first_scheduled_time_ns": round(times.scheduled_ts * 1e9),
+            "first_token_time_ns": round(times.first_token_ts * 1e9),
+            "last_token_time_ns": round(times.last_token_ts * 1e9),
+            "kv_new_blocks": prompt_blocks - reused,
+            "kv_reused_blocks": reused,
+            "kv_total_blocks": -(-(prompt_tokens + times.num_generation_tokens) // block) - reused,
+        }
+
+    def _put(self, request_id: int, increment: Message) -> None:
+        self._outbox.append((request_id, increment))
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Send after the tasks that this step woke: they are in the loop's queue already."""
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        now_ns = time.monotonic_ns()
+        stats = None
+        if not self._tasks or now_ns >= self._stats_due_ns:
+            stats, self._stats_due_ns = self._stats(), now_ns + _STATS_PERIOD_NS
+        increments, self._outbox = self._outbox, []
+        self._send({"type": "Step", "increments": increments, "stats": stats})
+
+    def _stats(self) -> Message:
+        return self._telemetry.message(len(self._tasks), len(self._silent), self._limits)
+
+    def _fail(self, reason: str) -> None:
+        self._send({"type": "Failed", "reason": reason})
+
+    def _send(self, message: Message) -> None:
+        content = _encode(message)
+        self._writer.write(_LENGTH.pack(len(content)) + content)
+
+
+class StopWords:
+    """Token sequences that end an answer, searched in its tokens as they come."""
+
+    def __init__(self, words: Sequence[Sequence[int]]) -> None:
+        self.found = False
+        self._words = [list(word) for word in words]
+        self._longest = max(map(len, self._words), default=0)
+        self._tail: list[int] = []
+
+    def until_end(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """These tokens, up to the end of the first word."""
+        if not self._words:
+            return token_ids
+        for number, token_id in enumerate(token_ids, start=1):
+            self._tail = [*self._tail, token_id][-self._longest :]
+            if any(self._tail[-len(word) :] == word for word in self._words):
+                self.found = True
+                return token_ids[:number]
+        return token_ids
+
+
+class StatLogger:
+    """vLLM's ``StatLoggerBase`` by its shape: its methods differ between versions."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def record(self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any) -> None:
+        self._host.record(scheduler_stats, iteration_stats)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def prompt(input_ids: list[int]) -> Any:
+    """vLLM's prompt of token ids; releases without ``tokens_input`` take the map alone."""
+    try:
+        from vllm.inputs import tokens_input
+    except ImportError:
+        return {"prompt_token_ids": input_ids}
+    return tokens_input(input_ids)
+
+
+def sampling_parameters(sampling: Message, outputs: str, log_probs: bool) -> Any:
+    """vLLM's parameters for a ``Sampling``; absent entries have their defaults. ``outputs`` is "each" (of a step) or "last".
+
+    The end token is a stop token: without a tokenizer vLLM knows none. The tokens are never turned into text.
+    """
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    arguments: Message = {
+        "max_tokens": sampling["max_tokens"],
+        "temperature": 0.0,
+        "ignore_eos": True,
+        "detokenize": False,
+        "output_kind": RequestOutputKind.DELTA if outputs == "each" else RequestOutputKind.FINAL_ONLY,
+    }
+    if sampling.get("end_id") is not None:
+        arguments["stop_token_ids"] = [sampling["end_id"]]
+    if sampling.get("min_tokens"):
+        arguments["min_tokens"] = min(sampling["min_tokens"], sampling["max_tokens"])
+    if not sampling["greedy"]:
+        arguments |= {name: sampling[name] for name in ("temperature", "top_k", "top_p", "seed")}
+    arguments |= {name: sampling[name] for name in _PENALTIES if name in sampling}
+    if sampling.get("embedding_bias"):
+        bias = array("f", sampling["embedding_bias"])
+        arguments["logit_bias"] = {token_id: value for token_id, value in enumerate(bias) if value}
+    if sampling.get("guide") is not None:  # where the guide ends, the tokenizer's end token alone is allowed
+        arguments |= {"structured_outputs": _guide(sampling["guide"]), "ignore_eos": False}
+    if log_probs:
+        arguments["logprobs"] = 0  # that of the chosen token alone
+    return SamplingParams(**arguments)
+
+
+def _guide(guide: Message) -> Any:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    if guide["type"] == "json":
+        return StructuredOutputsParams(json_object=True)
+    return StructuredOutputsParams(**{_GUIDES[guide["type"]]: guide["text"]})
+
+
+def _finish(reason: str) -> Message:
+    return {"finish": _FINISH[reason]} if reason in _FINISH else {"error": f"vLLM ended the request: {reason}"}
+
+
+def _add_log_probs(increment: Message, token_ids: Sequence[int], log_probs: Sequence[Any]) -> None:
+    values = [entry[token_id].logprob for token_id, entry in zip(token_ids, log_probs, strict=False)]
+    increment.setdefault("details", {}).setdefault("log_probs", []).extend(values)
+
+
+async def serve(socket_fd: int, start: Message) -> None:
+    """Serve the socket, then end this process and thereby its children, whose own end may take long."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=socket_fd), limit=_READ_BYTES)
+    host = Host(start, reader, writer)
+    status = await host.run()
+    with suppress(Exception):
+        await asyncio.wait_for(writer.drain(), _CLOSE_TIMEOUT_S)
+    host.shut_down()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    with suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    asyncio.run(serve(int(sys.argv[1]), json.loads(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""The part of vLLM that the engine's host uses, scripted: a step of 1 ms adds one token to each request."""

@@ -1,0 +1,131 @@
+"""The engine: its answers depend on the prompt's sum and the position; the prompt [7] ends the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+_STEP_S = 0.001
+_FATAL = [7]
+
+
+@dataclass
+class _Running:
+    prompt: list[int]
+    parameters: SamplingParams
+    cached: int
+    tokens: list[int] = field(default_factory=list)
+    sent: int = 0
+    finish: str | None = None
+    started_s: float = field(default_factory=time.monotonic)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class AsyncLLM:
+    def __init__(self, config: Any, logger: Any) -> None:
+        if config.fails:
+            raise RuntimeError(config.fails)
+        cache = config.cache_config
+        cache.num_gpu_blocks = cache.num_gpu_blocks_override or cache.num_gpu_blocks
+        self.vllm_config = config
+        self.errored = False
+        self._logger = logger
+        self._running: dict[str, _Running] = {}
+        self._cached: set[tuple[int, ...]] = set()
+        # vLLM's engine is a process of its own, too
+        self._core = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+        self._core.start()
+        self._loop = asyncio.get_running_loop().create_task(self._steps())
+
+    @classmethod
+    def from_vllm_config(cls, vllm_config: Any, stat_loggers: list[Callable[..., Any]], disable_log_stats: bool) -> AsyncLLM:
+        logger = stat_loggers[0](vllm_config, 0)
+        logger.log_engine_initialized()
+        return cls(vllm_config, logger)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        self._core.terminate()
+
+    async def reset_prefix_cache(self) -> bool:
+        self._cached.clear()
+        return True
+
+    async def generate(self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str) -> AsyncIterator[Any]:
+        input_ids = prompt["prompt_token_ids"]
+        if not input_ids:
+            raise ValueError("The decoder prompt cannot be empty")
+        block = self.vllm_config.cache_config.block_size
+        cached = (len(input_ids) - 1) // block * block if tuple(input_ids) in self._cached else 0
+        self._cached.add(tuple(input_ids))
+        running = self._running[request_id] = _Running(input_ids, sampling_params, cached)
+        try:
+            while running.finish is None:
+                await running.changed.wait()
+                running.changed.clear()
+                if self.errored:
+                    raise RuntimeError("EngineCore encountered an issue")
+                yield self._output(running)
+        finally:
+            self._running.pop(request_id, None)
+
+    def _output(self, running: _Running) -> Any:
+        new = running.tokens[running.sent :]
+        running.sent = len(running.tokens)
+        values = [{token: SimpleNamespace(logprob=-token / 1000)} for token in new]
+        completion = SimpleNamespace(token_ids=new, finish_reason=running.finish, logprobs=values)
+        now_s = time.monotonic()
+        times = SimpleNamespace(
+            scheduled_ts=running.started_s, first_token_ts=now_s, last_token_ts=now_s, num_generation_tokens=running.sent
+        )
+        return SimpleNamespace(
+            outputs=[completion], prompt_token_ids=running.prompt, num_cached_tokens=running.cached, metrics=times
+        )
+
+    async def _steps(self) -> None:
+        while True:
+            await asyncio.sleep(_STEP_S)
+            if not self._running:
+                continue
+            if any(running.prompt == _FATAL for running in self._running.values()):
+                self.errored = True
+            first = []
+            generated = 0
+            for running in self._running.values():
+                first += [0.01] if not running.tokens else []
+                generated += 1
+                self._step(running)
+            scheduler = SimpleNamespace(num_running_reqs=len(self._running), num_waiting_reqs=0, kv_cache_usage=0.5)
+            self._logger.record(
+                scheduler_stats=scheduler,
+                iteration_stats=SimpleNamespace(
+                    num_generation_tokens=generated,
+                    time_to_first_tokens_iter=first,
+                    inter_token_latencies_iter=[0.001] * (generated - len(first)),
+                    finished_requests=[],
+                ),
+                engine_idx=0,
+            )
+
+    def _step(self, running: _Running) -> None:
+        parameters, position = running.parameters, len(running.tokens)
+        if running.finish is not None:
+            return
+        token = (sum(running.prompt) * 31 + position * 17 + (parameters.seed or 0)) % 3000 + 20
+        if parameters.logit_bias:
+            token = max(parameters.logit_bias, key=lambda token_id: parameters.logit_bias[token_id])
+        if token in parameters.stop_token_ids and position + 1 <= parameters.min_tokens:
+            token += 1
+        running.tokens.append(token)
+        if token in parameters.stop_token_ids:
+            running.finish = "stop"
+        elif len(running.tokens) == parameters.max_tokens:
+            running.finish = "length"
+        if parameters.output_kind is RequestOutputKind.DELTA or running.finish is not None or self.errored:
+            running.changed.set()

@@ -1,0 +1,339 @@
+"""vLLM as an engine, where it differs from the contract: with a fake in its environment, or the real one (`make test-vllm`)."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving.engines import check_installed, open_engine, read_context_tokens
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.protocol import (
+    Engine,
+    EngineOptions,
+    FinishReason,
+    Guide,
+    GuideType,
+    Increment,
+    Returns,
+    Sampling,
+)
+from serving.engines.vllm.engine import engine_arguments
+from serving.engines.vllm.environment import environment
+from serving.errors import EngineError
+from serving.text.tokenizer import load_tokenizer
+from tests.serving.engines.vllm_python import ARGUMENTS, REAL, checkpoint, vllm_python
+
+_WAIT_S = 60.0
+_PROMPT = list(range(100, 130))
+_ENDED = "vLLM's engine has ended"
+real_only = pytest.mark.skipif(not REAL, reason="the fake vLLM has no guides")
+fake_only = pytest.mark.skipif(bool(REAL), reason="the fake vLLM does what the real one cannot be made to do")
+
+# A process that opens an engine, starts a long request, says which processes that has made, and waits.
+_OWNER = """
+import sys, time
+from pathlib import Path
+import psutil
+from serving.engines import open_engine
+from serving.engines.protocol import EngineOptions, Sampling
+options = EngineOptions(engine_python=sys.argv[1], engine_arg=tuple(sys.argv[3:]))
+engine = open_engine("vllm", Path(sys.argv[2]), options)
+engine.submit(1, [100, 101], Sampling(4000), lambda increment: None, streaming=True)
+print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    opened = _open(tmp_path_factory.mktemp("engine"))
+    yield opened
+    opened.close()
+
+
+def _open(folder: Path) -> Engine:
+    options = EngineOptions(engine_python=vllm_python(folder), engine_arg=ARGUMENTS)
+    return open_engine("vllm", checkpoint(folder), options)
+
+
+def _answer(
+    engine: Engine,
+    sampling: Sampling,
+    prompt: Sequence[int] = _PROMPT,
+    *,
+    streaming: bool = False,
+    returns: Returns | None = None,
+) -> list[Increment]:
+    answer: queue.SimpleQueue[Increment] = queue.SimpleQueue()
+    engine.submit(time.monotonic_ns(), prompt, sampling, answer.put, streaming=streaming, returns=returns or Returns())
+    increments = [answer.get(timeout=_WAIT_S)]
+    while not increments[-1].is_last:
+        increments.append(answer.get(timeout=_WAIT_S))
+    return increments
+
+
+def _tokens(increments: Sequence[Increment]) -> list[int]:
+    return [token for increment in increments for token in increment.token_ids]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "returns", "name"),
+    [
+        (Sampling(7, beam_width=2, return_beams=2), Returns(), "beam_width"),
+        (Sampling(7, bad_words=((5, 6),)), Returns(), "bad_words_list"),
+        (Sampling(7, lora_task_id=3), Returns(), "lora_task_id"),
+        (Sampling(7, draft_ids=(4,)), Returns(), "draft_input_ids"),
+        (Sampling(7, top_p_decay=0.5), Returns(), "runtime_top_p_decay"),
+        (Sampling(7, top_p_min=0.5), Returns(), "runtime_top_p_min"),
+        (Sampling(7, top_p_reset_id=4), Returns(), "runtime_top_p_reset_ids"),
+        (Sampling(7), Returns(context_logits=True), "return_context_logits"),
+        (Sampling(7), Returns(generation_logits=True), "return_generation_logits"),
+    ],
+)
+def test_what_vllm_lacks_is_refused_with_its_tensor(engine: Engine, sampling: Sampling, returns: Returns, name: str) -> None:
+    (refused,) = _answer(engine, sampling, returns=returns)
+    assert refused.error == f"{name}: the vllm engine does not support it"
+
+
+@pytest.mark.parametrize("outside", [3072, 2**31 - 1, -1])
+def test_an_id_outside_the_vocabulary_ends_its_request_alone(engine: Engine, outside: int) -> None:
+    (refused,) = _answer(engine, Sampling(4), [100, outside])
+    assert refused.error == "vLLM rejected the request: a token id lies outside the vocabulary, [0, 3072)"
+    assert len(_tokens(_answer(engine, Sampling(4)))) == 4
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("length", [1, 3])
+def test_an_answer_ends_with_a_stop_word(engine: Engine, streaming: bool, length: int) -> None:
+    sampling = Sampling(20, greedy=False, seed=5)
+    free = _tokens(_answer(engine, sampling))
+    word = tuple(free[6 : 6 + length])
+    stopped = _answer(engine, Sampling(20, greedy=False, seed=5, stop_words=((1, 2), word)), streaming=streaming)
+    end = next(end for end in range(length, 20) if tuple(free[end - length : end]) == word)
+    assert _tokens(stopped) == free[:end]
+    assert stopped[-1].finish is FinishReason.STOP
+    assert streaming or len(stopped) == 1
+
+
+def test_a_seed_repeats_its_answer_and_another_gives_another(engine: Engine) -> None:
+    answers = [
+        _tokens(_answer(engine, Sampling(16, greedy=False, temperature=0.9, top_k=50, top_p=0.9, seed=s))) for s in (3, 3, 4)
+    ]
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_a_bias_decides_the_token(engine: Engine) -> None:
+    bias = array("f", [0.0] * 3072)
+    bias[77] = 1e4
+    assert _tokens(_answer(engine, Sampling(5, embedding_bias=bias.tobytes()))) == [77] * 5
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_each_token_has_its_log_prob(engine: Engine, streaming: bool) -> None:
+    increments = _answer(engine, Sampling(6), streaming=streaming, returns=Returns(log_probs=True))
+    values = [value for increment in increments if increment.details for value in increment.details.log_probs]
+    assert len(values) == len(_tokens(increments)) == 6
+    assert all(value < 0 for value in values)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_performance_metrics_have_times_and_blocks(engine: Engine, streaming: bool) -> None:
+    prompt = list(range(700 + streaming, 796 + streaming))
+    before_ns = time.monotonic_ns()
+    _answer(engine, Sampling(2), prompt)
+    details = _answer(engine, Sampling(33), prompt, streaming=streaming, returns=Returns(perf_metrics=True))[-1].details
+    assert details is not None
+    perf = details.perf
+    assert perf is not None
+    assert before_ns < perf.first_scheduled_time_ns <= perf.first_token_time_ns <= perf.last_token_time_ns < time.monotonic_ns()
+    assert (perf.kv_new_blocks, perf.kv_reused_blocks, perf.kv_total_blocks) == (1, 2, 3)
+
+
+def test_statistics_count_prompts_reuse_and_times(engine: Engine) -> None:
+    before = engine.stats()
+    prompt = list(range(500, 596))
+    for _ in range(2):
+        _answer(engine, Sampling(8), prompt, streaming=True)
+    after = engine.stats()
+    assert after.prompt_tokens_total - before.prompt_tokens_total == 2 * 96
+    assert after.kv_prompt_blocks_total - before.kv_prompt_blocks_total == 2 * 3
+    assert after.kv_reused_blocks_total - before.kv_reused_blocks_total == 2  # the last token is always computed
+    assert sum(after.time_to_first_token.counts) - sum(before.time_to_first_token.counts) == 2
+    assert sum(after.inter_token_latency.counts) - sum(before.inter_token_latency.counts) == 2 * 7
+    assert (after.waiting_requests, after.context_requests, after.generation_requests) == (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("with_tokenizer")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO_ENGINE_DIR / name, folder)
+    opened = _open(folder)
+    yield opened
+    opened.close()
+
+
+@real_only
+@pytest.mark.parametrize(
+    ("guide", "pattern"),
+    [
+        (Guide(GuideType.REGEX, "[ab]{4,9}c"), "[ab]{4,9}c"),
+        (Guide(GuideType.EBNF_GRAMMAR, 'root ::= "yes" | "no"'), "yes|no"),
+        (Guide(GuideType.JSON_SCHEMA, '{"enum": ["a", 5]}'), '"a"|5'),
+        (Guide(GuideType.JSON), r"[\[{](.|\n)*"),  # the object may be cut by the length
+    ],
+)
+def test_an_answer_follows_its_guide(with_tokenizer: Engine, guide: Guide, pattern: str) -> None:
+    tokens = _tokens(_answer(with_tokenizer, Sampling(60, guide=guide)))
+    tokenizer = load_tokenizer(DEMO_ENGINE_DIR)
+    text = tokenizer.decode([token for token in tokens if token != tokenizer.eos_token_id])
+    assert re.fullmatch(pattern, text.strip())
+
+
+@real_only
+def test_a_guide_without_a_tokenizer_is_refused(engine: Engine) -> None:
+    (refused,) = _answer(engine, Sampling(7, guide=Guide(GuideType.REGEX, "a")))
+    assert refused.error is not None
+    assert "tokenizer" in refused.error
+
+
+@fake_only
+def test_an_engine_that_ends_ends_its_requests_with_the_reason(tmp_path: Path) -> None:
+    engine = _open(tmp_path)
+    (ended,) = _answer(engine, Sampling(50), [7])
+    assert ended.error is not None
+    assert _ENDED in ended.error
+    (late,) = _answer(engine, Sampling(4))
+    assert late.error is not None
+    assert _ENDED in late.error
+    engine.close()
+
+
+@fake_only
+def test_an_engine_that_does_not_load_gives_its_reason(tmp_path: Path) -> None:
+    options = EngineOptions(engine_python=vllm_python(tmp_path))
+    with pytest.raises(EngineError, match="no room for the weights"):
+        open_engine("vllm", checkpoint(tmp_path, fails="no room for the weights"), options)
+
+
+def test_a_killed_host_ends_the_requests_and_its_engine(tmp_path: Path) -> None:
+    engine = _open(tmp_path)
+    answer: queue.SimpleQueue[Increment] = queue.SimpleQueue()
+    engine.submit(1, _PROMPT, Sampling(4000), answer.put, streaming=True)
+    answer.get(timeout=_WAIT_S)
+    host = psutil.Process(engine._process.pid)  # type: ignore[attr-defined]
+    below = host.children(recursive=True)
+    host.kill()
+    while (increment := answer.get(timeout=_WAIT_S)).error is None:
+        pass
+    assert increment.error == "the engine's process has ended"
+    assert below
+    assert not psutil.wait_procs(below, timeout=10)[1]
+    engine.close()
+
+
+def test_all_processes_end_with_a_killed_owner(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _OWNER, vllm_python(tmp_path), str(checkpoint(tmp_path)), *ARGUMENTS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        assert len(processes) >= 2
+        os.kill(owner.pid, signal.SIGKILL)
+    assert not psutil.wait_procs(processes, timeout=10)[1]
+
+
+def test_settings_become_arguments_of_vllm() -> None:
+    options = EngineOptions(
+        max_num_sequences=64,
+        max_num_tokens=512,
+        enable_kv_cache_reuse=False,
+        enable_chunked_context=False,
+        kv_cache_free_gpu_mem_fraction=0.5,
+        tensor_parallel_size=2,
+        engine_arg=("load_format=dummy", "max_model_len=1024", 'speculative_config={"method": "ngram"}', "enforce_eager=true"),
+    )
+    assert engine_arguments(Path("/model"), options) == {
+        "model": "/model",
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 512,
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
+        "gpu_memory_utilization": 0.5,
+        "tensor_parallel_size": 2,
+        "load_format": "dummy",
+        "max_model_len": 1024,
+        "speculative_config": {"method": "ngram"},
+        "enforce_eager": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("max_num_seqs=4", "--engine_arg max_num_seqs: --max_num_sequences sets it"),
+        ("skip_tokenizer_init=false", "--engine_arg skip_tokenizer_init: bench sets it itself"),
+        ("dtype", "must be KEY=VALUE"),
+        ("a.b=4", "must be KEY=VALUE"),
+    ],
+)
+def test_an_argument_that_has_an_option_is_refused(argument: str, problem: str) -> None:
+    with pytest.raises(EngineError, match=problem):
+        engine_arguments(Path("/model"), EngineOptions(engine_arg=(argument,)))
+
+
+def test_a_queue_without_limit_takes_none() -> None:
+    with pytest.raises(EngineError, match="--max_queue_size"):
+        engine_arguments(Path("/model"), EngineOptions(max_queue_size=5))
+
+
+def test_the_environment_must_have_vllm_alone(tmp_path: Path) -> None:
+    check_installed("vllm", EngineOptions(engine_python=vllm_python(tmp_path)))
+    for python, problem in {
+        "": "--engine vllm needs --engine_python",
+        "/no/python": "is no program",
+        "/bin/false": "is no Python",
+        sys.executable: "has no vLLM",
+    }.items():
+        with pytest.raises(EngineError, match=problem):
+            check_installed("vllm", EngineOptions(engine_python=python))
+
+
+@fake_only
+def test_vllm_and_triton_in_one_environment_are_refused(tmp_path: Path) -> None:
+    python = vllm_python(tmp_path)
+    (tmp_path / "libraries" / "pytriton").mkdir()
+    with pytest.raises(EngineError, match="vLLM and nvidia-pytriton in one environment"):
+        check_installed("vllm", EngineOptions(engine_python=python))
+
+
+def test_its_processes_do_not_see_the_libraries_of_tritons_wheel() -> None:
+    own = {"LD_LIBRARY_PATH": "/site/nvidia_pytriton.libs:/cuda/lib", "PYTHONHOME": "", "VLLM_NO_USAGE_STATS": "0"}
+    variables = environment(own)
+    assert variables["LD_LIBRARY_PATH"] == "/cuda/lib"
+    assert "PYTHONHOME" not in variables
+    assert variables["VLLM_NO_USAGE_STATS"] == "0"  # the user's own value stays
+
+
+def test_context_length_of_a_checkpoint(tmp_path: Path) -> None:
+    assert read_context_tokens("vllm", checkpoint(tmp_path), EngineOptions()) == 4096
+    assert read_context_tokens("vllm", checkpoint(tmp_path), EngineOptions(engine_arg=("max_model_len=512",))) == 512
+    (tmp_path / "config.json").write_text('{"n_positions": 1024}')  # GPT-2
+    assert read_context_tokens("vllm", tmp_path, EngineOptions()) == 1024
+    (tmp_path / "config.json").write_text("{}")
+    assert read_context_tokens("vllm", tmp_path, EngineOptions()) is None
+    with pytest.raises(EngineError, match="is no Hugging Face checkpoint"):
+        read_context_tokens("vllm", tmp_path / "missing", EngineOptions())
