@@ -56,8 +56,7 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     argument. Runs of different work are refused. Two searches of 'bench capacity' are compared by the loads that they hold.
     """
     from reports.compare.comparison import compare
-    from reports.compare.console import render
-    from reports.compare.writing import WRITERS
+    from reports.compare.formats import COMPARISON
 
     judged = options.conditions
     check_outputs(options.outputs)
@@ -73,8 +72,8 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
         if single:
             raise single_runs_refused([arms[0].name, *single])
     comparison = compare(arms, judged.conditions, allow_different=options.allow_different, runs_paired=runs_paired, looks=looks)
-    click.echo(render(comparison))
-    write_outputs(comparison, options.outputs, WRITERS)
+    click.echo(COMPARISON.terminal_text(comparison))
+    write_outputs(comparison, options.outputs, COMPARISON)
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from bench_cli.declared import option
 from bench_records.whole_file import written_whole
-from reports.render.formats import Result, Writers
 from reports.render.plain_text import printable
+
+if TYPE_CHECKING:
+    from reports.page.formats import Formats
+
+Result = TypeVar("Result")
 
 
 def output_files() -> tuple[Path, ...]:
@@ -34,12 +39,12 @@ def check_outputs(paths: Sequence[Path]) -> None:
             raise click.BadParameter(f"{path}: there is no folder {path.parent}", param_hint="--output")
 
 
-def write_outputs(result: Result, paths: Sequence[Path], writers: Writers[Result]) -> None:
+def write_outputs(result: Result, paths: Sequence[Path], formats: Formats[Result]) -> None:
     """Write each file whole or not at all, and print its path. Raises ClickException."""
     for path in paths:
         try:
             with written_whole(path) as temporary:
-                writers[path.suffix](result, temporary)
+                formats.write(result, path.suffix, temporary)
         except OSError as error:
             raise click.ClickException(
                 f"--output {printable(str(path))} cannot be written: {error.strerror or error}"

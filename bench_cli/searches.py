@@ -33,8 +33,7 @@ def compare_searches(paths: Sequence[Path], outputs: Sequence[Path]) -> ExitStat
     Raises UsageError for another number of folders, or runs among them; RunFolderError, NotComparableError.
     """
     from reports.capacity import comparison
-    from reports.capacity.comparison_formats import render_comparison
-    from reports.capacity.comparison_page import COMPARISON_WRITERS
+    from reports.capacity.comparison_page import CAPACITY_COMPARISON
     from reports.capacity.reading import read_capacity
 
     if len(paths) != 2 or not all(map(is_search, paths)):
@@ -45,8 +44,8 @@ def compare_searches(paths: Sequence[Path], outputs: Sequence[Path]) -> ExitStat
     compared = comparison.compare_searches(
         *(comparison.NamedSearch(name, read_capacity(SearchFolder(path))) for name, path in zip(names, paths, strict=True))
     )
-    click.echo(render_comparison(compared))
-    write_outputs(compared, outputs, COMPARISON_WRITERS)
+    click.echo(CAPACITY_COMPARISON.terminal_text(compared))
+    write_outputs(compared, outputs, CAPACITY_COMPARISON)
     return ExitStatus.VALID
 
 
@@ -57,41 +56,31 @@ def is_ranking(path: Path) -> bool:
 
 def report_search(path: Path, form: str, plots: Path | None) -> ExitStatus:
     """Write the documents of a search anew, and print one: the text for a terminal, or the file of the format ``form``."""
-    from reports.capacity.console import render
+    from reports.capacity.formats import CAPACITY
     from reports.capacity.pictures import capacity_pictures
     from reports.capacity.reading import read_capacity
-    from reports.capacity.writing import write_capacity
 
     capacity = read_capacity(SearchFolder(path))
     with files_as_private_as(path):
-        page = write_capacity(capacity, path)
-    _show("Capacity", page, form, lambda: render(capacity))
-    _write_plots(capacity_pictures(capacity), plots)
-    return ExitStatus.VALID
+        page = CAPACITY.write_all(capacity, path)
+    return _show(page, form, lambda: CAPACITY.terminal_text(capacity), plots, lambda: capacity_pictures(capacity))
 
 
 def report_ranking(path: Path, form: str, plots: Path | None) -> ExitStatus:
     """The same of the searches of several settings."""
-    from reports.capacity.ranking_formats import render_ranking
-    from reports.capacity.ranking_page import ranking_pictures, write_ranking
+    from reports.capacity.ranking_page import RANKING, ranking_pictures, write_ranking
     from reports.capacity.ranking_reading import read_ranking
 
     ranking = read_ranking(RankingFolder(path))
     with files_as_private_as(path):
         page = write_ranking(ranking, path)
-    _show("Ranking", page, form, lambda: render_ranking(ranking))
-    _write_plots(ranking_pictures(ranking), plots)
-    return ExitStatus.VALID
+    return _show(page, form, lambda: RANKING.terminal_text(ranking), plots, lambda: ranking_pictures(ranking))
 
 
-def _write_plots(pictures: Sequence[Picture], plots: Path | None) -> None:
-    if plots is not None:
-        from reports.render.plots import write_plots
-
-        write_plots(pictures, plots)
-
-
-def _show(name: str, page: Path, form: str, text: Callable[[], str]) -> None:
+def _show(
+    page: Path, form: str, text: Callable[[], str], plots: Path | None, pictures: Callable[[], Sequence[Picture]]
+) -> ExitStatus:
+    """Print the text, or the file beside the page in the format ``form``; then write the pictures into ``plots``."""
     from reports.render.plain_text import printable
 
     if form in _SUFFIXES:
@@ -100,4 +89,9 @@ def _show(name: str, page: Path, form: str, text: Callable[[], str]) -> None:
         sys.stdout.buffer.flush()
     else:
         click.echo(text())
-    click.echo(f"\n{name}: {printable(str(page))}", err=form in _SUFFIXES)
+    click.echo(f"\n{page.stem.capitalize()}: {printable(str(page))}", err=form in _SUFFIXES)
+    if plots is not None:
+        from reports.render.plots import write_plots
+
+        write_plots(pictures(), plots)
+    return ExitStatus.VALID

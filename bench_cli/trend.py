@@ -55,12 +55,8 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
     """
     from reports.errors import NotComparableError
-    from reports.trend.console import render
-    from reports.trend.csv_file import write_csv
+    from reports.trend.formats import TREND
     from reports.trend.history import read_trend
-    from reports.trend.json_file import write_json
-    from reports.trend.markdown import write_markdown
-    from reports.trend.page import write_html
 
     judged = options.conditions
     check_outputs(options.outputs)
@@ -70,8 +66,8 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
         raise NotComparableError(f"--baseline: {error}") from error
     if judged.judges_changes and not options.allow_single and len(trend.baseline_runs) == 1:
         raise single_runs_refused(["the baseline", "the newest run"])
-    click.echo(render(trend))
-    write_outputs(trend, options.outputs, {".html": write_html, ".json": write_json, ".md": write_markdown, ".csv": write_csv})
+    click.echo(TREND.terminal_text(trend))
+    write_outputs(trend, options.outputs, TREND)
     newest = trend.newest_compared
     if judged.fail_if and newest is None:
         raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")

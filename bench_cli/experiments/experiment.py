@@ -97,8 +97,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     The verdict is in the experiment's folder, as compare.html, compare.md, compare.csv and compare.json.
     """
     from bench_cli.experiments.series import Series, run_series
-    from reports.compare.console import render
-    from reports.compare.writing import write_comparison
+    from reports.compare.formats import COMPARISON
 
     judged, until = options.conditions, options.until_decided
     if judged.judges_changes and options.series.repeats == 1:
@@ -108,8 +107,8 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     series = Series("experiment", "--arm", asked, arguments, context, until)
     folder = run_series(series, planned, None if until is None else looks.is_decided)
     comparison = looks.compare(folder)
-    click.echo(render(comparison))
-    click.echo(f"\nExperiment: {write_comparison(comparison, folder.path)}")
+    click.echo(COMPARISON.terminal_text(comparison))
+    click.echo(f"\nExperiment: {COMPARISON.write_all(comparison, folder.path)}")
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
 
 

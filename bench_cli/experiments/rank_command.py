@@ -183,10 +183,9 @@ def _holds_another(folder: RankingFolder) -> click.BadParameter:
 
 
 def _show(ranking: Ranking, folder: RankingFolder) -> None:
-    from reports.capacity.ranking_formats import render_ranking
-    from reports.capacity.ranking_page import write_ranking
+    from reports.capacity.ranking_page import RANKING, write_ranking
 
-    click.echo(render_ranking(ranking))
+    click.echo(RANKING.terminal_text(ranking))
     click.echo(f"\nRanking: {write_ranking(ranking, folder.path)}")
 
 

@@ -118,11 +118,10 @@ def _opened(folder: SearchFolder, asked: Search) -> Search:
 
 
 def _show(capacity: Capacity, folder: SearchFolder) -> None:
-    from reports.capacity.console import render
-    from reports.capacity.writing import write_capacity
+    from reports.capacity.formats import CAPACITY
 
-    click.echo(render(capacity))
-    click.echo(f"\nCapacity: {write_capacity(capacity, folder.path)}")
+    click.echo(CAPACITY.terminal_text(capacity))
+    click.echo(f"\nCapacity: {CAPACITY.write_all(capacity, folder.path)}")
 
 
 def _show_interrupted(folder: SearchFolder, search: Search) -> None:

@@ -75,18 +75,17 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     to restart it.
     """
     from bench_cli.experiments.series import Series, run_series
-    from reports.sweep.console import render
+    from reports.sweep.formats import SWEEP
     from reports.sweep.held import gates_of
     from reports.sweep.points import read_sweep
-    from reports.sweep.writing import write_sweep
 
     points = combinations(options.axes, _MAX_POINTS, _INSTEAD)
     if options.fail_if:
         _check_load(options.axes)
     folder = run_series(Series("sweep", "--over", options.series, arguments, context), points)
     sweep = read_sweep(folder, options.fail_if)
-    click.echo(render(sweep))
-    click.echo(f"\nSweep: {write_sweep(sweep, folder.path)}")
+    click.echo(SWEEP.terminal_text(sweep))
+    click.echo(f"\nSweep: {SWEEP.write_all(sweep, folder.path)}")
     results = ((str(gate.requirement), gate.status, gate.why) for gate in gates_of(sweep))
     return ExitStatus.VALID if build_passes(results, options.undecided) else ExitStatus.FAILED
 

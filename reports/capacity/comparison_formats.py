@@ -1,32 +1,39 @@
-"""A comparison of two searches for capacity on a terminal, as Markdown, JSON and CSV."""
+"""A comparison of two searches for capacity as a document, as JSON and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from reports.capacity.comparison import CapacityComparison, NamedSearch, TierComparison, change_text, verdict
-from reports.capacity.result import Tier
 from reports.capacity.words import bracket_text, load_number
-from reports.render.console import console_text
 from reports.render.document import Code, Document, Heading, Notes, Paragraph
-from reports.render.markdown import markdown_text
-from reports.render.plain_text import json_text, printable, spreadsheet_text
+from reports.render.plain_text import printable, spreadsheet_text
 from reports.render.tables import Quantity, Table
 
 SCHEMA = 1
 _COLUMNS = ("search", "tier", "unit", "certified", "refused", "estimate", "users", "goodput", "output_token_throughput")
 
 
-def render_comparison(comparison: CapacityComparison) -> str:
-    """The text for a terminal, without a trailing newline."""
-    return console_text(_document(comparison))
+def terminal_document(comparison: CapacityComparison) -> Document:
+    """The document for a terminal, in at most 100 columns."""
+    changed = (
+        Notes(
+            (
+                ("A measured ", Code(f"bench {comparison.a.capacity.measured}")),
+                ("B measured ", Code(f"bench {comparison.b.capacity.measured}")),
+            )
+        ),
+    )
+    return (
+        Paragraph(verdict(comparison), is_answer=True),
+        comparison_table(comparison),
+        *(changed if comparison.changed else ()),
+    )
 
 
-def render_comparison_markdown(comparison: CapacityComparison) -> str:
-    """The text for a pull request, ending with a newline."""
-    title = Heading(f"Capacity: {comparison.b.name} (B) against {comparison.a.name} (A)")
-    return markdown_text((title, *_document(comparison)))
+def full_document(comparison: CapacityComparison) -> Document:
+    """The same for a pull request."""
+    return Heading(f"Capacity: {comparison.b.name} (B) against {comparison.a.name} (A)"), *terminal_document(comparison)
 
 
 def comparison_table(comparison: CapacityComparison) -> Table:
@@ -70,43 +77,13 @@ def comparison_document(comparison: CapacityComparison) -> dict[str, object]:
     }
 
 
-def write_comparison_json(comparison: CapacityComparison, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(comparison_document(comparison)), encoding="utf-8")
-
-
-def write_comparison_markdown(comparison: CapacityComparison, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(render_comparison_markdown(comparison), encoding="utf-8")
-
-
-def write_comparison_csv(comparison: CapacityComparison, path: Path) -> None:
-    """Write the file: a row for each search and tier; an unknown value is an empty cell. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(_COLUMNS)
-        for search in (comparison.a, comparison.b):
-            for tier in search.capacity.tiers:
-                numbers = (tier.users, tier.goodput, tier.output_token_throughput)
-                ends = (tier.bracket.certified, tier.bracket.refused, tier.bracket.estimate)
-                name = None if tier.name is None else spreadsheet_text(tier.name)
-                writer.writerow([spreadsheet_text(search.name), name, comparison.unit.value, *ends, *numbers])
-
-
-def _document(comparison: CapacityComparison) -> Document:
-    changed = (
-        Notes(
-            (
-                ("A measured ", Code(f"bench {comparison.a.capacity.measured}")),
-                ("B measured ", Code(f"bench {comparison.b.capacity.measured}")),
-            )
-        ),
-    )
-    return (
-        Paragraph(verdict(comparison), is_answer=True),
-        comparison_table(comparison),
-        *(changed if comparison.changed else ()),
-    )
+def csv_rows(comparison: CapacityComparison) -> Iterator[Sequence[object]]:
+    """The rows of the CSV file: the names of the columns, then one for each search and tier."""
+    yield _COLUMNS
+    for search in (comparison.a, comparison.b):
+        for tier in search.capacity.tiers:
+            name = None if tier.name is None else spreadsheet_text(tier.name)
+            yield spreadsheet_text(search.name), name, comparison.unit.value, *tier.numbers.values()
 
 
 def _search(search: NamedSearch) -> dict[str, object]:
@@ -122,19 +99,8 @@ def _tier(comparison: CapacityComparison, tier: TierComparison) -> dict[str, obj
         "least_change": tier.least_change,
         "most_change": tier.most_change,
         "confidence": tier.confidence,
-        "a": _numbers(tier.a),
-        "b": _numbers(tier.b),
-    }
-
-
-def _numbers(tier: Tier) -> dict[str, object]:
-    return {
-        "certified": tier.bracket.certified,
-        "refused": tier.bracket.refused,
-        "estimate": tier.bracket.estimate,
-        "users": tier.users,
-        "goodput": tier.goodput,
-        "output_token_throughput": tier.output_token_throughput,
+        "a": tier.a.numbers,
+        "b": tier.b.numbers,
     }
 
 

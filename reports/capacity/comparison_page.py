@@ -1,40 +1,27 @@
-"""A comparison of two searches for capacity as one self-contained page, and all its files."""
+"""A comparison of two searches for capacity as one self-contained page, and its formats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from reports.capacity.answer import answer
 from reports.capacity.comparison import CapacityComparison, NamedSearch, Order, TierComparison, change_text, verdict
 from reports.capacity.comparison_formats import (
+    comparison_document,
     comparison_table,
-    write_comparison_csv,
-    write_comparison_json,
-    write_comparison_markdown,
+    csv_rows,
+    full_document,
+    terminal_document,
 )
 from reports.capacity.pictures import Side, sides_picture
 from reports.capacity.words import confidence_text
 from reports.glossary import terms
-from reports.page.page import Card, Note, Page, Section, Tone, write_page
-from reports.render.formats import Writers
+from reports.page.formats import Formats
+from reports.page.page import Card, Note, Page, Section, Tone
 from reports.render.picture import Colour, Picture
 from reports.render.plain_text import printable
 
 _TONES = {Order.MORE: Tone.GOOD, Order.LESS: Tone.BAD, Order.UNDECIDED: Tone.CAUTION}
-
-
-def write_comparison_html(comparison: CapacityComparison, path: Path) -> None:
-    """Write the page. Raises OSError."""
-    write_page(comparison_page(comparison), path)
-
-
-COMPARISON_WRITERS: Writers[CapacityComparison] = {
-    ".json": write_comparison_json,
-    ".csv": write_comparison_csv,
-    ".md": write_comparison_markdown,
-    ".html": write_comparison_html,
-}
 
 
 def comparison_page(comparison: CapacityComparison) -> Page:
@@ -79,3 +66,13 @@ def _pictures(comparison: CapacityComparison) -> Iterator[Picture]:
         )
         for place, position in enumerate(tier.a.goal.limits):
             yield sides_picture(sides, place, f"share-{number + 1}-{position + 1}")
+
+
+CAPACITY_COMPARISON = Formats[CapacityComparison](
+    "compare",
+    terminal_document,
+    full_document,
+    comparison_document,
+    csv_rows,
+    lambda comparison, _: comparison_page(comparison),
+)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from reports.capacity.result import Capacity, ProbeRun
 from reports.capacity.shares import share_interval
@@ -13,18 +12,16 @@ _FIRST = ("folder", "load", "unit", "verdict", "requests", "seconds", "overloade
 _LAST = ("request_throughput", "output_token_throughput", "goodput", "e2e_mean_ms", "findings", "command")
 
 
-def write_csv(capacity: Capacity, path: Path) -> None:
-    """Write the file; an unknown value is an empty cell. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        of_limits = [
-            f"{limit.name}_{part}"
-            for limit in capacity.limits
-            for part in ("limit", "share_beyond", "share_beyond_low", "share_beyond_high")
-        ]
-        writer.writerow([*_FIRST, *of_limits, *_LAST])
-        for run in capacity.probes:
-            writer.writerow(_row(capacity, run))
+def rows(capacity: Capacity) -> Iterator[Sequence[object]]:
+    """The rows of the file, with the names of the columns first."""
+    of_limits = [
+        f"{limit.name}_{part}"
+        for limit in capacity.limits
+        for part in ("limit", "share_beyond", "share_beyond_low", "share_beyond_high")
+    ]
+    yield [*_FIRST, *of_limits, *_LAST]
+    for run in capacity.probes:
+        yield _row(capacity, run)
 
 
 def _row(capacity: Capacity, run: ProbeRun) -> list[object]:

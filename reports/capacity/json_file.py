@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reports.capacity.answer import answer, cost, details
 from reports.capacity.result import Capacity, ProbeRun, Tier
 from reports.capacity.search import Curve
 from reports.capacity.shares import share_interval
 from reports.criteria import Requirement
-from reports.render.plain_text import json_text
 
 SCHEMA = 1
 
@@ -30,11 +27,6 @@ def document(capacity: Capacity) -> dict[str, object]:
         "tiers": [_tier(capacity, tier) for tier in capacity.tiers],
         "probes": [_probe(capacity, run) for run in capacity.probes],
     }
-
-
-def write_json(capacity: Capacity, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(document(capacity)), encoding="utf-8")
 
 
 def _tier(capacity: Capacity, tier: Tier) -> dict[str, object]:

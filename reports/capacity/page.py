@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from reports.capacity.answer import answer, cost, details, named
 from reports.capacity.pictures import capacity_pictures
@@ -12,19 +11,14 @@ from reports.capacity.search import Shape
 from reports.capacity.tables import commands_table, probes_table, tiers_table
 from reports.capacity.words import certified_number, confidence_text, load_number, precision_text, refused_number, time_text
 from reports.glossary import terms
-from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
+from reports.page.page import Block, Card, Note, Page, Section, Tone
 from reports.render.plain_text import printable
 
 _CLEAR = (Shape.CROSSING, Shape.CLIFF, Shape.ALWAYS_HELD)
 
 
-def write_html(capacity: Capacity, path: Path) -> None:
-    """Write the page, whose links lead to the runs beside it. Raises OSError."""
-    write_page(capacity_page(capacity), path)
-
-
 def capacity_page(capacity: Capacity) -> Page:
-    """The content of the page, in its order."""
+    """The content of the page, in its order. Its links lead to the runs beside it."""
     sections = (
         Section("tiers", "Tiers", (tiers_table(capacity),) if len(capacity.tiers) > 1 else ()),
         Section("answer", "What it means", tuple(_sentences(capacity))),

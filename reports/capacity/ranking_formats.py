@@ -1,9 +1,8 @@
-"""The capacities of several settings, ranked, on a terminal, as Markdown, JSON and CSV."""
+"""The capacities of several settings, ranked, as a document, as JSON and as rows of CSV."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from reports.capacity.answer import answer, searched
@@ -23,10 +22,8 @@ from reports.capacity.ranking import (
 from reports.capacity.result import LoadUnit, Tier
 from reports.capacity.search import Shape
 from reports.capacity.words import bracket_text, load_number
-from reports.render.console import console_text
 from reports.render.document import Block, Document, Heading, Paragraph
-from reports.render.markdown import markdown_text
-from reports.render.plain_text import json_text, printable, spreadsheet_text
+from reports.render.plain_text import printable, spreadsheet_text
 from reports.render.tables import Quantity, Table, link_to
 
 SCHEMA = 1
@@ -36,17 +33,17 @@ _COLUMNS = (
 )
 
 
-def render_ranking(ranking: Ranking) -> str:
-    """The text for a terminal, without a trailing newline."""
-    return console_text((*_opening(ranking), *_tables(ranking), *_closing(ranking)))
+def terminal_document(ranking: Ranking) -> Document:
+    """The document for a terminal, in at most 100 columns."""
+    return (*_opening(ranking), *_tables(ranking), *_closing(ranking))
 
 
-def render_ranking_markdown(ranking: Ranking) -> str:
-    """The text for a pull request, ending with a newline."""
+def full_document(ranking: Ranking) -> Document:
+    """The document for a pull request, with the differences and the settings."""
     title = Heading(f"Capacity of {len(ranking.settings)} settings")
     differences = (pairs_table(ranking, number) for number in range(len(ranking.tiers)))
     tables = (*_tables(ranking), *differences, settings_table(ranking))
-    return markdown_text((title, *_opening(ranking), *tables, *_closing(ranking)))
+    return (title, *_opening(ranking), *tables, *_closing(ranking))
 
 
 def ranking_table(ranking: Ranking, number: int) -> Table:
@@ -132,23 +129,11 @@ def ranking_document(ranking: Ranking) -> dict[str, object]:
     }
 
 
-def write_ranking_json(ranking: Ranking, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(ranking_document(ranking)), encoding="utf-8")
-
-
-def write_ranking_markdown(ranking: Ranking, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(render_ranking_markdown(ranking), encoding="utf-8")
-
-
-def write_ranking_csv(ranking: Ranking, path: Path) -> None:
-    """Write the file: a row for each tier and setting, the best first; an unknown value is an empty cell. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(_COLUMNS)
-        for number in range(len(ranking.tiers)):
-            writer.writerows(_row(ranking, place) for place in places(ranking, number))
+def csv_rows(ranking: Ranking) -> Iterator[Sequence[object]]:
+    """The rows of the CSV file: the names of the columns, then one for each tier and setting, the best first."""
+    yield _COLUMNS
+    for number in range(len(ranking.tiers)):
+        yield from (_row(ranking, place) for place in places(ranking, number))
 
 
 def setting_answers(ranking: Ranking, shown: Callable[[Tier], bool] = lambda tier: True) -> tuple[str, ...]:
@@ -168,7 +153,7 @@ def _row(ranking: Ranking, place: Place) -> list[object]:
         None if tier.name is None else spreadsheet_text(tier.name),
         ranking.unit.value,
         *place.rank,
-        *_numbers(place).values(),
+        *tier.numbers.values(),
         setting.capacity.requests,
     ]
 
@@ -224,7 +209,7 @@ def _tier(ranking: Ranking, number: int) -> dict[str, object]:
             {
                 "setting": place.setting.name,
                 "rank": list(place.rank),
-                **_numbers(place),
+                **place.tier.numbers,
                 "holds_more_than": [other.name for other in place.above],
             }
             for place in ranked
@@ -239,18 +224,6 @@ def _tier(ranking: Ranking, number: int) -> dict[str, object]:
             }
             for lower, higher, of_both in pairs(ranked)
         ],
-    }
-
-
-def _numbers(place: Place) -> dict[str, float | None]:
-    tier = place.tier
-    return {
-        "certified": tier.bracket.certified,
-        "refused": tier.bracket.refused,
-        "estimate": tier.bracket.estimate,
-        "users": tier.users,
-        "goodput": tier.goodput,
-        "output_token_throughput": tier.output_token_throughput,
     }
 
 

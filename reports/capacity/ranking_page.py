@@ -1,4 +1,4 @@
-"""The capacities of several settings, ranked, as one self-contained page, and all files of a ranking."""
+"""The capacities of several settings, ranked, as one self-contained page, and the formats of a ranking."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
+from reports.capacity.formats import CAPACITY
 from reports.capacity.pictures import Side, sides_picture
 from reports.capacity.ranking import Place, Ranking, confidence_note, places, ranking_answer, ranking_cost
 from reports.capacity.ranking_formats import (
+    csv_rows,
+    full_document,
     pairs_table,
+    ranking_document,
     ranking_table,
     setting_answers,
     settings_table,
-    write_ranking_csv,
-    write_ranking_json,
-    write_ranking_markdown,
+    terminal_document,
 )
 from reports.capacity.words import bracket_text, confidence_text, time_text
-from reports.capacity.writing import write_capacity
 from reports.glossary import terms
-from reports.page.page import Block, Card, Note, Page, Section, Tone, write_page
-from reports.render.formats import Writers, write_formats
+from reports.page.formats import Formats
+from reports.page.page import Block, Card, Note, Page, Section, Tone
 from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail
 from reports.render.plain_text import printable
 
@@ -32,30 +33,17 @@ _CARDS = 4
 _BEYOND_ENDS = 1.1  # times the loads that are known: the edges
 
 
-def write_ranking_html(ranking: Ranking, path: Path) -> None:
-    """Write the page, whose links lead to the searches beside it. Raises OSError."""
-    write_page(ranking_page(ranking), path)
-
-
-RANKING_WRITERS: Writers[Ranking] = {
-    ".json": write_ranking_json,
-    ".csv": write_ranking_csv,
-    ".md": write_ranking_markdown,
-    ".html": write_ranking_html,
-}
-
-
 def write_ranking(ranking: Ranking, folder: Path) -> Path:
     """Write ``ranking.json``, ``.csv``, ``.md`` and ``.html`` into ``folder``, and the documents of each search into its own;
     returns the page's path. Raises OSError.
     """
     for setting in ranking.settings:
-        write_capacity(setting.capacity, folder / setting.folder)
-    return write_formats(ranking, folder / "ranking.html", RANKING_WRITERS)
+        CAPACITY.write_all(setting.capacity, folder / setting.folder)
+    return RANKING.write_all(ranking, folder)
 
 
 def ranking_page(ranking: Ranking) -> Page:
-    """The content of the page, in its order."""
+    """The content of the page, in its order. Its links lead to the searches beside it."""
     tiers = range(len(ranking.tiers))
     return Page(
         title=f"Capacity of {len(ranking.settings)} settings",
@@ -189,3 +177,8 @@ def _facts(ranking: Ranking) -> tuple[tuple[str, str], ...]:
         ("Requests", f"{ranking.requests:,}"),
         ("Time, budget", f"{time_text(ranking.spent_s)}, {budget}"),
     )
+
+
+RANKING = Formats[Ranking](
+    "ranking", terminal_document, full_document, ranking_document, csv_rows, lambda ranking, _: ranking_page(ranking)
+)

@@ -74,6 +74,18 @@ class Tier:
     goodput: float | None
     output_token_throughput: float | None
 
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """The ends of the bracket and its estimate, then the numbers at the certified load, by their names in files."""
+        return {
+            "certified": self.bracket.certified,
+            "refused": self.bracket.refused,
+            "estimate": self.bracket.estimate,
+            "users": self.users,
+            "goodput": self.goodput,
+            "output_token_throughput": self.output_token_throughput,
+        }
+
 
 @dataclass(frozen=True)
 class Capacity:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.conditions import ConditionResult
 from reports.compare.difference import Difference
 from reports.compare.spread import Interval
 from reports.compare.tables import headline, notes
-from reports.render.plain_text import json_text
 from reports.run_report import RunReport
 from reports.statistics.estimate import reason_text
 
@@ -23,11 +20,6 @@ def document(comparison: Comparison) -> dict[str, object]:
         "arms": [_arm(arm) for arm in comparison.arms],
         "comparisons": [_comparison(pair) for pair in comparison.comparisons],
     }
-
-
-def write_json(comparison: Comparison, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(document(comparison)), encoding="utf-8")
 
 
 def _arm(arm: Arm) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
@@ -11,16 +10,11 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.tables import change_text, conditions_table, difference_table, headline, interval_text, notes, runs_text
 from reports.glossary import terms
-from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
+from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone
 from reports.render.plain_text import printable
 
 _HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
 _SEVERITIES = {Weight.REFUSE: "invalid", Weight.WARN: "warning", Weight.CHANGED: "note", Weight.NOTE: "note"}
-
-
-def write_html(comparison: Comparison, path: Path) -> None:
-    """Write the page. Raises OSError."""
-    write_page(comparison_page(comparison), path)
 
 
 def comparison_page(comparison: Comparison) -> Page:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from reports.metrics.catalogue import OFFERED_RATE
 from reports.render.plain_text import spreadsheet_text
@@ -13,15 +12,13 @@ _STATES = ("runs", "valid", "pareto")
 _COUNTS = ("attainment", "held", "failed", "findings", "latency")
 
 
-def write_csv(sweep: Sweep, path: Path) -> None:
-    """Write the file; an unknown value is an empty cell. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
-        axes = [spreadsheet_text(axis) for axis in sweep.axes]
-        writer.writerow(["point", *axes, *_STATES, OFFERED_RATE.key, *limits, *_COUNTS])
-        for number, point in enumerate(sweep.points):
-            writer.writerow(_row(sweep, point, number in sweep.front))
+def rows(sweep: Sweep) -> Iterator[Sequence[object]]:
+    """The rows of the file, with the names of the columns first."""
+    limits = [column for name in sweep.points[0].estimates for column in (name, f"{name}_low", f"{name}_high")]
+    axes = [spreadsheet_text(axis) for axis in sweep.axes]
+    yield ["point", *axes, *_STATES, OFFERED_RATE.key, *limits, *_COUNTS]
+    for number, point in enumerate(sweep.points):
+        yield _row(sweep, point, number in sweep.front)
 
 
 def _row(sweep: Sweep, point: SweepPoint, on_front: bool) -> list[object]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reports.metrics.catalogue import OFFERED_RATE
-from reports.render.plain_text import json_text
 from reports.statistics.estimate import Estimate
 from reports.sweep.held import SweepGate, gates_of
 from reports.sweep.points import Sweep, SweepPoint
@@ -25,11 +22,6 @@ def document(sweep: Sweep) -> dict[str, object]:
         "gates": [_gate(gate) for gate in gates_of(sweep)],
         "points": [_point(point, number in sweep.front) for number, point in enumerate(sweep.points)],
     }
-
-
-def write_json(sweep: Sweep, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(document(sweep)), encoding="utf-8")
 
 
 def _together(sweep: Sweep) -> dict[str, object] | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reports.gates.gate import Status
 from reports.glossary import terms
-from reports.page.page import Card, Note, Page, Section, Tone, write_page
+from reports.page.page import Card, Note, Page, Section, Tone
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
 from reports.statistics.estimate import Estimate
@@ -17,13 +15,8 @@ from reports.sweep.tables import answer, counts_text, gate_table, points_table, 
 from reports.sweep.together import together_sentence
 
 
-def write_html(sweep: Sweep, path: Path) -> None:
-    """Write the page, whose links lead to the runs beside it. Raises OSError."""
-    write_page(sweep_page(sweep), path)
-
-
 def sweep_page(sweep: Sweep) -> Page:
-    """The content of the page, in its order."""
+    """The content of the page, in its order. Its links lead to the runs beside it."""
     gates = (gate_table(sweep),) if sweep.required else ()
     sections = (
         Section("gates", "Gates", gates),

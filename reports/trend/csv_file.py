@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from reports.render.plain_text import spreadsheet_text
 from reports.statistics.estimate import reason_text
@@ -15,22 +14,19 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write_csv(trend: Trend, path: Path) -> None:
-    """Write the file; an unknown value is an empty cell. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for run in trend.runs:
-            by_name = {d.measure.name: d for d in run.differences}
-            for measure in trend.measures:
-                if measure.name not in run.estimates:
-                    continue
-                estimate, d = run.estimates[measure.name], by_name.get(measure.name)
-                of_change = (None,) * 7 if d is None else (
-                    d.a, d.change, *(d.interval or (None, None)), d.p_value, d.p_adjusted, d.verdict.value
-                )  # fmt: skip
-                writer.writerow(
-                    (spreadsheet_text(run.name), run.started_at.isoformat(), run.standing.value, measure.name, measure.unit,
-                     estimate.value, *(estimate.interval or (None, None)), *of_change,
-                     None if d is None else reason_text(d.reason))
-                )  # fmt: skip
+def rows(trend: Trend) -> Iterator[Sequence[object]]:
+    """The rows of the file, with the names of the columns first."""
+    yield COLUMNS
+    for run in trend.runs:
+        by_name = {d.measure.name: d for d in run.differences}
+        for measure in trend.measures:
+            if measure.name not in run.estimates:
+                continue
+            estimate, d = run.estimates[measure.name], by_name.get(measure.name)
+            of_change = (None,) * 7 if d is None else (
+                d.a, d.change, *(d.interval or (None, None)), d.p_value, d.p_adjusted, d.verdict.value
+            )  # fmt: skip
+            yield (
+                spreadsheet_text(run.name), run.started_at.isoformat(), run.standing.value, measure.name, measure.unit,
+                estimate.value, *(estimate.interval or (None, None)), *of_change, None if d is None else reason_text(d.reason),
+            )  # fmt: skip

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from reports.compare.json_file import condition_document, difference_document
 from reports.compare.measures import MEASURES
-from reports.render.plain_text import json_text
 from reports.statistics.estimate import reason_text
 from reports.trend.history import Trend, TrendRun
 
@@ -24,11 +21,6 @@ def document(trend: Trend) -> dict[str, object]:
         "runs": [_run(run) for run in trend.runs],
         "left_out": [{"name": run.name, "why": run.why} for run in trend.left_out],
     }
-
-
-def write_json(trend: Trend, path: Path) -> None:
-    """Write the file. Raises OSError."""
-    path.write_text(json_text(document(trend)), encoding="utf-8")
 
 
 def _run(run: TrendRun) -> dict[str, object]:

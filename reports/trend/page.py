@@ -9,7 +9,7 @@ from reports.compare.comparison import is_inconclusive
 from reports.compare.page import difference_cards, tone_of
 from reports.compare.tables import conditions_table
 from reports.glossary import terms
-from reports.page.page import Card, Page, Section, Tone, write_page
+from reports.page.page import Card, Page, Section, Tone
 from reports.render.plain_text import printable
 from reports.trend.history import Trend, TrendRun
 from reports.trend.pictures import trend_pictures
@@ -25,10 +25,10 @@ from reports.trend.tables import (
 )
 
 
-def write_html(trend: Trend, path: Path) -> None:
-    """Write the page, with links relative to its folder. Raises OSError."""
-    here = path.parent.resolve()
-    write_page(trend_page(trend, lambda file: Path(os.path.relpath(file.resolve(), here))), path)
+def page_in(trend: Trend, folder: Path) -> Page:
+    """The page with links relative to ``folder``."""
+    here = folder.resolve()
+    return trend_page(trend, lambda file: Path(os.path.relpath(file.resolve(), here)))
 
 
 def trend_page(trend: Trend, link_target: LinkTarget) -> Page:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.capacity.writing import write_capacity
+from reports.capacity.formats import CAPACITY
 from tests.reports.capacity.searches import capacity, cliff, tiers
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -22,7 +22,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for folder in folders.values():
         (folder / "probe-142").mkdir(parents=True)
         (folder / "probe-142" / "report.html").write_text("a report", encoding="utf-8")
-    return {name: write_capacity(found, folders[name]) for name, found in _FOUND.items()}
+    return {name: CAPACITY.write_all(found, folders[name]) for name, found in _FOUND.items()}
 
 
 @pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])

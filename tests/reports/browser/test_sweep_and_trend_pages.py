@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from reports.sweep.formats import SWEEP
 from reports.sweep.points import read_sweep
-from reports.sweep.writing import write_sweep
+from reports.trend.formats import TREND
 from reports.trend.history import read_trend
-from reports.trend.page import write_html
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 SIZES = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -22,7 +22,7 @@ _HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='windo
 def sweep_page(make_sweep: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_sweep(tmp_path_factory.mktemp("sweep"), (10, 20, 30), {"wait": 20.0, _HOSTILE: 22.0})
     folder.run_folder(folder.read().runs[0]).html.write_text("a report")
-    return write_sweep(read_sweep(folder), folder.path)
+    return SWEEP.write_all(read_sweep(folder), folder.path)
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def trend_page(make_nights: Callable[..., list[Path]], tmp_path_factory: pytest.
     hostile = _HOSTILE.replace("/", "|").replace("\x00", "")
     make_nights(folder, [("n1", 20.0, {}), ("n2", 20.0, {}), (hostile, 20.0, other), ("n4", 30.0, {}), ("n5", 12.0, {})])
     page = folder / "trend.html"
-    write_html(read_trend([folder]), page)
+    TREND.write(read_trend([folder]), ".html", page)
     return page
 
 

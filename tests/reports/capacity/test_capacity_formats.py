@@ -12,15 +12,13 @@ import pytest
 from markdown_it import MarkdownIt
 
 from reports.capacity.answer import answer
-from reports.capacity.console import render
+from reports.capacity.formats import CAPACITY
 from reports.capacity.json_file import document
-from reports.capacity.markdown import render_markdown
 from reports.capacity.page import capacity_page
 from reports.capacity.pictures import capacity_pictures
 from reports.capacity.probe import Violations
 from reports.capacity.result import Capacity
 from reports.capacity.shares import share_interval
-from reports.capacity.writing import write_capacity
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import write_plots
@@ -32,14 +30,14 @@ EACH = pytest.mark.parametrize("found", ALL.values(), ids=ALL.keys())
 
 @EACH
 def test_the_terminal_has_the_answer_first_in_a_hundred_columns(found: Capacity) -> None:
-    text = render(found)
+    text = CAPACITY.terminal_text(found)
     assert " ".join(text.split()).startswith(answer(found))
     assert max(map(len, text.splitlines())) <= 100
 
 
 @EACH
 def test_markdown_and_page_have_the_answer_first(found: Capacity) -> None:
-    heading, opening, *_ = MarkdownIt().parse(render_markdown(found))[1::3]
+    heading, opening, *_ = MarkdownIt().parse(CAPACITY.markdown_text(found))[1::3]
     assert heading.content == "Capacity: `bench dataset --num_requests 5000`"
     assert opening.children is not None
     assert "".join(part.content for part in opening.children) == answer(found)
@@ -106,7 +104,7 @@ def test_the_files_have_a_row_a_probe_and_text_from_outside_is_inert(tmp_path: P
     found = capacity()
     first = replace(found.probes[0], folder="=1", command=f"bench {HOSTILE}", valid=False, findings=("errors",))
     found = replace(found, measured=HOSTILE, probes=(first, *found.probes[1:]))
-    page = write_capacity(found, tmp_path)
+    page = CAPACITY.write_all(found, tmp_path)
     assert [path.name for path in sorted(tmp_path.iterdir())] == [f"capacity.{end}" for end in ("csv", "html", "json", "md")]
     content = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert content == json.loads(json.dumps(document(found)))
@@ -118,4 +116,4 @@ def test_the_files_have_a_row_a_probe_and_text_from_outside_is_inert(tmp_path: P
     assert "<script>window.broken" not in html
     assert "./probe-130/report.html" in html
     assert "INVALID, errors" in html
-    assert "\u202e" not in render(found) + page.with_suffix(".md").read_text(encoding="utf-8")
+    assert "\u202e" not in CAPACITY.terminal_text(found) + page.with_suffix(".md").read_text(encoding="utf-8")

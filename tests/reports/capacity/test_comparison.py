@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reports.capacity.comparison import CapacityComparison, NamedSearch, Order, compare_searches, verdict
-from reports.capacity.comparison_formats import comparison_document, render_comparison, render_comparison_markdown
-from reports.capacity.comparison_page import COMPARISON_WRITERS, comparison_page
+from reports.capacity.comparison_formats import comparison_document
+from reports.capacity.comparison_page import CAPACITY_COMPARISON, comparison_page
 from reports.capacity.result import Capacity, LoadUnit
 from reports.errors import NotComparableError
 from reports.page.page import Tone
@@ -51,8 +51,8 @@ def test_brackets_decide_where_they_do_not_overlap(
     }
     assert text.startswith(starts.get(order, "Undecided: "))
     assert comparison_page(comparison).tone is tone
-    assert " ".join(render_comparison(comparison).split()).startswith(text)
-    assert max(map(len, render_comparison(comparison).splitlines())) <= 100
+    assert " ".join(CAPACITY_COMPARISON.terminal_text(comparison).split()).startswith(text)
+    assert max(map(len, CAPACITY_COMPARISON.terminal_text(comparison).splitlines())) <= 100
     assert json.loads(json.dumps(comparison_document(comparison)))["tiers"][0]["order"] == order.value
 
 
@@ -73,11 +73,11 @@ def test_searches_for_other_limits_or_by_another_load_are_refused() -> None:
 def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
     other = replace(unknown(), measured=f"dataset {HOSTILE}")
     comparison = compare_searches(NamedSearch("=1", _search(142.0, 165.0)), NamedSearch(HOSTILE, other))
-    for suffix, write in COMPARISON_WRITERS.items():
-        write(comparison, tmp_path / f"c{suffix}")
+    for suffix in (".json", ".csv", ".md", ".html"):
+        CAPACITY_COMPARISON.write(comparison, suffix, tmp_path / f"c{suffix}")
     assert "<script>window.broken" not in (tmp_path / "c.html").read_text(encoding="utf-8")
     rows = list(csv.DictReader((tmp_path / "c.csv").open(newline="", encoding="utf-8")))
     assert [row["search"][:2] for row in rows] == ["'=", "</"]
     assert [row["certified"] for row in rows] == ["142.0", ""]
-    assert "B measured" in render_comparison_markdown(comparison)
-    assert "\u202e" not in render_comparison(comparison) + (tmp_path / "c.md").read_text(encoding="utf-8")
+    assert "B measured" in CAPACITY_COMPARISON.markdown_text(comparison)
+    assert "\u202e" not in CAPACITY_COMPARISON.terminal_text(comparison) + (tmp_path / "c.md").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reports.capacity.ranking import Ranking, Setting, confidence_of_each, places, rank_text, ranking_answer, ranking_cost
-from reports.capacity.ranking_formats import ranking_document, render_ranking, render_ranking_markdown
-from reports.capacity.ranking_page import ranking_page, ranking_pictures, write_ranking
+from reports.capacity.ranking_formats import ranking_document
+from reports.capacity.ranking_page import RANKING, ranking_page, ranking_pictures, write_ranking
 from reports.capacity.result import Ended
 from reports.capacity.search import Shape
 from reports.page.page import Tone
@@ -97,8 +97,8 @@ def test_the_best_setting_is_first_with_what_it_is_shown_to_hold_more_than(
     assert ranking_answer(ranking) == answer
     assert ranking_page(ranking).verdict == answer
     assert ranking_page(ranking).tone is tone
-    assert " ".join(render_ranking(ranking).split()).startswith(answer)
-    assert max(map(len, render_ranking(ranking).splitlines())) <= 100
+    assert " ".join(RANKING.terminal_text(ranking).split()).startswith(answer)
+    assert max(map(len, RANKING.terminal_text(ranking).splitlines())) <= 100
 
 
 def test_what_is_shown_is_true_wherever_every_bracket_is_right() -> None:
@@ -130,14 +130,14 @@ def test_the_error_is_divided_among_the_searches() -> None:
     assert confidence_of_each(0.95, 2) == pytest.approx(0.975)
     assert confidence_of_each(0.95, 5) == pytest.approx(0.99)
     ranking = _ranking((98.0, 110.0), (142.0, 160.0))
-    assert "so that all brackets are right together at 95 %" in " ".join(render_ranking(ranking).split())
+    assert "so that all brackets are right together at 95 %" in " ".join(RANKING.terminal_text(ranking).split())
 
 
 def test_each_tier_has_a_sentence_and_a_table() -> None:
     ranking = Ranking(tuple(Setting(f"n={k}", tiers(), f"{k}") for k in (1, 2)), 0.9, None)
     assert ranking_answer(ranking).startswith("chat: No setting is shown to hold more than another with p99 TTFT ")
     assert " batch: No setting is shown to hold more than another with p99 TPOT " in ranking_answer(ranking)
-    text = render_ranking(ranking)
+    text = RANKING.terminal_text(ranking)
     assert text.index("\nchat:\n") < text.index("\nbatch:\n")
     assert [tier["name"] for tier in json.loads(json.dumps(ranking_document(ranking)))["tiers"]] == ["chat", "batch"]
     assert [picture.name for picture in ranking_pictures(ranking)] == ["brackets-1", "brackets-2", "share-1-1", "share-2-2"]
@@ -148,7 +148,7 @@ def test_a_search_that_ended_early_or_has_a_shape_of_its_own_is_named() -> None:
     found = {"a": gone, "b": cliff(), "c": not_monotone()}
     ranking = Ranking(tuple(Setting(name, each, name) for name, each in found.items()), 0.95, 900.0)
     assert ranking_answer(ranking).endswith(" a: The target stopped answering after 5 probes.")
-    text = " ".join(render_ranking(ranking).split())
+    text = " ".join(RANKING.terminal_text(ranking).split())
     assert "b: Holds 142 requests/s with p99 TTFT of at most 500 ms (95 %); the queue grows at 165 requests/s" in text
     assert "c: Undecided: the share of requests beyond p99 TTFT" in text
 
@@ -189,7 +189,7 @@ def test_the_picture_has_each_bracket_up_to_the_edge_where_an_end_is_unknown() -
 
 
 def test_the_table_names_the_settings_by_their_rows() -> None:
-    text = render_ranking_markdown(_ranking((10.0, 19.0), (20.0, 29.0), (30.0, 39.0), (28.0, 33.0)))
+    text = RANKING.markdown_text(_ranking((10.0, 19.0), (20.0, 29.0), (30.0, 39.0), (28.0, 33.0)))
     first = next(line for line in text.splitlines() if line.startswith("|  1 |"))
     assert [cell.strip() for cell in first.split("|")[2:7]] == ["n=3", "30 to 39", "151", "1 to 2", "3 to 4"]
 

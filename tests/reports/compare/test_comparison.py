@@ -36,15 +36,13 @@ from reports.compare.comparison import (
     read_experiment,
 )
 from reports.compare.conditions import Status, parse_condition
-from reports.compare.console import render
 from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.formats import COMPARISON
 from reports.compare.json_file import document
-from reports.compare.markdown import render_markdown
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.page import comparison_page, difference_cards, tone_of
 from reports.compare.spread import Evidence, Spread
 from reports.compare.tables import headline, summary_sentence
-from reports.compare.writing import write_comparison
 from reports.criteria import parse_slo
 from reports.errors import ConditionError, NotComparableError
 from reports.metrics.catalogue import TTFT
@@ -89,20 +87,20 @@ def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]
     assert ttft.interval[0] < 0.20 < ttft.interval[1]
     assert one.pairs is not None
     assert one.pairs.difference_ms.p50 == pytest.approx(10.0, abs=2.0)
-    assert "Between these starts, " in render(_compare([noisy_run(1), noisy_run(2, 60.0)]))
+    assert "Between these starts, " in COMPARISON.terminal_text(_compare([noisy_run(1), noisy_run(2, 60.0)]))
 
 
 def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
     assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 2,000 requests would show 5%." in (
-        " ".join(render(comparison).split())
+        " ".join(COMPARISON.terminal_text(comparison).split())
     )
     assert comparison_page(comparison).tone is Tone.CAUTION
 
 
 def test_the_console_fits_a_terminal_of_100_columns(noisy_run: Callable[..., RunReport]) -> None:
-    text = render(_compare([noisy_run(1, 2_000.0), noisy_run(2, 2_060.0)]))
+    text = COMPARISON.terminal_text(_compare([noisy_run(1, 2_000.0), noisy_run(2, 2_060.0)]))
     assert max(map(len, text.splitlines())) <= 100
     assert "," in text.split("TTFT p50, ms")[1].splitlines()[0]  # 1,000 ms and more, too
 
@@ -329,7 +327,7 @@ def test_fail_if_refuses_single_runs_and_names_what_would_do(
 def test_a_condition_without_evidence_is_undecided(noisy_run: Callable[..., RunReport]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(2, sent=300)], "p99_ttft > +5%", "p50_ttft > +90%")
     assert [result.status for result in comparison.comparisons[0].conditions] == [Status.UNDECIDED, Status.PASSED]
-    assert "undecided: p99_ttft" in render(comparison)
+    assert "undecided: p99_ttft" in COMPARISON.terminal_text(comparison)
     conditions = document(comparison)["comparisons"][0]["conditions"]
     assert [condition["status"] for condition in conditions] == ["undecided", "passed"]
 
@@ -385,7 +383,11 @@ def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run:
 def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport]) -> None:
     target = {"model": NAUGHTY, "protocol": "grpc", "streaming": True}
     comparison = _compare([noisy_run(1), noisy_run(2, target=target)])
-    markdown, console, page = render_markdown(comparison), render(comparison), render_page(comparison_page(comparison))
+    markdown, console, page = (
+        COMPARISON.markdown_text(comparison),
+        COMPARISON.terminal_text(comparison),
+        render_page(comparison_page(comparison)),
+    )
     assert "<script>" not in markdown
     assert "<script>alert" not in page
     assert not {"\u202e", "\x1b"} & {*markdown, *console, *page}
@@ -416,7 +418,7 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
-    page = write_comparison(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
+    page = COMPARISON.write_all(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
     assert page == tmp_path / "compare.html"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.csv", "compare.html", "compare.json", "compare.md"]
     assert json.loads((tmp_path / "compare.json").read_text())["comparisons"][0]["verdict"] == "worse between these starts"
@@ -737,7 +739,8 @@ def test_repeats_of_one_seed_against_repeats_of_another_are_no_evidence_of_anoth
     assert not any(d.verdict.differs for d in one.differences)
     assert {result.status for result in one.conditions} == {Status.UNDECIDED}
     assert all(
-        phrase in render(comparison) for phrase in ("The same seeds on both sides", "measure both sides with the same seeds")
+        phrase in COMPARISON.terminal_text(comparison)
+        for phrase in ("The same seeds on both sides", "measure both sides with the same seeds")
     )
 
 

@@ -13,10 +13,9 @@ from reports.metrics.goodput import Objective
 from reports.render.picture import Line
 from reports.render.plain_text import escaped
 from reports.statistics.estimate import UNKNOWN, Estimate
-from reports.sweep.console import render
+from reports.sweep.formats import SWEEP
 from reports.sweep.held import gates_of
 from reports.sweep.json_file import document
-from reports.sweep.markdown import render_markdown
 from reports.sweep.page import sweep_page
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import QUEUE_GROWING, Sweep, SweepPoint, SweepRun, pareto_front
@@ -136,8 +135,8 @@ def test_a_build_fails_by_the_highest_load_that_held(statuses: dict[str, Status]
     (gate,) = gates_of(sweep)
     assert gate.status is status
     requirement = str(parse_held(limit))
-    assert f"{status.value:>9}  {requirement}: {gate.why}" in render(sweep)
-    assert escaped(requirement) in render_markdown(sweep)
+    assert f"{status.value:>9}  {requirement}: {gate.why}" in SWEEP.terminal_text(sweep)
+    assert escaped(requirement) in SWEEP.markdown_text(sweep)
     assert document(sweep)["gates"][0]["status"] == status.value.lower()
     assert sweep_page(sweep).sections[0].id == "gates"
 

@@ -17,7 +17,7 @@ from bench_records.record import Record
 from bench_records.run_folder import RunFolderError
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
-from reports.sweep.console import render
+from reports.sweep.formats import SWEEP
 from reports.sweep.json_file import document
 from reports.sweep.points import SweepPoint, SweepRun, pareto_front, read_sweep
 
@@ -78,7 +78,7 @@ def test_a_sweep_is_read_with_its_points_in_the_order_asked_for(
     sweep = read_sweep(folder)
     assert [point.name for point in sweep.points] == ["request_rate=1", "request_rate=3"]
     assert sweep.points[0].latency_p99_ms.value == 100.0
-    assert "request_rate=3" in render(sweep)
+    assert "request_rate=3" in SWEEP.terminal_text(sweep)
     assert json.loads(json.dumps(document(sweep), allow_nan=False))["points"][0]["valid"]
 
 

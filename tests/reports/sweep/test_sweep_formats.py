@@ -19,15 +19,12 @@ from bench_records.whole_file import write_json
 from reports.page.page import render_page
 from reports.render.picture import Dots, Shape, Spans, Trail, Whiskers
 from reports.render.plain_text import escaped, spreadsheet_text
-from reports.sweep.console import render
-from reports.sweep.csv_file import write_csv
 from reports.sweep.curves import curve_axis, curves
+from reports.sweep.formats import SWEEP
 from reports.sweep.json_file import document
-from reports.sweep.markdown import render_markdown
 from reports.sweep.page import sweep_page
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, read_sweep, settings_of
-from reports.sweep.writing import write_sweep
 
 MakeSweep = Callable[..., ExperimentFolder]
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -98,8 +95,8 @@ def test_an_invalid_point_is_a_cross_that_no_curve_goes_through(make_sweep: Make
     assert cross.y.tolist() == [sweep.points[0].latency_p99_ms.value]
     trails = [mark for mark in picture.marks if isinstance(mark, Trail) and mark.name != "Pareto front"]
     assert [mark.x.size for mark in trails] == [1]
-    assert "INVALID" in render(sweep)
-    assert "1 of them not valid" in render(sweep)
+    assert "INVALID" in SWEEP.terminal_text(sweep)
+    assert "1 of them not valid" in SWEEP.terminal_text(sweep)
 
 
 def test_a_mixture_of_streamed_and_unstreamed_points_is_compared_by_e2e_latency(make_sweep: MakeSweep, tmp_path: Path) -> None:
@@ -125,7 +122,7 @@ def test_repeats_of_a_point_have_an_interval_between_runs(make_sweep: MakeSweep,
 def test_every_format_is_written_beside_the_runs_with_the_same_content(sweep_folder: ExperimentFolder, sweep: Sweep) -> None:
     first = sweep_folder.run_folder(sweep_folder.read().runs[0])
     first.html.write_text("a report")
-    page = write_sweep(read_sweep(sweep_folder), sweep_folder.path)
+    page = SWEEP.write_all(read_sweep(sweep_folder), sweep_folder.path)
     content = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
     assert content == json.loads(json.dumps(document(sweep), allow_nan=False))
     rows = list(csv.DictReader(page.with_suffix(".csv").open(newline="", encoding="utf-8")))
@@ -141,8 +138,8 @@ def test_every_format_is_written_beside_the_runs_with_the_same_content(sweep_fol
 
 def test_text_from_outside_is_shown_as_text(sweep: Sweep, tmp_path: Path) -> None:
     html = render_page(sweep_page(sweep))
-    markdown, console = render_markdown(sweep), render(sweep)
-    write_csv(sweep, tmp_path / "s.csv")
+    markdown, console = SWEEP.markdown_text(sweep), SWEEP.terminal_text(sweep)
+    SWEEP.write(sweep, ".csv", tmp_path / "s.csv")
     assert "<script>window" not in html
     assert "<script>" not in markdown
     assert escaped("<script>") in markdown

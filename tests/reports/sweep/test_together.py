@@ -15,10 +15,9 @@ from reports.capacity.result import LoadUnit
 from reports.criteria import parse_slo
 from reports.gates.gate import Status
 from reports.run_report import RunReport, read_run
-from reports.sweep.console import render
+from reports.sweep.formats import SWEEP
 from reports.sweep.json_file import document
 from reports.sweep.loads import AtLoad, at_load
-from reports.sweep.markdown import render_markdown
 from reports.sweep.page import sweep_page
 from reports.sweep.points import Sweep
 from reports.sweep.together import together_sentence
@@ -49,8 +48,8 @@ def test_the_runs_together_decide_more_than_each_alone_in_every_format() -> None
     assert 125.0 < found["certified"] < found["estimate"] < found["refused"] < 170.0  # the curve crosses 1 % near 149
     assert sentence.startswith(f"All rates together: holds {math.floor(found['certified'])} requests/s with p99 TTFT of ")
     assert sentence.endswith(f"at most 300 ms (95 %); fails at {math.ceil(found['refused'])} requests/s.")
-    assert render(sweep).endswith(f"\n\n{sentence}")
-    assert render_markdown(sweep).endswith(f"\n\n{sentence}\n")
+    assert SWEEP.terminal_text(sweep).endswith(f"\n\n{sentence}")
+    assert SWEEP.markdown_text(sweep).endswith(f"\n\n{sentence}\n")
     assert next(section.id for section in sweep_page(sweep).sections) == "together"
 
 

@@ -25,11 +25,9 @@ from reports.page.page import render_page
 from reports.render.picture import Dots, Line, Shape, Trail, Whiskers
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause
-from reports.trend.console import render
-from reports.trend.csv_file import write_csv
+from reports.trend.formats import TREND
 from reports.trend.history import Standing, Trend, estimates_of, read_trend
 from reports.trend.json_file import document
-from reports.trend.markdown import render_markdown
 from reports.trend.page import trend_page
 from reports.trend.pictures import trend_pictures
 
@@ -132,7 +130,7 @@ def test_an_invalid_baseline_is_refused(nights: Path, capsys: pytest.CaptureFixt
 def test_invalid_runs_alone_are_shown_without_a_baseline(nights: Path) -> None:
     trend = read_trend([nights / "n5"])
     assert trend.baseline is None
-    assert "no baseline and no comparison" in render(trend)
+    assert "no baseline and no comparison" in TREND.terminal_text(trend)
     assert "no baseline and no comparison" in render_page(trend_page(trend, lambda path: path))
     assert json.loads(json.dumps(document(trend), allow_nan=False))["baseline"] is None
 
@@ -197,12 +195,12 @@ def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys:
 
 
 def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> None:
-    write_csv(trend, tmp_path / "t.csv")
+    TREND.write(trend, ".csv", tmp_path / "t.csv")
     html = render_page(trend_page(trend, lambda path: path))
-    markdown = render_markdown(trend)
+    markdown = TREND.markdown_text(trend)
     assert "<script>window" not in html
     assert "<script>" not in markdown
-    for text in (html, markdown, render(trend), (tmp_path / "t.csv").read_text(encoding="utf-8")):
+    for text in (html, markdown, TREND.terminal_text(trend), (tmp_path / "t.csv").read_text(encoding="utf-8")):
         assert not {"\u202e", "\x00"} & {*text}
 
 

@@ -1,29 +1,36 @@
-"""A sweep on a terminal."""
+"""A sweep as a document."""
 
 from __future__ import annotations
 
-from reports.render.console import console_text
-from reports.render.document import Document, Notes, Paragraph
+from reports.render.document import Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Table
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import FRONT_NOTE, answer, counts_text, has_objectives, held_text
+from reports.sweep.tables import FRONT_NOTE, answer, counts_text, gate_table, has_objectives, held_text, points_table
 from reports.sweep.together import together_sentence
 
 
-def render(sweep: Sweep) -> str:
-    """The whole text, without a trailing newline; points on the Pareto front carry a star."""
-    return console_text(_document(sweep), width=None)
-
-
-def _document(sweep: Sweep) -> Document:
+def terminal_document(sweep: Sweep) -> Document:
+    """The document for a terminal; points on the Pareto front carry a star."""
     gates = (f"{gate.status.value:>9}  {gate.requirement}: {gate.why}" for gate in gates_of(sweep))
     counts = (f"{len(sweep.points)} points, {counts_text(sweep)}.",) if counts_text(sweep) else ()
     return (
         Notes((answer(sweep), *gates)),
         _table(sweep),
         Notes((f"* {FRONT_NOTE} {sweep.latency}.", *counts)),
+        Paragraph(together_sentence(sweep)),
+    )
+
+
+def full_document(sweep: Sweep) -> Document:
+    """The document for a pull request."""
+    return (
+        Heading((f"Sweep over {' and '.join(sweep.axes)}: ", Code("bench"), f" {sweep.measured}")),
+        Paragraph(answer(sweep), is_answer=True, aside=counts_text(sweep)),
+        gate_table(sweep),
+        points_table(sweep),
+        Paragraph(f"{FRONT_NOTE} {sweep.latency}."),
         Paragraph(together_sentence(sweep)),
     )
 

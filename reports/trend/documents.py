@@ -1,22 +1,17 @@
-"""A trend on a terminal."""
+"""A trend as a document."""
 
 from __future__ import annotations
 
-from reports.compare.tables import change_text, conditions_notes
-from reports.render.console import console_text
-from reports.render.document import Document, Notes, Paragraph
+from reports.compare.tables import change_text, conditions_notes, conditions_table
+from reports.render.document import Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Table
 from reports.trend.history import Standing, Trend, TrendRun
-from reports.trend.tables import counts_text, headline, refusal, runs_table
+from reports.trend.tables import counts_text, headline, left_out_table, refusal, runs_table, settings_table
 
 
-def render(trend: Trend) -> str:
-    """The whole text, without a trailing newline."""
-    return console_text(_document(trend), width=None)
-
-
-def _document(trend: Trend) -> Document:
+def terminal_document(trend: Trend) -> Document:
+    """The document for a terminal."""
     newest = trend.newest_compared
     return (
         _table(trend),
@@ -24,6 +19,20 @@ def _document(trend: Trend) -> Document:
         Paragraph(f"{counts_text(trend)}."),
         conditions_notes(() if newest is None else newest.conditions),
         Notes(tuple(f"left out: {run.name}: {run.why}" for run in trend.left_out)),
+    )
+
+
+def full_document(trend: Trend) -> Document:
+    """The document for a pull request."""
+    newest = trend.newest_compared
+    against = "" if trend.baseline is None else f" against {trend.baseline}"
+    return (
+        Heading(f"Trend of {counts_text(trend)}{against}"),
+        Paragraph(headline(trend), is_answer=True),
+        conditions_table(() if newest is None else newest.conditions),
+        runs_table(trend),
+        settings_table(trend),
+        left_out_table(trend),
     )
 
 
