@@ -24,7 +24,7 @@ from reports.gates.gate import growth_of
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.goodput import goodput
-from reports.metrics.in_flight import filling_ns, queue_course
+from reports.metrics.in_flight import filling_ns, queue_of
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
 
@@ -209,14 +209,15 @@ def _is_late_by_little(report: RunReport, limits: Sequence[Limit]) -> bool:
 
 def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredLoad, limits: Sequence[Limit]) -> Probe:
     """What a run at ``load``, with ``sent`` requests, shows of the ``limits``; ``requests`` are the load's alone."""
-    grew, kept = growth_of(requests, configured), requests.only(steady(requests, configured))
-    queue = None if configured.closed else queue_course(requests)
+    queue = None if configured.closed else queue_of(requests)
+    grew, course = growth_of(queue, configured.rate_per_s), None if queue is None else queue.course
+    kept = requests.only(steady(requests, configured))
     found = (limit.violations(kept, grew) for limit in limits)
     weighed = tuple(
-        replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), queue))
+        replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), course))
         for limit, violations in zip(limits, found, strict=True)
     )
-    return Probe(load, sent, weighed, queue=queue)
+    return Probe(load, sent, weighed, queue=course)
 
 
 def reach_of(report: RunReport, sets: Sequence[LimitSet]) -> float | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from reports.criteria import Requirement
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
-from reports.metrics.in_flight import QueueGrowth, queue_growth
+from reports.metrics.in_flight import Queue, QueueGrowth, queue_of
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics
 from reports.statistics.estimate import Reason
@@ -69,11 +69,11 @@ class Gate:
         return "; ".join((self.shown, *self.grounds))
 
 
-def growth_of(requests: Requests, load: ConfiguredLoad) -> QueueGrowth | None:
+def growth_of(queue: Queue | None, rate_per_s: float | None) -> QueueGrowth | None:
     """The growth of the queue of an open loop, where a longer run has longer latencies: a queue that grows since the load
     drifts leaves few of the arrivals behind.
     """
-    found = None if load.closed else queue_growth(requests, load.rate_per_s)
+    found = None if queue is None else queue.growth(rate_per_s)
     return found if found is not None and found.share_left_behind >= _LEFT_BEHIND else None
 
 
@@ -88,7 +88,7 @@ class JudgedRun:
     @cached_property
     def growth(self) -> QueueGrowth | None:
         """The growth of its queue, as ``growth_of`` has it."""
-        return growth_of(self.requests, self.load)
+        return None if self.load.closed else growth_of(queue_of(self.requests), self.load.rate_per_s)
 
     @cached_property
     def clustered(self) -> Reason | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -50,43 +51,6 @@ class QueueGrowth:
         return (self.in_system_after - self.in_system_before) / self.arrivals
 
 
-def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGrowth | None:
-    """The growth of the queue over the sending, where a target at 90 % of its capacity would hardly have it; else None.
-
-    The first fifth, in which every queue fills, is left out, and more where answers take long: the number in the system rises
-    until answers end as often as requests arrive, at any load. The statistic is the mean number in the system over the last
-    third of the rest less the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an even server
-    with a load of 95 % of ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no growth. The rest
-    is compared with the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion (Kingman 1962; Harrison
-    1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the variance being that of the number's changes per arrival.
-    The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one burst show no growth, and neither
-    does a sending that ends before the first answers show how long they take.
-    """
-    sending = _sending(requests)
-    if sending is None:
-        return None
-    arrivals_ns, done_ns, edges = sending
-    actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (edges[-1] - edges[0])
-    offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
-    queue = mean_in_system(arrivals_ns, done_ns, edges)
-    reference = mean_in_system(arrivals_ns, ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns), edges)
-    growth = _last_above_lowest(queue)
-    if growth - max(0.0, _last_above_lowest(reference)) <= chance_growth(arrivals_ns, done_ns, edges, queue):
-        return None
-    lowest = int(np.argmin(queue[:-_LAST_PARTS]))
-    middles = (edges[1:] + edges[:-1]) / 2
-    span = (middles[lowest], middles[-1])
-    if queue[-1] - queue[lowest] <= growth / 2:  # it was drained again
-        return None
-    return QueueGrowth(
-        in_system_before=float(queue[lowest]),
-        in_system_after=float(queue[-1]),
-        arrivals=_count_within(arrivals_ns, span),
-        offered_per_s=offered_per_ns * 1e9,
-        completed_per_s=_count_within(done_ns, span) / (span[1] - span[0]) * 1e9,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class QueueCourse:
     """How the number in the system moved over the sending, in standard deviations of what it changes by in that time:
@@ -104,22 +68,98 @@ class QueueCourse:
     deviation: float
 
 
-def queue_course(requests: Requests) -> QueueCourse | None:
-    """None where too little of the sending is left without its beginning, as for ``queue_growth``."""
-    sending = _sending(requests)
-    if sending is None:
-        return None
-    arrivals_ns, done_ns, edges = sending
-    queue, variance = mean_in_system(arrivals_ns, done_ns, edges), _variance_of_number(*_counts(arrivals_ns, done_ns, edges))
-    deviation = max(1.0, float(np.sqrt(variance * np.count_nonzero(arrivals_ns > edges[0]))))
-    whole = max(1.0, float(np.sqrt(variance * arrivals_ns.size)))
-    return QueueCourse(_last_above_lowest(queue) / deviation, float(np.ptp(queue)) / deviation, whole)
+@dataclass(frozen=True)
+class Queue:
+    """The number of requests in the system over the sending, without its beginning, in which every queue fills.
 
-
-def _sending(requests: Requests) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-    """The times of arrival and end of the requests that ended, shape [n] each, and the edges of equal parts of the sending
-    without its beginning; None where that is too short.
+    ``arrivals_ns`` and ``done_ns`` are the times of arrival and end of the requests that ended, shape [n] each; ``in_system``,
+    shape [parts], is the mean number between neighbouring ``edges`` of equal parts of the rest.
     """
+
+    arrivals_ns: FloatArray
+    done_ns: FloatArray
+    edges: FloatArray
+    in_system: FloatArray
+
+    def growth(self, rate_per_s: float | None = None) -> QueueGrowth | None:
+        """The growth over the sending, where a target at 90 % of its capacity would hardly have it; else None.
+
+        The first fifth, in which every queue fills, is left out, and more where answers take long: the number in the system
+        rises until answers end as often as requests arrive, at any load. The statistic is the mean number in the system over
+        the last third of the rest less the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an
+        even server with a load of 95 % of ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no
+        growth. The rest is compared with the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion
+        (Kingman 1962; Harrison 1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the variance being that of the
+        number's changes per arrival. The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one
+        burst show no growth, and neither does a sending that ends before the first answers show how long they take.
+        """
+        arrivals_ns, edges, queue = self.arrivals_ns, self.edges, self.in_system
+        actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (edges[-1] - edges[0])
+        offered_per_ns = actual_per_ns if rate_per_s is None else rate_per_s / 1e9
+        even_ns = ends_at_even_server(np.sort(arrivals_ns), _REFERENCE_LOAD / offered_per_ns)
+        growth = _last_above_lowest(queue)
+        if growth - max(0.0, _last_above_lowest(mean_in_system(arrivals_ns, even_ns, edges))) <= self.chance_growth:
+            return None
+        lowest = int(np.argmin(queue[:-_LAST_PARTS]))
+        middles = (edges[1:] + edges[:-1]) / 2
+        span = (middles[lowest], middles[-1])
+        if queue[-1] - queue[lowest] <= growth / 2:  # it was drained again
+            return None
+        return QueueGrowth(
+            in_system_before=float(queue[lowest]),
+            in_system_after=float(queue[-1]),
+            arrivals=_count_within(arrivals_ns, span),
+            offered_per_s=offered_per_ns * 1e9,
+            completed_per_s=_count_within(self.done_ns, span) / (span[1] - span[0]) * 1e9,
+        )
+
+    @property
+    def course(self) -> QueueCourse:
+        """How the number moved over the sending."""
+        variance = _variance_of_number(*self._counts)
+        deviation = max(1.0, float(np.sqrt(variance * self._arrived)))
+        whole = max(1.0, float(np.sqrt(variance * self.arrivals_ns.size)))
+        return QueueCourse(_last_above_lowest(self.in_system) / deviation, float(np.ptp(self.in_system)) / deviation, whole)
+
+    @property
+    def chance_growth(self) -> float:
+        """By how much the queue of a target at 90 % of its capacity may grow.
+
+        Where answers end in bursts, as when a front end delivers late, the number in the system has a variance over a few
+        arrivals that it does not have over many: what a burst leaves early had come late. There the smallest over longer spans
+        counts.
+        """
+        came, went = self._counts
+        of_arrivals = float(came.var()) * came.size / self._arrived
+        of_service = _service_variance(came, went, 1)
+        if of_service > _EVEN_SERVICE:
+            longer = 2 ** np.arange(1, int(np.log2(came.size / _FEWEST_SPANS)) + 1)
+            least = min(_service_variance(came, went, int(counts)) for counts in longer)
+            of_service = min(of_service, max(_EVEN_SERVICE, least))
+        of_number = float(np.sqrt(self.in_system.min()))
+        return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * of_number
+
+    @property
+    def _arrived(self) -> int:
+        """How many arrived after the beginning."""
+        return int(np.count_nonzero(self.arrivals_ns > self.edges[0]))
+
+    @cached_property
+    def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many requests came and went in each of equal spans between the first and the last edge; shape [spans] each."""
+        times = np.linspace(self.edges[0], self.edges[-1], max(_PARTS, self._arrived // _ARRIVALS_A_COUNT) + 1)
+        came, went = (np.histogram(events_ns, times)[0] for events_ns in (self.arrivals_ns, self.done_ns))
+        return came, went
+
+
+def queue_growth(requests: Requests, rate_per_s: float | None = None) -> QueueGrowth | None:
+    """The growth of the queue over the sending, as ``Queue.growth`` has it; None where too little of the sending is left."""
+    queue = queue_of(requests)
+    return None if queue is None else queue.growth(rate_per_s)
+
+
+def queue_of(requests: Requests) -> Queue | None:
+    """The queue of a run; None where too little of the sending is left without its beginning."""
     known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
     arrivals_ns, done_ns = requests.scheduled_ns[known], requests.done_ns[known]
     if arrivals_ns.size < _FEWEST_ARRIVALS or arrivals_ns.max() == arrivals_ns.min():
@@ -128,7 +168,8 @@ def _sending(requests: Requests) -> tuple[FloatArray, FloatArray, FloatArray] | 
     begin_ns = first_ns + max(_BEGINNING * (last_ns - first_ns), filling_ns(requests))
     if begin_ns > first_ns + _LONGEST_BEGINNING * (last_ns - first_ns):
         return None
-    return arrivals_ns, done_ns, np.linspace(begin_ns, last_ns, _PARTS + 1)
+    edges = np.linspace(begin_ns, last_ns, _PARTS + 1)
+    return Queue(arrivals_ns, done_ns, edges, mean_in_system(arrivals_ns, done_ns, edges))
 
 
 def filling_ns(requests: Requests) -> float:
@@ -168,30 +209,6 @@ def ends_at_even_server(arrivals_ns: FloatArray, service_ns: FloatArray | float)
     backlog = np.cumsum(services_ns) - services_ns - arrivals_ns
     ends_ns: FloatArray = arrivals_ns + backlog - np.minimum.accumulate(backlog) + services_ns
     return ends_ns
-
-
-def chance_growth(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray, queue: FloatArray) -> float:
-    """By how much the queue of a target at 90 % of its capacity may grow.
-
-    Where answers end in bursts, as when a front end delivers late, the number in the system has a variance over a few arrivals
-    that it does not have over many: what a burst leaves early had come late. There the smallest over longer spans counts.
-    """
-    came, went = _counts(arrivals_ns, done_ns, edges)
-    of_arrivals = float(came.var()) * came.size / np.count_nonzero(arrivals_ns > edges[0])
-    of_service = _service_variance(came, went, 1)
-    if of_service > _EVEN_SERVICE:
-        longer = 2 ** np.arange(1, int(np.log2(came.size / _FEWEST_SPANS)) + 1)
-        least = min(_service_variance(came, went, int(counts)) for counts in longer)
-        of_service = min(of_service, max(_EVEN_SERVICE, least))
-    return _FROM_SERVICE * of_service + _FROM_ARRIVALS * of_arrivals + _FROM_NUMBER * float(np.sqrt(queue.min()))
-
-
-def _counts(arrivals_ns: FloatArray, done_ns: FloatArray, edges: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many requests came and went in each of equal spans between the first and the last edge; shape [spans] each."""
-    arrived = np.count_nonzero(arrivals_ns > edges[0])
-    times = np.linspace(edges[0], edges[-1], max(_PARTS, arrived // _ARRIVALS_A_COUNT) + 1)
-    came, went = (np.histogram(events_ns, times)[0] for events_ns in (arrivals_ns, done_ns))
-    return came, went
 
 
 def _variance_of_number(came: NDArray[np.int64], went: NDArray[np.int64]) -> float:

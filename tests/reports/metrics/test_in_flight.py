@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from bench_records.record import Outcome, Record
 from reports.metrics.in_flight import (
+    Queue,
     QueueGrowth,
-    chance_growth,
     ends_at_even_server,
     first_user_end_ns,
     mean_in_system,
-    queue_course,
     queue_growth,
+    queue_of,
 )
 from reports.metrics.requests import Requests
 
@@ -104,15 +104,16 @@ def test_course_of_a_queue_is_near_0_below_capacity_and_large_above(
     in_order: Callable[..., Requests], load: float, low: float, high: float
 ) -> None:
     arrivals_ms = 10.0 * np.cumsum(np.random.default_rng(5).exponential(1.0, 6_000))
-    course = queue_course(in_order(arrivals_ms, ends_at_even_server(arrivals_ms, 10.0 * load)))
+    queue = queue_of(in_order(arrivals_ms, ends_at_even_server(arrivals_ms, 10.0 * load)))
 
-    assert course is not None
+    assert queue is not None
+    course = queue.course
     assert low <= course.growth <= high
     assert course.growth <= course.spread
 
 
 def test_course_of_a_short_sending_is_unknown(in_order: Callable[..., Requests]) -> None:
-    assert queue_course(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
+    assert queue_of(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
 
 
 def test_a_queue_that_was_drained_again_before_the_end_does_not_grow(in_order: Callable[..., Requests]) -> None:
@@ -176,7 +177,7 @@ _EDGES = np.linspace(0.0, 120.0, 13)
 def test_chance_growth_goes_by_the_noise_of_arrivals_and_of_service(came: list[int], went: list[int], expected: float) -> None:
     width = 120.0 / len(came)
     events = (_events(counts, width) for counts in (came, went))
-    assert chance_growth(*events, _EDGES, np.array([25.0, 16.0, 20.0])) == pytest.approx(expected + 4.0)
+    assert Queue(*events, _EDGES, np.array([25.0, 16.0, 20.0])).chance_growth == pytest.approx(expected + 4.0)
 
 
 @pytest.mark.parametrize(("per_s", "found"), [(100, False), (70, True)])
@@ -192,7 +193,7 @@ def test_an_arrival_at_the_end_of_the_beginning_belongs_to_it() -> None:
     arrivals = _events([8, 12] * 6, 10.0)
     arrivals[0] = 0.0  # counts of 119 / 12 on average
     went = _events([10] * 12, 10.0)
-    assert chance_growth(arrivals, went, _EDGES, np.zeros(12)) == pytest.approx(5 * 4 / (119 / 12))
+    assert Queue(arrivals, went, _EDGES, np.zeros(12)).chance_growth == pytest.approx(5 * 4 / (119 / 12))
 
 
 # ---- the number in the system
