@@ -83,7 +83,7 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
                 "requests": violations.n,
                 "above": violations.above,
                 "share": violations.share,
-                "share_interval": _pair(share_interval(violations)),
+                "share_interval": share_interval(violations),
                 "design_effect": violations.effect,
             }
             for limit, violations in zip(capacity.limits, probe.violations, strict=True)
@@ -95,7 +95,3 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
         "findings": list(run.findings),
         "command": run.command,
     }
-
-
-def _pair(interval: tuple[float, float] | None) -> list[float] | None:
-    return None if interval is None else list(interval)

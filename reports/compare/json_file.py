@@ -5,7 +5,6 @@ from __future__ import annotations
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.conditions import ConditionResult
 from reports.compare.difference import Difference
-from reports.compare.spread import Interval
 from reports.compare.tables import headline, notes
 from reports.run_report import RunReport
 from reports.statistics.estimate import reason_text
@@ -45,13 +44,13 @@ def _comparison(pair: ArmComparison) -> dict[str, object]:
         "notes": notes(pair),
         "recommendation": _recommendation(pair),
         "differences": [difference_document(d) for d in pair.differences],
-        "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": _pair(p.interval_ms)} for p in pair.curve],
+        "quantiles": [{"q": p.q, "a_ms": p.a_ms, "b_ms": p.b_ms, "interval_ms": p.interval_ms} for p in pair.curve],
         "pairs": None
         if pair.pairs is None
         else {
             "n": pair.pairs.difference_ms.n,
             "median_difference_ms": pair.pairs.difference_ms.p50,
-            "interval_ms": _pair(pair.pairs.difference_ms.percentile(0.50).interval),
+            "interval_ms": pair.pairs.difference_ms.percentile(0.50).interval,
             "share_slower": pair.pairs.share_slower,
         },
         "disagreements": [
@@ -98,7 +97,7 @@ def difference_document(d: Difference) -> dict[str, object]:
         "b": d.b,
         "difference": d.difference,
         "change": d.change,
-        "interval": _pair(d.interval),
+        "interval": d.interval,
         "smallest_shown": d.smallest_shown,
         "p_value": d.p_value,
         "p_adjusted": d.p_adjusted,
@@ -106,7 +105,3 @@ def difference_document(d: Difference) -> dict[str, object]:
         "verdict": d.verdict.value,
         "reason": reason_text(d.reason),
     }
-
-
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else list(interval)

@@ -32,7 +32,7 @@ from reports.metrics.traffic_classes import ClassNumbers
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
 from reports.run_report import RunReport
-from reports.statistics.estimate import Estimate, Interval, reason_text
+from reports.statistics.estimate import Estimate, reason_text
 from reports.statistics.percentiles import WITH_INTERVAL, Distribution, percentile_key
 
 SCHEMA = 1
@@ -210,7 +210,7 @@ def _distribution(d: Distribution | None) -> dict[str, object] | None:
         "failed": d.failed,
         "censored": d.censored,
         "lower_bounds": d.bounds,
-        **{f"{key}_interval": _pair(estimate.interval) for key, estimate in with_interval.items()},
+        **{f"{key}_interval": estimate.interval for key, estimate in with_interval.items()},
         "interval_reasons": {
             key: str(estimate.reason) for key, estimate in with_interval.items() if estimate.reason is not None
         },
@@ -225,7 +225,7 @@ def _rate(rate: Estimate) -> dict[str, object] | None:
 
 
 def _value_of(rate: Estimate) -> dict[str, object] | None:
-    return None if rate.value is None else {"value": rate.value, "interval": _pair(rate.interval)}
+    return None if rate.value is None else {"value": rate.value, "interval": rate.interval}
 
 
 def _attainment(goodput: Goodput) -> dict[str, object]:
@@ -236,15 +236,11 @@ def _attainment(goodput: Goodput) -> dict[str, object]:
     return {
         "value": goodput.attainment,
         "undetermined": goodput.undetermined,
-        "limits": _pair(goodput.attainment_limits),
-        "interval": _pair(goodput.attainment_interval),
-        "from_send": {"value": goodput.attainment_from_send, "interval": _pair(goodput.from_send_interval)},
+        "limits": goodput.attainment_limits,
+        "interval": goodput.attainment_interval,
+        "from_send": {"value": goodput.attainment_from_send, "interval": goodput.from_send_interval},
         "objectives": objectives,
     }
-
-
-def _pair(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else list(interval)
 
 
 def _window(window: Window | None) -> dict[str, object] | None:

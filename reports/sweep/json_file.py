@@ -68,4 +68,4 @@ def _point(point: SweepPoint, on_front: bool) -> dict[str, object]:
 
 
 def _estimate(name: str, estimate: Estimate) -> dict[str, object]:
-    return {name: estimate.value, f"{name}_interval": None if estimate.interval is None else list(estimate.interval)}
+    return {name: estimate.value, f"{name}_interval": estimate.interval}

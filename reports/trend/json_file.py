@@ -35,7 +35,7 @@ def _run(run: TrendRun) -> dict[str, object]:
             name: {
                 "unit": _UNITS[name],
                 "value": estimate.value,
-                "interval": None if estimate.interval is None else list(estimate.interval),
+                "interval": estimate.interval,
                 "reason": reason_text(estimate.reason),
             }
             for name, estimate in run.estimates.items()
