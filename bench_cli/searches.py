@@ -69,7 +69,7 @@ def report_search(path: Path, form: str, plots: Path | None) -> ExitStatus:
 def report_ranking(path: Path, form: str, plots: Path | None) -> ExitStatus:
     """The same of the searches of several settings."""
     from reports.capacity.ranking_page import RANKING, ranking_pictures, write_ranking
-    from reports.capacity.ranking_reading import read_ranking
+    from reports.capacity.reading import read_ranking
 
     ranking = read_ranking(RankingFolder(path))
     with files_as_private_as(path):

@@ -191,7 +191,7 @@ def _show(ranking: Ranking, folder: RankingFolder) -> None:
 
 def _show_interrupted(folder: RankingFolder, search: Search) -> None:
     """What is measured, and how to go on."""
-    from reports.capacity.ranking_reading import read_ranking
+    from reports.capacity.reading import read_ranking
 
     ranking = read_ranking(folder)
     if ranking.probes:

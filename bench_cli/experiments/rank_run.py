@@ -14,7 +14,7 @@ from bench_errors import BenchError
 from bench_records.search import Search
 from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
 from reports.capacity.ranking import Ranking
-from reports.capacity.ranking_reading import ranking_of
+from reports.capacity.reading import ranking_of
 from reports.capacity.result import Capacity, Ended
 from serving.errors import ServingError
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports.capacity.comparison import CapacityComparison, NamedSearch, TierComparison, change_text, verdict
-from reports.capacity.words import bracket_text, load_number
+from reports.capacity.tables import load_cell
+from reports.capacity.words import bracket_text
 from reports.render.document import Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable, spreadsheet_text
-from reports.render.tables import Quantity, Table
+from reports.render.tables import Table
 
 SCHEMA = 1
 _COLUMNS = ("search", "tier", "unit", "certified", "refused", "estimate", "users", "goodput", "output_token_throughput")
@@ -51,11 +52,11 @@ def comparison_table(comparison: CapacityComparison) -> Table:
                 printable(f"{side}: {names[side]}"),
                 *((printable(of_side.name or ""),) if named else ()),
                 bracket_text(of_side.bracket, unit).removesuffix(f" {unit}"),
-                _number(of_side.bracket.estimate),
+                load_cell(of_side.bracket.estimate),
                 change_text(tier) if side == "B" else "",
-                _number(of_side.users),
-                _number(of_side.goodput),
-                _number(of_side.output_token_throughput),
+                load_cell(of_side.users),
+                load_cell(of_side.goodput),
+                load_cell(of_side.output_token_throughput),
             )
             for side, tier, of_side in tiers
         ),
@@ -102,7 +103,3 @@ def _tier(comparison: CapacityComparison, tier: TierComparison) -> dict[str, obj
         "a": tier.a.numbers,
         "b": tier.b.numbers,
     }
-
-
-def _number(value: float | None) -> Quantity | None:
-    return None if value is None else Quantity(value, load_number(value))

@@ -21,10 +21,11 @@ from reports.capacity.ranking import (
 )
 from reports.capacity.result import LoadUnit, Tier
 from reports.capacity.search import Shape
-from reports.capacity.words import bracket_text, load_number
+from reports.capacity.tables import load_cell
+from reports.capacity.words import bracket_text
 from reports.render.document import Block, Document, Heading, Paragraph
 from reports.render.plain_text import printable, spreadsheet_text
-from reports.render.tables import Quantity, Table, link_to
+from reports.render.tables import Table, link_to
 
 SCHEMA = 1
 _COLUMNS = (
@@ -61,12 +62,12 @@ def ranking_table(ranking: Ranking, number: int) -> Table:
                 row,
                 link_to(printable(place.setting.name), Path(place.setting.folder, "capacity.html")),
                 bracket_text(place.tier.bracket, unit).removesuffix(f" {unit}"),
-                _number(place.tier.bracket.estimate),
+                load_cell(place.tier.bracket.estimate),
                 rank_text(place),
                 _rows_text(sorted(row_of[other.name] for other in place.above)),
-                *((_number(place.tier.users),) if is_open else ()),
-                _number(place.tier.goodput),
-                _number(place.tier.output_token_throughput),
+                *((load_cell(place.tier.users),) if is_open else ()),
+                load_cell(place.tier.goodput),
+                load_cell(place.tier.output_token_throughput),
             )
             for row, place in enumerate(ranked, start=1)
         ),
@@ -240,7 +241,3 @@ def _rows_text(rows: list[int]) -> str:
 
 def _shown(of_both: TierComparison) -> str:
     return "holds more" if of_both.order is Order.MORE else "undecided"
-
-
-def _number(value: float | None) -> Quantity | None:
-    return None if value is None else Quantity(value, load_number(value))

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench_records.search import PlannedProbe, Search, SearchFolder
+from bench_records.settings import PlannedRanking, RankingFolder
 from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
 from reports.capacity.probe import Probe
+from reports.capacity.ranking import Ranking, Setting
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
 from reports.capacity.stability import none_at_capacity
@@ -72,6 +74,20 @@ def read_capacity(folder: SearchFolder) -> Capacity:
     """The result of a search, of the probes that are recorded so far. Raises RunFolderError."""
     search = folder.read()
     return capacity_of(search, tuple(read_probes(folder, search)))
+
+
+def read_ranking(folder: RankingFolder) -> Ranking:
+    """The ranking of the settings, by the probes that are recorded so far. Raises RunFolderError."""
+    planned = folder.read()
+    return ranking_of(planned, [read_capacity(folder.search_folder(setting)) for setting in planned.settings])
+
+
+def ranking_of(planned: PlannedRanking, found: Sequence[Capacity]) -> Ranking:
+    """The ranking of the settings with the capacities ``found``, in their order."""
+    settings = (
+        Setting(setting.name, capacity, setting.folder) for setting, capacity in zip(planned.settings, found, strict=True)
+    )
+    return Ranking(tuple(settings), planned.confidence, planned.budget_s)
 
 
 def read_probes(folder: SearchFolder, search: Search) -> Iterator[MeasuredProbe]:

@@ -29,7 +29,7 @@ def tiers_table(capacity: Capacity) -> Table:
                 limits_text(searched(capacity, tier).required),
                 bracket_text(tier.bracket, capacity.unit).removesuffix(f" {capacity.unit}"),
                 *((_whole(tier.users),) if is_open else ()),
-                _rate(tier.goodput),
+                load_cell(tier.goodput),
                 _whole(tier.output_token_throughput),
                 _deciding(capacity, tier),
             )
@@ -143,7 +143,8 @@ def _load(load: float) -> Quantity:
     return Quantity(load, f"{load:,.4g}" if load < 1_000 else f"{load:,.0f}")
 
 
-def _rate(value: float | None) -> Quantity | None:
+def load_cell(value: float | None) -> Quantity | None:
+    """A load, or another number of a tier, to three digits."""
     return None if value is None else Quantity(value, load_number(value))
 
 
