@@ -38,18 +38,23 @@ class Arrivals(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
-    """Poisson process: independent exponential gaps with mean 1/rate."""
+class _AtRate:
+    """Base of the processes with a rate that stays."""
 
     rate_per_s: float
-
-    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
-        gaps_s = generator(seed, Stream.ARRIVALS).exponential(1.0 / self.rate_per_s, max(0, count - 1))
-        return _offsets_ns(gaps_s, count)
 
     @property
     def asked_rate_per_s(self) -> float:
         return self.rate_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(_AtRate):
+    """Poisson process: independent exponential gaps with mean 1/rate."""
+
+    def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
+        gaps_s = generator(seed, Stream.ARRIVALS).exponential(1.0 / self.rate_per_s, max(0, count - 1))
+        return _offsets_ns(gaps_s, count)
 
     @property
     def asked_gap_cv(self) -> float:
@@ -60,22 +65,17 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
-class Gamma:
+class Gamma(_AtRate):
     """Independent gamma gaps with mean 1/rate. Their variance is 1/(shape · rate²): below 1 burstier than a Poisson
     process, 1 the same as one, above 1 more regular. vLLM's and SGLang's load generators call the shape "burstiness".
     """
 
-    rate_per_s: float
     shape: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         scale_s = 1.0 / (self.rate_per_s * self.shape)
         gaps_s = generator(seed, Stream.ARRIVALS).gamma(self.shape, scale_s, max(0, count - 1))
         return _offsets_ns(gaps_s, count)
-
-    @property
-    def asked_rate_per_s(self) -> float:
-        return self.rate_per_s
 
     @property
     def asked_gap_cv(self) -> float:
@@ -86,20 +86,15 @@ class Gamma:
 
 
 @dataclass(frozen=True, slots=True)
-class Weibull:
+class Weibull(_AtRate):
     """Independent Weibull gaps with mean 1/rate: of shape 1 a Poisson process, below it burstier, with a longer tail."""
 
-    rate_per_s: float
     shape: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         scale_s = 1.0 / (self.rate_per_s * math.gamma(1.0 + 1.0 / self.shape))
         gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, max(0, count - 1)) * scale_s
         return _offsets_ns(gaps_s, count)
-
-    @property
-    def asked_rate_per_s(self) -> float:
-        return self.rate_per_s
 
     @property
     def asked_gap_cv(self) -> float:
@@ -110,20 +105,15 @@ class Weibull:
 
 
 @dataclass(frozen=True, slots=True)
-class Bursts:
+class Bursts(_AtRate):
     """``size`` requests at once, in exponential gaps: a Poisson process of bursts, with ``rate_per_s`` requests a second."""
 
-    rate_per_s: float
     size: int
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         bursts = -(-count // self.size)
         gaps_s = generator(seed, Stream.ARRIVALS).exponential(self.size / self.rate_per_s, max(0, bursts - 1))
         return np.repeat(_offsets_ns(gaps_s, bursts), self.size)[:count]
-
-    @property
-    def asked_rate_per_s(self) -> float:
-        return self.rate_per_s
 
     @property
     def asked_gap_cv(self) -> float:
@@ -134,17 +124,11 @@ class Bursts:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(_AtRate):
     """Equal gaps of 1/rate."""
-
-    rate_per_s: float
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         return _whole_ns(np.arange(count) / self.rate_per_s)
-
-    @property
-    def asked_rate_per_s(self) -> float:
-        return self.rate_per_s
 
     @property
     def asked_gap_cv(self) -> float:

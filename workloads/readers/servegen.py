@@ -19,7 +19,7 @@ import numpy as np
 
 from workloads.arrivals.client_profiles import ClientProfile, GapFamily, LengthDistribution, LengthWindow, RateWindow
 from workloads.elements.errors import DatasetError
-from workloads.readers.fields import Row, checked_tokens, object_of, shown, text_of
+from workloads.readers.fields import Row, checked_tokens, object_of, shown, text_of, whole_number
 from workloads.readers.json_rows import json_document
 from workloads.readers.rejects import RowError
 from workloads.readers.source import open_source
@@ -131,7 +131,9 @@ def _length_window(start: str, window: object) -> LengthWindow:
 
 def _distribution(row: Row, field: str) -> LengthDistribution:
     """A distribution without lengths of 0, which are no requests; probabilities are scaled to a sum of 1."""
-    weights = {checked_tokens(_whole(length), field): _weight(value, field) for length, value in _literal(row, field).items()}
+    weights = {
+        checked_tokens(whole_number(length), field): _weight(value, field) for length, value in _literal(row, field).items()
+    }
     tokens = np.array([length for length in weights if length], np.int64)
     kept = np.array([weight for length, weight in weights.items() if length], np.float64)
     if not kept.sum() > 0:
@@ -148,10 +150,6 @@ def _literal(row: Row, field: str) -> Mapping[object, object]:
     if not isinstance(value, dict):
         raise RowError(f'"{field}" must be the text of a dict of lengths and probabilities, found {shown(text)}')
     return value
-
-
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _weight(value: object, field: str) -> float:
