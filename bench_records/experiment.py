@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bench_records.run_folder import RunFolder, read_plan
+from bench_records.run_folder import NamedFile, RunFolder, is_directly_within, read_plan
 from bench_records.whole_file import write_json
 
 EXPERIMENT_SCHEMA = 1
@@ -65,9 +65,7 @@ class ExperimentFolder:
 
     path: Path
 
-    @property
-    def plan(self) -> Path:
-        return self.path / "experiment.json"
+    plan = NamedFile("experiment.json")
 
     def run_folder(self, run: PlannedRun) -> RunFolder:
         return RunFolder(self.path / run.folder)
@@ -88,6 +86,6 @@ class ExperimentFolder:
 def _experiment(document: object) -> Experiment:
     experiment = msgspec.convert(document, Experiment)
     for run in experiment.runs:
-        if not 0 <= run.arm < len(experiment.arms) or Path(run.folder).name != run.folder or run.folder in ("", ".."):
+        if not 0 <= run.arm < len(experiment.arms) or not is_directly_within(run.folder):
             raise ValueError(f"run {run.folder!r} belongs to no arm, or lies elsewhere")
     return experiment

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -29,13 +29,18 @@ class RunFolderError(BenchError):
     exit_status = ExitStatus.USAGE
 
 
-class _File:
+class _Folder(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+
+class NamedFile:
     """A file of a folder, by its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, folder: RunFolder, _: type[RunFolder]) -> Path:
+    def __get__(self, folder: _Folder, _: type) -> Path:
         return folder.path / self._name
 
 
@@ -45,19 +50,19 @@ class RunFolder:
 
     path: Path
 
-    manifest = _File("run.json")
-    requests = _File("requests.parquet")
-    summary = _File("summary.json")
-    csv = _File("requests.csv")
-    html = _File("report.html")
-    markdown = _File("report.md")
-    perfetto = _File("perfetto.json")
-    server_log = _File("server.log")
-    schedule = _File("schedule.bin")
-    client = _File("client.parquet")
-    server = _File("server.parquet")
-    machine_probe = _File("probe-machine.bin")
-    scrapes = _File("scrapes.bin")
+    manifest = NamedFile("run.json")
+    requests = NamedFile("requests.parquet")
+    summary = NamedFile("summary.json")
+    csv = NamedFile("requests.csv")
+    html = NamedFile("report.html")
+    markdown = NamedFile("report.md")
+    perfetto = NamedFile("perfetto.json")
+    server_log = NamedFile("server.log")
+    schedule = NamedFile("schedule.bin")
+    client = NamedFile("client.parquet")
+    server = NamedFile("server.parquet")
+    machine_probe = NamedFile("probe-machine.bin")
+    scrapes = NamedFile("scrapes.bin")
 
     def journal(self, worker: int) -> Path:
         return self.path / f"journal-{worker}.bin"
@@ -123,6 +128,11 @@ class RunFolder:
     def read_server(self) -> pa.Table | None:
         """Read ``server.parquet``; None where there is none. Raises RunFolderError when it is damaged."""
         return _read_optional(self.server, read_server_table)
+
+
+def is_directly_within(folder: str) -> bool:
+    """Whether a folder that a plan names lies in the plan's own."""
+    return Path(folder).name == folder and folder not in ("", "..")
 
 
 def read_plan(path: Path, schema: int, of_document: Callable[[object], _Plan], what: str) -> _Plan:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench_records.run_folder import RunFolder, read_plan
+from bench_records.run_folder import NamedFile, RunFolder, is_directly_within, read_plan
 from bench_records.whole_file import write_json
 
 SEARCH_SCHEMA = 1
@@ -79,14 +79,8 @@ class SearchFolder:
 
     path: Path
 
-    @property
-    def plan(self) -> Path:
-        return self.path / "search.json"
-
-    @property
-    def server_log(self) -> Path:
-        """The log of the embedded pipeline, which all probes share."""
-        return self.path / "server.log"
+    plan = NamedFile("search.json")
+    server_log = NamedFile("server.log")  # of the embedded pipeline, which all probes share
 
     @property
     def first(self) -> RunFolder:
@@ -114,6 +108,6 @@ def _search(document: object) -> Search:
     if not search.arguments or not search.tiers or any(not tier.limits for tier in search.tiers):
         raise ValueError("it names no measuring verb, or a set without limits")
     for probe in search.probes:
-        if Path(probe.folder).name != probe.folder or probe.folder in ("", ".."):
+        if not is_directly_within(probe.folder):
             raise ValueError(f"the folder of probe {probe.folder!r} lies elsewhere")
     return search

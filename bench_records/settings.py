@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench_records.run_folder import read_plan
+from bench_records.run_folder import NamedFile, is_directly_within, read_plan
 from bench_records.search import SearchFolder
 from bench_records.whole_file import write_json
 
@@ -43,9 +43,7 @@ class RankingFolder:
 
     path: Path
 
-    @property
-    def plan(self) -> Path:
-        return self.path / "settings.json"
+    plan = NamedFile("settings.json")
 
     def search_folder(self, setting: PlannedSetting) -> SearchFolder:
         return SearchFolder(self.path / setting.folder)
@@ -64,6 +62,6 @@ def _ranking(document: object) -> PlannedRanking:
     if len(ranking.settings) < 2:
         raise ValueError("it names fewer than two settings")
     for setting in ranking.settings:
-        if Path(setting.folder).name != setting.folder or setting.folder in ("", ".."):
+        if not is_directly_within(setting.folder):
             raise ValueError(f"the folder of setting {setting.name!r} lies elsewhere")
     return ranking
