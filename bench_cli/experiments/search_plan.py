@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bench_records.search import PlannedProbe, PlannedTier, Search
 from bench_records.settings import PlannedRanking
-from reports.capacity.effort import needed_s
+from reports.capacity.answer import needed_s
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe

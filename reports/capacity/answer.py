@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reports.capacity.effort import needed_s
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Goal, Shape
@@ -35,6 +34,7 @@ FEWEST_CLUSTERS = 10.0
 
 _CLEARLY = 1.25  # times a load: nearer to a cliff, probes are calm or not by chance
 _GO_ON = "bench capacity --experiment_dir with this folder continues it"
+_PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
 _UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 0.05
 
 
@@ -265,6 +265,12 @@ def _needed(capacity: Capacity, search: Searched) -> str:
     between_s = 0.0 if capacity.spent_s is None else max(0.0, capacity.spent_s - capacity.seconds) / len(capacity.probes)
     seconds = needed_s(search.bracket.more_requests, pace.probe.requests / pace.seconds, between_s)
     return f"{wanted} needs about {time_text(seconds)} more ({requests} requests)"
+
+
+def needed_s(requests: int, per_s: float, overhead_s: float) -> float:
+    """The time of this many more ``requests`` at ``per_s`` a second; a probe takes ``overhead_s`` beside its sending."""
+    sending_s = requests / per_s
+    return sending_s * (1.0 + overhead_s / max(overhead_s, min(sending_s, _PROBE_S), 1.0))
 
 
 def _deciding(search: Searched) -> str:

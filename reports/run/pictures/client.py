@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -32,32 +30,26 @@ def client_pictures(table: pa.Table | None) -> list[Picture]:
         mine, name = worker == worker_id, f"worker {worker_id:.0f}"
         lag += _line(name, *_largest(times_ns[mine], lag_ns[mine] / 1e6, edges_ns), colour, stroke)
         cpu += _line(name, *_share(times_ns[mine], cpu_ns[mine], edges_ns), colour, stroke)
-    return [*_lag(lag, many), *_cpu(cpu, many)]
-
-
-def _lag(lines: list[Line], many: str) -> Iterator[Picture]:
-    if lines:
-        yield Picture(
+    pictures = (
+        Picture(
             "client-lag",
             "Loop lag of the client",
             "Delay of a worker's event loop wake-ups, the largest of each part of the run: the most that a send may have been "
             "delayed." + many,
             TIME,
             Axis("loop lag", "ms", from_zero=True),
-            tuple(lines),
-        )
-
-
-def _cpu(lines: list[Line], many: str) -> Iterator[Picture]:
-    if lines:
-        yield Picture(
+            tuple(lag),
+        ),
+        Picture(
             "client-cpu",
             "CPU of the client",
             "The share of a core that each worker's sending thread used." + many,
             TIME,
             Axis("of one core", "%", from_zero=True),
-            tuple(lines),
-        )
+            tuple(cpu),
+        ),
+    )
+    return [picture for picture in pictures if picture.marks]
 
 
 def _line(name: str, x: FloatArray, y: FloatArray, colour: Colour, stroke: Stroke) -> list[Line]:
