@@ -255,7 +255,7 @@ def test_each_objective_alone_is_of_the_requests_of_which_it_is_decided(
     assert report.metrics.goodput is not None
     assert (report.metrics.goodput.met, report.metrics.goodput.judged) == ((2, 1), (4, 1))
     attainment = summary(report)["metrics"]["attainment"]
-    assert (attainment["value"], attainment["undetermined"], attainment["limits"]) == (pytest.approx(1 / 3), 1, [0.25, 0.5])
+    assert (attainment["value"], attainment["undetermined"], attainment["limits"]) == (pytest.approx(1 / 3), 1, (0.25, 0.5))
     assert [objective["attainment"] for objective in attainment["objectives"]] == [0.5, 1.0]
     assert "Attainment (%) with 1 cut off, undetermined" in render(report)
 
