@@ -123,11 +123,6 @@ def compare_measures(
     )
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """As ``weighted_holm``, of measures of equal weight."""
-    return weighted_holm(p_values, [1.0] * len(p_values))
-
-
 def _weights(errors: Mapping[str, float], looks: Looks | None) -> dict[str, float]:
     return {name: 1.0 / len(errors) for name in errors} if looks is None else looks.weights(errors)
 

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from reports.compare.comparison import compare
-from reports.compare.difference import between_pairs, between_runs, between_schedules, compare_measures, holm
+from reports.compare.difference import between_pairs, between_runs, between_schedules, compare_measures
+from reports.compare.looks import weighted_holm
 from reports.compare.measures import mean, percentile, share, throughput
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.findings.checks import find
@@ -166,7 +167,7 @@ NUMBERS = (
         "compare.json: change, interval",
         (between_pairs, between_runs, between_schedules),
     ),
-    Number("Adjusted p-value and verdict", "compare.json: p_adjusted, verdict", (holm, compare_measures)),
+    Number("Adjusted p-value and verdict", "compare.json: p_adjusted, verdict", (weighted_holm, compare_measures)),
     Number("Quantile differences", "compare.json: quantiles", (compare_measures, compare)),
     Number("Mean over repeated runs of a sweep's point", "sweep.json: points", (over_runs,)),
     Number("Pareto front", "sweep.json: pareto", (pareto_front,)),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures, holm
+from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
+from reports.compare.looks import weighted_holm
 from reports.compare.measures import Measure, Measured, percentile
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
@@ -28,6 +29,11 @@ def _run(rng: np.random.Generator, size: int = 1_000, scale: float = 1.0) -> Mea
 
 def _known(value: float) -> Measured:
     return Measured(value, np.zeros(0))
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """The adjusted p-values of measures of equal weight."""
+    return weighted_holm(p_values, [1.0] * len(p_values))
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
