@@ -296,7 +296,7 @@ def test_load_whose_queue_moves_as_near_capacity_is_not_certified() -> None:
 
 
 def test_load_that_three_probes_do_not_certify_gives_way_to_a_lower_one() -> None:
-    """In a recorded search 12 of 20 probes were just below a load that failed, and certified nothing."""
+    """In a recorded search 9 of 20 probes were just below a load that failed, and certified nothing."""
     probes = [_moving(50.0, 0.0, 0.04, 0.2), _moving(100.0, 0.0, 0.4, 0.6), _overloaded(106.0), _overloaded(110.0)]
     loads = list[float]()
     for _ in range(8):
