@@ -23,9 +23,7 @@ def check_token_ids(addresses: ServerAddresses, model: str) -> None:
     host = LOOPBACK if addresses.host == EVERY_ADDRESS else addresses.host
     connection = http.client.HTTPConnection(host, addresses.http_port, timeout=_TIMEOUT_S)
     try:
-        connection.request(
-            "POST", f"/v2/models/{model}/generate_stream", json.dumps(body), {"Content-Type": "application/json"}
-        )
+        connection.request("POST", f"/v2/models/{model}/generate_stream", json.dumps(body), _JSON)
         answer = connection.getresponse().read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
         raise LaunchError(f"{model} did not answer its first request: {error!r}") from error
