@@ -110,7 +110,7 @@ class RunFolder:
                     f"'bench recover {self.path}' makes its records from its journals"
                 )
             case RunState.RUNNING:
-                raise RunFolderError(f"{self.path} holds a run that was cut before its first request, or has just begun")
+                raise RunFolderError(f"{self.path} holds a run that was cut before its first request, or has just started")
 
     def read_requests(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read ``requests.parquet``, or some columns of it. Raises RunFolderError when it is absent or damaged."""

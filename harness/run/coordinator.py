@@ -284,7 +284,7 @@ class Run:
         return self._elapsed_ns() / 1e9
 
     def _end(self) -> _End:
-        return _End(self._elapsed_s(), self._pool.command)
+        return _End(max(0.0, self._elapsed_s()), self._pool.command)  # a run may be stopped before its first request is due
 
     def _result(self, end: _End) -> RunResult:
         assert self._start is not None

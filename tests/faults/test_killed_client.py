@@ -109,5 +109,5 @@ def test_killed_before_its_first_request_there_is_nothing_to_recover(tmp_path: P
         wait_until(lambda: not processes_with(program.mark))  # the workers, too, though they wait for an answer
     for verb in ("report", "recover"):
         result = run_bench(verb, str(folder))
-        assert result.returncode == 1
+        assert result.returncode == 2
         assert "before its first request" in result.stderr

@@ -129,7 +129,7 @@ def test_port_that_only_accepts_connections_ends_the_program_soon() -> None:
         began = time.monotonic()
         result = run_bench(*token_norm_dist(f"127.0.0.1:{listener.getsockname()[1]}", "scripted", 5))
     assert result.returncode == 1
-    assert "no answer in time; is this the server's gRPC port?" in result.stderr
+    assert "is this its gRPC port?" in result.stderr
     assert time.monotonic() - began < 100
 
 

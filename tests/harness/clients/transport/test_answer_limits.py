@@ -159,7 +159,8 @@ def test_pings_whose_answers_are_not_read_end_the_connection() -> None:
 @pytest.mark.skipif(not event_streams.is_compiled, reason="needs the compiled reader")
 def test_a_flood_is_not_read_faster_than_the_loop_takes_it() -> None:
     """The thread stops at 1 MiB while Python's loop is busy, and goes on when that has taken the events."""
-    event, count = _chunk(b"data: " + b"x" * 3000 + b"\n\n"), 10_000
+    event, count = _chunk(b"data: " + b"x" * 2033 + b"\n\n"), 10_000
+    assert 65_536 % len(event) == 0  # else a full read ends within an event, and gives the stream back
 
     class _Owner:
         def on_given_back(self) -> None:
@@ -169,17 +170,24 @@ def test_a_flood_is_not_read_faster_than_the_loop_takes_it() -> None:
         streams = event_streams.EventStreams()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        theirs.settimeout(1.0)
+        sent_bytes = 0
 
         def flood() -> None:
+            nonlocal sent_bytes
             with suppress(OSError):
                 for _ in range(count):
                     theirs.sendall(event)
+                    sent_bytes += len(event)
 
-        streams.follow(ours.fileno(), 0, _Owner())
         thread = threading.Thread(target=flood)
+        streams.follow(ours.fileno(), 0, _Owner())
         thread.start()
-        time.sleep(1.0)  # the loop does nothing
+        deadline_s = time.monotonic() + 30.0
+        seen_bytes = -1
+        # The loop does nothing until the peer, which has sent more than the limit, can send no more.
+        while seen_bytes < max(2**20, sent_bytes) and time.monotonic() < deadline_s:
+            seen_bytes = sent_bytes
+            time.sleep(0.5)
         followed = streams.release(ours.fileno())
         ours.close()
         thread.join()
