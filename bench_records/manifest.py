@@ -124,7 +124,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
     run's tokenizer, of the text of a random token of its vocabulary. ``sends_finish_reason``: the probe before the run had
-    one; None for a protocol without.
+    one; None for a protocol without. ``server_timings``: requests ask for the server's times of them, which
+    costs; else None.
     """
 
     address: str | None = None
@@ -139,6 +140,7 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     sends_finish_reason: bool | None = None
     template_tokens: Count | None = None
     retokenised_ratio: Positive | None = None
+    server_timings: bool | None = None
 
 
 class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):

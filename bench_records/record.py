@@ -57,6 +57,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     ``finish_reason`` is why the answer ended, by the server. ``end_marker_missing``: the answer ended in order, but without the
     end marker that its protocol has.
+
+    ``server_queue_ns``, ``server_prefill_ns`` and ``server_decode_ns`` are what the server measured of the request: before its
+    engine began, from there to the first token, and from there to the last. ``server_arrival_ns`` is when the engine took it
+    in, by the monotonic clock of the server's host, which is the client's own where the two are one host.
     """
 
     index: int
@@ -89,3 +93,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     cancel_after_tokens: int | None = None
     finish_reason: str | None = None
     end_marker_missing: bool = False
+    server_arrival_ns: int | None = None
+    server_queue_ns: int | None = None
+    server_prefill_ns: int | None = None
+    server_decode_ns: int | None = None

@@ -16,6 +16,8 @@ from bench_records.record import Record
 
 _NOT_SENT = "not sent, or unknown"
 _NOT_COUNTED = "nothing counted them"
+_NOT_TIMED = "the server did not return it (`--server_timings` asks for it)"
+_NOT_STAMPED = "the server did not return it (`--server_timings` asks for it; vLLM has none)"
 
 REQUEST_COLUMNS = (
     Column("index", pa.int64(), "", "number of the request in the schedule"),
@@ -154,6 +156,34 @@ REQUEST_COLUMNS = (
         "",
         "whether the answer ended in order but without the end marker of its protocol (`[DONE]`)",
         "the run is older than this column",
+    ),
+    Column(
+        "server_arrival_ns",
+        pa.int64(),
+        "ns, monotonic clock of the server",
+        "when the engine took the request in; on one host the run clock counts on the same clock, from the start of the run",
+        _NOT_STAMPED,
+    ),
+    Column(
+        "server_queue_ns",
+        pa.int64(),
+        "ns, clock of the server",
+        "by the server, the time from the arrival at the engine to the first step that worked on the request",
+        _NOT_TIMED,
+    ),
+    Column(
+        "server_prefill_ns",
+        pa.int64(),
+        "ns, clock of the server",
+        "by the server, the time from that step to the first token",
+        _NOT_TIMED,
+    ),
+    Column(
+        "server_decode_ns",
+        pa.int64(),
+        "ns, clock of the server",
+        "by the server, the time from the first token to the last",
+        _NOT_TIMED,
     ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""

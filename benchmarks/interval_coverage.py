@@ -208,6 +208,10 @@ def as_requests(run: Run) -> Requests:
         cached_input_tokens=np.full(n, np.nan),
         finish_reason=np.full(n, ""),
         end_marker_missing=np.zeros(n, dtype=np.bool_),
+        server_arrival_ns=np.full(n, np.nan),
+        server_queue_ns=np.full(n, np.nan),
+        server_prefill_ns=np.full(n, np.nan),
+        server_decode_ns=np.full(n, np.nan),
     )
 
 

@@ -104,6 +104,7 @@ def _target_facts(target: Target) -> TargetFacts:
         sends_finish_reason=target.client.expects_finish_reason,
         template_tokens=target.template_tokens,
         retokenised_ratio=None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
+        server_timings=True if target.server_timings else None,
     )
 
 

@@ -39,7 +39,7 @@ class Target:
     unknown. ``embedded`` and ``context_tokens`` are those of the embedded pipeline, None with --url. ``template_tokens`` are
     those that a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the
     server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises TargetError for a
-    class of requests that it cannot serve.
+    class of requests that it cannot serve. ``server_timings``: requests ask for the server's times of them.
     """
 
     origin: Origin
@@ -55,6 +55,7 @@ class Target:
     prefix_cache_reset: CacheReset | None = None
     check_variant: CheckVariant = takes_no_variant
     deadline: SetUpDeadline | None = None
+    server_timings: bool = False
 
     @property
     def streaming(self) -> bool:
@@ -116,6 +117,7 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         secrets=options.secrets,
         connections=sending.connections,
         limits=sending.answer_limits,
+        server_timings=options.server_timings,
     )
     connected = options.serving.connect(address, settings, deadline)
     if connected.warning is not None:
@@ -133,4 +135,5 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         tokenizer_dir=tokenizer_dir,
         check_variant=connected.check_variant,
         deadline=deadline,
+        server_timings=options.server_timings,
     )

@@ -167,6 +167,11 @@ class TargetOptions(Concern, title="What to measure"):
         help="Hugging Face tokenizer: folder, tokenizer.json, or a name such as meta-llama/Llama-3.1-8B, from the local cache "
         "or the hub. Default: the engine's, or the server's if it is on this machine.",
     )
+    server_timings: bool = option(
+        False,
+        help="Ask the server for its own times of each request, for 'bench why': return_perf_metrics of Triton's models, which "
+        "makes their responses larger, or include_metrics of vLLM, which must run with --enable-per-request-metrics.",
+    )
     reset_prefix_cache: bool = option(
         False,
         help="Empty the prefix cache of the server at --url after the warm-up: bench serve, vLLM (started with "

@@ -3,7 +3,8 @@
 https://platform.openai.com/docs/api-reference/chat. Those servers refuse or misread different fields, so only what each of
 them takes is sent: ``model``, ``messages``, ``stream``, ``max_tokens`` (trtllm-serve refuses it beside its newer name
 ``max_completion_tokens``, which older servers refuse), ``stream_options.include_usage`` where streamed, ``ignore_eos``
-where requested. Sampling keeps the server's defaults; ``extra`` adds the user's own fields.
+where requested. Sampling keeps the server's defaults; ``extra`` adds the user's own fields. ``include_metrics`` asks vLLM for
+what it measured of the request (``asks_for_times``); what comes unasked is read, too.
 
 The first chunk often names the role alone, the last has only the usage: neither carries a token. The others carry one token or
 several; one whose text is empty carries a character that is not complete yet. ``stream_options.continuous_usage_stats`` adds a
@@ -30,6 +31,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings, spellings
+from harness.clients.server_times import of_vllm
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
@@ -140,6 +142,7 @@ class _Chunk(msgspec.Struct, gc=False):
     usage: _Usage | None = None
     error: Any = None
     object: str | None = None
+    metrics: Any = None  # of vLLM
 
 
 _NO_USAGE = _Usage()
@@ -149,7 +152,8 @@ _decode = msgspec.json.Decoder(_Chunk).decode
 class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     """A Client for one model of a server that speaks OpenAI's protocol at ``path``. ``extra`` is added to every body.
 
-    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found.
+    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. ``asks_for_times``: each request asks vLLM for
+    its own times of it.
     """
 
     origin: Origin
@@ -162,6 +166,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
     sends_finish_reason: bool = False
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
     secrets: tuple[str, ...] = ()  # among what is sent
+    asks_for_times: bool = False
 
     @property
     def hidden(self) -> Spellings:
@@ -199,6 +204,8 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
                 fields["stream_options"]["continuous_usage_stats"] = True
         if request.ignore_eos:
             fields["ignore_eos"] = True
+        if self.asks_for_times:
+            fields["include_metrics"] = True
         accept = "text/event-stream" if self.streaming else "application/json"
         body = msgspec.json.encode(fields | dict(self.extra))
         return post_request(self.origin, self.path, body, accept, {**authorization(), **self.headers})
@@ -232,6 +239,7 @@ class OpenAIChatClient(msgspec.Struct, frozen=True, tag="openai_chat"):
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
             server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
+            server_times=None if chunk.metrics is None else of_vllm(chunk.metrics),
         )
 
     async def connect(self, timeout_s: float) -> Connection:

@@ -15,6 +15,7 @@ import msgspec
 
 from bench_records.record import Outcome
 from harness.clients.secret_values import Spellings
+from harness.clients.server_times import ServerTimes
 from workloads.elements.request import Request
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -56,6 +57,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     server's mark of the last response. ``opening`` marks a chunk that names the role and has no text. The first
     ``reasoning_characters`` of ``text`` are reasoning, which precedes the answer that a user sees. ``choices`` is the number of
     choices as far as this response shows it, and ``finish_reasons`` has the reasons of the choices that end in it.
+    ``server_times`` are what the server measured of the request up to this response.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -72,6 +74,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     reasoning_characters: int = 0
     choices: int = 1
     finish_reasons: tuple[str, ...] = ()
+    server_times: ServerTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

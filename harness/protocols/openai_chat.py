@@ -75,6 +75,7 @@ class OpenAIChat(ServingProtocol):
             settings.extra_body,
             limits=settings.limits,
             secrets=settings.secrets,
+            asks_for_times=settings.server_timings,
         )
         return ConnectedModel(
             MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True),

@@ -46,7 +46,8 @@ class CacheReset(Protocol):
 @dataclass(frozen=True)
 class ClientSettings:
     """What the user wants of model and client. None: ``model`` is the protocol's default, ``streaming`` where the model can,
-    ``connections`` as many as measured best. ``secrets`` are those among ``headers`` and ``extra_body``.
+    ``connections`` as many as measured best. ``secrets`` are those among ``headers`` and ``extra_body``. ``server_timings``:
+    each request asks for what the server measures of it.
     """
 
     model: str | None
@@ -56,6 +57,7 @@ class ClientSettings:
     secrets: tuple[str, ...]
     connections: int | None
     limits: AnswerLimits
+    server_timings: bool = False
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ class TritonProtocol(ServingProtocol):
 
         model = inspect(settings.model or DEFAULT_MODEL)
         streaming = _streaming(settings.streaming, model)
+        if settings.server_timings:
+            model = model.asking_for_times()
 
         def make_client(end_id: int | None, pad_id: int | None) -> Client:
             return self.client(address, model, streaming, (end_id, pad_id), settings)

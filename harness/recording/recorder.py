@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.protocol import Client, MalformedResponseError, Response
+from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
 from harness.recording.token_attribution import attribute_tokens
@@ -81,6 +82,7 @@ class Recorder:
             first_output_ns=first_output_ns,
             finish_reason=finish_reason,
             end_marker_missing=exchange.failure is None and exchange.error is not None,
+            **_server_times(responses),
         )
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
@@ -254,6 +256,12 @@ def _input_count(record: Record, responses: Sequence[Response]) -> dict[str, int
         "server_counted_input": counted is not None,
         "cached_input_tokens": next((r.server_cached_tokens for r in responses if r.server_cached_tokens is not None), None),
     }
+
+
+def _server_times(responses: Sequence[Response]) -> dict[str, int | None]:
+    """The fields of a record that the server measured, from the last response that has any."""
+    times = next((r.server_times for r in reversed(responses) if r.server_times is not None), ServerTimes())
+    return {f"server_{name}": value for name, value in asdict(times).items()}
 
 
 def _echoed(request: RequestSummary, first: Response, excluded: bool) -> bool | None:

@@ -61,6 +61,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.continuous_usage": Weight.WARN,
     "target.sends_finish_reason": None,
     "target.template_tokens": None,
+    "target.server_timings": Weight.WARN,
     "target.retokenised_ratio": None,
     "target.address": None,
     "target.embedded": None,

@@ -32,6 +32,7 @@ class Requests:
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
     ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none, and
     ``session_of`` numbers of conversations, likewise. ``finish_reason`` is "" where the server sent none.
+    ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's.
     """
 
     index: NDArray[np.int64]
@@ -64,6 +65,10 @@ class Requests:
     session_of: NDArray[np.int64]
     finish_reason: NDArray[np.str_]
     end_marker_missing: NDArray[np.bool_]
+    server_arrival_ns: FloatArray
+    server_queue_ns: FloatArray
+    server_prefill_ns: FloatArray
+    server_decode_ns: FloatArray
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -202,6 +207,10 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         session_of=_positions(table["session"])[0],
         finish_reason=_texts_or_empty(table["finish_reason"]),
         end_marker_missing=booleans(table["end_marker_missing"]),
+        server_arrival_ns=floats(table["server_arrival_ns"]),
+        server_queue_ns=floats(table["server_queue_ns"]),
+        server_prefill_ns=floats(table["server_prefill_ns"]),
+        server_decode_ns=floats(table["server_decode_ns"]),
     )
 
 
@@ -211,6 +220,7 @@ _SMALL_COLUMNS = (
     "worker", "requested_input_tokens", "server_counted_input", "has_reasoning", "first_output_ns",
     "parent", "planned_ns",
     "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
+    "server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

@@ -13,6 +13,7 @@ from reports.metrics.columns import floats, integers
 from reports.statistics.arrays import FloatArray
 
 _MOST_TOKENS = (1 << 31) - 1
+_DURATIONS = ("server_queue_ns", "server_prefill_ns", "server_decode_ns")
 _TOKENS = (
     "requested_output_tokens",
     "requested_input_tokens",
@@ -34,6 +35,9 @@ def check_records(table: pa.Table) -> None:
         tokens = floats(table[name])
         if ((tokens < 0) | (tokens > _MOST_TOKENS)).any():
             raise ValueError(f"{name}: a number of tokens is negative or above {_MOST_TOKENS:,}")
+    for name in _DURATIONS:
+        if (floats(table[name]) < 0).any():
+            raise ValueError(f"{name}: a duration is negative")
 
 
 def check_parents(index: NDArray[np.int64], parent: FloatArray) -> None:

@@ -29,6 +29,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings, spellings
+from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
@@ -81,6 +82,10 @@ class _Body(msgspec.Struct, gc=False):
     text_output: str | list[str] | None = None
     num_input_tokens: TokenCount | list[TokenCount] | None = None
     num_output_tokens: TokenCount | list[TokenCount] | None = None
+    arrival_time_ns: Any = None
+    first_scheduled_time_ns: Any = None
+    first_token_time_ns: Any = None
+    last_token_time_ns: Any = None
     error: str | None = None
 
 
@@ -167,12 +172,19 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
             server_tokens=_first(fields.num_output_tokens),
             server_input_tokens=_first(fields.num_input_tokens),
             request_id=fields.id or None,
+            server_times=_times(fields) if self.model.asks_for_times else None,
         )
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, limits=self.limits)
         await caller.connect(timeout_s)
         return caller
+
+
+def _times(fields: _Body) -> ServerTimes | None:
+    found = (_first(getattr(fields, name)) for name in STAMPS)
+    stamps = [stamp for stamp in found if isinstance(stamp, int)]
+    return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None
 
 
 def _first(value: _Value | list[_Value] | None) -> _Value | None:

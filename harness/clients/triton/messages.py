@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from harness.clients.protocol import MalformedResponseError, Response, is_full_message
+from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
 from harness.clients.triton.model import TritonModel
 
 _ANSWERS = frozenset({"output_ids", "text_output"})
@@ -30,8 +31,10 @@ _OUTPUT_TYPES = {
     "text_output": "BYTES",
     "num_input_tokens": "INT32",
     "num_output_tokens": "INT32",
+    **dict.fromkeys(STAMPS, "INT64"),
 }
-_INT32, _LENGTH = struct.Struct("<i"), struct.Struct("<I")
+_SIZES = {"INT32": 4, "INT64": 8}
+_INT32, _INT64, _LENGTH = struct.Struct("<i"), struct.Struct("<q"), struct.Struct("<I")
 # An unstreamed answer has a shape of its own, and may have its contents in its outputs: such outputs are not cached.
 _CACHED_KINDS, _MAX_CACHED_BYTES = 1024, 4096
 
@@ -93,6 +96,7 @@ def _response(message: Any, model: TritonModel) -> Response:
         server_input_tokens=_one_count(values, "num_input_tokens"),
         request_id=message.id or None,
         final=_final(message.parameters[:]) if message.parameters else None,
+        server_times=_times(values) if STAMPS[0] in values else None,
     )
 
 
@@ -115,7 +119,8 @@ def _kind(outputs: tuple[bytes, ...]) -> _Kind:
             continue
         if output.datatype not in (expected, ""):
             raise MalformedResponseError(f"{output.name} is {output.datatype}, not {expected}")
-        read.append((position, output.name, 4 * math.prod(output.shape) if expected == "INT32" and output.shape else None))
+        item = _SIZES.get(expected)
+        read.append((position, output.name, item * math.prod(output.shape) if item is not None and output.shape else None))
     names = tuple(output.name for output in deep.outputs)
     return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names))
 
@@ -165,6 +170,12 @@ def _one_count(values: dict[str, bytes], name: str) -> int | None:
     if count < 0:
         raise MalformedResponseError(f"{name} is {count}")
     return int(count)
+
+
+def _times(values: dict[str, bytes]) -> ServerTimes | None:
+    """The engine's times; None where a stamp is missing, as in a server's mark of the end."""
+    stamps = [_INT64.unpack_from(raw)[0] for name in STAMPS if (raw := values.get(name))]
+    return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.clients.server_times import STAMPS
 from harness.errors import TargetError
 from workloads.elements.request import Request
 
@@ -20,6 +21,7 @@ _CORE_OUTPUTS = ("output_ids", "sequence_length")
 _TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
 _CORE_INPUTS = ("input_ids", "input_lengths", "request_output_len")  # of every request
 _TEXT_INPUTS = ("text_input", "max_tokens")
+_TIMES_INPUT = "return_perf_metrics"
 
 
 def check_inputs(model: TritonModel) -> None:
@@ -35,13 +37,14 @@ def check_inputs(model: TritonModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TritonModel:
-    """The configuration of a deployed model."""
+    """The configuration of a deployed model. ``asks_for_times``: each request asks for the engine's own times of it."""
 
     name: str
     decoupled: bool
     inputs: frozenset[str]
     outputs: frozenset[str]
     parameters: tuple[tuple[str, str], ...]
+    asks_for_times: bool = False
 
     @classmethod
     def of_config(cls, name: str, config: Any) -> TritonModel:
@@ -76,13 +79,24 @@ class TritonModel:
     def flags(self) -> tuple[str, ...]:
         """The boolean inputs that every request sets."""
         flags = _CORE_FLAGS if self.takes_token_ids else _TEXT_FLAGS
-        return tuple(name for name in flags if name in self.inputs)
+        wanted = (*flags, _TIMES_INPUT) if self.asks_for_times else flags
+        return tuple(name for name in wanted if name in self.inputs)
 
     @property
     def outputs_read(self) -> tuple[str, ...]:
         """The outputs that every request names where the protocol can: others are then not sent."""
         outputs = _CORE_OUTPUTS if self.takes_token_ids else _TEXT_OUTPUTS
-        return tuple(name for name in outputs if name in self.outputs)
+        wanted = (*outputs, *STAMPS) if self.asks_for_times else outputs
+        return tuple(name for name in wanted if name in self.outputs)
+
+    def asking_for_times(self) -> TritonModel:
+        """The model with requests that ask for the engine's times. Raises TargetError for one that cannot return them."""
+        if _TIMES_INPUT not in self.inputs or not self.outputs.issuperset(STAMPS):
+            raise TargetError(
+                f"--server_timings: the model {self.name} has no input {_TIMES_INPUT}, or lacks its outputs; TensorRT-LLM has "
+                "them since release 0.19, as bench serve does; without --server_timings it can be measured"
+            )
+        return replace(self, asks_for_times=True)
 
     def named(self, request: Request) -> str:
         """The model that a request is for: this one, or that of its class."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
 from harness.clients.protocol import MalformedResponseError, Response
+from harness.clients.server_times import ServerTimes
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 from harness.journal.worker_journal import Exchange
@@ -86,6 +87,12 @@ def test_what_the_user_asks_for_is_added() -> None:
     assert (fields["ignore_eos"], fields["temperature"], fields["nvext"]) == (True, 0, {"x": 1})
 
 
+def test_times_are_asked_for_only_where_they_are_wanted() -> None:
+    request = Request(output_tokens=20, prompt="x")
+    assert _encoded(_client(asks_for_times=True), request)[1]["include_metrics"] is True
+    assert "include_metrics" not in _encoded(_client(), request)[1]
+
+
 def test_key_is_sent_and_is_in_nothing_that_could_be_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", " sk-secret\n")
     client = _client()
@@ -125,6 +132,10 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_delta(content="The") | {"usage": None}, Response(text="The")),
         (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
         (_USAGE, Response(server_tokens_so_far=4, server_input_tokens=9)),
+        (_USAGE | {"metrics": {"queue_time_ms": 2, "time_to_first_token_ms": 8.5, "generation_time_ms": None}},
+         Response(server_tokens_so_far=4, server_input_tokens=9,
+                  server_times=ServerTimes(queue_ns=2_000_000, prefill_ns=8_500_000))),
+        (_USAGE | {"metrics": None}, Response(server_tokens_so_far=4, server_input_tokens=9)),
         ({"choices": [], "prompt_filter_results": []}, Response()),
         *(
             ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}},

@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2
 
 from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.protocol import MalformedResponseError, Response
+from harness.clients.server_times import ServerTimes
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel
 from harness.journal.worker_journal import Exchange
 from harness.recording.recorder import CountTokens, Recorder
@@ -528,3 +529,16 @@ def test_the_cached_tokens_of_a_prompt_are_those_of_the_first_response_that_coun
         == 0
     )
     assert _of_chunks(Response(text="a")).cached_input_tokens is None
+
+
+def test_the_times_of_the_server_are_those_of_the_last_response_that_has_any() -> None:
+    first, last = ServerTimes(3, 5, 0, 100), ServerTimes(3, 5, 40, 100)
+    record = _of_chunks(
+        Response(text="a", server_tokens=1, server_times=first),
+        Response(text="b", server_tokens=1, server_times=last),
+        Response(server_input_tokens=9),
+    )
+    found = (record.server_arrival_ns, record.server_queue_ns, record.server_prefill_ns, record.server_decode_ns)
+    assert found == (100, 3, 5, 40)
+    without = _of_chunks(Response(text="a", server_tokens=1))
+    assert (without.server_arrival_ns, without.server_queue_ns) == (None, None)

@@ -40,6 +40,7 @@ SteadyRun = Callable[..., list[Record]]
         ("target.protocol", Weight.WARN),
         ("target.model", Weight.CHANGED),
         ("target.continuous_usage", Weight.WARN),
+        ("target.server_timings", Weight.WARN),
         ("target.template_tokens", None),
         ("target.retokenised_ratio", None),
         ("target.address", None),

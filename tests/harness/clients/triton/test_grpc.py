@@ -22,6 +22,7 @@ from tritonclient.utils import serialize_byte_tensor
 
 from bench_records.record import Outcome
 from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, Response
+from harness.clients.server_times import STAMPS, ServerTimes
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
 from tests.faults.peer_server import peer_server
@@ -166,6 +167,24 @@ def test_request_of_the_other_kind_is_an_error() -> None:
         _client(_TEXT).encode(0, Request(output_tokens=1, input_ids=(1,)))
 
 
+def _timed(model: TritonModel) -> TritonModel:
+    return replace(model, inputs=model.inputs | {"return_perf_metrics"}, outputs=model.outputs | {*STAMPS}).asking_for_times()
+
+
+@pytest.mark.parametrize("model", [_CORE, _TEXT])
+def test_a_request_that_asks_for_times_names_their_outputs(model: TritonModel) -> None:
+    request = Request(output_tokens=1, input_ids=(5,), prompt="x")
+    plain, tensors = _encoded(_client(model), request)
+    asking, more = _encoded(_client(_timed(model)), request)
+    assert more == tensors | {"return_perf_metrics": _TRUE}
+    assert [output.name for output in asking.outputs] == [*(output.name for output in plain.outputs), *STAMPS]
+
+
+def test_a_model_that_has_no_times_is_refused_by_its_name() -> None:
+    with pytest.raises(TargetError, match="--server_timings: the model tensorrt_llm has no input return_perf_metrics"):
+        _CORE.asking_for_times()
+
+
 # ---- decoding
 
 
@@ -210,6 +229,18 @@ def test_text_is_read_as_tritonclient_reads_it(text: str) -> None:
 def test_counts_of_the_server_are_read_whatever_the_order_of_outputs() -> None:
     counts = {"num_output_tokens": _int(3), "text_output": _text_output("x"), "num_input_tokens": _int(12)}
     assert _both_ways(_response(counts)) == Response(text="x", server_tokens=3, server_input_tokens=12, request_id="17")
+
+
+def _long(value: int) -> _Tensor:
+    return ("INT64", [1, 1], np.array([[value]], dtype=np.int64).tobytes())
+
+
+def test_the_engines_times_are_read() -> None:
+    stamps = dict(zip(STAMPS, map(_long, (100, 130, 180, 400)), strict=True))
+    times = ServerTimes(queue_ns=30, prefill_ns=50, decode_ns=220, arrival_ns=100)
+    assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times == times
+    del stamps[STAMPS[1]]
+    assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times is None
 
 
 def test_empty_outputs_are_no_tokens_and_no_text() -> None:

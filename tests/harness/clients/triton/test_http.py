@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bench_records.record import Outcome
 from harness.calibration.null_server.server import NullServerOptions, null_server
 from harness.clients.protocol import MalformedResponseError, Response
+from harness.clients.server_times import STAMPS, ServerTimes
 from harness.clients.transport.url import Origin
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel, check_inputs
@@ -180,6 +181,15 @@ def test_client_can_be_sent_to_a_worker() -> None:
 )
 def test_answers_of_every_shape(body: dict[str, Any], response: Response) -> None:
     assert _client(_CORE).decode(json.dumps(body).encode()) == response
+
+
+def test_the_engines_times_are_read_where_they_were_asked_for() -> None:
+    body = json.dumps({"output_ids": 7} | dict(zip(STAMPS, (100, 130, 180, 400), strict=True))).encode()
+    asking = replace(_CORE, inputs=_CORE.inputs | {"return_perf_metrics"}, outputs=_CORE.outputs | {*STAMPS}).asking_for_times()
+    assert _client(asking).decode(body).server_times == ServerTimes(30, 50, 220, 100)
+    assert _client(asking).decode(b'{"output_ids": 7, "arrival_time_ns": "x"}').server_times is None
+    assert _client(_CORE).decode(body).server_times is None
+    assert _encoded(_client(asking), Request(output_tokens=1, input_ids=(5,)))[1]["return_perf_metrics"] is True
 
 
 @pytest.mark.parametrize(
