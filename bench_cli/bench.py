@@ -31,6 +31,7 @@ _VERBS = {
     "Read runs": {
         "report": ("bench_cli.report", "Render a run's report again."),
         "compare": ("bench_cli.compare", "Compare runs, with a verdict."),
+        "why": ("bench_cli.why", "Explain where a percentile's time went."),
         "trend": ("bench_cli.trend", "Show runs over time, against a baseline."),
         "config": ("bench_cli.config", "Print a run's options as a file for --config."),
         "recover": ("bench_cli.recover", "Make the records of a run that was cut short."),
@@ -181,6 +182,7 @@ Examples:
   bench workload show trace.csv --html trace.html
   bench report runs/<run>
   bench compare runs/<before> runs/<after> --output compare.html
+  bench why runs/<run>
   bench recover runs/<run>
 
 \b

@@ -134,6 +134,28 @@ def test_schedule_and_outcome_are_independent_of_the_number_of_workers(decoupled
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "tensorrt_llm_bls"])
+def test_times_of_the_server_explain_a_latency_by_phases(
+    decoupled_server: Server, tmp_path: Path, model: str, protocol: str
+) -> None:
+    """All on one host: every phase has a source, so nothing is unattributed."""
+    addresses = decoupled_server.addresses
+    target = ["-i", protocol, "--url", {"grpc": addresses.grpc, "http": addresses.http}[protocol], "--model", model]
+    traffic = ["--num_requests", "20", "--request_rate", "40", "--warmup_requests", "1", "--server_timings"]
+    result = bench(*NORMAL, *traffic, *target, "--run_dir", "run", cwd=tmp_path)
+    assert_all_done(result, tmp_path / "run")
+    explained = json.loads(bench("why", "run", "--format", "json", cwd=tmp_path).stdout)
+    for latency in explained["runs"][0]["latencies"]:
+        assert latency["one_clock"]
+        last = latency["percentiles"][-1]
+        phases = {phase["phase"]: phase["mean_ms"]["value"] for phase in last["phases"]}
+        assert (last["timed"], last["contradicted"]) == (20, 0)
+        assert phases["unattributed"] == 0.0
+        assert min(phases["front_end"], phases["prefill"], phases["return"]) > 0.0
+        assert sum(phases.values()) == pytest.approx(last["mean_ms"])
+
+
 @pytest.mark.parametrize("model", ["tensorrt_llm", "ensemble", "tensorrt_llm_bls"])
 @pytest.mark.parametrize("mode", ["decoupled_server", "plain_server"])
 def test_real_conversations_succeed(

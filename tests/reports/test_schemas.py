@@ -23,6 +23,8 @@ from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
+from reports.why.answer import METRICS, explain
+from reports.why.json_file import document as why_document
 from tests.reports.capacity.searches import ALL as SEARCHES
 from tests.reports.manifests import asked_load
 from tests.reports.watched import machine_samples, metric, statistics, worker_samples
@@ -139,6 +141,26 @@ def test_a_summary_with_objectives_and_failures(make_report: MakeReport, steady_
         records[k] = failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 500, error="<late>")
     report = make_report(records)
     _check("summary", summary(read_run(report.folder, [parse_slo("e2e_ms<=130"), parse_slo("tpot_ms<=1")])))
+
+
+# ---- why.json
+
+
+def test_the_parts_of_one_run_and_of_two(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    timed = [
+        with_fields(record, server_queue_ns=3 * 10**6, server_prefill_ns=9 * 10**7 * (1 + k % 2))
+        for k, record in enumerate(steady_run(700))
+    ]
+    reports = [make_report(steady_run(700)), make_report(timed)]
+    for chosen in ([reports[0]], [reports[1]], reports):
+        document = why_document(explain(chosen, METRICS, 0.99))
+        assert document["runs"]
+        assert len(document["differences"]) == (2 if len(chosen) == 2 else 0)  # type: ignore[arg-type]
+        _check("why", document)
+
+
+def test_parts_of_nothing(make_report: MakeReport, failed: Make) -> None:
+    _check("why", why_document(explain([make_report([failed(0, 0, Outcome.REFUSED, 0, 1)])], METRICS, 0.99)))
 
 
 # ---- capacity.json

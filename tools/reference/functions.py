@@ -45,8 +45,10 @@ from reports.metrics.metric import Metric
 from reports.metrics.model_statistics import model_work
 from reports.metrics.mser import mser5
 from reports.metrics.output_events import mean_rate, rate
+from reports.metrics.phase_shares import latency_parts
 from reports.metrics.phases import phases
 from reports.metrics.prefix_cache import cached_tokens, prefix_cache
+from reports.metrics.request_phases import phase_times
 from reports.metrics.requests import from_columns
 from reports.metrics.run_metrics import compute_metrics, failures_by_kind
 from reports.metrics.server_load import server_load
@@ -68,6 +70,7 @@ from reports.statistics.quantile_curve import curve_of
 from reports.sweep.held import gates_of, held_of
 from reports.sweep.points import pareto_front
 from reports.trend.history import estimates_of
+from reports.why.answer import explain
 
 Function = Callable[..., Any]
 
@@ -173,4 +176,7 @@ NUMBERS = (
     Number("Pareto front", "sweep.json: pareto", (pareto_front,)),
     Number("Load that the target held", "sweep.json: gates", (held_of, gates_of)),
     Number("Measures of a run in a trend", "trend.json: measures", (estimates_of,)),
+    # Why
+    Number("Phases of a percentile", "why.json: phases", (phase_times, latency_parts)),
+    Number("Difference of two runs by phases", "why.json: differences", (latency_parts, explain)),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from tools.reference.markdown import plain, table
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-_DOCUMENTS = ("summary", "compare", "capacity", "ranking", "capacity-comparison", "sweep", "trend")
+_DOCUMENTS = ("summary", "compare", "capacity", "ranking", "capacity-comparison", "sweep", "trend", "why")
 _REF = "#/$defs/"
 
 

@@ -1,0 +1,85 @@
+"""``bench why``: where a percentile's time went, and which phase differs between two runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import cloup
+
+from bench_cli.declared import Concern, option, takes
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+
+_FORMATS = ("console", "markdown", "json")
+_METRICS = ("ttft", "e2e")
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench why``."""
+
+    metric: str | None = option(
+        None, type=click.Choice(_METRICS), show_default="both", help="The latency, from the schedule, whose parts are shown."
+    )
+    percentile: float = option(
+        99.0,
+        type=click.FloatRange(50.0, 99.99),
+        show_default=True,
+        help="The percentile; the median is shown beside it.",
+    )
+    form: str = option("console", "--format", type=click.Choice(_FORMATS), show_default=True, help="What is printed on stdout.")
+
+
+@cloup.command(
+    name="why",
+    epilog="""\b
+Examples:
+  bench why runs/<run>
+  bench why runs/<run> --metric ttft --percentile 99.9
+  bench why runs/<before> runs/<after>
+  bench why runs/<run> --format json | jq '.runs[0].latencies[0].percentiles[-1].phases'
+
+\b
+The server's own phases (queue, prefill, decode) need a run with its times of each request:
+  bench dataset --request_rate 10 --server_timings""",
+)
+@cloup.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), help="A run, or two runs: before, after.")
+@takes(Options)
+@one_blas_thread()
+def command(options: Options, runs: tuple[Path, ...]) -> int:
+    """Explain why a percentile of a run is what it is: the time of its requests by phases, each with its source, the percentile
+    without each phase, and a remedy for the largest.
+
+    The phases of a request add up to its latency. Time that no source covers is unattributed, never spread over others. With
+    two runs, the phases of their difference are shown; 'bench compare' says whether there is one.
+    """
+    from bench_records.run_folder import RunFolder
+    from reports.render.console import console_text
+    from reports.render.markdown import markdown_text
+    from reports.render.plain_text import json_text
+    from reports.run_report import read_run
+    from reports.why.answer import METRICS, explain
+    from reports.why.documents import document
+    from reports.why.json_file import document as json_document
+
+    _check(runs)
+    chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
+    why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6))
+    match options.form:
+        case "json":
+            click.echo(json_text(json_document(why)), nl=False)
+        case "markdown":
+            click.echo(markdown_text(document(why)), nl=False)
+        case _:
+            click.echo(console_text(document(why)))
+    return ExitStatus.VALID if all(run.report.valid for run in why.runs) else ExitStatus.INVALID
+
+
+def _check(runs: tuple[Path, ...]) -> None:
+    """Raises UsageError."""
+    if len(runs) > 2:
+        raise click.UsageError(f"{len(runs)} runs are given; give one run, or two to explain their difference")
+    if len({run.resolve() for run in runs}) < len(runs):
+        raise click.UsageError(f"{runs[0]} is given twice, and a run does not differ from itself; give two runs")

@@ -1,0 +1,229 @@
+"""What a percentile of a latency consists of: the phases of the requests around it, and the percentile without each phase."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.metrics.censoring import CensoredLatencies
+from reports.metrics.metric import Anchored, MeasuredRun, Metric
+from reports.metrics.request_phases import Phase, PhaseTimes, phase_times
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
+from reports.statistics.estimate import Cause, Estimate, Reason
+from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank
+from reports.statistics.probability import student_quantile
+
+FEWEST_AROUND = 20  # requests around a percentile
+_HALF_BAND = 0.005  # of all requests, to either side
+_TAIL = 0.9  # from here on too few requests are made up by the slowest
+_FEWEST_SPELLS = 5
+_ROUNDING = 1e-9
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseShare:
+    """A phase of the requests around a percentile: its ``mean_ms``, and its ``share`` of their mean latency, 0 to 1.
+
+    ``without_ms`` is the percentile of all requests, had this phase taken no time of any and all else been the same; None where
+    it falls among requests of which no latency is known.
+    """
+
+    phase: Phase
+    mean_ms: Estimate
+    share: Estimate
+    without_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PercentileParts:
+    """The ``q``-quantile of a latency, and what the latency of the requests around it consists of.
+
+    ``percentile`` is that of ``n`` requests, in ms; its value is None where it falls among those that failed or were cut off.
+    ``around`` requests are those ranked half a percent of all to either side, at least FEWEST_AROUND; ``left_out`` of them have
+    no latency. ``mean_ms`` is their mean latency: the sum of the ``shares``' means and of ``contradiction_ms``, which is at
+    most 0, where the sources of ``contradicted`` of them contradict each other. The server timed ``timed`` of them.
+    """
+
+    q: float
+    percentile: Estimate
+    n: int
+    around: int
+    left_out: int
+    mean_ms: float
+    shares: tuple[PhaseShare, ...]
+    contradiction_ms: float
+    contradicted: int
+    timed: int
+
+    @property
+    def value_ms(self) -> float | None:
+        return self.percentile.value
+
+    @property
+    def by_phase(self) -> dict[Phase, PhaseShare]:
+        return {share.phase: share for share in self.shares}
+
+    @property
+    def largest(self) -> PhaseShare | None:
+        """The phase with the largest share, of those with a source; None where no such phase took any time."""
+        sourced = [share for share in self.shares if share.phase is not Phase.UNATTRIBUTED and share.mean_ms.value]
+        return max(sourced, key=lambda share: share.mean_ms.value or 0.0, default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyParts:
+    """A latency of a run by its phases. ``percentiles`` are in the requested order."""
+
+    metric: Metric
+    percentiles: tuple[PercentileParts, ...]
+    times: PhaseTimes
+
+
+def latency_parts(run: MeasuredRun, metric: Metric, start_ns: int | None, quantiles: Sequence[float]) -> LatencyParts | None:
+    """The parts of a metric's percentiles, from the schedule; None where no request has the latency.
+
+    ``start_ns`` as in ``phase_times``.
+    """
+    if metric.streamed_only and not run.streaming:
+        return None
+    latencies = metric.by_request(run.requests)
+    ranking = _ranking(latencies)
+    if not np.isfinite(latencies.slowest_ms[ranking]).any():
+        return None
+    ranked = _Ranked(run.requests, latencies.slowest_ms, ranking, phase_times(run.requests, metric, run.streaming, start_ns))
+    found = metric.latency_of(run)
+    distribution = found.scheduled if isinstance(found, Anchored) else None
+    return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times)
+
+
+def _ranking(latencies: CensoredLatencies) -> NDArray[np.int64]:
+    """The positions of the requests that count, the fastest first; those without a known latency are last."""
+    slowest_ms = latencies.slowest_ms
+    order: NDArray[np.int64] = np.argsort(slowest_ms, kind="stable")
+    return order[: int(np.count_nonzero(~np.isnan(slowest_ms)))]  # NaN is sorted last
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """Requests by their latency: ``ranking`` are the positions of those that count, the fastest first."""
+
+    requests: Requests
+    slowest_ms: FloatArray
+    ranking: NDArray[np.int64]
+    times: PhaseTimes
+
+    def parts(self, q: float, distribution: Distribution | None) -> PercentileParts:
+        times, chosen = self.times, self.ranking[_ranks_around(q, self.ranking.size)]
+        around = np.sort(chosen[np.isfinite(self.slowest_ms[chosen])])  # in the order in which they were due
+        percentile = self._percentile(q, distribution)
+        contradiction_ns = times.contradiction_ns[around]
+        return PercentileParts(
+            q=q,
+            percentile=percentile,
+            n=self.ranking.size,
+            around=around.size,
+            left_out=chosen.size - around.size,
+            mean_ms=_mean(times.latency_ns[around]) / _NS_PER_MS,
+            shares=tuple(self._share(phase, around, percentile, q) for phase in times.by_phase),
+            contradiction_ms=_mean(contradiction_ns) / _NS_PER_MS,
+            contradicted=int(np.count_nonzero(contradiction_ns < 0)),
+            timed=int(np.count_nonzero(times.timed[around])),
+        )
+
+    def _percentile(self, q: float, distribution: Distribution | None) -> Estimate:
+        """The percentile, with the interval that the reports have."""
+        value_ms = _finite(nearest_rank(self.slowest_ms[self.ranking], q))
+        known = Estimate(None) if distribution is None else distribution.percentiles.get(q, Estimate(None))
+        return Estimate(value_ms) if value_ms is None else replace(known, value=value_ms)
+
+    def _share(self, phase: Phase, around: NDArray[np.int64], percentile: Estimate, q: float) -> PhaseShare:
+        requests, times = self.requests, self.times
+        spells = _spells(requests.scheduled_ns[around], requests.done_ns[around])
+        part_ns, latency_ns = times.by_phase[phase][around], times.latency_ns[around]
+        share = _share_estimate(part_ns, latency_ns, spells)
+        mean_ms = _mean_estimate(_mean(part_ns) / _NS_PER_MS, _mean(latency_ns) / _NS_PER_MS, share, percentile)
+        return PhaseShare(phase, mean_ms, share, self._without(phase, q))
+
+    def _without(self, phase: Phase, q: float) -> float | None:
+        """The percentile if every request had been faster by its time in the phase; one without a latency stays the slowest."""
+        phase_ms = np.nan_to_num(self.times.by_phase[phase][self.ranking], nan=0.0) / _NS_PER_MS
+        return _finite(nearest_rank(np.sort(self.slowest_ms[self.ranking] - phase_ms), q))
+
+
+def _ranks_around(q: float, n: int) -> slice:
+    """The ranks of half a percent of ``n`` requests to either side of the quantile; where these are too few, the slowest ones
+    of a tail, or as many to either side.
+    """
+    start = math.floor((q - _HALF_BAND) * n + _ROUNDING)
+    stop = math.ceil((q + _HALF_BAND) * n - _ROUNDING)
+    if stop - start < FEWEST_AROUND:
+        start = n - FEWEST_AROUND if q >= _TAIL else round(q * n) - FEWEST_AROUND // 2
+        stop = start + FEWEST_AROUND
+    start = max(0, min(start, n - FEWEST_AROUND))
+    return slice(start, min(n, max(stop, start + FEWEST_AROUND)))
+
+
+def _spells(due_ns: FloatArray, done_ns: FloatArray) -> NDArray[np.int64]:
+    """The number of the spell of each request, shape [n], in the order in which they were due: one that was due before all
+    earlier ones had ended waited in the same queue as they.
+    """
+    if due_ns.size == 0:
+        return np.empty(0, dtype=np.int64)
+    free_ns = np.maximum.accumulate(done_ns)[:-1]
+    return np.concatenate([[0], np.cumsum(due_ns[1:] > free_ns)]).astype(np.int64)
+
+
+def _mean_estimate(mean_ms: float, whole_ms: float, share: Estimate, percentile: Estimate) -> Estimate:
+    """The mean of a phase around a percentile, as its share of the latency there.
+
+    The requests around a percentile are chosen by their latency, so that their own spread does not show how far the percentile
+    lies from that of other runs: the interval combines the limits of the share with those of the percentile.
+    """
+    if share.interval is None or percentile.interval is None or not percentile.value:
+        return Estimate(mean_ms, reason=share.reason or percentile.reason)
+    value, scale = share.value or 0.0, mean_ms / percentile.value
+    low, high = (
+        math.hypot(whole_ms * (limit - value), scale * (of_percentile - percentile.value))
+        for limit, of_percentile in zip(share.interval, percentile.interval, strict=True)
+    )
+    return Estimate(mean_ms, (max(0.0, mean_ms - low), mean_ms + high))
+
+
+def _share_estimate(values: FloatArray, latencies: FloatArray, spells: NDArray[np.int64]) -> Estimate:
+    """The ratio of two means, by the mean of its linearised values (Cochran, Sampling Techniques, 6.4)."""
+    whole = _mean(latencies)
+    if not whole:
+        return Estimate(None, reason=Cause.NO_VALUE)
+    share = _mean(values) / whole
+    found, reason = _correlated_mean(share + (values - share * latencies) / whole, spells)
+    if found is None or reason is not None:
+        return Estimate(share, reason=reason)
+    half = student_quantile((1.0 + CONFIDENCE) / 2.0, found.long_run.degrees) * found.standard_error
+    return Estimate(share, (max(0.0, share - half), min(1.0, share + half)))
+
+
+def _correlated_mean(values: FloatArray, spells: NDArray[np.int64]) -> tuple[Mean | None, Reason | None]:
+    """The mean with its error, or the reason for none. Many values are a series of correlated neighbours, as everywhere in a
+    report; of few, those of one spell are one cluster.
+    """
+    if values.size >= FEWEST_VALUES:
+        found = mean_of(values)
+        return found, found.no_interval_reason
+    if values.size == 0 or spells[-1] + 1 < _FEWEST_SPELLS:
+        return None, Cause.FEW_QUEUES
+    return mean_over_groups(values, spells), None
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else 0.0
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,152 @@
+"""Where the time of each request went: phases that add up to its latency, each from a source of its own.
+
+The client stamps when a request was due, sent, and answered. What lies between needs the server's own times of the request
+(``harness/clients/server_times.py``). Time that no source covers is ``UNATTRIBUTED``: it is never spread over other phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench_records.manifest import Manifest
+from reports.metrics.catalogue import E2E
+from reports.metrics.metric import Metric
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_IN_ORDER = 0.99  # share of the requests whose events must be in order, for two clocks to be one
+_START_ERROR_NS = 1e6  # of the run's start on the monotonic clock, at most: two clocks are read one after the other
+
+
+class Phase(Enum):
+    """A part of a request's time, in the order in which it passes."""
+
+    SLIP = "schedule slip"
+    CEILING = "wait at the ceiling"
+    FRONT_END = "front end"
+    QUEUE = "engine queue"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    STREAM = "stream"
+    RETURN = "return"
+    UNATTRIBUTED = "unattributed"
+
+
+_ALWAYS = (Phase.SLIP,)  # the run has a source of it, even if it is 0
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseTimes:
+    """The phases of one latency of each request, in ns, shape [n] each; NaN where a request has no such latency.
+
+    ``latency_ns`` = Σ ``by_phase`` + ``contradiction_ns``, exactly. No phase is negative. ``contradiction_ns`` is 0, or below
+    it where the sources of a request contradict each other: the parts by one took so much longer than the whole by another.
+    ``by_phase`` has the phases for which the run has a source. ``timed``: the server measured the request's queue and prefill.
+    ``one_clock``: the server's stamps count on the client's clock.
+    """
+
+    latency_ns: FloatArray
+    by_phase: Mapping[Phase, FloatArray]
+    contradiction_ns: FloatArray
+    timed: NDArray[np.bool_]
+    one_clock: bool
+
+
+def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: int | None) -> PhaseTimes:
+    """The phases of TTFT or of E2E latency (``metric``) from the schedule.
+
+    ``start_ns`` is the run's start on the monotonic clock of the measuring host (``monotonic_start_ns``), None where unknown.
+    """
+    assert metric.ends_ns is not None
+    ends_ns = metric.ends_ns(requests)
+    latency_ns = ends_ns - requests.scheduled_ns
+    arrival_ns = _arrivals_on_run_clock(requests, start_ns)
+    spans = _spans(requests, metric, ends_ns, arrival_ns)
+    exists = ~np.isnan(latency_ns)
+    sourced = {phase: span for phase, span in spans.items() if phase in _ALWAYS or bool((~np.isnan(span[exists])).any())}
+    if not streaming:
+        sourced.pop(Phase.STREAM, None)
+    raw = {phase: np.where(exists, np.nan_to_num(span, nan=0.0), np.nan) for phase, span in sourced.items()}
+    rest_ns = latency_ns - sum(raw.values())
+    raw[Phase.UNATTRIBUTED] = rest_ns
+    contradiction_ns = sum((np.minimum(span, 0.0) for span in raw.values()), start=np.where(exists, 0.0, np.nan))
+    return PhaseTimes(
+        latency_ns=latency_ns,
+        by_phase=MappingProxyType({phase: np.maximum(raw[phase], 0.0) for phase in Phase if phase in raw}),
+        contradiction_ns=contradiction_ns,
+        timed=~np.isnan(requests.server_queue_ns + requests.server_prefill_ns),
+        one_clock=not bool(np.isnan(arrival_ns).all()),
+    )
+
+
+def monotonic_start_ns(manifest: Manifest) -> int | None:
+    """The run's start, time 0 of its clock, on the monotonic clock of the measuring host; None where it is not recorded.
+
+    Time servers slew the wall clock and the monotonic clock alike, so that their difference before the run holds at its start.
+    """
+    before = None if manifest.clock is None else manifest.clock.before
+    if before is None or manifest.started_at is None:
+        return None
+    try:
+        started = datetime.fromisoformat(manifest.started_at)
+    except ValueError:
+        return None
+    if started.tzinfo is None:
+        return None
+    unix_us = (started - _EPOCH) // timedelta(microseconds=1)
+    return unix_us * 1_000 - before.realtime_minus_monotonic_ns
+
+
+def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: FloatArray) -> dict[Phase, FloatArray]:
+    """What each source says of each phase, in ns, shape [n]; NaN where it has no source. A span may be negative.
+
+    The stream of the client and the decode of the server overlap, so a request has the one or the other, and the return of its
+    first or of its last token.
+    """
+    queue_ns, prefill_ns = requests.server_queue_ns, requests.server_prefill_ns
+    ceiling_ns = np.where(requests.ceiling_wait_ns > 0, requests.ceiling_wait_ns, np.nan)
+    spans = {
+        Phase.SLIP: requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns,
+        Phase.CEILING: ceiling_ns,
+        Phase.FRONT_END: arrival_ns - requests.sent_ns,
+        Phase.QUEUE: queue_ns,
+        Phase.PREFILL: prefill_ns,
+    }
+    engine_ns = arrival_ns + queue_ns + prefill_ns
+    if metric is not E2E:
+        return spans | {Phase.RETURN: ends_ns - engine_ns}
+    decode_ns = requests.server_decode_ns
+    decoded = ~np.isnan(decode_ns)
+    return spans | {
+        Phase.DECODE: decode_ns,
+        Phase.STREAM: np.where(decoded, np.nan, ends_ns - requests.first_token_ns),
+        Phase.RETURN: np.where(decoded, ends_ns - engine_ns - decode_ns, requests.first_token_ns - engine_ns),
+    }
+
+
+def _arrivals_on_run_clock(requests: Requests, start_ns: int | None) -> FloatArray:
+    """When the engine took each request in, on the run's clock, shape [n]; NaN where it did not say so, and everywhere where
+    its clock is another one, as on another host.
+
+    Two clocks are one if events are in order by both: the engine's arrival after the client's send, its first token before the
+    client's.
+    """
+    unknown = np.full(requests.sent_ns.size, np.nan)
+    if start_ns is None:
+        return unknown
+    arrival_ns = requests.server_arrival_ns - start_ns
+    returned_ns = requests.first_token_ns - (arrival_ns + requests.server_queue_ns + requests.server_prefill_ns)
+    after_send_ns = arrival_ns - requests.sent_ns
+    known = ~np.isnan(returned_ns + after_send_ns)
+    if not known.any():
+        return unknown
+    in_order = (after_send_ns[known] > -_START_ERROR_NS) & (returned_ns[known] > -_START_ERROR_NS)
+    return arrival_ns if in_order.mean() >= _IN_ORDER else unknown

@@ -1,0 +1,147 @@
+"""Why a percentile of a run is what it is, and what of the difference between two runs each phase makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.configuration import configured_load
+from reports.metrics.metric import MeasuredRun, Metric
+from reports.metrics.phase_shares import LatencyParts, PercentileParts, latency_parts
+from reports.metrics.request_phases import Phase, monotonic_start_ns
+from reports.metrics.requests import Requests
+from reports.run_report import RunReport
+from reports.statistics.estimate import Estimate
+
+METRICS = (TTFT, E2E)
+MIDDLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ClassParts:
+    """A percentile of the requests of one class."""
+
+    name: str
+    metric: Metric
+    parts: PercentileParts
+
+
+@dataclass(frozen=True)
+class ExplainedRun:
+    """A run with the parts of its latencies; the median of each comes first, then the requested percentile. ``classes`` have
+    the requested percentile of each class of a mixture.
+    """
+
+    report: RunReport
+    latencies: tuple[LatencyParts, ...]
+    classes: tuple[ClassParts, ...] = ()
+
+    def classes_of(self, metric: Metric) -> tuple[ClassParts, ...]:
+        """The classes that have the latency."""
+        return tuple(of_class for of_class in self.classes if of_class.metric is metric)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseDifference:
+    """The mean of a phase around a percentile of run A and of run B, in ms; None where a run has no source of it."""
+
+    phase: Phase
+    a: Estimate | None
+    b: Estimate | None
+
+    @property
+    def difference(self) -> Estimate | None:
+        """B − A; None where one is unknown."""
+        return None if self.a is None or self.b is None else _difference(self.a, self.b)
+
+
+@dataclass(frozen=True)
+class PartsDifference:
+    """One percentile of run A and of run B. ``phases`` are those of either run, in their order."""
+
+    metric: Metric
+    a: PercentileParts
+    b: PercentileParts
+    phases: tuple[PhaseDifference, ...]
+
+    @property
+    def percentile(self) -> Estimate:
+        """B − A of the percentile."""
+        return _difference(self.a.percentile, self.b.percentile)
+
+    @property
+    def mean_ms(self) -> float:
+        """B − A of the mean latency of the requests around the percentile: the sum over the phases and the contradictions."""
+        return self.b.mean_ms - self.a.mean_ms
+
+    @property
+    def same_sources(self) -> bool:
+        """Whether both runs have a source of every phase, so that what is unattributed means the same in both."""
+        return all(phase.a is not None and phase.b is not None for phase in self.phases)
+
+
+@dataclass(frozen=True)
+class Why:
+    """One run, or run A and run B with their ``differences``."""
+
+    runs: tuple[ExplainedRun, ...]
+    differences: tuple[PartsDifference, ...]
+
+
+def explain(reports: Sequence[RunReport], metrics: Sequence[Metric], q: float) -> Why:
+    """The parts of the ``q``-quantile of ``metrics`` of one or two runs; a latency that a run does not have is left out."""
+    runs = tuple(_explained(report, metrics, q) for report in reports)
+    return Why(runs, () if len(runs) == 1 else tuple(_differences(*runs)))
+
+
+def _explained(report: RunReport, metrics: Sequence[Metric], q: float) -> ExplainedRun:
+    start_ns = monotonic_start_ns(report.manifest)
+    quantiles = (MIDDLE,) if q == MIDDLE else (MIDDLE, q)
+    run = _measured(report, report.requests)
+    found = (latency_parts(run, metric, start_ns, quantiles) for metric in metrics)
+    classes = tuple(_classes(report, metrics, start_ns, q))
+    return ExplainedRun(report, tuple(parts for parts in found if parts is not None), classes)
+
+
+def _measured(report: RunReport, requests: Requests) -> MeasuredRun:
+    batch_limit = None if report.server is None else report.server.batch_limit
+    return MeasuredRun(requests, report.metrics.streamed, configured_load(report.manifest), batch_limit)
+
+
+def _classes(report: RunReport, metrics: Sequence[Metric], start_ns: int | None, q: float) -> Iterator[ClassParts]:
+    requests = report.requests
+    for place, name in enumerate(requests.class_names):
+        of_class = requests.only(requests.class_of == place)
+        for metric in metrics if of_class.outcome.size else ():
+            found = latency_parts(_measured(report, of_class), metric, start_ns, (q,))
+            if found is not None:
+                yield ClassParts(name, metric, found.percentiles[0])
+
+
+def _differences(a: ExplainedRun, b: ExplainedRun) -> list[PartsDifference]:
+    of_a, of_b = ({parts.metric: parts.percentiles[-1] for parts in run.latencies} for run in (a, b))
+    common = [metric for metric in of_a if metric in of_b]
+    return [PartsDifference(metric, of_a[metric], of_b[metric], _phases(of_a[metric], of_b[metric])) for metric in common]
+
+
+def _phases(a: PercentileParts, b: PercentileParts) -> tuple[PhaseDifference, ...]:
+    of_a, of_b = a.by_phase, b.by_phase
+    return tuple(
+        PhaseDifference(phase, of_a[phase].mean_ms if phase in of_a else None, of_b[phase].mean_ms if phase in of_b else None)
+        for phase in Phase
+        if phase in of_a or phase in of_b
+    )
+
+
+def _difference(a: Estimate, b: Estimate) -> Estimate:
+    """B − A of two independent runs, with limits from those of each (Zou and Donner 2008, "MOVER")."""
+    if a.value is None or b.value is None:
+        return Estimate(None, reason=a.reason or b.reason)
+    value = b.value - a.value
+    if a.interval is None or b.interval is None:
+        return Estimate(value, reason=a.reason or b.reason)
+    low = value - math.hypot(b.value - b.interval[0], a.interval[1] - a.value)
+    high = value + math.hypot(b.interval[1] - b.value, a.value - a.interval[0])
+    return Estimate(value, (low, high))

@@ -1,0 +1,177 @@
+"""The answer of ``bench why`` as a document."""
+
+from __future__ import annotations
+
+from reports.metrics.phase_shares import LatencyParts, PhaseShare
+from reports.metrics.request_phases import Phase
+from reports.render.document import Block, Document, Heading, Notes, Paragraph
+from reports.render.plain_text import printable
+from reports.render.tables import Cell, Quantity, Table
+from reports.run.headline import verdict
+from reports.run_report import RunReport
+from reports.statistics.estimate import Estimate
+from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, Why
+from reports.why.words import (
+    WORDS,
+    answer,
+    change,
+    percentile_name,
+    remarks,
+    remedy,
+    shares_text,
+    unlike_sources,
+    without_largest,
+)
+
+_CONTRADICTION = "contradiction"
+_TOTAL = "together"
+_INTERVAL_WIDTH = 15
+
+
+def document(why: Why) -> Document:
+    """The document: the answer first, then the table that it is from, and what it cannot show."""
+    if len(why.runs) == 1:
+        return _of_run(why.runs[0])
+    names = [run.report.folder.path.name for run in why.runs]
+    a, b = (printable(name) for name in names)
+    blocks: list[Block] = [Heading(f"Why {b} (B) differs from {a} (A)")]
+    for difference in why.differences:
+        blocks += _of_difference(difference, why)
+    if not why.differences:
+        blocks.append(Paragraph("The runs have no latency in common whose parts could be compared."))
+    return (*blocks, *_verdicts([run.report for run in why.runs]))
+
+
+def _of_run(run: ExplainedRun) -> Document:
+    blocks: list[Block] = []
+    for latency in run.latencies:
+        parts = latency.percentiles[-1]
+        blocks += [
+            Paragraph(answer(latency.metric, parts), is_answer=True, aside=without_largest(latency.metric, parts)),
+            _table(latency),
+            _class_table(run.classes_of(latency.metric)),
+            Paragraph(" ".join(remarks(run.report, parts))),
+            Paragraph(remedy(parts)),
+        ]
+    if not run.latencies:
+        blocks.append(Paragraph("No request has a latency whose parts could be shown.", is_answer=True))
+    return (*blocks, *_verdicts([run.report]))
+
+
+def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
+    sides = zip("AB", why.runs, (difference.a, difference.b), strict=True)
+    notes = [Paragraph(f"{name}: {' '.join(remarks(run.report, parts))}") for name, run, parts in sides]
+    return [
+        Paragraph(change(difference), is_answer=True, aside=unlike_sources(difference)),
+        _difference_table(difference),
+        *notes,
+    ]
+
+
+def _verdicts(reports: list[RunReport]) -> list[Block]:
+    invalid = [report for report in reports if not report.valid]
+    return [Notes(tuple(f"{printable(report.folder.path.name)}: {verdict(report)}" for report in invalid))] if invalid else []
+
+
+def _table(latency: LatencyParts) -> Table:
+    """A row for each phase: what it takes around each percentile, and the last percentile without it."""
+    last = latency.percentiles[-1]
+    names = [percentile_name(parts.q) for parts in latency.percentiles]
+    columns = (
+        "phase",
+        *(column for name in names for column in (f"{name} ms", f"{name} %")),
+        "95 % interval",
+        "without it",
+        "source",
+    )
+    phases = [share.phase for share in last.shares]
+    rows = [_row(phase, latency) for phase in phases]
+    if any(parts.contradicted for parts in latency.percentiles):
+        rows.append(_contradiction(latency))
+    rows.append((_TOTAL, *_totals(latency), None, last.value_ms, ""))
+    return Table(
+        f"parts of {latency.metric.label}",
+        f"Parts of {latency.metric.label}",
+        columns,
+        tuple(rows),
+        sides="l" + "r" * (len(columns) - 2) + "l",
+        widths=(*[None] * (len(columns) - 3), _INTERVAL_WIDTH, None, None),
+    )
+
+
+def _class_table(classes: tuple[ClassParts, ...]) -> Table:
+    """A row for each class: its percentile, and its phases with the largest share first; no row without classes."""
+    name = f"{percentile_name(classes[0].parts.q)} {classes[0].metric.label}" if classes else ""
+    rows = tuple((of_class.name, of_class.parts.value_ms, shares_text(of_class.parts)) for of_class in classes)
+    return Table(f"{name} by class", f"{name} by class", ("class", f"{name} ms", "phases"), rows, sides="lrl")
+
+
+def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:
+    shares = [parts.by_phase[phase] for parts in latency.percentiles]
+    cells = [cell for share in shares for cell in (share.mean_ms.value, _share(share.share.value))]
+    return (phase.value, *cells, _limits(shares[-1]), shares[-1].without_ms, WORDS[phase].source)
+
+
+def _contradiction(latency: LatencyParts) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for parts in latency.percentiles:
+        cells += [parts.contradiction_ms, _share(parts.contradiction_ms / parts.mean_ms if parts.mean_ms else None)]
+    return (_CONTRADICTION, *cells, None, None, "client, server")
+
+
+def _totals(latency: LatencyParts) -> list[Cell]:
+    cells: list[Cell] = []
+    for parts in latency.percentiles:
+        cells += [parts.mean_ms, _share(1.0 if parts.mean_ms else None)]
+    return cells
+
+
+def _share(value: float | None) -> Cell:
+    return None if value is None else Quantity(value, f"{100.0 * value:.1f}")
+
+
+def _limits(share: PhaseShare) -> str | None:
+    return share.share.limits_text(lambda value: f"{100.0 * value:.1f}") or None
+
+
+def _difference_table(difference: PartsDifference) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (phase.phase.value, _value(phase.a), _value(phase.b), _changed(phase.difference), _interval(phase.difference))
+        for phase in difference.phases
+    ]
+    a, b = difference.a, difference.b
+    if a.contradicted or b.contradicted:
+        rows.append((_CONTRADICTION, *_both(a.contradiction_ms, b.contradiction_ms), None))
+    rows += [
+        (_TOTAL, *_both(a.mean_ms, b.mean_ms), None),
+        (
+            f"{percentile_name(a.q)} itself",
+            a.value_ms,
+            b.value_ms,
+            _changed(difference.percentile),
+            _interval(difference.percentile),
+        ),
+    ]
+    name = f"{percentile_name(a.q)} {difference.metric.label}"
+    columns = ("phase", "A ms", "B ms", "B − A ms", "95 % interval")
+    return Table(f"parts of {name}", f"Parts of {name}", columns, tuple(rows), sides="lrrrr")
+
+
+def _both(a: float, b: float) -> tuple[Cell, ...]:
+    return a, b, _signed(b - a)
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _changed(estimate: Estimate | None) -> Quantity | None:
+    return None if estimate is None or estimate.value is None else _signed(estimate.value)
+
+
+def _interval(estimate: Estimate | None) -> str | None:
+    return None if estimate is None else estimate.interval_text or None
+
+
+def _signed(value: float) -> Quantity:
+    return Quantity(value, f"{value:+,.2f}")

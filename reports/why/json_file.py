@@ -1,0 +1,92 @@
+"""The answer of ``bench why`` as JSON, schema 1 (docs/reference/json.md). It grows by new keys, never by a changed meaning."""
+
+from __future__ import annotations
+
+from reports.metrics.phase_shares import LatencyParts, PercentileParts
+from reports.statistics.estimate import Estimate, reason_text
+from reports.why.answer import ExplainedRun, PartsDifference, Why
+from reports.why.words import WORDS, remarks, remedy
+
+SCHEMA = 1
+
+
+def document(why: Why) -> dict[str, object]:
+    """The document; a value that is unknown or does not exist is null."""
+    return {
+        "schema": SCHEMA,
+        "runs": [_run(run) for run in why.runs],
+        "differences": [_difference(difference) for difference in why.differences],
+    }
+
+
+def _run(run: ExplainedRun) -> dict[str, object]:
+    return {
+        "path": str(run.report.folder.path),
+        "validity": "valid" if run.report.valid else "invalid",
+        "latencies": [_latency(run, parts) for parts in run.latencies],
+    }
+
+
+def _latency(run: ExplainedRun, latency: LatencyParts) -> dict[str, object]:
+    last = latency.percentiles[-1]
+    return {
+        "metric": latency.metric.key,
+        "percentiles": [_percentile(parts) for parts in latency.percentiles],
+        "classes": [
+            {"name": of_class.name, "percentile": _percentile(of_class.parts)} for of_class in run.classes_of(latency.metric)
+        ],
+        "one_clock": latency.times.one_clock,
+        "remarks": list(remarks(run.report, last)),
+        "remedy": remedy(last) or None,
+    }
+
+
+def _percentile(parts: PercentileParts) -> dict[str, object]:
+    return {
+        "q": parts.q,
+        "value_ms": _estimate(parts.percentile),
+        "n": parts.n,
+        "around": parts.around,
+        "left_out": parts.left_out,
+        "timed": parts.timed,
+        "mean_ms": parts.mean_ms,
+        "contradiction_ms": parts.contradiction_ms,
+        "contradicted": parts.contradicted,
+        "phases": [
+            {
+                "phase": share.phase.name.lower(),
+                "source": WORDS[share.phase].source,
+                "mean_ms": _estimate(share.mean_ms),
+                "share": _estimate(share.share),
+                "without_ms": share.without_ms,
+                "assumes": WORDS[share.phase].assumes,
+            }
+            for share in parts.shares
+        ],
+    }
+
+
+def _difference(difference: PartsDifference) -> dict[str, object]:
+    a, b = difference.a, difference.b
+    return {
+        "metric": difference.metric.key,
+        "q": a.q,
+        "a_ms": a.value_ms,
+        "b_ms": b.value_ms,
+        "difference_ms": _estimate(difference.percentile),
+        "mean_ms": difference.mean_ms,
+        "same_sources": difference.same_sources,
+        "phases": [
+            {
+                "phase": phase.phase.name.lower(),
+                "a_ms": None if phase.a is None else phase.a.value,
+                "b_ms": None if phase.b is None else phase.b.value,
+                "difference_ms": None if phase.difference is None else _estimate(phase.difference),
+            }
+            for phase in difference.phases
+        ],
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, object]:
+    return {"value": estimate.value, "interval": estimate.interval, "reason": reason_text(estimate.reason)}

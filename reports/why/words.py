@@ -1,0 +1,216 @@
+"""What is said about a phase: where its time is measured, what the percentile without it assumes, and what shortens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from reports.metrics.metric import Metric
+from reports.metrics.phase_shares import PercentileParts, PhaseShare
+from reports.metrics.request_phases import Phase
+from reports.render.tables import three_digits
+from reports.run_report import RunReport
+from reports.statistics.percentiles import percentile_key
+from reports.why.answer import PartsDifference
+
+_LEAST_SHARE = 0.005  # that the answer names
+_LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
+_LEAST_CHANGE_MS = 0.005  # that two decimals show
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseWords:
+    """``source`` is whose clock measures the phase. ``assumes`` goes with the percentile without it, ``remedy`` with a large
+    share of it; both are sentences.
+    """
+
+    source: str
+    assumes: str
+    remedy: str
+
+
+_ALONE = "This takes away the phase's own time alone"
+WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
+    {
+        Phase.SLIP: PhaseWords(
+            "client",
+            f"{_ALONE}: requests sent on time would meet others at the server.",
+            "The client sent late. Give it more processes (--workers) or a machine of its own; bench calibrate finds what it "
+            "can send.",
+        ),
+        Phase.CEILING: PhaseWords(
+            "client",
+            f"{_ALONE}: without the ceiling more requests would be at the server at once.",
+            "Requests waited at --max_concurrency. Raise it, or lower the rate: bench capacity finds the load that the target "
+            "holds.",
+        ),
+        Phase.FRONT_END: PhaseWords(
+            "client, server",
+            f"{_ALONE}: requests that reach the engine earlier may wait in its queue instead.",
+            "Before the engine come network, HTTP or gRPC, tokenizing and Triton's queue. Give the front end more processes or "
+            "instances (vLLM: --api-server-count; Triton: instances of preprocessing), or send token ids to the core model.",
+        ),
+        Phase.QUEUE: PhaseWords(
+            "server",
+            "This takes away the waiting alone, not its effect on batching: in larger batches prefill and decode take longer.",
+            "Requests waited for a place in the batch. Allow more sequences at once (vLLM: --max-num-seqs; bench serve: "
+            "--max_num_sequences) if the KV cache has room, lower the rate, or add a replica; bench capacity finds the load "
+            "that the target holds.",
+        ),
+        Phase.PREFILL: PhaseWords(
+            "server",
+            f"{_ALONE}: requests after a shorter prefill would also wait less.",
+            "The prompts took long to process. Try another number of tokens a step (vLLM: --max-num-batched-tokens; bench "
+            "serve: --max_num_tokens), prefix caching where prompts share a beginning, or shorter prompts.",
+        ),
+        Phase.DECODE: PhaseWords(
+            "server",
+            f"{_ALONE}: requests that end earlier would also make room for others.",
+            "Generating took long. Ask for fewer tokens, or let fewer sequences share a step (vLLM: --max-num-seqs; bench "
+            "serve: --max_num_sequences), which lengthens the queue.",
+        ),
+        Phase.STREAM: PhaseWords(
+            "client",
+            f"{_ALONE}: requests that end earlier would also make room for others.",
+            "The time from the first token to the last is decoding and sending together. Ask for fewer tokens, or let fewer "
+            "sequences share a step; the server's own times would part the two (--server_timings).",
+        ),
+        Phase.RETURN: PhaseWords(
+            "server, client",
+            f"{_ALONE}: the engine would do the same work.",
+            "Between the engine's token and the client come detokenizing, sending and the network. Give the front end more "
+            "processes or instances, or stream fewer responses.",
+        ),
+        Phase.UNATTRIBUTED: PhaseWords("none", f"{_ALONE}, whatever it consists of.", ""),
+    }
+)
+
+
+def percentile_name(q: float) -> str:
+    """ "p99" for 0.99, "p99.9" for 0.999."""
+    return percentile_key(q).replace("_", ".")
+
+
+def answer(metric: Metric, parts: PercentileParts) -> str:
+    """The percentile and the shares of its phases, the largest first and what is unattributed last."""
+    name = f"{percentile_name(parts.q)} {metric.label}"
+    if parts.value_ms is None:
+        return (
+            f"{name} falls among requests that failed or were cut off, of which no whole latency is known; a lower "
+            "--percentile may have one."
+        )
+    return f"{name} {three_digits(parts.value_ms)} ms: {shares_text(parts)}."
+
+
+def shares_text(parts: PercentileParts) -> str:
+    """The shares of the phases, the largest first and what is unattributed last."""
+    return ", ".join(f"{100.0 * (share.share.value or 0.0):.0f} % {share.phase.value}" for share in _ranked(parts.shares))
+
+
+def without_largest(metric: Metric, parts: PercentileParts) -> str:
+    """The percentile without the largest phase, and what that assumes; "" where there is neither."""
+    largest = parts.largest
+    if largest is None or largest.without_ms is None or parts.value_ms is None:
+        return ""
+    words = WORDS[largest.phase]
+    return f"Without the {largest.phase.value} it would be {three_digits(largest.without_ms)} ms. {words.assumes}"
+
+
+def remedy(parts: PercentileParts) -> str:
+    """What shortens the phase with the largest share; "" where no phase with a source has one."""
+    return "" if parts.largest is None or parts.value_ms is None else WORDS[parts.largest.phase].remedy
+
+
+def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
+    """What the parts cannot show, and how to get it."""
+    return tuple(filter(None, (_around(parts), _untimed(run, parts), _contradicted(parts))))
+
+
+def change(difference: PartsDifference) -> str:
+    """The percentile of both runs, and which phases the change consists of, the largest first."""
+    a, b = difference.a, difference.b
+    name = f"{percentile_name(a.q)} {difference.metric.label}"
+    if a.value_ms is None or b.value_ms is None:
+        return f"{name} falls among requests that failed or were cut off in one of the runs; a lower --percentile may not."
+    mean_ms = difference.mean_ms
+    lead = f"{name} {_signed(b.value_ms - a.value_ms)} ms ({three_digits(a.value_ms)} to {three_digits(b.value_ms)} ms)."
+    changes = [
+        (phase.difference.value, phase.phase)
+        for phase in difference.phases
+        if phase.difference is not None and phase.difference.value is not None
+    ]
+    total = sum(abs(value) for value, _ in changes)
+    named = [(value, phase) for value, phase in changes if abs(value) >= max(_LEAST_CHANGE * total, _LEAST_CHANGE_MS)]
+    named.sort(key=lambda pair: -abs(pair[0]))
+    parts = ", ".join(f"{_signed(value)} {phase.value}" for value, phase in named)
+    around = f"The requests around it took {_signed(mean_ms)} ms on the mean"
+    return f"{lead} {around}{f': {parts}' if parts else ''}."
+
+
+def unlike_sources(difference: PartsDifference) -> str:
+    """That the runs have sources of different phases; "" where they do not."""
+    if difference.same_sources:
+        return ""
+    return (
+        "Only one of the runs has a source of some phases: what is unattributed in one is attributed in the other, so compare "
+        "the sums alone, or measure both with --server_timings."
+    )
+
+
+def _ranked(shares: Iterable[PhaseShare]) -> list[PhaseShare]:
+    named = [share for share in shares if (share.share.value or 0.0) >= _LEAST_SHARE]
+    return sorted(named, key=lambda share: (share.phase is Phase.UNATTRIBUTED, -(share.share.value or 0.0)))
+
+
+def _around(parts: PercentileParts) -> str:
+    left_out = f"; {parts.left_out} others of them failed or were cut off" if parts.left_out else ""
+    return (
+        f"Times are means of the {parts.around:,} of {parts.n:,} requests ranked around {percentile_name(parts.q)}{left_out}. "
+        "The percentile without a phase is that of all requests."
+    )
+
+
+def _untimed(run: RunReport, parts: PercentileParts) -> str:
+    if parts.timed == 0:
+        return (
+            "The server returned no times of single requests: what passed between the send and the first token is "
+            f"unattributed. {_how_to_time(run)}{_means(run)}"
+        )
+    if parts.timed < parts.around:
+        return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
+    if Phase.FRONT_END not in parts.by_phase:
+        return (
+            "The server returned durations, or its clock is not the client's: front end, network and the way back are "
+            "unattributed."
+        )
+    return ""
+
+
+def _how_to_time(run: RunReport) -> str:
+    if run.target.protocol == "openai":
+        return "vLLM returns them: start it with --enable-per-request-metrics, and measure with --server_timings."
+    return "Measure with --server_timings to get them."
+
+
+def _means(run: RunReport) -> str:
+    times = None if run.server is None else run.server.times
+    if times is None or times.queue_ms is None:
+        return ""
+    return (
+        f" Over all requests the engine reports a mean queue of {three_digits(times.queue_ms)} ms; how much of it these "
+        "requests had is unknown."
+    )
+
+
+def _contradicted(parts: PercentileParts) -> str:
+    if not parts.contradicted:
+        return ""
+    return (
+        f"Sources contradict each other in {parts.contradicted:,} of these requests: by the server their phases took longer "
+        f"than the client waited. The phases add up to {three_digits(-parts.contradiction_ms)} ms more than the mean latency."
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value >= 0 else '−'}{three_digits(abs(value))}"

@@ -1,0 +1,162 @@
+"""What a percentile consists of: which requests are around it, their shares, and the percentile without a phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.metric import MeasuredRun
+from reports.metrics.phase_shares import FEWEST_AROUND, PercentileParts, latency_parts
+from reports.metrics.request_phases import Phase
+from reports.metrics.requests import Requests
+from reports.statistics.estimate import Cause
+from reports.statistics.percentiles import nearest_rank
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+
+def _ns(ms: float) -> int:
+    return round(ms * 1e6)
+
+
+def _queued(make: Make, queues_ms: Sequence[float], prefill_ms: float = 10.0, gap_ms: float = 1_000.0) -> list[Record]:
+    """Requests one each ``gap_ms``, with these waits in the engine's queue, 5 ms of front end and 3 ms of slip."""
+    return [
+        make(
+            k,
+            gap_ms * k,
+            gap_ms * k + 3,
+            [(gap_ms * k + 3 + 5 + queue + prefill_ms, 1)],
+            server_queue_ns=_ns(queue),
+            server_prefill_ns=_ns(prefill_ms),
+        )
+        for k, queue in enumerate(queues_ms)
+    ]
+
+
+def _parts(requests: Requests, q: float = 0.99) -> PercentileParts:
+    found = latency_parts(MeasuredRun(requests, True), TTFT, None, (q,))
+    assert found is not None
+    return found.percentiles[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "fastest", "around"),
+    [
+        (10_000, 0.99, 9_850, 100),
+        (10_000, 0.50, 4_950, 100),
+        (2_000, 0.99, 1_970, 20),
+        (1_000, 0.99, 980, 20),  # ten would be too few: the slowest
+        (1_000, 0.50, 490, 20),
+        (25, 0.50, 2, 20),
+        (25, 0.99, 5, 20),
+        (12, 0.99, 0, 12),
+    ],
+)
+def test_the_requests_around_a_percentile(
+    make_requests: MakeRequests, answered: Make, n: int, q: float, fastest: int, around: int
+) -> None:
+    """The k-th fastest request waited k ms, so the mean wait shows which ones count."""
+    parts = _parts(make_requests(_queued(answered, range(n))), q)
+    assert (parts.around, parts.n, parts.timed) == (around, n, around)
+    assert parts.by_phase[Phase.QUEUE].mean_ms.value == pytest.approx(fastest + (around - 1) / 2)
+
+
+def test_shares_are_of_the_mean_latency_and_add_up(make_requests: MakeRequests, answered: Make) -> None:
+    parts = _parts(make_requests(_queued(answered, [22.0] * 30 + [82.0] * 20)))
+    assert parts.value_ms == parts.mean_ms == 100.0
+    shares = {share.phase: share.share.value for share in parts.shares}
+    assert shares == pytest.approx({Phase.SLIP: 0.03, Phase.QUEUE: 0.82, Phase.PREFILL: 0.10, Phase.UNATTRIBUTED: 0.05})
+    assert sum(share.mean_ms.value or 0.0 for share in parts.shares) == pytest.approx(parts.mean_ms)
+    assert parts.largest is not None
+    assert parts.largest.phase is Phase.QUEUE
+
+
+def test_the_percentile_without_a_phase_is_that_of_a_run_without_it(make_requests: MakeRequests, answered: Make) -> None:
+    """The order of the requests changes with it."""
+    rng = np.random.default_rng(3)
+    queues = rng.exponential(40.0, 500).tolist()
+    prefills = rng.exponential(15.0, 500).tolist()
+    records = [
+        answered(k, 0, 3, [(8 + queue + prefill, 1)], server_queue_ns=_ns(queue), server_prefill_ns=_ns(prefill))
+        for k, (queue, prefill) in enumerate(zip(queues, prefills, strict=True))
+    ]
+    parts = _parts(make_requests(records))
+    without = {share.phase: share.without_ms for share in parts.shares}
+    assert without[Phase.QUEUE] == pytest.approx(nearest_rank(np.sort(8 + np.array(prefills)), 0.99), abs=1e-5)
+    assert without[Phase.PREFILL] == pytest.approx(nearest_rank(np.sort(8 + np.array(queues)), 0.99), abs=1e-5)
+    assert without[Phase.SLIP] == pytest.approx((parts.value_ms or 0.0) - 3.0, abs=1e-5)
+
+
+def test_an_interval_covers_the_truth_of_independent_spells(make_requests: MakeRequests, answered: Make) -> None:
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        records = [
+            answered(k, 1e4 * k, 1e4 * k, [(1e4 * k + 1_000 + wait, 1)], server_queue_ns=_ns(wait), server_prefill_ns=0)
+            for k, wait in enumerate(rng.normal(100.0, 20.0, FEWEST_AROUND))
+        ]
+        interval = _parts(make_requests(records)).by_phase[Phase.QUEUE].share.interval
+        assert interval is not None
+        covered += interval[0] <= 100.0 / 1_100.0 <= interval[1]
+    assert covered >= 88  # of 95 expected, with an error of 2.2
+
+
+def test_the_interval_of_a_mean_is_not_narrower_than_that_of_the_percentile(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """The queue is all that differs: around the median it hardly varies, but the median of another run may be elsewhere."""
+    parts = _parts(make_requests(_queued(answered, np.random.default_rng(2).normal(300.0, 60.0, 700).tolist())), 0.5)
+    of_percentile, of_queue = parts.percentile.interval, parts.by_phase[Phase.QUEUE].mean_ms.interval
+    assert of_percentile is not None
+    assert of_queue is not None
+    assert of_queue[1] - of_queue[0] > 0.9 * (of_percentile[1] - of_percentile[0])
+
+
+def test_requests_of_one_queue_have_no_interval(make_requests: MakeRequests, answered: Make) -> None:
+    """All of them are in flight at once: they hold no more information than one."""
+    parts = _parts(make_requests(_queued(answered, range(50), gap_ms=0.1)))
+    share = parts.by_phase[Phase.QUEUE]
+    assert (share.mean_ms.interval, share.mean_ms.reason) == (None, Cause.FEW_QUEUES)
+    assert (share.share.interval, share.share.reason) == (None, Cause.FEW_QUEUES)
+
+
+def test_limits_of_a_share_are_shares(make_requests: MakeRequests, answered: Make) -> None:
+    queues = [0.0] * 30 + [2_000.0] + [1.0] * 19
+    for share in _parts(make_requests(_queued(answered, queues, gap_ms=10_000.0))).shares:
+        assert share.share.interval is not None
+        assert 0.0 <= share.share.interval[0] <= share.share.interval[1] <= 1.0
+
+
+def test_failures_are_slower_than_every_success(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """One in 100 requests failed: p99 is the slowest success, and the failures around it have no parts."""
+    records = _queued(answered, range(990))
+    lost = [failed(990 + k, 1e6 + k, Outcome.SERVER_ERROR, 1e6 + k, 1e6 + k + 1) for k in range(10)]
+    parts = _parts(make_requests([*records, *lost]))
+    assert (parts.n, parts.around, parts.left_out) == (1_000, 10, 10)
+    assert parts.value_ms == pytest.approx(989 + 18)
+    more = [failed(1_000 + k, 2e6 + k, Outcome.SERVER_ERROR, 2e6 + k, 2e6 + k + 1) for k in range(5)]
+    beyond = _parts(make_requests([*records, *lost, *more]))
+    assert beyond.value_ms is None
+    assert all(share.without_ms is None for share in beyond.shares)
+
+
+def test_what_a_run_does_not_have_has_no_parts(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    unstreamed = MeasuredRun(make_requests([answered(0, 0, 0, [(5, 1)])]), False)
+    assert latency_parts(unstreamed, TTFT, None, (0.99,)) is None
+    for records in ([failed(0, 0, Outcome.REFUSED, 0, 1)], []):
+        assert latency_parts(MeasuredRun(make_requests(records), True), E2E, None, (0.99,)) is None
+
+
+def test_contradictions_are_counted_and_in_no_share(make_requests: MakeRequests, answered: Make) -> None:
+    records = _queued(answered, [10.0] * 40)
+    records[7] = answered(7, 7_000, 7_000, [(7_100, 1)], server_queue_ns=_ns(300), server_prefill_ns=0)
+    parts = _parts(make_requests(records))
+    assert (parts.contradicted, parts.contradiction_ms) == (1, pytest.approx(-200 / 20))
+    together = sum(share.mean_ms.value or 0.0 for share in parts.shares) + parts.contradiction_ms
+    assert together == pytest.approx(parts.mean_ms)

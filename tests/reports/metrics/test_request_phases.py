@@ -1,0 +1,190 @@
+"""Phases of requests: known times are found in the right phase, and the phases of every request add up to its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench_records.manifest import manifest_of
+from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.metric import Metric
+from reports.metrics.request_phases import Phase, PhaseTimes, monotonic_start_ns, phase_times
+from reports.metrics.requests import Requests
+from tests.reports.manifests import clock_readings, run_manifest
+
+Make = Callable[..., Record]
+MakeRequests = Callable[[Sequence[Record]], Requests]
+
+_START_NS = 7_000_000_000_000_123  # of the run, on the monotonic clock
+
+
+def _ns(ms: float) -> int:
+    return round(ms * 1e6)
+
+
+def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, stamped: bool = True) -> Record:
+    """A request with these parts, in ms, two tokens and what the server says of it; with ``stamped`` its arrival, too."""
+    sent = due + parts.get(Phase.SLIP, 0.0) + parts.get(Phase.CEILING, 0.0)
+    arrival = sent + parts[Phase.FRONT_END]
+    first = arrival + parts[Phase.QUEUE] + parts[Phase.PREFILL] + parts[Phase.RETURN]
+    return make(
+        index,
+        due,
+        sent,
+        [(first, 1), (first + parts[Phase.DECODE], 1)],
+        released_ns=_ns(due + parts.get(Phase.CEILING, 0.0)),
+        server_arrival_ns=_START_NS + _ns(arrival) if stamped else None,
+        server_queue_ns=_ns(parts[Phase.QUEUE]),
+        server_prefill_ns=_ns(parts[Phase.PREFILL]),
+        server_decode_ns=_ns(parts[Phase.DECODE]),
+    )
+
+
+_PARTS = {
+    Phase.SLIP: 1.5,
+    Phase.CEILING: 4.0,
+    Phase.FRONT_END: 9.0,
+    Phase.QUEUE: 70.25,
+    Phase.PREFILL: 12.0,
+    Phase.DECODE: 30.0,
+    Phase.RETURN: 2.5,
+}
+
+
+def _found_ms(times: PhaseTimes, request: int = 0) -> dict[Phase, float]:
+    return {phase: float(span[request]) / 1e6 for phase, span in times.by_phase.items()}
+
+
+def test_each_part_is_found_where_it_is(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([_timed(answered, 0, 100.0, _PARTS)])
+    e2e = phase_times(requests, E2E, True, _START_NS)
+    assert _found_ms(e2e) == pytest.approx(_PARTS | {Phase.UNATTRIBUTED: 0.0})
+    assert (e2e.one_clock, e2e.timed.tolist(), e2e.contradiction_ns.tolist()) == (True, [True], [0.0])
+    ttft = phase_times(requests, TTFT, True, _START_NS)
+    without_decode = {phase: ms for phase, ms in _PARTS.items() if phase is not Phase.DECODE}
+    assert _found_ms(ttft) == pytest.approx(without_decode | {Phase.UNATTRIBUTED: 0.0})
+
+
+@pytest.mark.parametrize("start_ns", [None, _START_NS + 10**15, _START_NS - 10**15])
+def test_without_a_common_clock_front_end_and_return_are_unattributed(
+    make_requests: MakeRequests, answered: Make, start_ns: int | None
+) -> None:
+    requests = make_requests([_timed(answered, 0, 100.0, _PARTS)])
+    found = phase_times(requests, E2E, True, start_ns)
+    assert not found.one_clock
+    assert not {Phase.FRONT_END, Phase.RETURN} & found.by_phase.keys()
+    assert _found_ms(found)[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.FRONT_END] + _PARTS[Phase.RETURN])
+    assert _found_ms(found)[Phase.QUEUE] == pytest.approx(_PARTS[Phase.QUEUE])
+
+
+def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: MakeRequests, answered: Make) -> None:
+    found = phase_times(make_requests([_timed(answered, 0, 0.0, _PARTS, stamped=False)]), TTFT, True, _START_NS)
+    assert list(found.by_phase) == [Phase.SLIP, Phase.CEILING, Phase.QUEUE, Phase.PREFILL, Phase.UNATTRIBUTED]
+    assert _found_ms(found)[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.FRONT_END] + _PARTS[Phase.RETURN])
+
+
+def test_the_client_alone_knows_slip_and_stream(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(0, 10, 13, [(60, 1), (100, 1)])])
+    e2e, ttft = (phase_times(requests, metric, True, _START_NS) for metric in (E2E, TTFT))
+    assert _found_ms(e2e) == {Phase.SLIP: 3.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 47.0}
+    assert _found_ms(ttft) == {Phase.SLIP: 3.0, Phase.UNATTRIBUTED: 47.0}
+    assert not ttft.timed.any()
+    unstreamed = phase_times(make_requests([answered(0, 10, 13, [(100, 2)])]), E2E, False, None)
+    assert _found_ms(unstreamed) == {Phase.SLIP: 3.0, Phase.UNATTRIBUTED: 87.0}
+
+
+def test_a_request_that_the_server_did_not_time_is_unattributed_among_others(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """None of the time of others is spread over it."""
+    requests = make_requests([_timed(answered, 0, 100.0, _PARTS), answered(1, 10, 13, [(60, 1), (100, 1)])])
+    found = phase_times(requests, E2E, True, _START_NS)
+    assert found.timed.tolist() == [True, False]
+    assert {phase: ms for phase, ms in _found_ms(found, 1).items() if ms} == {
+        Phase.SLIP: 3.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 47.0,
+    }  # fmt: skip
+    assert _found_ms(found, 0)[Phase.STREAM] == 0.0
+
+
+def test_parts_that_are_longer_than_the_whole_contradict_it(make_requests: MakeRequests, answered: Make) -> None:
+    """The server says 200 ms of a request that the client had after 100 ms."""
+    requests = make_requests([answered(0, 0, 0, [(100, 1)], server_queue_ns=_ns(150), server_prefill_ns=_ns(50))])
+    found = phase_times(requests, TTFT, True, None)
+    assert _found_ms(found) == {Phase.SLIP: 0.0, Phase.QUEUE: 150.0, Phase.PREFILL: 50.0, Phase.UNATTRIBUTED: 0.0}
+    assert found.contradiction_ns.tolist() == [-_ns(100)]
+
+
+def test_what_has_no_latency_has_no_phases(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    requests = make_requests([answered(0, 0, 0, [(5, 1)]), failed(1, 0, Outcome.REFUSED, 0, 5), failed(2, 9, Outcome.NOT_SENT)])
+    found = phase_times(requests, E2E, True, None)
+    for span in (found.latency_ns, found.contradiction_ns, *found.by_phase.values()):
+        assert np.isnan(span).tolist() == [False, True, True]
+
+
+_SPAN = st.integers(0, 10**12)
+_MAYBE = st.none() | _SPAN
+
+
+@st.composite
+def _any_request(draw: st.DrawFn) -> Record:
+    """Any times that a client records in order, with anything that a server may say of them."""
+    due = draw(st.integers(-(10**9), 10**13))
+    released = due + draw(_SPAN)
+    sent = released + draw(_SPAN)
+    first = sent + draw(_SPAN)
+    last = first + draw(_SPAN)
+    return Record(
+        index=draw(st.integers(0, 2**31)),
+        outcome=Outcome.DONE,
+        scheduled_ns=due,
+        requested_output_tokens=2,
+        released_ns=draw(st.sampled_from([released, None])),
+        sent_ns=sent,
+        done_ns=last,
+        token_times_ns=draw(st.sampled_from([(first, last), (last,), ()])),
+        output_tokens=2,
+        server_arrival_ns=draw(st.none() | st.integers(0, 10**13)),
+        server_queue_ns=draw(_MAYBE),
+        server_prefill_ns=draw(_MAYBE),
+        server_decode_ns=draw(_MAYBE),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    records=st.lists(_any_request(), min_size=1, max_size=5, unique_by=lambda record: record.index),
+    start_ns=st.none() | st.integers(-(10**12), 10**12),
+    streaming=st.booleans(),
+    metric=st.sampled_from([TTFT, E2E]),
+)
+def test_phases_add_up_exactly_and_none_is_negative(
+    make_requests: MakeRequests, records: list[Record], start_ns: int | None, streaming: bool, metric: Metric
+) -> None:
+    found = phase_times(make_requests(records), metric, streaming, start_ns)
+    together = sum(found.by_phase.values()) + found.contradiction_ns
+    np.testing.assert_array_equal(together, found.latency_ns)
+    known = ~np.isnan(found.latency_ns)
+    assert all((span[known] >= 0).all() for span in found.by_phase.values())
+    assert (found.contradiction_ns[known] <= 0).all()
+
+
+# ---- the start of the run on the monotonic clock
+
+
+def test_the_start_follows_from_the_wall_clock_and_its_difference() -> None:
+    offset_ns = clock_readings()["clock"]["before"]["realtime_minus_monotonic_ns"]
+    started = {"started_at": "2026-11-22T01:23:51.000007+00:00"}
+    found = monotonic_start_ns(manifest_of(run_manifest(**clock_readings(), **started)))
+    assert found == 1_795_310_631_000_007_000 - offset_ns
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, {"started_at": "2026-11-22T01:23:51+00:00"}, clock_readings(), clock_readings() | {"started_at": "soon"}]
+)
+def test_the_start_is_unknown_where_one_of_them_is(facts: dict[str, object]) -> None:
+    assert monotonic_start_ns(manifest_of(run_manifest(**facts))) is None

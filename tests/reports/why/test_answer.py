@@ -1,0 +1,212 @@
+"""The answer of ``bench why``: what it says of runs whose times are known by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace as with_fields
+
+from bench_records.record import Outcome, Record
+from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.request_phases import Phase
+from reports.render.console import WIDTH, console_text
+from reports.render.markdown import markdown_text
+from reports.run_report import RunReport
+from reports.why.answer import METRICS, Why, explain
+from reports.why.documents import document
+from reports.why.words import WORDS, answer, change, remarks, shares_text, unlike_sources, without_largest
+from tests.reports.manifests import clock_readings
+from tests.reports.watched import metric
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+
+_STARTED = "2026-11-22T01:23:51+00:00"
+_ARRIVED_NS = 1_795_310_631_000_000_000 - 1_795_306_986_682_515_898  # the start of the run on the monotonic clock
+_ON_ONE_HOST: dict[str, Any] = {**clock_readings(), "started_at": _STARTED}
+
+
+def _ns(ms: float) -> int:
+    return round(ms * 1e6)
+
+
+def _run(
+    make: Make, queues_ms: Sequence[float], *, front_end: float = 20.0, prefill: float = 40.0, stamped: bool = True
+) -> list[Record]:
+    """Requests one each second with these waits; 8 ms of slip, 12 ms of return, 40 ms of decode."""
+    records = []
+    for k, queue in enumerate(queues_ms):
+        due = 1_000.0 * k
+        arrival = due + 8 + front_end
+        first = arrival + queue + prefill + 12
+        of_server = {
+            "server_arrival_ns": _ARRIVED_NS + _ns(arrival) if stamped else None,
+            "server_queue_ns": _ns(queue),
+            "server_prefill_ns": _ns(prefill),
+            "server_decode_ns": _ns(40),
+        }
+        records.append(make(k, due, due + 8, [(first, 1), (first + 40, 1)], **of_server))
+    return records
+
+
+def _explained(report: RunReport, q: float = 0.99) -> Why:
+    return explain([report], METRICS, q)
+
+
+@pytest.fixture(scope="module")
+def queued(make_report: MakeReport, answered: Make) -> RunReport:
+    """Half of the requests waited 20 ms, half 320 ms."""
+    return make_report(_run(answered, [20.0] * 50 + [320.0] * 50), **_ON_ONE_HOST)
+
+
+def test_the_answer_names_the_shares_and_what_would_be_without_the_largest(queued: RunReport) -> None:
+    ttft, e2e = _explained(queued).runs[0].latencies
+    parts = ttft.percentiles[-1]
+    assert answer(TTFT, parts) == (
+        "p99 TTFT 400 ms: 80 % engine queue, 10 % prefill, 5 % front end, 3 % return, 2 % schedule slip."
+    )
+    assert without_largest(TTFT, parts) == (
+        "Without the engine queue it would be 80.0 ms. This takes away the waiting alone, not its effect on batching: in "
+        "larger batches prefill and decode take longer."
+    )
+    assert answer(E2E, e2e.percentiles[-1]).startswith("p99 E2E latency 440 ms: 73 % engine queue, 9 % prefill, 9 % decode, ")
+    assert answer(TTFT, ttft.percentiles[0]).startswith("p50 TTFT 100 ms: ")
+
+
+def test_the_documents_have_the_answer_first_and_fit_a_terminal(queued: RunReport) -> None:
+    why = _explained(queued)
+    text = console_text(document(why))
+    assert text.startswith("p99 TTFT 400 ms: 80 % engine queue")
+    assert max(map(len, text.splitlines())) <= WIDTH
+    for phase in (Phase.SLIP, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN):
+        assert phase.value in text
+    assert "--max-num-seqs" in text
+    assert markdown_text(document(why)).startswith("**p99 TTFT 400 ms: 80 % engine queue")
+
+
+def test_every_phase_has_its_words() -> None:
+    assert WORDS.keys() == set(Phase)
+    for phase, words in WORDS.items():
+        assert words.source
+        assert words.assumes.endswith(".")
+        assert words.remedy.endswith(".") or phase is Phase.UNATTRIBUTED
+
+
+def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 100 * k, 100 * k + 5, [(100 * k + 55, 1), (100 * k + 75, 1)]) for k in range(200)]
+    [run] = _explained(make_report(records)).runs
+    parts = run.latencies[0].percentiles[-1]
+    assert answer(TTFT, parts) == "p99 TTFT 55.0 ms: 9 % schedule slip, 91 % unattributed."
+    [around, untimed] = remarks(run.report, parts)
+    assert around.startswith("Times are means of the 20 of 200 requests ranked around p99.")
+    assert "Measure with --server_timings" in untimed
+    chat = make_report(records, target={"model": "m", "protocol": "openai", "streaming": True})
+    assert "--enable-per-request-metrics" in remarks(chat, _explained(chat).runs[0].latencies[0].percentiles[-1])[1]
+
+
+def test_the_engines_mean_queue_is_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(100)]
+    server = [
+        *metric("vllm:request_queue_time_seconds_sum", {0.0: 0.0, 11.0: 2.0}),
+        *metric("vllm:request_queue_time_seconds_count", {0.0: 0.0, 11.0: 100.0}),
+    ]
+    report = make_report(records, server=server)
+    parts = _explained(report).runs[0].latencies[0].percentiles[-1]
+    assert Phase.QUEUE not in parts.by_phase
+    assert "a mean queue of 20.0 ms" in remarks(report, parts)[1]
+
+
+def test_durations_without_stamps_leave_the_way_unattributed(make_report: MakeReport, answered: Make) -> None:
+    report = make_report(_run(answered, [30.0] * 40, stamped=False))
+    parts = _explained(report).runs[0].latencies[0].percentiles[-1]
+    assert parts.by_phase[Phase.UNATTRIBUTED].mean_ms.value == pytest.approx(32.0)
+    assert "front end, network and the way back are unattributed" in remarks(report, parts)[1]
+
+
+def test_some_requests_without_times_and_contradictions_are_remarked(make_report: MakeReport, answered: Make) -> None:
+    records = _run(answered, [30.0] * 38, stamped=False)
+    records.append(answered(38, 38_000, 38_000, [(39_000, 1)]))
+    records.append(answered(39, 39_000, 39_000, [(40_000, 1)], server_queue_ns=_ns(1_400), server_prefill_ns=0))
+    report = make_report(records)
+    why = _explained(report)
+    found = remarks(report, why.runs[0].latencies[0].percentiles[-1])
+    assert "The server timed 19 of these 20 requests" in found[1]
+    assert found[2].startswith("Sources contradict each other in 1 of these requests")
+    assert "20.0 ms more than the mean latency" in found[2]
+    assert "contradiction" in console_text(document(why))
+
+
+def test_a_percentile_among_failures_has_no_parts(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = _run(answered, [30.0] * 90) + [failed(90 + k, 9e4 + k, Outcome.REFUSED, 9e4 + k, 9e4 + k + 1) for k in range(10)]
+    why = _explained(make_report(records))
+    text = console_text(document(why))
+    assert text.startswith("p99 TTFT falls among requests that failed or were cut off")
+    assert "THIS RUN IS NOT VALID" in text
+
+
+def test_a_run_of_failures_has_no_answer(make_report: MakeReport, failed: Make) -> None:
+    why = _explained(make_report([failed(0, 0, Outcome.REFUSED, 0, 1)]))
+    assert console_text(document(why)).startswith("No request has a latency whose parts could be shown.")
+
+
+def test_an_unstreamed_run_has_the_parts_of_its_e2e_latency_alone(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 3)]) for k in range(30)], streaming=False)
+    assert [parts.metric for parts in _explained(report).runs[0].latencies] == [E2E]
+
+
+# ---- two runs
+
+
+def test_the_difference_of_two_runs_is_the_sum_of_its_phases(
+    queued: RunReport, make_report: MakeReport, answered: Make
+) -> None:
+    other = make_report(_run(answered, [20.0] * 50 + [399.0] * 50, prefill=45.0), **_ON_ONE_HOST)
+    why = explain([queued, other], METRICS, 0.99)
+    ttft, _ = why.differences
+    assert change(ttft) == (
+        "p99 TTFT +84.0 ms (400 to 484 ms). The requests around it took +84.0 ms on the mean: "
+        "+79.0 engine queue, +5.00 prefill."
+    )
+    by_phase = {phase.phase: phase.difference for phase in ttft.phases}
+    assert sum(found.value or 0.0 for found in by_phase.values() if found) == pytest.approx(ttft.mean_ms)
+    assert ttft.same_sources
+    text = console_text(document(why))
+    assert "+79.00" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_runs_with_other_sources_are_not_compared_by_phases(queued: RunReport, make_report: MakeReport, answered: Make) -> None:
+    plain = make_report([answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 300, 1)]) for k in range(100)])
+    why = explain([plain, queued], METRICS, 0.99)
+    ttft = why.differences[0]
+    assert not ttft.same_sources
+    assert next(phase for phase in ttft.phases if phase.phase is Phase.QUEUE).difference is None
+    assert "measure both with --server_timings" in unlike_sources(ttft)
+
+
+def test_a_difference_of_noise_has_an_interval_that_covers_0(make_report: MakeReport, answered: Make) -> None:
+    rng = np.random.default_rng(4)
+    reports = [make_report(_run(answered, rng.normal(300.0, 60.0, 400).tolist()), **_ON_ONE_HOST) for _ in range(2)]
+    ttft, _ = explain(reports, METRICS, 0.5).differences
+    queue = next(phase.difference for phase in ttft.phases if phase.phase is Phase.QUEUE)
+    assert queue is not None
+    assert queue.interval is not None
+    assert queue.interval[0] < 0.0 < queue.interval[1]
+
+
+# ---- classes
+
+
+def test_each_class_has_its_own_percentile(make_report: MakeReport, answered: Make) -> None:
+    records = _run(answered, [20.0] * 60 + [320.0] * 40)
+    named = [with_fields(record, traffic_class="chat" if k < 60 else "code <b>") for k, record in enumerate(records)]
+    why = _explained(make_report(named, **_ON_ONE_HOST))
+    chat, code = why.runs[0].classes_of(TTFT)
+    assert (chat.name, chat.parts.value_ms, code.parts.value_ms) == ("chat", 100.0, 400.0)
+    assert shares_text(chat.parts).startswith("40 % prefill, 20 % front end, 20 % engine queue")
+    text = console_text(document(why))
+    assert "class" in text
+    assert "80 % engine queue, 10 % prefill, " in text
