@@ -375,6 +375,18 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     first_failure: str | None = None
 
 
+class GpuTelemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of this machine that were read, by name, and how often.
+
+    ``of_target``: the target's processes computed on them. Else that is not known, and they are all GPUs of the machine.
+    """
+
+    gpus: list[str]
+    of_target: bool
+    period_s: Positive
+    samples: Count
+
+
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of a run in cores: of the ``cores`` of the machine all processes used ``busy_cores``."""
 
@@ -499,6 +511,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockReadings | None = None
     server_statistics: ServerStatistics | None = None
     telemetry: Telemetry | None = None
+    gpu_telemetry: GpuTelemetry | None = None
     machine_use: MachineUse | None = None
     times: Times | None = None
     distribution: Distribution | None = None

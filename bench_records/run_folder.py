@@ -63,6 +63,7 @@ class RunFolder:
     server = NamedFile("server.parquet")
     machine_probe = NamedFile("probe-machine.bin")
     scrapes = NamedFile("scrapes.bin")
+    gpu_samples = NamedFile("gpu.bin")
 
     def journal(self, worker: int) -> Path:
         return self.path / f"journal-{worker}.bin"

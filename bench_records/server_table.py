@@ -19,7 +19,12 @@ SERVER_COLUMNS = (
         "time_ns", pa.int64(), RUN_CLOCK, "middle of the reading of the server's metrics, between request and end of the answer"
     ),
     Column("scrape_ns", pa.int64(), "ns, monotonic", "duration of the reading"),
-    Column("name", _TEXT, "", "name of the series, as served; of a histogram `_sum` and `_count`"),
+    Column(
+        "name",
+        _TEXT,
+        "",
+        "name of the series, as served; of a histogram `_sum` and `_count`, of one of latencies `_bucket`, too",
+    ),
     Column("labels", _TEXT, "", "its labels, a JSON object with sorted keys"),
     Column("value", pa.float64(), "the series' own", "its value, as served; NaN where the server gave NaN"),
 )

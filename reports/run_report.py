@@ -16,6 +16,7 @@ from reports.metrics.asked_arrivals import AskedArrivals, asked_arrivals
 from reports.metrics.client_health import ClientHealth, client_health, wake_ups
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective
+from reports.metrics.gpu_use import GpuUse, gpu_use
 from reports.metrics.length_laws import LengthLaw, input_law, output_law
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
@@ -49,6 +50,7 @@ class RunReport:
     telemetry: Telemetry | None = None
     gates: tuple[Gate, ...] = ()
     classes: tuple[ClassNumbers, ...] = ()
+    gpus: GpuUse | None = None
 
     @property
     def schedule(self) -> DrawnSchedule:
@@ -128,17 +130,18 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     watched = folder.read_client()
     client = client_health(watched, every)
     telemetry = _telemetry(folder)
-    server = server_load(telemetry, every, target, model_work(manifest))
+    server = server_load(None if telemetry is None else telemetry.served, every, target, model_work(manifest))
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
     server_phases = phases(every, server, target)
-    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched)))
+    gpus = None if telemetry is None else gpu_use(telemetry, metrics.windows.steady or metrics.windows.whole)
+    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched), gpus))
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), validity(findings))
     return RunReport(
-        folder, document, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes
+        folder, document, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes, gpus
     )
 
 

@@ -17,7 +17,15 @@ _SETTLING_S = 0.25  # engines update their metrics every 100 ms or so
 _EQUAL_SCRAPES = 3  # two could both be stale, where a busy machine delayed the update
 _SETTLING_SCRAPES = 9
 # Metrics that change while the server is idle.
-_VOLATILE = ("nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_", "nv_trt_llm_general_metrics", "nv_trt_llm_runtime_memory")
+_VOLATILE = (
+    "DCGM_",
+    "nv_cpu_",
+    "nv_gpu_",
+    "nv_energy_",
+    "nv_pinned_",
+    "nv_trt_llm_general_metrics",
+    "nv_trt_llm_runtime_memory",
+)
 
 
 @dataclass(frozen=True, slots=True)

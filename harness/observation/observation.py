@@ -12,7 +12,7 @@ from types import TracebackType
 import msgspec
 
 from bench_records.client_table import write_client_table
-from bench_records.manifest import ClockReadings, MachineUse, ServerStatistics, Telemetry
+from bench_records.manifest import ClockReadings, GpuTelemetry, MachineUse, ServerStatistics, Telemetry
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
 from harness.clients.secret_values import Spellings, hide_in_text
@@ -20,10 +20,12 @@ from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled
 from harness.host.clock import read_clock_offsets
+from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.machine_use import FindTarget, MachineMeter
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
+from harness.observation.nvml import Gpus, NoGpusError
 from harness.observation.sample_file import read_samples
 
 
@@ -50,6 +52,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockReadings | None
     server_statistics: ServerStatistics | None
     telemetry: Telemetry | None
+    gpu_telemetry: GpuTelemetry | None = None
     machine_use: MachineUse | None
 
 
@@ -65,7 +68,8 @@ def hidden_in(observed: Observed, secrets: Spellings) -> Observed:
 class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
-    ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise.
+    ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise. The GPUs on
+    which they compute are read where there is a driver, unless ``metrics`` is None.
     An observation that fails does not fail the run: its part of ``observed`` is None, and ``note`` is called with the reason.
     """
 
@@ -90,6 +94,8 @@ class Observation:
         self._clock: ClockReadings | None = None
         self._statistics: ServerStatistics | None = None
         self._sampled: Sampled | None = None
+        self._gpus: GpuSampler | None = None
+        self._gpu_telemetry: GpuTelemetry | None = None
 
     def __enter__(self) -> Callable[[int], None]:
         """Returns a function to call with the run's start, in ns of ``now_ns``."""
@@ -97,6 +103,7 @@ class Observation:
         if statistics is not None:
             self._statistics = ServerStatistics(before=statistics)
         self._sampler = None if self._metrics is None else self._open(self._metrics)
+        self._gpus = self._gpu_sampler()
         self._clock = ClockReadings(before=read_clock_offsets())
         return self._begin
 
@@ -105,6 +112,8 @@ class Observation:
             self._clock = msgspec.structs.replace(self._clock, after=read_clock_offsets())
         if self._machine is not None:
             self._machine.close()
+        if self._gpus is not None:
+            self._gpu_telemetry = self._gpus.stop()
         if self._meter is not None:
             self._machine_use = self._meter.read()
         if self._statistics is not None:
@@ -121,6 +130,7 @@ class Observation:
             clock=self._clock,
             server_statistics=self._statistics,
             telemetry=telemetry,
+            gpu_telemetry=self._gpu_telemetry,
             machine_use=self._machine_use,
         )
 
@@ -129,12 +139,24 @@ class Observation:
             self._machine = MachineProbe(self._folder.machine_probe, start_ns, self._cores)
         if self._find_target is not None:
             self._meter = MachineMeter(self._find_target)
+        if self._gpus is not None:
+            with suppress(OSError):
+                self._gpus.begin(self._folder.gpu_samples, start_ns)
         try:
             if self._sampler is not None:
                 self._sampler.begin(start_ns)
         except OSError as error:
             self._sampler = None
             self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
+
+    def _gpu_sampler(self) -> GpuSampler | None:
+        target = None if self._find_target is None or self._metrics is None else self._find_target()
+        if target is None:
+            return None
+        try:
+            return GpuSampler(Gpus(), target)
+        except NoGpusError:
+            return None
 
     def _settled_statistics(self) -> ByModel | None:
         if self._read_statistics is None:
@@ -165,7 +187,9 @@ def tabulate_observations(folder: RunFolder) -> None:
     probes = folder.probes()
     if probes:
         write_client_table(chain.from_iterable(map(read_samples, probes)), folder.client)
-    if folder.scrapes.exists():
-        write_server_table(read_metrics(folder.scrapes), folder.server)
-    for path in (*probes, folder.scrapes):
+    scrapes = read_metrics(folder.scrapes) if folder.scrapes.exists() else ()
+    gpus = read_gpu_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
+    if scrapes or gpus:
+        write_server_table(chain(scrapes, gpus), folder.server)
+    for path in (*probes, folder.scrapes, folder.gpu_samples):
         path.unlink(missing_ok=True)

@@ -12,8 +12,15 @@ from collections.abc import Iterator
 from prometheus_client.parser import text_string_to_metric_families
 
 # Triton with its backends, this project's engine, servers of the OpenAI protocol. Others describe the server's own runtime.
-_KEPT = ("nv_", "inflight_bench_", "vllm:", "sglang:", "trtllm_")
-_LEFT_OUT = ("_bucket", "_created")  # of a histogram _sum and _count are enough, in a hundredth of the rows
+_KEPT = ("nv_", "inflight_bench_", "vllm:", "sglang:", "trtllm_", "DCGM_FI_DEV_")
+_LEFT_OUT = ("_bucket", "_created")  # of most histograms _sum and _count are enough, in a hundredth of the rows
+# The histograms whose buckets are kept, by the ends of their names: percentiles of latencies by the engine's own clock.
+_LATENCIES = (
+    "time_to_first_token_seconds_bucket",
+    "inter_token_latency_seconds_bucket",
+    "time_per_output_token_seconds_bucket",
+    "e2e_request_latency_seconds_bucket",
+)
 
 Series = tuple[str, str]
 
@@ -44,7 +51,7 @@ class ExpositionReader:
 def _series(written: str) -> Series | None:
     [family] = text_string_to_metric_families(f"{written} 0\n")
     [sample] = family.samples
-    if not sample.name.startswith(_KEPT) or sample.name.endswith(_LEFT_OUT):
+    if not sample.name.startswith(_KEPT) or (sample.name.endswith(_LEFT_OUT) and not sample.name.endswith(_LATENCIES)):
         return None
     return sample.name, json.dumps(sample.labels, sort_keys=True, ensure_ascii=False)
 

@@ -41,6 +41,7 @@ from reports.findings.distribution import (
     WorkersLost,
     WorkersTurnedAway,
 )
+from reports.findings.engine import FrontEndTime, GpuClocksLimited, RequestsPreempted
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.in_flight import RareQueues, UsersInStep
 from reports.findings.load import (
@@ -114,6 +115,9 @@ KINDS: tuple[type[Finding], ...] = (
     CountersDisagree,
     PhasesExceedLatency,
     OutsideServerClock,
+    FrontEndTime,
+    RequestsPreempted,
+    GpuClocksLimited,
     PrefixCacheWarmed,
     OutputShorterThanAsked,
     PromptEchoed,

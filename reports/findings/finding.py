@@ -10,6 +10,7 @@ from typing import ClassVar
 from bench_records.manifest import Manifest
 from reports.metrics.client_health import ClientHealth, WakeUps
 from reports.metrics.configuration import ConfiguredLoad, ConfiguredTarget, configured_load, configured_target
+from reports.metrics.gpu_use import GpuUse
 from reports.metrics.metric import Anchored
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
@@ -38,6 +39,7 @@ class RunFacts:
     phases: tuple[Phase, ...] = ()
     all_requests: Requests | None = None
     wake_ups: WakeUps | None = None
+    gpus: GpuUse | None = None
 
     @property
     def sent_requests(self) -> Requests:

@@ -50,7 +50,9 @@ def phases(requests: Requests, server: ServerLoad | None, target: ConfiguredTarg
     known = (
         *_of_triton(triton, server.times.ttft_ms, exchange_ms),
         _part("Queue, by the engine", server.times.queue_ms, ttft_ms),
+        _part("Prefill, by the engine", server.times.prefill_ms, exchange_ms),
         (_span if target.streaming else _part)(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
+        _part("Decode, by the engine", server.times.decode_ms, exchange_ms),
         _span(ENGINE_E2E, server.times.e2e_ms, e2e_ms),
     )
     return tuple(phase for phase in known if phase is not None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.metrics.configuration import ConfiguredTarget
+from reports.metrics.engine_latencies import EngineLatency, engine_latencies
 from reports.metrics.model_statistics import ModelWork
 from reports.metrics.requests import Requests
 from reports.metrics.server_series import Level, Telemetry
@@ -43,6 +44,12 @@ _TTFT = (
 )
 _GAPS = "inflight_bench_inter_token_latency_seconds"
 _E2E = ("vllm:e2e_request_latency_seconds", "trtllm_e2e_request_latency_seconds")
+_PREFILL = ("vllm:request_prefill_time_seconds",)
+_DECODE = ("vllm:request_decode_time_seconds",)
+_PREEMPTIONS = ("vllm:num_preemptions_total",)
+_DRAFTED = ("vllm:spec_decode_num_draft_tokens_total",)
+_ACCEPTED = ("vllm:spec_decode_num_accepted_tokens_total",)
+_DRAFTS = ("vllm:spec_decode_num_drafts_total",)
 _REUSE = (
     ("inflight_bench_engine_kv_reused_blocks", "inflight_bench_engine_kv_prompt_blocks", "blocks"),
     ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", "tokens"),
@@ -65,13 +72,45 @@ class CacheReuse:
 
 
 @dataclass(frozen=True)
+class Speculation:
+    """Tokens that a draft model or rule proposed during the run, in ``drafts`` steps, and those that the model accepted."""
+
+    drafts: float
+    drafted_tokens: float
+    accepted_tokens: float
+
+    @property
+    def accepted_share(self) -> float:
+        return self.accepted_tokens / self.drafted_tokens
+
+
+@dataclass(frozen=True)
 class EngineTimes:
-    """Means by the engine's own clock, from its receipt, in ms, over ``requests`` of them during the run; None is unknown."""
+    """Means by the engine's own clock, from its receipt, in ms, over ``requests`` of them during the run; None is unknown.
+
+    ``prefill_ms`` is from the first step that computes a request to its first token, ``decode_ms`` from there to its last,
+    both by the process that runs the model. E2E latency is by the server's front end: it holds the queue, both of them, and
+    the front end's own work before and after.
+    """
 
     requests: float | None
     queue_ms: float | None
     ttft_ms: float | None
     e2e_ms: float | None
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+
+    @property
+    def engine_ms(self) -> float | None:
+        """Queue, prefill and decode; None where one is unknown."""
+        parts = (self.queue_ms, self.prefill_ms, self.decode_ms)
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    @property
+    def front_end_ms(self) -> float | None:
+        """What of the E2E latency passed outside of the engine; None where it is unknown."""
+        return None if self.e2e_ms is None or self.engine_ms is None else max(0.0, self.e2e_ms - self.engine_ms)
 
 
 @dataclass(frozen=True)
@@ -94,6 +133,9 @@ class ServerLoad:
     cache_reuse: CacheReuse | None
     times: EngineTimes
     models: tuple[ModelWork, ...]
+    latencies: tuple[EngineLatency, ...] = ()
+    preemptions: float | None = None  # of requests, whose tokens are computed again
+    speculation: Speculation | None = None
 
 
 def server_load(
@@ -145,8 +187,13 @@ class _Reading:
                 queue_ms=self._mean_ms(*_QUEUE_TIME),
                 ttft_ms=self._mean_ms(*_TTFT),
                 e2e_ms=self._mean_ms(*_E2E) or self._summed_e2e_ms(),
+                prefill_ms=self._mean_ms(*_PREFILL),
+                decode_ms=self._mean_ms(*_DECODE),
             ),
             models=models,
+            latencies=engine_latencies(self.telemetry, self.core),
+            preemptions=self._first_increase(*_PREEMPTIONS),
+            speculation=self._speculation(),
         )
 
     def _last_reading_ns(self) -> float:
@@ -205,6 +252,10 @@ class _Reading:
         parts = [self._first_increase(f"{name}_sum") for name in (_TTFT[0], _GAPS)]
         known = [part for part in parts if part is not None]
         return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.target.streaming else None
+
+    def _speculation(self) -> Speculation | None:
+        drafts, drafted, accepted = (self._first_increase(*names) for names in (_DRAFTS, _DRAFTED, _ACCEPTED))
+        return None if drafts is None or accepted is None or not drafted else Speculation(drafts, drafted, accepted)
 
     def _cache_reuse(self, prompt_tokens: float | None) -> CacheReuse | None:
         for reused_name, needed_name, unit in _REUSE:

@@ -12,6 +12,8 @@ import pyarrow as pa
 from reports.metrics.columns import floats, integers
 from reports.statistics.arrays import FloatArray
 
+GPU_PREFIX = "gpu_"  # of the series that bench itself read from NVML
+
 
 @dataclass(frozen=True)
 class Series:
@@ -45,6 +47,12 @@ class Telemetry:
     """All series of a run, by name."""
 
     by_name: Mapping[str, tuple[Series, ...]]
+
+    @property
+    def served(self) -> Telemetry | None:
+        """The series that the server itself exported; None where there are none."""
+        served = {name: series for name, series in self.by_name.items() if not name.startswith(GPU_PREFIX)}
+        return Telemetry(served) if served else None
 
     def select(self, name: str, **labels: str) -> tuple[Series, ...]:
         """The series of that name that carry these labels."""

@@ -12,6 +12,7 @@ from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
+from reports.metrics.gpu_use import GpuUse
 from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
 from reports.render.tables import UNKNOWN, three_digits
@@ -39,7 +40,7 @@ def render_answer(report: RunReport) -> str:
     parts = [
         _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
         [*_table(rows), *_tail_notes(rows)],
-        _rates(metrics) + _wrapped(probe_sentence(report)),
+        _rates(metrics) + _wrapped(_gpus(report.gpus)) + _wrapped(probe_sentence(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
     left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
@@ -167,6 +168,16 @@ def _rates(metrics: Metrics) -> list[str]:
     if metrics.goodput is not None:
         lines += _wrapped(_objectives(metrics.goodput))
     return lines
+
+
+def _gpus(use: GpuUse | None) -> str:
+    if use is None:
+        return ""
+    count = "GPU" if len(use.gpus) == 1 else f"{len(use.gpus)} GPUs"
+    parts = [f"{use.joules_per_token:.2g} J a token"] if use.joules_per_token is not None else []
+    parts += [f"{use.power_w:,.0f} W"] if use.power_w is not None else []
+    parts += [f"busy {use.busy_share:.0%}"] if use.busy_share is not None else []
+    return f"{count}: {', '.join(parts)}." if parts else ""
 
 
 def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:

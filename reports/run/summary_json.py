@@ -21,6 +21,7 @@ from reports.metrics.catalogue import (
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.configuration import configured_law, configured_load
 from reports.metrics.goodput import Goodput
+from reports.metrics.gpu_use import GpuUse
 from reports.metrics.length_laws import LengthLaw
 from reports.metrics.lengths import Lengths
 from reports.metrics.metric import Anchored
@@ -75,6 +76,7 @@ def summary(report: RunReport) -> dict[str, object]:
         "output_tokens_sources": list(report.requests.output_tokens_sources),
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
+        "gpus": None if report.gpus is None else _gpus(report.gpus),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
         "arrival_laws": [_arrival_law(arrivals) for arrivals in report.asked_arrivals],
@@ -97,6 +99,17 @@ def summary(report: RunReport) -> dict[str, object]:
 
 def write_summary(report: RunReport, path: Path) -> None:
     path.write_text(json_text(summary(report)), encoding="utf-8")
+
+
+def _gpus(use: GpuUse) -> dict[str, object]:
+    return {
+        **asdict(use),
+        "power_w": use.power_w,
+        "idle_power_w": use.idle_power_w,
+        "busy_share": use.busy_share,
+        "joules_per_token": use.joules_per_token,
+        "joules_per_token_error": use.joules_per_token_error,
+    }
 
 
 def _lengths(lengths: Lengths | None) -> dict[str, object] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from reports.metrics.catalogue import E2E, ITL, TPOT, TTFT
 from reports.metrics.distribution import distribution_of
+from reports.metrics.engine_latencies import Between
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
@@ -75,8 +77,16 @@ def times_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def server_tables(report: RunReport) -> tuple[Table, ...]:
-    """The server's gauges, Triton's statistics of its models, and the phases of a request."""
-    tables = (_levels(report), _prefix_cache(report.prefix_cache), _models(report), _phases(report))
+    """The server's gauges, its engine's view, Triton's statistics of its models, and the phases of a request."""
+    tables = (
+        _levels(report),
+        _gpus(report),
+        _engine(report),
+        _latencies(report),
+        _prefix_cache(report.prefix_cache),
+        _models(report),
+        _phases(report),
+    )
     return tuple(table for table in tables if table.rows)
 
 
@@ -92,6 +102,77 @@ def _levels(report: RunReport) -> Table:
     )
     rows = tuple((name, *_scaled(level, scale)) for name, level, scale in levels if level is not None)
     return Table("levels", "The server's gauges", ("Server", "mean", "max"), rows, f"Over the readings of the run. {_MORE}")
+
+
+def _gpus(report: RunReport) -> Table:
+    use, telemetry = report.gpus, report.manifest.gpu_telemetry
+    columns = ("GPU", "power W", "idle W", "energy J", "busy %", "memory GB", "SM clock MHz", "clocks limited")
+    if use is None:
+        return Table("gpus", "GPUs", columns, ())
+    rows = tuple(
+        (
+            printable(gpu.gpu),
+            gpu.power_w,
+            gpu.idle_power_w,
+            gpu.energy_j,
+            _percent(gpu.busy_share),
+            None if gpu.memory_used_bytes is None else gpu.memory_used_bytes / 1e9,
+            gpu.sm_clock_mhz,
+            "; ".join(f"{limit.reason} {limit.seconds:,.1f} s" for limit in gpu.limits) or None,
+        )
+        for gpu in use.gpus
+    )
+    note = f"From {use.start_s:,.1f} to {use.end_s:,.1f} s of the run, read every {use.period_s:,.2g} s. "
+    if use.joules_per_token is not None:
+        error = "" if use.joules_per_token_error is None else f" ± {use.joules_per_token_error:.2g} by the readings' period"
+        note += f"{use.joules_per_token:.3g} J per output token{error}, idle power included. "
+    if telemetry is not None and not telemetry.of_target:
+        note += "These are all GPUs of the machine: on which of them the target computes is not known. "
+    return Table("gpus", "GPUs", columns, rows, note + _MORE)
+
+
+def _engine(report: RunReport) -> Table:
+    server = report.server
+    speculation = None if server is None else server.speculation
+    rows = (
+        ("Preemptions", None if server is None or server.preemptions is None else round(server.preemptions)),
+        ("Draft tokens accepted (%)", None if speculation is None else speculation.accepted_share * 100),
+        ("Draft tokens accepted, each step", None if speculation is None else speculation.accepted_tokens / speculation.drafts),
+    )
+    known = tuple((name, value) for name, value in rows if value is not None)
+    return Table("engine", "The engine's counters", ("Engine", "value"), known, f"What they grew by during the run. {_MORE}")
+
+
+def _latencies(report: RunReport) -> Table:
+    """The engine's latencies beside the client's, which are from the send."""
+    metrics = report.metrics
+    ttft, e2e = metrics.ttft_ms, metrics.e2e_ms
+    ours = {
+        "ttft": (TTFT, None if ttft is None else ttft.sent),
+        "tpot": (TPOT, metrics.tpot_ms),
+        "itl": (ITL, metrics.itl_ms),
+        "e2e": (E2E, e2e.sent),
+    }
+    rows = []
+    for theirs in () if report.server is None else report.server.latencies:
+        metric, client = ours[theirs.metric]
+        known = (None, None, None) if client is None else (client.mean.value, client.p50, client.p99)
+        rows.append((metric.label, known[0], theirs.mean_ms, known[1], _within(theirs.p50), known[2], _within(theirs.p99)))
+    return Table(
+        "engine_latencies",
+        "The engine's latencies beside the client's",
+        ("Latency, ms", "mean", "engine's mean", "p50", "engine's p50", "p99", "engine's p99"),
+        tuple(rows),
+        "The client's are from the send. The engine's are its own histograms: their sums over their counts, and the bounds of "
+        f"the buckets that hold its percentiles. It counts all its requests, also others'. {_MORE}",
+        sides="lrrrrrr",
+    )
+
+
+def _within(value: Between | None) -> str | None:
+    if value is None:
+        return None
+    return f"above {value.low_ms:g}" if value.high_ms is None else f"{value.low_ms:g} to {value.high_ms:g}"
 
 
 def _prefix_cache(reuse: PrefixCache) -> Table:

@@ -27,7 +27,7 @@ from reports.why.answer import METRICS, explain
 from reports.why.json_file import document as why_document
 from tests.reports.capacity.searches import ALL as SEARCHES
 from tests.reports.manifests import asked_load
-from tests.reports.watched import machine_samples, metric, statistics, worker_samples
+from tests.reports.watched import histogram, machine_samples, metric, statistics, worker_samples
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 SteadyRun = Callable[..., list[Record]]
@@ -106,6 +106,11 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
         *metric("vllm:kv_cache_usage_perc", {0.0: 0.1, 7.0: 0.9}),
         *metric("vllm:prefix_cache_hits_total", {0.0: 0.0, 7.0: 10.0}),
         *metric("vllm:prefix_cache_queries_total", {0.0: 0.0, 7.0: 100.0}),
+        *histogram("vllm:time_to_first_token_seconds", {"0.1": 699, "+Inf": 1}, 7.0),
+        *metric("vllm:spec_decode_num_drafts_total", {0.0: 0.0, 7.0: 5.0}),
+        *metric("vllm:spec_decode_num_draft_tokens_total", {0.0: 0.0, 7.0: 15.0}),
+        *metric("vllm:spec_decode_num_accepted_tokens_total", {0.0: 0.0, 7.0: 10.0}),
+        *metric("vllm:num_preemptions_total", {0.0: 0.0, 7.0: 2.0}),
         *metric("nv_gpu_utilization", {0.0: 0.5, 7.0: 0.7}),
         *metric("nv_cpu_utilization", {0.0: 0.5, 7.0: 0.7}),
     ]
@@ -122,6 +127,8 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
     for key in ("client", "server", "phases", "calibration", "slip_by_worker", "slip_over_time"):
         assert document[key], key
     assert document["server"]["cache_reuse"]
+    assert document["server"]["latencies"]
+    assert document["server"]["speculation"]
     assert document["prefix_cache"]["usage"]
     assert document["arrivals"]["test"]
     assert document["metrics"]["goodput"]

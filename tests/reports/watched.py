@@ -63,7 +63,7 @@ def machine_samples(seconds: int, *, busy_cores: float = 0.5, steal_cores: float
     ]
 
 
-def metric(name: str, values: Mapping[float, float], **labels: str) -> list[MetricSample]:
+def metric(name: str, values: Mapping[float, float], /, **labels: str) -> list[MetricSample]:
     """A series: values by time in s."""
     text = json.dumps(labels, sort_keys=True)
     return [MetricSample(round(at_s * _SECOND_NS), _MS, name, text, value) for at_s, value in values.items()]
@@ -77,6 +77,35 @@ def engine_times(ttft_ms: float, e2e_ms: float, count: int = 100) -> list[Metric
         for part, value in (("sum", ms * count / 1e3), ("count", count))
         for sample in metric(f"vllm:{name}_seconds_{part}", {-1: 0, 2: value})
     ]
+
+
+def engine_parts(queue_ms: float, prefill_ms: float, decode_ms: float, count: int = 100) -> list[MetricSample]:
+    """vLLM's own mean parts of ``count`` requests, read until after the last answer."""
+    return [
+        sample
+        for name, ms in (("queue", queue_ms), ("prefill", prefill_ms), ("decode", decode_ms))
+        for part, value in (("sum", ms * count / 1e3), ("count", count))
+        for sample in metric(f"vllm:request_{name}_time_seconds_{part}", {-1: 0, 60: value})
+    ]
+
+
+def limited_clocks(reason: str, until_s: float, uuid: str = "a", clock_mhz: float | None = 1350.0) -> list[MetricSample]:
+    """A GPU, read every 0.1 s for 1.3 s, whose clocks were held down until ``until_s``."""
+    times_s = [0.1 * k for k in range(13)]
+    samples = metric("gpu_power_watts", dict.fromkeys(times_s, 700.0), uuid=uuid)
+    samples += metric("gpu_clocks_limited", {at_s: float(at_s < until_s) for at_s in times_s}, uuid=uuid, reason=reason)
+    if clock_mhz is None:
+        return samples
+    return samples + metric("gpu_sm_clock_hertz", dict.fromkeys(times_s, clock_mhz * 1e6), uuid=uuid)
+
+
+def histogram(name: str, counts: Mapping[str, int], sum_s: float, /, **labels: str) -> list[MetricSample]:
+    """A histogram of seconds that was empty before the run: the number of values in each bucket by its upper bound."""
+    samples, up_to = metric(f"{name}_sum", {-1: 0, 2: sum_s}, **labels), 0
+    for upper, count in counts.items():
+        up_to += count
+        samples += metric(f"{name}_bucket", {-1: 0, 2: up_to}, **labels, le=upper)
+    return samples + metric(f"{name}_count", {-1: 0, 2: up_to}, **labels)
 
 
 def statistics(**counts: tuple[int, float]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from reports.findings import (
     completeness,
     consistency,
     distribution,
+    engine,
     in_flight,
     load,
     outcomes,
@@ -25,7 +26,7 @@ from reports.findings.finding import Finding
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("Workers on other hosts", (distribution,)),
-    ("The target", (target,)),
+    ("The target", (target, engine)),
     ("The load", (load, in_flight)),
     ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),

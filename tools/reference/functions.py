@@ -34,9 +34,11 @@ from reports.metrics.censoring import latencies_by_request
 from reports.metrics.client_calibration import client_calibration, peak_rates
 from reports.metrics.client_health import client_health
 from reports.metrics.configuration import configured_law, configured_load
+from reports.metrics.engine_latencies import engine_latencies
 from reports.metrics.estimates import over_runs
 from reports.metrics.failures import failed_by_request, failed_share_of
 from reports.metrics.goodput import goodput, severities
+from reports.metrics.gpu_use import gpu_use
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import client_slip_ms
 from reports.metrics.length_laws import input_law, output_law
@@ -142,6 +144,8 @@ NUMBERS = (
     Number("Client health: loop lag, CPU, run queue, garbage collection", "client", (client_health,)),
     Number("Server load: requests, KV cache, tokens, engine times", "server", (telemetry_of, server_load)),
     Number("Triton's statistics of each model", "server.models", (model_work,)),
+    Number("The engine's own latencies", "server.latencies", (engine_latencies,)),
+    Number("Power, energy and clocks of the GPUs", "gpus", (gpu_use,)),
     Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
     Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
     Number("Arrivals of the law, as drawn and as sent", "arrival_laws", (asked_arrivals,)),

@@ -79,6 +79,14 @@ _PANELS = (
         ),
     ),
     Panel(
+        "server-preemptions",
+        "Preemptions",
+        "Requests a second whose KV cache the engine took for others; their tokens are computed again.",
+        Axis("requests", "1/s", from_zero=True),
+        (Shown("vllm:num_preemptions_total", "preempted", unusual=True),),
+        counters=True,
+    ),
+    Panel(
         "server-queue",
         "Requests waiting in Triton",
         "Requests that Triton holds for each model before its backend takes them.",
@@ -111,6 +119,7 @@ _PANELS = (
             Shown(_MEMORY, "CPU", _MEMORY_TYPE, "cpu", 1e-9),
             Shown(_MEMORY, "GPU", _MEMORY_TYPE, "gpu", 1e-9, unusual=True),
             Shown("nv_gpu_memory_used_bytes", "GPU, used", scale=1e-9),
+            Shown("gpu_memory_used_bytes", "GPU, used", scale=1e-9),
         ),
     ),
     Panel(
@@ -118,14 +127,21 @@ _PANELS = (
         "GPU",
         "The share of time in which the GPU computed, as its driver reports it.",
         Axis("GPU utilization", "%", from_zero=True),
-        (Shown("nv_gpu_utilization", "utilization", scale=100.0),),
+        (Shown("nv_gpu_utilization", "utilization", scale=100.0), Shown("gpu_utilization_ratio", "utilization", scale=100.0)),
     ),
     Panel(
         "gpu-power",
         "GPU power",
         "Power draw of the GPU.",
         Axis("power", "W", from_zero=True),
-        (Shown("nv_gpu_power_usage", "power"),),
+        (Shown("nv_gpu_power_usage", "power"), Shown("gpu_power_watts", "power")),
+    ),
+    Panel(
+        "gpu-clock",
+        "GPU clock",
+        "The clock of the GPU's streaming multiprocessors. A power cap or heat lowers it.",
+        Axis("SM clock", "MHz", from_zero=True),
+        (Shown("gpu_sm_clock_hertz", "SM clock", scale=1e-6),),
     ),
 )
 

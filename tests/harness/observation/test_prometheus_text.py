@@ -25,6 +25,7 @@ python_gc_objects_collected_total{generation="0"} 7
 vllm:time_to_first_token_seconds_bucket{le="0.5"} 3
 vllm:time_to_first_token_seconds_sum 1.5e-3
 vllm:time_to_first_token_seconds_created 1.7e9
+vllm:request_prompt_tokens_bucket{le="0.5"} 3
 trtllm_kv_cache_utilization NaN
 """
 _ESCAPED = st.text(max_size=8)
@@ -38,10 +39,11 @@ def test_values_by_name_and_labels_as_they_were_served() -> None:
         ("nv_inference_request_success", {"model": "tensorrt_llm", "version": "1"}),
         ("nv_cpu_utilization", {}),
         ("nv_trt_llm_request_metrics", {"request_type": "active", "model": "tensorrt_llm", "version": "1"}),
+        ("vllm:time_to_first_token_seconds_bucket", {"le": "0.5"}),
         ("vllm:time_to_first_token_seconds_sum", {}),
         ("trtllm_kv_cache_utilization", {}),
     ]
-    assert [value for _, value in read][:-1] == [50, 100, 0.925, 4, 1.5e-3]
+    assert [value for _, value in read][:-1] == [50, 100, 0.925, 4, 3, 1.5e-3]
     assert math.isnan(read[-1][1])
 
 

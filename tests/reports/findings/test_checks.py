@@ -40,7 +40,15 @@ from tests.reports.findings.runs import (
     withdrawn,
 )
 from tests.reports.manifests import calibration, clock_readings, counted_by_server, machine_use, rate_limit
-from tests.reports.watched import WorkerUsage, engine_times, machine_samples, metric, worker_samples
+from tests.reports.watched import (
+    WorkerUsage,
+    engine_parts,
+    engine_times,
+    limited_clocks,
+    machine_samples,
+    metric,
+    worker_samples,
+)
 from tests.reports.worker_hosts import worker_host, worker_hosts
 from workloads.arrivals.processes import Exponential, Gamma
 
@@ -161,6 +169,9 @@ def _server_runs(steady: list[Record]) -> Runs:
         yield steady, {"server": metric("vllm:generation_tokens_total", {-1: 0, 2: tokens})}
     yield steady, counted_by_server(100, ms=100.0)
     yield steady, {"server": engine_times(60.0, 8.0)}
+    yield steady, {"server": engine_times(100.0, 120.0) + engine_parts(1.0, 9.0, 30.0)}
+    yield steady, {"server": metric("vllm:num_preemptions_total", {-1: 0, 2: 22})}
+    yield steady, {"server": limited_clocks("power cap", 0.5)}
     for hits, repeated in ((20, 0.02), (500, 0.1)):
         counters = (("vllm:prefix_cache_hits_total", hits), ("vllm:prefix_cache_queries_total", 1_000))
         samples = [sample for name, count in counters for sample in metric(name, {-1: 0, 2: count})]

@@ -11,13 +11,14 @@ import pytest
 from bench_records.record import Record
 from reports.render.plain_text import escaped
 from reports.render.tables import Table
+from reports.run.console import render_answer
 from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary, write_summary
 from reports.run.watched_tables import client_tables, server_tables, times_tables
 from reports.run_report import RunReport
-from tests.reports.watched import WorkerUsage, machine_samples, metric, statistics, worker_samples
+from tests.reports.watched import WorkerUsage, histogram, machine_samples, metric, statistics, worker_samples
 
 MakeReport = Callable[..., RunReport]
 SteadyRun = Callable[..., list[Record]]
@@ -70,6 +71,60 @@ def test_tables(watched: RunReport) -> None:
     assert ("Whole, by Triton", pytest.approx(80.0), pytest.approx(121.0), pytest.approx(41.0)) in phases.rows
     for table in _tables(watched):
         assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_the_engine_s_view_is_beside_the_client_s(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    server = [
+        *histogram("vllm:time_to_first_token_seconds", {"0.1": 98, "0.25": 1, "+Inf": 1}, 9.0),
+        *histogram("vllm:e2e_request_latency_seconds", {"0.1": 1, "+Inf": 99}, 12.0),
+        *metric("vllm:num_preemptions_total", {0.1: 1.0, 2.0: 4.0}),
+        *metric("vllm:spec_decode_num_drafts_total", {0.1: 0.0, 2.0: 50.0}),
+        *metric("vllm:spec_decode_num_draft_tokens_total", {0.1: 0.0, 2.0: 200.0}),
+        *metric("vllm:spec_decode_num_accepted_tokens_total", {0.1: 0.0, 2.0: 150.0}),
+    ]
+    engine, latencies = server_tables(make_report(steady_run(100), server=server))[:2]
+    assert engine.rows == (
+        ("Preemptions", 3),
+        ("Draft tokens accepted (%)", 75.0),
+        ("Draft tokens accepted, each step", 3.0),
+    )
+    assert latencies.rows == (
+        ("TTFT", 100.0, 90.0, 100.0, "0 to 100", 100.0, "100 to 250"),
+        ("E2E latency", 120.0, 120.0, 120.0, "above 100", 120.0, "above 100"),
+    )
+
+
+def test_the_gpus_have_a_table_and_a_line_in_the_answer(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    times_s = [0.1 * k for k in range(-1, 14)]
+    labels = {"gpu": "0", "name": "H100", "uuid": "a"}
+    server = [
+        *metric("gpu_power_watts", {at_s: 480.0 if at_s > 0 else 70.0 for at_s in times_s}, **labels),
+        *metric("gpu_energy_joules_total", {at_s: 500.0 * at_s for at_s in times_s}, **labels),
+        *metric("gpu_utilization_ratio", dict.fromkeys(times_s, 0.67), **labels),
+        *metric("gpu_memory_used_bytes", dict.fromkeys(times_s, 12e9), **labels),
+        *metric("gpu_sm_clock_hertz", dict.fromkeys(times_s, 1.98e9), **labels),
+    ]
+    report = make_report(
+        steady_run(100), server=server, gpu_telemetry={"gpus": ["H100"], "of_target": False, "period_s": 0.1, "samples": 15}
+    )
+    (table,) = server_tables(report)
+    ((name, power, idle, energy, busy, memory, clock, limits),) = table.rows
+    assert (name, idle, busy, memory, clock, limits) == (
+        "0: H100",
+        70.0,
+        pytest.approx(67.0),
+        12.0,
+        pytest.approx(1980.0),
+        None,
+    )
+    assert report.gpus is not None
+    assert energy == pytest.approx(500.0 * (report.gpus.end_s - report.gpus.start_s))
+    assert power == pytest.approx(480.0, rel=0.1)
+    assert "which of them the target computes is not known" in table.note
+    assert "J per output token ±" in table.note
+    assert re.search(r"^GPU: [0-9.]+ J a token, 500 W, busy 67%\.$", render_answer(report), re.MULTILINE)
+    found = summary(report)["gpus"]
+    assert (found["source"], found["power_w"]) == ("nvml", pytest.approx(500.0))
 
 
 def test_a_run_without_samples_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -1,0 +1,74 @@
+"""Findings from the engine's own view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench_records.record import Record
+from bench_records.server_table import MetricSample
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
+from tests.reports.watched import engine_parts, engine_times, limited_clocks, metric
+
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+
+@pytest.mark.parametrize(("decode_ms", "expected"), [(99.0, None), (49.0, 61.0), (109.0, None)])
+def test_time_in_the_front_end_is_what_the_engine_did_not_take(
+    make_report: MakeReport, steady_run: SteadyRun, decode_ms: float, expected: float | None
+) -> None:
+    server = engine_times(100, 120) + engine_parts(1.0, 9.0, decode_ms)
+    finding = finding_of(make_report(steady_run(100), server=server), "server_front_end")
+    assert (finding is None) == (expected is None)
+    if finding is not None:
+        assert finding.evidence["front_end_ms"] == pytest.approx(expected)
+        assert finding.sentence.startswith(
+            "61 of 120 ms (51%) of the server's own mean E2E latency passed in its front end; the engine"
+        )
+
+
+def test_a_front_end_s_time_needs_all_parts_of_the_engine(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    parts = [sample for sample in engine_parts(1.0, 9.0, 9.0) if "prefill" not in sample.name]
+    report = make_report(steady_run(100), server=engine_times(100, 120) + parts)
+    assert finding_of(report, "server_front_end") is None
+
+
+@pytest.mark.parametrize(
+    ("preemptions", "sentence"), [(0, None), (1, "1 time, in"), (22, "22 times, in a run of 100 requests.")]
+)
+def test_preemptions_are_counted(
+    make_report: MakeReport, steady_run: SteadyRun, preemptions: int, sentence: str | None
+) -> None:
+    report = make_report(steady_run(100), server=metric("vllm:num_preemptions_total", {-1: 5, 2: 5 + preemptions}))
+    finding = finding_of(report, "requests_preempted")
+    assert (finding is None) == (sentence is None)
+    if finding is not None and sentence is not None:
+        assert sentence in finding.sentence
+
+
+# ---- gpu_clocks_limited; the runs take 1.12 s
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        (limited_clocks("power cap", 0.45), "Power cap: clocks fell to 1,350 MHz, for 0.50 s."),
+        (limited_clocks("heat", 0.45, clock_mhz=None), "Heat: clocks were held down, for 0.50 s."),
+        (
+            limited_clocks("heat", 0.25) + limited_clocks("power cap", 0.45, uuid="b"),
+            "Power cap: clocks fell to 1,350 MHz, for 0.50 s, on 2 GPUs.",
+        ),
+        (limited_clocks("power cap", -1.0), None),
+    ],
+    ids=["power", "unknown clock", "two GPUs", "never"],
+)
+def test_clocks_that_were_held_down_are_named(
+    make_report: MakeReport, steady_run: SteadyRun, server: list[MetricSample], sentence: str | None
+) -> None:
+    report = make_report(steady_run(100), server=server)
+    finding = finding_of(report, "gpu_clocks_limited")
+    assert (None if finding is None else finding.sentence) == sentence
+    assert report.server is None  # the server itself exported nothing
