@@ -23,6 +23,7 @@ _VERBS = {
         "token_norm_dist": ("bench_cli.measurement.token_norm_dist", "Measure with random tokens of given lengths."),
         "token_from_histogram": ("bench_cli.measurement.token_from_histogram", "Measure with lengths from histograms."),
         "trace": ("bench_cli.measurement.trace", "Replay a trace: times, lengths, prefixes."),
+        "replay": ("bench_cli.replay", "Send a recorded run again."),
         "capacity": ("bench_cli.experiments.capacity", "Find how much load a target holds."),
         "experiment": ("bench_cli.experiments.experiment", "Run configurations in turn, then compare them."),
         "sweep": ("bench_cli.experiments.sweep", "Measure over rates, lengths or engines."),

@@ -15,8 +15,9 @@ from harness.clients.secret_values import HIDDEN
 
 if TYPE_CHECKING:
     from bench_records.manifest import Manifest
+    from bench_records.run_folder import RunFolder
 
-_OF_ONE_RUN = ("run_dir", "config")  # another run needs a folder of its own
+_OF_ONE_RUN = ("run_dir", "plots", "config")  # another run needs folders of its own
 
 
 @cloup.command(
@@ -29,21 +30,35 @@ Examples:
 @cloup.argument("run", type=click.Path(path_type=Path), help="A run's folder.")
 @click.pass_context
 def command(context: click.Context, run: Path) -> int:
-    """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times.
+    """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times. bench
+    replay does so at once.
 
-    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir
-    is left out, since another run needs a folder of its own.
+    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir and
+    --plots are left out, since another run needs folders of its own.
     """
-    from bench_records.run_folder import RunFolder, RunFolderError
+    from bench_records.run_folder import RunFolder
 
     folder = RunFolder(run)
     manifest = folder.read_manifest()
-    group = context.find_root().command
-    measuring = group.get_command(context, str(manifest.verb)) if isinstance(group, click.Group) else None
+    click.echo(configuration(manifest, measuring_verb(context, folder, manifest)), nl=False)
+    return ExitStatus.VALID
+
+
+def measuring_verb(context: click.Context, folder: RunFolder, manifest: Manifest) -> click.Command:
+    """The verb by which the run in ``folder`` was measured. Raises RunFolderError for a run that cannot be repeated.
+
+    A run may come from elsewhere, so that any other verb than a measuring one is refused.
+    """
+    from bench_cli.measurement.options import MEASURING_VERBS
+    from bench_records.run_folder import RunFolderError
+
+    group, verb = context.find_root().command, str(manifest.verb)
+    measuring = None
+    if isinstance(group, click.Group) and verb in MEASURING_VERBS:
+        measuring = group.get_command(context, verb)
     if measuring is None or not manifest.options:
         raise RunFolderError(f"{folder.manifest}: 'verb' or 'options' is not that of a run that this version can repeat")
-    click.echo(configuration(manifest, measuring), nl=False)
-    return ExitStatus.VALID
+    return measuring
 
 
 def configuration(manifest: Manifest, measuring: click.Command) -> str:

@@ -16,10 +16,10 @@ from typing import BinaryIO
 import click
 
 from bench_cli.declared import call_of
+from bench_cli.measurement.options import MEASURING_VERBS
 from bench_cli.private_files import files_as_private_as
 from bench_cli.suggestions import with_near_names
 
-MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
 _PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ _MOST_BYTES = 1 << 20
 
 
 def read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Callback of --config: the file's options become defaults of the command. Raises BadParameter."""
+    """Callback of --config: the options of the file win over the defaults that the command has. Raises BadParameter."""
     if path is None:
         return
     try:
@@ -23,21 +24,32 @@ def read_config(ctx: click.Context, parameter: click.Parameter, path: Path | Non
     except (OSError, ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         raise click.BadParameter(f"{path}: {reason}", ctx, parameter) from error
-    parameters = _parameters(ctx.command)
+    try:
+        ctx.default_map = {**(ctx.default_map or {}), **defaults_of(options, ctx.command)}
+    except ValueError as error:
+        raise click.BadParameter(f"{path}: {error}", ctx, parameter) from error
+
+
+def defaults_of(options: Mapping[str, Any], command: click.Command) -> dict[str, Any]:
+    """The defaults of the parameters of ``command``, by their names, that ``options`` give by their spelling.
+
+    Raises ValueError for a name that is no option of it.
+    """
+    parameters = options_by_spelling(command)
     defaults: dict[str, Any] = {}
     for written, value in options.items():
         name = written.replace("-", "_")
         if name not in parameters or isinstance(value, dict):
             near = near_names(name, parameters)
             hint = f"; did you mean {near[0]!r}?" if near and name not in parameters else ""
-            raise click.BadParameter(f"{path}: {written!r} is no option of {ctx.info_name}{hint}", ctx, parameter)
+            raise ValueError(f"{written!r} is no option of {command.name}{hint}")
         option = parameters[name]
         defaults[option.name or name] = [value] if option.multiple and not isinstance(value, list) else value
-    ctx.default_map = defaults
+    return defaults
 
 
-def _parameters(command: click.Command) -> dict[str, click.Option]:
-    """The command's options by their spelling, with underscores."""
+def options_by_spelling(command: click.Command) -> dict[str, click.Option]:
+    """The command's options by each of their long spellings, with underscores, without the dashes; --config is none of them."""
     return {
         option.lstrip("-").replace("-", "_"): parameter
         for parameter in command.params

@@ -23,6 +23,9 @@ from bench_cli.measurement.secrets import SecretText, hide_fields, hide_in_url
 from bench_cli.measurement.target_options import TargetOptions
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 
+MEASURING_VERBS = ("dataset", "token_norm_dist", "token_from_histogram", "trace")
+"""The verbs that take these options."""
+
 
 @dataclass(frozen=True)
 class MeasureOptions(Concern):

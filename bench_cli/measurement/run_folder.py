@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -21,15 +21,27 @@ def open_run_folder(verb: str, run_dir: Path | None, shared: bool) -> Iterator[R
 
     It and its files are the user's alone unless ``shared``.
     """
-    with private_files(shared), _opened(verb, run_dir) as folder:
+    place = default_folder(verb) if run_dir is None else nullcontext(run_dir)
+    with private_files(shared), place as path, _opened(path) as folder:
         if not shared:
             folder.path.chmod(_OWNERS_ALONE)  # one that existed
         yield folder
 
 
 @contextmanager
-def _opened(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
-    path = _new_default_folder(verb) if run_dir is None else run_dir
+def default_folder(verb: str) -> Iterator[Path]:
+    """``runs/<time>-<verb>``, a new folder; it and ``runs`` are removed again where they stay empty."""
+    path = _new_default_folder(verb)
+    try:
+        yield path
+    finally:
+        for folder in (path, path.parent):
+            with suppress(OSError):  # it is not empty, or is gone
+                folder.rmdir()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[RunFolder]:
     try:
         if path.exists() and any(path.iterdir()):
             raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
@@ -41,9 +53,6 @@ def _opened(verb: str, run_dir: Path | None) -> Iterator[RunFolder]:
     finally:
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
-            if run_dir is None:
-                with suppress(OSError):  # other runs are in it
-                    path.parent.rmdir()
 
 
 def _new_default_folder(verb: str) -> Path:

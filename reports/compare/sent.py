@@ -1,0 +1,73 @@
+"""What two runs sent that differs, request by request, where their schedules have other digests.
+
+Prompts are not recorded, so that requests are compared by their times, lengths and settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench_records.run_folder import RunFolder
+
+_TIMES = ("scheduled_ns", "parent", "planned_ns")
+_SETTINGS = {
+    "have prompts of other lengths": ("requested_input_tokens",),
+    "have other output lengths": ("requested_output_tokens", "ignore_eos"),
+    "belong to other conversations or classes": ("session", "traffic_class"),
+    "are cancelled otherwise": ("cancel_after_ns", "cancel_after_tokens"),
+}
+_DUE = "were due at other times"
+
+
+@dataclass(frozen=True, slots=True)
+class SentDifferences:
+    """``common`` requests have one number in both runs. ``differing`` counts those of them that differ, by what differs in
+    words; ``first`` is the lowest number among these. ``missing`` counts those that only the first run has,
+    ``new`` those that only the second has.
+    """
+
+    common: int
+    differing: Mapping[str, int]
+    first: int | None
+    missing: int
+    new: int
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        counts = [f"{count:,} {what}" for what, count in self.differing.items() if count]
+        if counts:
+            text = f"{self.common:,} requests are in both runs, and {', '.join(counts)}; the first is request {self.first}"
+        else:
+            text = f"{self.common:,} requests are in both runs, with the same times and lengths"
+            text += "" if self.missing or self.new else ", so their prompts differ"
+        others = [f"{n:,} {what}" for n, what in ((self.missing, "are not sent any more"), (self.new, "are new")) if n]
+        return f"{text}; {' and '.join(others)}." if others else f"{text}."
+
+
+def sent_differences(a: RunFolder, b: RunFolder, *, by_the_clock: bool) -> SentDifferences:
+    """The requests of ``a`` against those of ``b``. Not ``by_the_clock``, in a closed loop, answers decide when a request
+    is due, and times are not compared. Raises RunFolderError where one has no records.
+    """
+    sides = [_by_number(folder, by_the_clock) for folder in (a, b)]
+    common = sorted(sides[0].keys() & sides[1].keys())
+    aspects = (*((_DUE,) if by_the_clock else ()), *_SETTINGS)
+    counts = dict.fromkeys(aspects, 0)
+    first = None
+    for number in common:
+        for what, before, now in zip(aspects, sides[0][number], sides[1][number], strict=True):
+            if before != now:
+                counts[what] += 1
+                first = number if first is None else first
+    return SentDifferences(len(common), counts, first, len(sides[0]) - len(common), len(sides[1]) - len(common))
+
+
+def _by_number(folder: RunFolder, by_the_clock: bool) -> dict[int, tuple[object, ...]]:
+    """What is compared of each request, by its number in the schedule."""
+    table = folder.read_requests(["index", *_TIMES, *(column for columns in _SETTINGS.values() for column in columns)])
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    aspects = [list(zip(*(columns[name] for name in names), strict=True)) for names in _SETTINGS.values()]
+    if by_the_clock:  # a later turn of a session is due after an answer, unless it has a time of its own
+        times = zip(*(columns[name] for name in _TIMES), strict=True)
+        aspects.insert(0, [(due, None) if parent is None else (planned, parent) for due, parent, planned in times])
+    return dict(zip(columns["index"], zip(*aspects, strict=True), strict=True))
