@@ -12,7 +12,6 @@ from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
-from reports.metrics.gpu_use import GpuUse
 from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
 from reports.render.tables import UNKNOWN, three_digits
@@ -40,7 +39,7 @@ def render_answer(report: RunReport) -> str:
     parts = [
         _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
         [*_table(rows), *_tail_notes(rows)],
-        _rates(metrics) + _wrapped(_gpus(report.gpus)) + _wrapped(probe_sentence(report)),
+        _rates(metrics) + _wrapped(_gpus(report)) + _wrapped(probe_sentence(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
     left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
@@ -170,10 +169,12 @@ def _rates(metrics: Metrics) -> list[str]:
     return lines
 
 
-def _gpus(use: GpuUse | None) -> str:
+def _gpus(report: RunReport) -> str:
+    use, telemetry = report.gpus, report.manifest.gpu_telemetry
     if use is None:
         return ""
     count = "GPU" if len(use.gpus) == 1 else f"{len(use.gpus)} GPUs"
+    count += " of this machine, perhaps not the target's" if telemetry is not None and not telemetry.of_target else ""
     parts = [f"{use.joules_per_token:.2g} J a token"] if use.joules_per_token is not None else []
     parts += [f"{use.power_w:,.0f} W"] if use.power_w is not None else []
     parts += [f"busy {use.busy_share:.0%}"] if use.busy_share is not None else []

@@ -122,7 +122,11 @@ def test_the_gpus_have_a_table_and_a_line_in_the_answer(make_report: MakeReport,
     assert power == pytest.approx(480.0, rel=0.1)
     assert "which of them the target computes is not known" in table.note
     assert "J per output token ±" in table.note
-    assert re.search(r"^GPU: [0-9.]+ J a token, 500 W, busy 67%\.$", render_answer(report), re.MULTILINE)
+    shown = r"[0-9.]+ J a token, 500 W, busy 67%\.$"
+    assert re.search(f"^GPU of this machine, perhaps not the target's: {shown}", render_answer(report), re.MULTILINE)
+    known = {"gpus": ["H100"], "of_target": True, "period_s": 0.1, "samples": 15}
+    of_target = make_report(steady_run(100), server=server, gpu_telemetry=known)
+    assert re.search(f"^GPU: {shown}", render_answer(of_target), re.MULTILINE)
     found = summary(report)["gpus"]
     assert (found["source"], found["power_w"]) == ("nvml", pytest.approx(500.0))
 

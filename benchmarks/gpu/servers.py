@@ -1,0 +1,115 @@
+"""The two servers of a sitting: the five models on Triton over vLLM, and vLLM's own OpenAI server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+BENCH = str(Path(sys.executable).with_name("bench"))
+_READY_S = 420.0
+_STOP_S = 30.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What both servers serve. ``engine_args`` are arguments of vLLM's AsyncEngineArgs, KEY=VALUE."""
+
+    engine_python: str
+    model_dir: Path
+    engine_args: tuple[str, ...]
+    max_num_sequences: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The options of ``bench`` that name a server that answers."""
+
+    options: tuple[str, ...]
+
+
+@contextmanager
+def triton(deployment: Deployment, log: Path) -> Iterator[Target]:
+    """The pipeline, with decoupled models, and no cache of prompts: the runs of a sitting send some of them again."""
+    http, grpc, metrics = _free_ports(3)
+    command = [
+        BENCH, "serve", "--engine", "vllm", "--engine_python", deployment.engine_python,
+        "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
+        "--no_enable_kv_cache_reuse", "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
+        *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
+    ]  # fmt: skip
+    with _running(command, log, f"http://127.0.0.1:{http}/v2/health/ready"):
+        page = f"http://127.0.0.1:{metrics}/metrics"
+        yield Target(("-i", "grpc", "--url", f"127.0.0.1:{grpc}", "--metrics_url", page))
+
+
+@contextmanager
+def openai(deployment: Deployment, log: Path) -> Iterator[Target]:
+    """``vllm serve`` with one API process, as it starts by default."""
+    (port,) = _free_ports(1)
+    given = dict(argument.split("=", 1) for argument in deployment.engine_args)
+    arguments = [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
+    command = [
+        deployment.engine_python, "-m", "vllm.entrypoints.cli.main", "serve", str(deployment.model_dir),
+        "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log",
+        "--no-enable-prefix-caching", "--max-num-seqs", str(deployment.max_num_sequences), *arguments,
+    ]  # fmt: skip
+    with _running(command, log, f"http://127.0.0.1:{port}/health"):
+        tokenizer = ("--tokenizer", str(deployment.model_dir))
+        yield Target(("-i", "openai", "--url", f"http://127.0.0.1:{port}", "--model", "model", "--ignore_eos", *tokenizer))
+
+
+@contextmanager
+def _running(command: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
+    """Start ``command`` in a session of its own, and wait until it is ready. Raises RuntimeError with the end of its log."""
+    if shutil.which(command[0]) is None:
+        raise RuntimeError(f"{command[0]} cannot be run")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={"VLLM_NO_USAGE_STATS": "1", **os.environ},
+        )
+    try:
+        _wait(process, ready_url, log)
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline_s = time.monotonic() + _READY_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5.0):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    tail = log.read_text(encoding="utf-8", errors="replace")[-2_000:]
+    raise RuntimeError(f"the server is not ready after {_READY_S:g} s, or has ended:\n{tail}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(free.getsockname()[1]) for free in sockets]
+    for free in sockets:
+        free.close()
+    return ports
