@@ -57,8 +57,10 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     """
     from bench_records.run_folder import RunFolder
     from reports.render.console import console_text
+    from reports.render.document import Notes
     from reports.render.markdown import markdown_text
     from reports.render.plain_text import json_text
+    from reports.run.headline import verdict
     from reports.run_report import read_run
     from reports.why.answer import METRICS, explain
     from reports.why.documents import document
@@ -67,14 +69,16 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     _check(runs)
     chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
     why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6))
+    invalid = [run.report for run in why.runs if not run.report.valid]
+    verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in invalid))
     match options.form:
         case "json":
             click.echo(json_text(json_document(why)), nl=False)
         case "markdown":
-            click.echo(markdown_text(document(why)), nl=False)
+            click.echo(markdown_text((*document(why), verdicts)), nl=False)
         case _:
-            click.echo(console_text(document(why)))
-    return ExitStatus.VALID if all(run.report.valid for run in why.runs) else ExitStatus.INVALID
+            click.echo(console_text((*document(why), verdicts)))
+    return ExitStatus.INVALID if invalid else ExitStatus.VALID
 
 
 def _check(runs: tuple[Path, ...]) -> None:

@@ -72,9 +72,10 @@ class PercentileParts:
 
     @property
     def largest(self) -> PhaseShare | None:
-        """The phase with the largest share, of those with a source; None where no such phase took any time."""
-        sourced = [share for share in self.shares if share.phase is not Phase.UNATTRIBUTED and share.mean_ms.value]
-        return max(sourced, key=lambda share: share.mean_ms.value or 0.0, default=None)
+        """The phase with the largest share; None where that is time of which no source is known, or no phase took any."""
+        took_time = [share for share in self.shares if share.mean_ms.value]
+        found = max(took_time, key=lambda share: share.mean_ms.value or 0.0, default=None)
+        return None if found is None or found.phase is Phase.UNATTRIBUTED else found
 
 
 @dataclass(frozen=True, eq=False)

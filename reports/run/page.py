@@ -44,6 +44,11 @@ from reports.run.watched_tables import client_tables, server_tables, times_table
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import percentile_key
+from reports.why.answer import METRICS, explain
+from reports.why.documents import parts_table
+from reports.why.words import answer, remarks, remedy, without_largest
+
+_EXPLAINED = 0.99
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),
         Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
         Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
+        Section("why", "Why", _why(report)),
         Section("classes", "Classes", classes),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", (*_joined(lengths), *pictures.tokens), pairs=True),
@@ -131,6 +137,19 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("failures", "Failures", tuple(failure_tables(report))),
         Section("manifest", "Manifest", (upstream_table(report), manifest_table(report))),
     ]
+
+
+def _why(report: RunReport) -> tuple[Block, ...]:
+    """Where the time of p99 went; nothing where the server did not return its own times of requests."""
+    run = explain([report], METRICS, _EXPLAINED).runs[0]
+    if not any(parts.times.timed.any() for parts in run.latencies):
+        return ()
+    blocks: list[Block] = []
+    for latency in run.latencies:
+        parts = latency.percentiles[-1]
+        answered = f"{answer(latency.metric, parts)} {without_largest(latency.metric, parts)}".strip()
+        blocks += [Note(answered), parts_table(latency), Note(" ".join((*remarks(report, parts), remedy(parts))).strip())]
+    return tuple(blocks)
 
 
 def _with_rows(table: Table) -> Table | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from reports.metrics.phase_shares import LatencyParts, PhaseShare
 from reports.metrics.request_phases import Phase
-from reports.render.document import Block, Document, Heading, Notes, Paragraph
+from reports.render.document import Block, Document, Heading, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table
-from reports.run.headline import verdict
-from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, Why
 from reports.why.words import (
@@ -39,7 +37,7 @@ def document(why: Why) -> Document:
         blocks += _of_difference(difference, why)
     if not why.differences:
         blocks.append(Paragraph("The runs have no latency in common whose parts could be compared."))
-    return (*blocks, *_verdicts([run.report for run in why.runs]))
+    return tuple(blocks)
 
 
 def _of_run(run: ExplainedRun) -> Document:
@@ -48,14 +46,14 @@ def _of_run(run: ExplainedRun) -> Document:
         parts = latency.percentiles[-1]
         blocks += [
             Paragraph(answer(latency.metric, parts), is_answer=True, aside=without_largest(latency.metric, parts)),
-            _table(latency),
+            parts_table(latency),
             _class_table(run.classes_of(latency.metric)),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
     if not run.latencies:
         blocks.append(Paragraph("No request has a latency whose parts could be shown.", is_answer=True))
-    return (*blocks, *_verdicts([run.report]))
+    return tuple(blocks)
 
 
 def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
@@ -68,12 +66,7 @@ def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
     ]
 
 
-def _verdicts(reports: list[RunReport]) -> list[Block]:
-    invalid = [report for report in reports if not report.valid]
-    return [Notes(tuple(f"{printable(report.folder.path.name)}: {verdict(report)}" for report in invalid))] if invalid else []
-
-
-def _table(latency: LatencyParts) -> Table:
+def parts_table(latency: LatencyParts) -> Table:
     """A row for each phase: what it takes around each percentile, and the last percentile without it."""
     last = latency.percentiles[-1]
     names = [percentile_name(parts.q) for parts in latency.percentiles]

@@ -11,7 +11,7 @@ from reports.metrics.phase_shares import PercentileParts, PhaseShare
 from reports.metrics.request_phases import Phase
 from reports.render.tables import three_digits
 from reports.run_report import RunReport
-from reports.statistics.percentiles import percentile_key
+from reports.statistics.percentiles import percentile_key, required_samples
 from reports.why.answer import PartsDifference
 
 _LEAST_SHARE = 0.005  # that the answer names
@@ -118,13 +118,13 @@ def without_largest(metric: Metric, parts: PercentileParts) -> str:
 
 
 def remedy(parts: PercentileParts) -> str:
-    """What shortens the phase with the largest share; "" where no phase with a source has one."""
+    """What shortens the phase with the largest share; "" where that is unattributed."""
     return "" if parts.largest is None or parts.value_ms is None else WORDS[parts.largest.phase].remedy
 
 
 def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """What the parts cannot show, and how to get it."""
-    return tuple(filter(None, (_around(parts), _untimed(run, parts), _contradicted(parts))))
+    return tuple(filter(None, (_around(parts), _unsupported(parts), _untimed(run, parts), _contradicted(parts))))
 
 
 def change(difference: PartsDifference) -> str:
@@ -171,6 +171,13 @@ def _around(parts: PercentileParts) -> str:
     )
 
 
+def _unsupported(parts: PercentileParts) -> str:
+    needed = required_samples(parts.q)
+    if parts.n >= needed:
+        return ""
+    return f"{percentile_name(parts.q)} is not yet supported: {parts.n:,} requests, {needed:,} needed."
+
+
 def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed == 0:
         return (
@@ -213,4 +220,4 @@ def _contradicted(parts: PercentileParts) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{three_digits(abs(value))}"
+    return f"{'+' if value >= 0 else '-'}{three_digits(abs(value))}"

@@ -14,10 +14,11 @@ from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.request_phases import Phase
 from reports.render.console import WIDTH, console_text
 from reports.render.markdown import markdown_text
+from reports.run.page import run_page, run_pictures
 from reports.run_report import RunReport
 from reports.why.answer import METRICS, Why, explain
 from reports.why.documents import document
-from reports.why.words import WORDS, answer, change, remarks, shares_text, unlike_sources, without_largest
+from reports.why.words import WORDS, answer, change, remarks, remedy, shares_text, unlike_sources, without_largest
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import metric
 
@@ -100,11 +101,13 @@ def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_re
     [run] = _explained(make_report(records)).runs
     parts = run.latencies[0].percentiles[-1]
     assert answer(TTFT, parts) == "p99 TTFT 55.0 ms: 9 % schedule slip, 91 % unattributed."
-    [around, untimed] = remarks(run.report, parts)
+    assert (without_largest(TTFT, parts), remedy(parts)) == ("", "")  # of what is unattributed nothing can be said
+    [around, unsupported, untimed] = remarks(run.report, parts)
+    assert unsupported == "p99 is not yet supported: 200 requests, 662 needed."
     assert around.startswith("Times are means of the 20 of 200 requests ranked around p99.")
     assert "Measure with --server_timings" in untimed
     chat = make_report(records, target={"model": "m", "protocol": "openai", "streaming": True})
-    assert "--enable-per-request-metrics" in remarks(chat, _explained(chat).runs[0].latencies[0].percentiles[-1])[1]
+    assert "--enable-per-request-metrics" in remarks(chat, _explained(chat).runs[0].latencies[0].percentiles[-1])[-1]
 
 
 def test_the_engines_mean_queue_is_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
@@ -116,14 +119,14 @@ def test_the_engines_mean_queue_is_named_but_not_attributed(make_report: MakeRep
     report = make_report(records, server=server)
     parts = _explained(report).runs[0].latencies[0].percentiles[-1]
     assert Phase.QUEUE not in parts.by_phase
-    assert "a mean queue of 20.0 ms" in remarks(report, parts)[1]
+    assert "a mean queue of 20.0 ms" in remarks(report, parts)[-1]
 
 
 def test_durations_without_stamps_leave_the_way_unattributed(make_report: MakeReport, answered: Make) -> None:
     report = make_report(_run(answered, [30.0] * 40, stamped=False))
     parts = _explained(report).runs[0].latencies[0].percentiles[-1]
     assert parts.by_phase[Phase.UNATTRIBUTED].mean_ms.value == pytest.approx(32.0)
-    assert "front end, network and the way back are unattributed" in remarks(report, parts)[1]
+    assert "front end, network and the way back are unattributed" in remarks(report, parts)[-1]
 
 
 def test_some_requests_without_times_and_contradictions_are_remarked(make_report: MakeReport, answered: Make) -> None:
@@ -133,18 +136,16 @@ def test_some_requests_without_times_and_contradictions_are_remarked(make_report
     report = make_report(records)
     why = _explained(report)
     found = remarks(report, why.runs[0].latencies[0].percentiles[-1])
-    assert "The server timed 19 of these 20 requests" in found[1]
-    assert found[2].startswith("Sources contradict each other in 1 of these requests")
-    assert "20.0 ms more than the mean latency" in found[2]
+    assert "The server timed 19 of these 20 requests" in found[2]
+    assert found[3].startswith("Sources contradict each other in 1 of these requests")
+    assert "20.0 ms more than the mean latency" in found[3]
     assert "contradiction" in console_text(document(why))
 
 
 def test_a_percentile_among_failures_has_no_parts(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = _run(answered, [30.0] * 90) + [failed(90 + k, 9e4 + k, Outcome.REFUSED, 9e4 + k, 9e4 + k + 1) for k in range(10)]
     why = _explained(make_report(records))
-    text = console_text(document(why))
-    assert text.startswith("p99 TTFT falls among requests that failed or were cut off")
-    assert "THIS RUN IS NOT VALID" in text
+    assert console_text(document(why)).startswith("p99 TTFT falls among requests that failed or were cut off")
 
 
 def test_a_run_of_failures_has_no_answer(make_report: MakeReport, failed: Make) -> None:
@@ -210,3 +211,17 @@ def test_each_class_has_its_own_percentile(make_report: MakeReport, answered: Ma
     text = console_text(document(why))
     assert "class" in text
     assert "80 % engine queue, 10 % prefill, " in text
+
+
+# ---- the page of a run
+
+
+def test_a_page_explains_p99_where_the_server_timed_requests(
+    queued: RunReport, make_report: MakeReport, answered: Make
+) -> None:
+    sections = {section.id: section for section in run_page(queued, run_pictures(queued)).sections}
+    text = str(sections["why"].blocks)
+    assert "p99 TTFT 400 ms: 80 % engine queue" in text
+    assert "p99 E2E latency 440 ms" in text
+    plain = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(100)])
+    assert "why" not in {section.id for section in run_page(plain, run_pictures(plain)).sections}
