@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reports.metrics.phase_shares import LatencyParts, PhaseShare
 from reports.metrics.request_phases import Phase
 from reports.render.document import Block, Document, Heading, Paragraph
@@ -13,6 +15,7 @@ from reports.why.words import (
     WORDS,
     answer,
     change,
+    missing_intervals,
     percentile_name,
     remarks,
     remedy,
@@ -23,6 +26,7 @@ from reports.why.words import (
 
 _CONTRADICTION = "contradiction"
 _TOTAL = "together"
+_INTERVAL = "95 % interval"
 _INTERVAL_WIDTH = 15
 
 
@@ -67,13 +71,15 @@ def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
 
 
 def parts_table(latency: LatencyParts) -> Table:
-    """A row for each phase: what it takes around each percentile, and the last percentile without it."""
+    """A row for each phase: what it takes around each percentile, and the last percentile without it. The column of intervals
+    is left out where no share has one: a remark says why.
+    """
     last = latency.percentiles[-1]
     names = [percentile_name(parts.q) for parts in latency.percentiles]
     columns = (
         "phase",
         *(column for name in names for column in (f"{name} ms", f"{name} %")),
-        "95 % interval",
+        _INTERVAL,
         "without it",
         "source",
     )
@@ -82,14 +88,12 @@ def parts_table(latency: LatencyParts) -> Table:
     if any(parts.contradicted for parts in latency.percentiles):
         rows.append(_contradiction(latency))
     rows.append((_TOTAL, *_totals(latency), None, last.value_ms, ""))
-    return Table(
-        f"parts of {latency.metric.label}",
-        f"Parts of {latency.metric.label}",
-        columns,
-        tuple(rows),
-        sides="l" + "r" * (len(columns) - 2) + "l",
-        widths=(*[None] * (len(columns) - 3), _INTERVAL_WIDTH, None, None),
-    )
+    title = f"Parts of {latency.metric.label}"
+    sides = "l" + "r" * (len(columns) - 2) + "l"
+    table = Table(title.lower(), title, columns, tuple(rows), sides=sides)
+    if missing_intervals(last) is None:
+        return replace(table, widths=(*[None] * (len(columns) - 3), _INTERVAL_WIDTH, None, None))
+    return replace(table.chosen([name for name in columns if name != _INTERVAL]), sides=f"l{sides[2:]}")
 
 
 def _class_table(classes: tuple[ClassParts, ...]) -> Table:
@@ -146,7 +150,7 @@ def _difference_table(difference: PartsDifference) -> Table:
         ),
     ]
     name = f"{percentile_name(a.q)} {difference.metric.label}"
-    columns = ("phase", "A ms", "B ms", "B − A ms", "95 % interval")
+    columns = ("phase", "A ms", "B ms", "B − A ms", _INTERVAL)
     return Table(f"parts of {name}", f"Parts of {name}", columns, tuple(rows), sides="lrrrr")
 
 

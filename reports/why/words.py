@@ -11,6 +11,7 @@ from reports.metrics.phase_shares import PercentileParts, PhaseShare
 from reports.metrics.request_phases import Phase
 from reports.render.tables import three_digits
 from reports.run_report import RunReport
+from reports.statistics.estimate import Cause, Reason
 from reports.statistics.percentiles import percentile_key, required_samples
 from reports.why.answer import PartsDifference
 
@@ -127,6 +128,13 @@ def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     return tuple(filter(None, (_around(parts), _unsupported(parts), _untimed(run, parts), _contradicted(parts))))
 
 
+def missing_intervals(parts: PercentileParts) -> Reason | None:
+    """Why no share has an interval; None where one has."""
+    if any(share.share.interval is not None for share in parts.shares):
+        return None
+    return next((share.share.reason for share in parts.shares if share.share.reason is not None), Cause.NO_VALUE)
+
+
 def change(difference: PartsDifference) -> str:
     """The percentile of both runs, and which phases the change consists of, the largest first."""
     a, b = difference.a, difference.b
@@ -167,8 +175,13 @@ def _around(parts: PercentileParts) -> str:
     left_out = f"; {parts.left_out} others of them failed or were cut off" if parts.left_out else ""
     return (
         f"Times are means of the {parts.around:,} of {parts.n:,} requests ranked around {percentile_name(parts.q)}{left_out}. "
-        "The percentile without a phase is that of all requests."
+        f"The percentile without a phase is that of all requests.{_no_intervals(parts)}"
     )
+
+
+def _no_intervals(parts: PercentileParts) -> str:
+    reason = missing_intervals(parts)
+    return "" if reason is None else f" The shares have no intervals: {reason}."
 
 
 def _unsupported(parts: PercentileParts) -> str:

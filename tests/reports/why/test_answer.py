@@ -158,6 +158,17 @@ def test_an_unstreamed_run_has_the_parts_of_its_e2e_latency_alone(make_report: M
     assert [parts.metric for parts in _explained(report).runs[0].latencies] == [E2E]
 
 
+def test_shares_without_intervals_have_one_reason_and_no_column(make_report: MakeReport, answered: Make) -> None:
+    """All requests at once wait in one queue."""
+    records = [answered(k, k, k, [(500 + 9 * k, 1)], server_queue_ns=_ns(300 + 8 * k), server_prefill_ns=0) for k in range(90)]
+    report = make_report(records)
+    why = _explained(report)
+    text = console_text(document(why))
+    assert "95 % interval" not in text
+    assert "The shares have no intervals: queues in few spells." in remarks(report, why.runs[0].latencies[0].percentiles[-1])[0]
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
 # ---- two runs
 
 
