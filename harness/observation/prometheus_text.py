@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from prometheus_client.parser import text_string_to_metric_families
 
 # Triton with its backends, this project's engine, servers of the OpenAI protocol. Others describe the server's own runtime.
-_KEPT = ("nv_", "inflight_bench_", "vllm:", "sglang:", "trtllm_", "DCGM_FI_DEV_")
+_KEPT = ("nv_", "inflight_bench_", "vllm:", "sglang:", "trtllm_", "tgi_", "llamacpp:", "dynamo_", "DCGM_FI_DEV_")
 _LEFT_OUT = ("_bucket", "_created")  # of most histograms _sum and _count are enough, in a hundredth of the rows
 # The histograms whose buckets are kept, by the ends of their names: percentiles of latencies by the engine's own clock.
 _LATENCIES = (
@@ -20,6 +20,9 @@ _LATENCIES = (
     "inter_token_latency_seconds_bucket",
     "time_per_output_token_seconds_bucket",
     "e2e_request_latency_seconds_bucket",
+    "dynamo_frontend_request_duration_seconds_bucket",
+    "tgi_request_duration_bucket",
+    "tgi_request_mean_time_per_token_duration_bucket",
 )
 
 Series = tuple[str, str]

@@ -5,25 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from reports.metrics.server_pages.listed import names_of, with_model_label
 from reports.metrics.server_series import Telemetry
 
-# The first of several names that a server exports counts. vLLM before 0.11 had ITL under the name of TPOT.
-_HISTOGRAMS = {
-    "ttft": (
-        "inflight_bench_time_to_first_token_seconds",
-        "vllm:time_to_first_token_seconds",
-        "sglang:time_to_first_token_seconds",
-        "trtllm_time_to_first_token_seconds",
-    ),
-    "tpot": ("vllm:request_time_per_output_token_seconds", "trtllm_time_per_output_token_seconds"),
-    "itl": (
-        "inflight_bench_inter_token_latency_seconds",
-        "vllm:inter_token_latency_seconds",
-        "vllm:time_per_output_token_seconds",
-        "sglang:inter_token_latency_seconds",
-    ),
-    "e2e": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds", "trtllm_e2e_request_latency_seconds"),
-}
+_LATENCIES = ("ttft", "tpot", "itl", "e2e")
 
 
 @dataclass(frozen=True)
@@ -51,13 +36,13 @@ class EngineLatency:
 
 def engine_latencies(telemetry: Telemetry, labels: dict[str, str]) -> tuple[EngineLatency, ...]:
     """The latencies with at least one value. ``labels`` select the series of a server with several models (Triton)."""
-    found = (_latency(telemetry, metric, names, labels) for metric, names in _HISTOGRAMS.items())
+    found = (_latency(telemetry, metric, names_of(metric), labels) for metric in _LATENCIES)
     return tuple(latency for latency in found if latency is not None)
 
 
 def _latency(telemetry: Telemetry, metric: str, names: tuple[str, ...], core: dict[str, str]) -> EngineLatency | None:
     for name in names:
-        labels = core if name.startswith("inflight_bench_") else {}
+        labels = core if with_model_label(name) else {}
         count, total_s = (telemetry.increase(f"{name}_{part}", **labels) for part in ("count", "sum"))
         if count and total_s is not None:
             buckets = _buckets(telemetry, name, labels)

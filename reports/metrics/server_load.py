@@ -1,6 +1,7 @@
 """Load of the server by its own numbers: its metrics through the run, and its models' statistics.
 
-Names of metrics differ between TensorRT-LLM's backend for Triton, the project's engine behind Triton, vLLM and trtllm-serve.
+``server_pages`` has the names of each kind of server; those of TensorRT-LLM's backend for Triton, whose gauges are one series a
+kind of value, are here.
 """
 
 from __future__ import annotations
@@ -14,48 +15,13 @@ from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.engine_latencies import EngineLatency, engine_latencies
 from reports.metrics.model_statistics import ModelWork
 from reports.metrics.requests import Requests
+from reports.metrics.server_pages.listed import PAGES, names_of, with_model_label
 from reports.metrics.server_series import Level, Telemetry
 
 _CORE_MODEL = "tensorrt_llm"
 _REQUESTS = "nv_trt_llm_request_metrics"
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-# The first of several names that a server exports counts.
-_RUNNING = ("vllm:num_requests_running", "trtllm_num_requests_running")
-_WAITING = ("vllm:num_requests_waiting", "trtllm_num_requests_waiting")
-_CACHE_USED = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "trtllm_kv_cache_utilization")
-_GENERATED_TOKENS = (
-    "nv_llm_output_token_len_sum",
-    "inflight_bench_engine_generated_tokens",
-    "vllm:generation_tokens_total",
-    "trtllm_generation_tokens_total",
-)
-_PROMPT_TOKENS = (
-    "nv_llm_input_token_len_sum",
-    "inflight_bench_engine_prompt_tokens",
-    "vllm:prompt_tokens_total",
-    "trtllm_prompt_tokens_total",
-)
-_FINISHED = ("vllm:request_success_total", "trtllm_request_success_total")
-_QUEUE_TIME = ("inflight_bench_queue_time_seconds", "vllm:request_queue_time_seconds", "trtllm_request_queue_time_seconds")
-_TTFT = (
-    "inflight_bench_time_to_first_token_seconds",
-    "vllm:time_to_first_token_seconds",
-    "trtllm_time_to_first_token_seconds",
-)
-_GAPS = "inflight_bench_inter_token_latency_seconds"
-_E2E = ("vllm:e2e_request_latency_seconds", "trtllm_e2e_request_latency_seconds")
-_PREFILL = ("vllm:request_prefill_time_seconds",)
-_DECODE = ("vllm:request_decode_time_seconds",)
-_PREEMPTIONS = ("vllm:num_preemptions_total",)
-_DRAFTED = ("vllm:spec_decode_num_draft_tokens_total",)
-_ACCEPTED = ("vllm:spec_decode_num_accepted_tokens_total",)
-_DRAFTS = ("vllm:spec_decode_num_drafts_total",)
-_REUSE = (
-    ("inflight_bench_engine_kv_reused_blocks", "inflight_bench_engine_kv_prompt_blocks", "blocks"),
-    ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", "tokens"),
-    ("vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total", "tokens"),
-    ("trtllm_prompt_cached_tokens_total", "trtllm_prompt_tokens_total", "tokens"),
-)
+_OWN_TTFT, _OWN_GAPS = "inflight_bench_time_to_first_token_seconds", "inflight_bench_inter_token_latency_seconds"
 
 
 @dataclass(frozen=True)
@@ -165,34 +131,34 @@ class _Reading:
     target: ConfiguredTarget
 
     def load(self, models: tuple[ModelWork, ...]) -> ServerLoad:
-        prompt_tokens = self._first_increase(*_PROMPT_TOKENS)
+        prompt_tokens = self._first_increase(*names_of("prompt_tokens"))
         times = [series.times_ns.size for all_of_name in self.telemetry.by_name.values() for series in all_of_name]
         return ServerLoad(
             readings=max(times, default=0),
             until_end=self._last_reading_ns() >= self.until_ns,
-            active_requests=self._level(_REQUESTS, request_type="active"),
-            scheduled_requests=self._level(_REQUESTS, request_type="scheduled") or self._first_level(*_RUNNING),
-            waiting_requests=self._level(_REQUESTS, request_type="waiting") or self._first_level(*_WAITING),
+            active_requests=self._level(_REQUESTS, request_type="active") or self._first_level(*names_of("active")),
+            scheduled_requests=self._level(_REQUESTS, request_type="scheduled") or self._first_level(*names_of("running")),
+            waiting_requests=self._level(_REQUESTS, request_type="waiting") or self._first_level(*names_of("waiting")),
             batch_limit=self._batch_limit(),
             kv_cache_used_fraction=self._cache_used(),
             gpu_utilization=self._averaged("nv_gpu_utilization"),
             cpu_utilization=self._averaged("nv_cpu_utilization"),
             metrics_requests=self._triton_requests(),
-            finished_requests=self._first_increase(*_FINISHED),
-            generated_tokens=self._first_increase(*_GENERATED_TOKENS),
+            finished_requests=self._first_increase(*names_of("finished")),
+            generated_tokens=self._first_increase(*names_of("generated_tokens")),
             prompt_tokens=prompt_tokens,
             cache_reuse=self._cache_reuse(prompt_tokens),
             times=EngineTimes(
-                requests=self._first_increase(*(f"{name}_count" for name in _TTFT)),
-                queue_ms=self._mean_ms(*_QUEUE_TIME),
-                ttft_ms=self._mean_ms(*_TTFT),
-                e2e_ms=self._mean_ms(*_E2E) or self._summed_e2e_ms(),
-                prefill_ms=self._mean_ms(*_PREFILL),
-                decode_ms=self._mean_ms(*_DECODE),
+                requests=self._first_increase(*(f"{name}_count" for name in names_of("ttft"))),
+                queue_ms=self._mean_ms(*names_of("queue_time")),
+                ttft_ms=self._mean_ms(*names_of("ttft")),
+                e2e_ms=self._mean_ms(*names_of("e2e")) or self._summed_e2e_ms(),
+                prefill_ms=self._mean_ms(*names_of("prefill_time")),
+                decode_ms=self._mean_ms(*names_of("decode_time")),
             ),
             models=models,
             latencies=engine_latencies(self.telemetry, self.core),
-            preemptions=self._first_increase(*_PREEMPTIONS),
+            preemptions=self._first_increase(*names_of("preemptions")),
             speculation=self._speculation(),
         )
 
@@ -202,7 +168,7 @@ class _Reading:
 
     def _labels(self, name: str) -> dict[str, str]:
         """The core model's labels, for a metric that has a Triton model as a label."""
-        return {} if name.startswith(("vllm:", "trtllm_", "nv_gpu_", "nv_cpu_")) else self.core
+        return self.core if with_model_label(name) else {}
 
     def _level(self, name: str, **labels: str) -> Level | None:
         return self.telemetry.level(self.until_ns, name, **self._labels(name), **labels)
@@ -224,7 +190,7 @@ class _Reading:
         used, largest = self._level(_BLOCKS, kv_cache_block_type="used"), self._level(_BLOCKS, kv_cache_block_type="max")
         if used is not None and largest is not None and largest.max > 0:
             return Level(used.mean / largest.max, used.max / largest.max, used.readings)
-        averaged = (self._averaged(name) for name in _CACHE_USED)
+        averaged = (self._averaged(name) for name in names_of("cache_used"))
         return exported or next((level for level in averaged if level is not None), None)
 
     def _first_increase(self, *names: str) -> float | None:
@@ -248,17 +214,19 @@ class _Reading:
 
     def _summed_e2e_ms(self) -> float | None:
         """E2E latency from the sums of TTFT and gaps that the project's engine exports; of streamed requests alone."""
-        count = self._first_increase(f"{_TTFT[0]}_count")
-        parts = [self._first_increase(f"{name}_sum") for name in (_TTFT[0], _GAPS)]
+        count = self._first_increase(f"{_OWN_TTFT}_count")
+        parts = [self._first_increase(f"{name}_sum") for name in (_OWN_TTFT, _OWN_GAPS)]
         known = [part for part in parts if part is not None]
         return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.target.streaming else None
 
     def _speculation(self) -> Speculation | None:
-        drafts, drafted, accepted = (self._first_increase(*names) for names in (_DRAFTS, _DRAFTED, _ACCEPTED))
+        drafts, drafted, accepted = (
+            self._first_increase(*names_of(part)) for part in ("drafts", "drafted_tokens", "accepted_tokens")
+        )
         return None if drafts is None or accepted is None or not drafted else Speculation(drafts, drafted, accepted)
 
     def _cache_reuse(self, prompt_tokens: float | None) -> CacheReuse | None:
-        for reused_name, needed_name, unit in _REUSE:
+        for reused_name, needed_name, unit in (pair for page in PAGES for pair in page.reuse):
             reused, needed = self._first_increase(reused_name), self._first_increase(needed_name)
             if reused is not None and needed:
                 return CacheReuse(reused, needed, unit)

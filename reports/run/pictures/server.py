@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reports.metrics.server_pages.listed import names_of
 from reports.metrics.server_series import Series, Telemetry
 from reports.render.picture import Axis, Colour, Line, Picture, Stroke
 from reports.render.plain_text import printable
@@ -45,7 +46,6 @@ class Panel:
     per: str | None = None
 
 
-_ENGINES = ("vllm:", "trtllm_")
 _REQUESTS, _REQUEST_TYPE = "nv_trt_llm_request_metrics", "request_type"
 _BLOCKS, _BLOCK_TYPE = "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type"
 _BATCHER, _BATCHER_TYPE = "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric"
@@ -62,8 +62,9 @@ _PANELS = (
             Shown(_REQUESTS, "scheduled", _REQUEST_TYPE, "scheduled"),
             Shown(_REQUESTS, "waiting", _REQUEST_TYPE, "waiting"),
             Shown(_BATCHER, "paused", _BATCHER_TYPE, "paused_requests", unusual=True),
-            *(Shown(f"{prefix}num_requests_running", "running") for prefix in _ENGINES),
-            *(Shown(f"{prefix}num_requests_waiting", "waiting") for prefix in _ENGINES),
+            *(Shown(name, "active") for name in names_of("active")),
+            *(Shown(name, "running") for name in names_of("running")),
+            *(Shown(name, "waiting") for name in names_of("waiting")),
         ),
     ),
     Panel(
@@ -73,9 +74,7 @@ _PANELS = (
         Axis("KV cache in use", "%", from_zero=True),
         (
             Shown(_BLOCKS, "in use", _BLOCK_TYPE, "fraction", 100.0),
-            Shown("vllm:kv_cache_usage_perc", "in use", scale=100.0),
-            Shown("vllm:gpu_cache_usage_perc", "in use", scale=100.0),
-            Shown("trtllm_kv_cache_utilization", "in use", scale=100.0),
+            *(Shown(name, "in use", scale=100.0) for name in names_of("cache_used")),
         ),
     ),
     Panel(
@@ -83,7 +82,7 @@ _PANELS = (
         "Preemptions",
         "Requests a second whose KV cache the engine took for others; their tokens are computed again.",
         Axis("requests", "1/s", from_zero=True),
-        (Shown("vllm:num_preemptions_total", "preempted", unusual=True),),
+        tuple(Shown(name, "preempted", unusual=True) for name in names_of("preemptions")),
         counters=True,
     ),
     Panel(

@@ -1,0 +1,1 @@
+"""Names of the metrics that servers export, a file for each kind of server."""
