@@ -29,6 +29,15 @@ class Options(Concern):
         show_default=True,
         help="The percentile; the median is shown beside it.",
     )
+    over_time: int | None = option(
+        None,
+        type=click.IntRange(2, 100),
+        metavar="N",
+        help="Show the percentile of each of N equal parts of the run's time, too.",
+    )
+    slowest: int | None = option(
+        None, type=click.IntRange(1, 1_000), metavar="N", help="Show the phases of the N slowest requests, too."
+    )
     form: str = option("console", "--format", type=click.Choice(_FORMATS), show_default=True, help="What is printed on stdout.")
 
 
@@ -38,6 +47,7 @@ class Options(Concern):
 Examples:
   bench why runs/<run>
   bench why runs/<run> --metric ttft --percentile 99.9
+  bench why runs/<run> --over_time 10 --slowest 5
   bench why runs/<before> runs/<after>
   bench why runs/<run> --format json | jq '.runs[0].latencies[0].percentiles[-1].phases'
 
@@ -62,13 +72,14 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     from reports.render.plain_text import json_text
     from reports.run.headline import verdict
     from reports.run_report import read_run
-    from reports.why.answer import METRICS, explain
+    from reports.why.answer import METRICS, Detail, explain
     from reports.why.documents import document
     from reports.why.json_file import document as json_document
 
-    _check(runs)
+    _check(options, runs)
     chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
-    why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6))
+    detail = Detail(options.over_time or 0, options.slowest or 0)
+    why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6), detail)
     invalid = [run.report for run in why.runs if not run.report.valid]
     verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in invalid))
     match options.form:
@@ -81,9 +92,11 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     return ExitStatus.INVALID if invalid else ExitStatus.VALID
 
 
-def _check(runs: tuple[Path, ...]) -> None:
+def _check(options: Options, runs: tuple[Path, ...]) -> None:
     """Raises UsageError."""
     if len(runs) > 2:
         raise click.UsageError(f"{len(runs)} runs are given; give one run, or two to explain their difference")
+    for name in options.given("over_time", "slowest") if len(runs) == 2 and options.form != "json" else ():
+        raise click.UsageError(f"--{name} is for one run; of two runs it is in --format json alone")
     if len({run.resolve() for run in runs}) < len(runs):
         raise click.UsageError(f"{runs[0]} is given twice, and a run does not differ from itself; give two runs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ _HALF_BAND = 0.005  # of all requests, to either side
 _TAIL = 0.9  # from here on too few requests are made up by the slowest
 _FEWEST_SPELLS = 5
 _ROUNDING = 1e-9
-_NS_PER_MS = 1e6
+_NS_PER_MS, _NS_PER_S = 1e6, 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,27 @@ class PercentileParts:
         return None if found is None or found.phase is Phase.UNATTRIBUTED else found
 
 
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """A request by its phases, in ms. ``index`` is its number in the schedule, ``due_s`` its due time, on the run's clock."""
+
+    index: int
+    due_s: float
+    latency_ms: float
+    phases_ms: Mapping[Phase, float]
+    contradiction_ms: float
+
+
 @dataclass(frozen=True, eq=False)
 class LatencyParts:
-    """A latency of a run by its phases. ``percentiles`` are in the requested order."""
+    """A latency of a run by its phases. ``percentiles`` are in the requested order; ``ranking`` are the positions of the
+    requests with this latency, the fastest first.
+    """
 
     metric: Metric
     percentiles: tuple[PercentileParts, ...]
     times: PhaseTimes
+    ranking: NDArray[np.int64]
 
 
 def latency_parts(run: MeasuredRun, metric: Metric, start_ns: int | None, quantiles: Sequence[float]) -> LatencyParts | None:
@@ -101,7 +115,22 @@ def latency_parts(run: MeasuredRun, metric: Metric, start_ns: int | None, quanti
     ranked = _Ranked(run.requests, latencies.slowest_ms, ranking, phase_times(run.requests, metric, run.streaming, start_ns))
     found = metric.latency_of(run)
     distribution = found.scheduled if isinstance(found, Anchored) else None
-    return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times)
+    return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times, ranking[: ranked.known])
+
+
+def slowest_requests(requests: Requests, latency: LatencyParts, count: int) -> tuple[RequestParts, ...]:
+    """The ``count`` slowest of the requests with a latency, by their phases; the slowest comes first."""
+    times = latency.times
+    return tuple(
+        RequestParts(
+            index=int(requests.index[k]),
+            due_s=float(requests.scheduled_ns[k]) / _NS_PER_S,
+            latency_ms=float(times.latency_ns[k]) / _NS_PER_MS,
+            phases_ms={phase: float(span_ns[k]) / _NS_PER_MS for phase, span_ns in times.by_phase.items()},
+            contradiction_ms=float(times.contradiction_ns[k]) / _NS_PER_MS,
+        )
+        for k in latency.ranking[::-1][:count]
+    )
 
 
 def _ranking(latencies: CensoredLatencies) -> NDArray[np.int64]:
@@ -119,6 +148,11 @@ class _Ranked:
     slowest_ms: FloatArray
     ranking: NDArray[np.int64]
     times: PhaseTimes
+
+    @property
+    def known(self) -> int:
+        """How many of them have a latency."""
+        return int(np.count_nonzero(np.isfinite(self.slowest_ms[self.ranking])))
 
     def parts(self, q: float, distribution: Distribution | None) -> PercentileParts:
         times, chosen = self.times, self.ranking[_ranks_around(q, self.ranking.size)]

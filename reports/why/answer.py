@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun, Metric
-from reports.metrics.phase_shares import LatencyParts, PercentileParts, latency_parts
+from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts, latency_parts, slowest_requests
 from reports.metrics.request_phases import Phase, monotonic_start_ns
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
@@ -28,19 +30,47 @@ class ClassParts:
     parts: PercentileParts
 
 
+@dataclass(frozen=True, slots=True)
+class StretchParts:
+    """A percentile of the requests that were due from ``start_s`` to ``end_s``, on the run's clock."""
+
+    start_s: float
+    end_s: float
+    metric: Metric
+    parts: PercentileParts
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What is shown beside the percentiles: as many equal ``stretches`` of the run's time, and ``slowest`` requests."""
+
+    stretches: int = 0
+    slowest: int = 0
+
+
+_NO_DETAIL = Detail()
+
+
 @dataclass(frozen=True)
 class ExplainedRun:
     """A run with the parts of its latencies; the median of each comes first, then the requested percentile. ``classes`` have
-    the requested percentile of each class of a mixture.
+    the requested percentile of each class of a mixture, ``stretches`` that of each stretch of the run. ``slowest`` are requests
+    by the key of the metric.
     """
 
     report: RunReport
     latencies: tuple[LatencyParts, ...]
     classes: tuple[ClassParts, ...] = ()
+    stretches: tuple[StretchParts, ...] = ()
+    slowest: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
 
     def classes_of(self, metric: Metric) -> tuple[ClassParts, ...]:
         """The classes that have the latency."""
         return tuple(of_class for of_class in self.classes if of_class.metric is metric)
+
+    def stretches_of(self, metric: Metric) -> tuple[StretchParts, ...]:
+        """The stretches that have the latency."""
+        return tuple(stretch for stretch in self.stretches if stretch.metric is metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +120,25 @@ class Why:
     differences: tuple[PartsDifference, ...]
 
 
-def explain(reports: Sequence[RunReport], metrics: Sequence[Metric], q: float) -> Why:
+def explain(reports: Sequence[RunReport], metrics: Sequence[Metric], q: float, detail: Detail = _NO_DETAIL) -> Why:
     """The parts of the ``q``-quantile of ``metrics`` of one or two runs; a latency that a run does not have is left out."""
-    runs = tuple(_explained(report, metrics, q) for report in reports)
+    runs = tuple(_explained(report, metrics, q, detail) for report in reports)
     return Why(runs, () if len(runs) == 1 else tuple(_differences(*runs)))
 
 
-def _explained(report: RunReport, metrics: Sequence[Metric], q: float) -> ExplainedRun:
+def _explained(report: RunReport, metrics: Sequence[Metric], q: float, detail: Detail) -> ExplainedRun:
     start_ns = monotonic_start_ns(report.manifest)
     quantiles = (MIDDLE,) if q == MIDDLE else (MIDDLE, q)
     run = _measured(report, report.requests)
     found = (latency_parts(run, metric, start_ns, quantiles) for metric in metrics)
-    classes = tuple(_classes(report, metrics, start_ns, q))
-    return ExplainedRun(report, tuple(parts for parts in found if parts is not None), classes)
+    latencies = tuple(parts for parts in found if parts is not None)
+    return ExplainedRun(
+        report,
+        latencies,
+        tuple(_classes(report, metrics, start_ns, q)),
+        tuple(_stretches(report, metrics, start_ns, q, detail.stretches)),
+        {parts.metric.key: slowest_requests(report.requests, parts, detail.slowest) for parts in latencies},
+    )
 
 
 def _measured(report: RunReport, requests: Requests) -> MeasuredRun:
@@ -118,6 +154,22 @@ def _classes(report: RunReport, metrics: Sequence[Metric], start_ns: int | None,
             found = latency_parts(_measured(report, of_class), metric, start_ns, (q,))
             if found is not None:
                 yield ClassParts(name, metric, found.percentiles[0])
+
+
+def _stretches(
+    report: RunReport, metrics: Sequence[Metric], start_ns: int | None, q: float, count: int
+) -> Iterator[StretchParts]:
+    due_ns = report.requests.scheduled_ns
+    if not count or not due_ns.size:
+        return
+    edges_ns = np.linspace(due_ns.min(), due_ns.max(), count + 1)
+    stretch_of = np.clip(np.searchsorted(edges_ns, due_ns, side="right") - 1, 0, count - 1)
+    for k in range(count):
+        run = _measured(report, report.requests.only(stretch_of == k))
+        for metric in metrics if run.requests.outcome.size else ():
+            found = latency_parts(run, metric, start_ns, (q,))
+            if found is not None:
+                yield StretchParts(float(edges_ns[k]) / 1e9, float(edges_ns[k + 1]) / 1e9, metric, found.percentiles[0])
 
 
 def _differences(a: ExplainedRun, b: ExplainedRun) -> list[PartsDifference]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.metrics.phase_shares import LatencyParts, PhaseShare
+from reports.metrics.phase_shares import LatencyParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
 from reports.render.document import Block, Document, Heading, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table
 from reports.statistics.estimate import Estimate
-from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, Why
+from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
 from reports.why.words import (
     WORDS,
     answer,
     change,
     missing_intervals,
     percentile_name,
+    phases_text,
     remarks,
     remedy,
     shares_text,
@@ -28,6 +29,8 @@ _CONTRADICTION = "contradiction"
 _TOTAL = "together"
 _INTERVAL = "95 % interval"
 _INTERVAL_WIDTH = 15
+_PHASES_WIDTH = 65
+_LAST_WRAPS = (None, None, _PHASES_WIDTH)
 
 
 def document(why: Why) -> Document:
@@ -52,6 +55,8 @@ def _of_run(run: ExplainedRun) -> Document:
             Paragraph(answer(latency.metric, parts), is_answer=True, aside=without_largest(latency.metric, parts)),
             parts_table(latency),
             _class_table(run.classes_of(latency.metric)),
+            _stretch_table(run.stretches_of(latency.metric)),
+            _slowest_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
@@ -100,7 +105,35 @@ def _class_table(classes: tuple[ClassParts, ...]) -> Table:
     """A row for each class: its percentile, and its phases with the largest share first; no row without classes."""
     name = f"{percentile_name(classes[0].parts.q)} {classes[0].metric.label}" if classes else ""
     rows = tuple((of_class.name, of_class.parts.value_ms, shares_text(of_class.parts)) for of_class in classes)
-    return Table(f"{name} by class", f"{name} by class", ("class", f"{name} ms", "phases"), rows, sides="lrl")
+    return Table(
+        f"{name} by class", f"{name} by class", ("class", f"{name} ms", "phases"), rows, sides="lrl", widths=_LAST_WRAPS
+    )
+
+
+def _stretch_table(stretches: tuple[StretchParts, ...]) -> Table:
+    """A row for each stretch of the run: its percentile, and its phases with the largest share first."""
+    name = f"{percentile_name(stretches[0].parts.q)} {stretches[0].metric.label}" if stretches else ""
+    rows = tuple(
+        (f"{stretch.start_s:,.1f} – {stretch.end_s:,.1f}", stretch.parts.value_ms, shares_text(stretch.parts))
+        for stretch in stretches
+    )
+    return Table(
+        f"{name} over time", f"{name} over time", ("due, s", f"{name} ms", "phases"), rows, sides="rrl", widths=_LAST_WRAPS
+    )
+
+
+def _slowest_table(requests: tuple[RequestParts, ...], label: str) -> Table:
+    """A row for each request, the slowest first, with the times of its phases in their order."""
+    rows = tuple((found.index, found.due_s, found.latency_ms, phases_text(found)) for found in requests)
+    columns = ("request", "due, s", f"{label} ms", "phases, ms")
+    return Table(
+        f"slowest by {label}",
+        f"Slowest requests by {label}",
+        columns,
+        rows,
+        sides="rrrl",
+        widths=(None, None, None, _PHASES_WIDTH),
+    )
 
 
 def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.metrics.phase_shares import LatencyParts, PercentileParts
+from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts
 from reports.statistics.estimate import Estimate, reason_text
 from reports.why.answer import ExplainedRun, PartsDifference, Why
 from reports.why.words import WORDS, remarks, remedy
@@ -35,9 +35,24 @@ def _latency(run: ExplainedRun, latency: LatencyParts) -> dict[str, object]:
         "classes": [
             {"name": of_class.name, "percentile": _percentile(of_class.parts)} for of_class in run.classes_of(latency.metric)
         ],
+        "over_time": [
+            {"start_s": stretch.start_s, "end_s": stretch.end_s, "percentile": _percentile(stretch.parts)}
+            for stretch in run.stretches_of(latency.metric)
+        ],
+        "slowest": [_request(request) for request in run.slowest.get(latency.metric.key, ())],
         "one_clock": latency.times.one_clock,
         "remarks": list(remarks(run.report, last)),
         "remedy": remedy(last) or None,
+    }
+
+
+def _request(request: RequestParts) -> dict[str, object]:
+    return {
+        "index": request.index,
+        "due_s": request.due_s,
+        "latency_ms": request.latency_ms,
+        "contradiction_ms": request.contradiction_ms,
+        "phases": [{"phase": phase.name.lower(), "ms": ms} for phase, ms in request.phases_ms.items()],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from reports.metrics.metric import Metric
-from reports.metrics.phase_shares import PercentileParts, PhaseShare
+from reports.metrics.phase_shares import PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
 from reports.render.tables import three_digits
 from reports.run_report import RunReport
@@ -17,6 +17,7 @@ from reports.why.answer import PartsDifference
 
 _LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
+_LEAST_SHOWN_MS = 0.05
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
 
 
@@ -107,6 +108,14 @@ def answer(metric: Metric, parts: PercentileParts) -> str:
 def shares_text(parts: PercentileParts) -> str:
     """The shares of the phases, the largest first and what is unattributed last."""
     return ", ".join(f"{100.0 * (share.share.value or 0.0):.0f} % {share.phase.value}" for share in _ranked(parts.shares))
+
+
+def phases_text(request: RequestParts) -> str:
+    """The phases of one request in the order in which they passed, without those of less than 0.05 ms."""
+    passed = [f"{three_digits(ms)} {phase.value}" for phase, ms in request.phases_ms.items() if ms >= _LEAST_SHOWN_MS]
+    if request.contradiction_ms:
+        passed.append(f"{three_digits(request.contradiction_ms)} contradiction")
+    return ", ".join(passed)
 
 
 def without_largest(metric: Metric, parts: PercentileParts) -> str:

@@ -62,6 +62,13 @@ def test_one_latency_and_another_percentile(capsys: pytest.CaptureFixture[str], 
     assert "TTFT" not in text
 
 
+def test_parts_of_the_run_and_its_slowest_requests(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["why", str(_folder(tmp_path / "a", 88)), "--over_time", "2", "--slowest", "1"]) == ExitStatus.VALID
+    text = capsys.readouterr().out
+    assert "0.0 – 9.8" in text
+    assert "88.0 engine queue, 10.0 prefill, 2.00 unattributed" in text
+
+
 def test_two_runs_by_phases(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     a, b = _folder(tmp_path / "a", 88), _folder(tmp_path / "b", 188)
     assert run(["why", str(a), str(b), "--format", "markdown"]) == ExitStatus.VALID
@@ -95,6 +102,8 @@ def test_a_run_that_is_not_valid_is_named_and_has_its_exit_status(capsys: pytest
         (["a"], ["--percentile", "20"], "--percentile"),
         (["a"], ["--metric", "tpot"], "--metric"),
         ([], [], "RUNS"),
+        (["a", "b"], ["--slowest", "3"], "--slowest is for one run"),
+        (["a"], ["--over_time", "1"], "--over_time"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path, runs: list[str], options: list[str], words: str) -> None:

@@ -23,7 +23,7 @@ from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
 from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
-from reports.why.answer import METRICS, explain
+from reports.why.answer import METRICS, Detail, explain
 from reports.why.json_file import document as why_document
 from tests.reports.capacity.searches import ALL as SEARCHES
 from tests.reports.manifests import asked_load
@@ -160,7 +160,7 @@ def test_the_parts_of_one_run_and_of_two(make_report: MakeReport, steady_run: St
     ]
     reports = [make_report(steady_run(700)), make_report(timed)]
     for chosen in ([reports[0]], [reports[1]], reports):
-        document = why_document(explain(chosen, METRICS, 0.99))
+        document = why_document(explain(chosen, METRICS, 0.99, Detail(stretches=3, slowest=2)))
         assert document["runs"]
         assert len(document["differences"]) == (2 if len(chosen) == 2 else 0)  # type: ignore[arg-type]
         _check("why", document)

@@ -16,9 +16,9 @@ from reports.render.console import WIDTH, console_text
 from reports.render.markdown import markdown_text
 from reports.run.page import run_page, run_pictures
 from reports.run_report import RunReport
-from reports.why.answer import METRICS, Why, explain
+from reports.why.answer import METRICS, Detail, Why, explain
 from reports.why.documents import document
-from reports.why.words import WORDS, answer, change, remarks, remedy, shares_text, unlike_sources, without_largest
+from reports.why.words import WORDS, answer, change, phases_text, remarks, remedy, shares_text, unlike_sources, without_largest
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import metric
 
@@ -222,6 +222,33 @@ def test_each_class_has_its_own_percentile(make_report: MakeReport, answered: Ma
     text = console_text(document(why))
     assert "class" in text
     assert "80 % engine queue, 10 % prefill, " in text
+
+
+# ---- over time, and requests
+
+
+def test_each_stretch_of_the_run_has_its_own_percentile(queued: RunReport) -> None:
+    why = explain([queued], METRICS, 0.99, Detail(stretches=4))
+    stretches = why.runs[0].stretches_of(TTFT)
+    assert [stretch.parts.value_ms for stretch in stretches] == [100.0, 100.0, 400.0, 400.0]
+    assert (stretches[0].start_s, stretches[-1].end_s) == (0.0, 99.0)
+    assert sum(stretch.parts.n for stretch in stretches) == 100
+    assert "49.5 – 74.2" in console_text(document(why))
+
+
+def test_the_slowest_requests_by_their_phases(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = _run(answered, [20.0, 920.0, 20.0, 520.0])
+    records += [
+        failed(4, 4_000, Outcome.SERVER_ERROR, 4_000, 9_000),
+        answered(5, 5_000, 5_000, [(5_100, 1)], server_queue_ns=_ns(130)),
+    ]
+    why = explain([make_report(records, **_ON_ONE_HOST)], METRICS, 0.99, Detail(slowest=3))
+    first, second, third = why.runs[0].slowest[TTFT.key]
+    assert [(found.index, found.due_s, found.latency_ms) for found in (first, second)] == [(1, 1.0, 1_000.0), (3, 3.0, 600.0)]
+    assert phases_text(first) == "8.00 schedule slip, 20.0 front end, 920 engine queue, 40.0 prefill, 12.0 return"
+    assert (third.index, phases_text(third)) == (5, "130 engine queue, -30.0 contradiction")
+    assert sum(first.phases_ms.values()) == pytest.approx(first.latency_ms)
+    assert "8.00 schedule slip, 20.0 front end, 920 engine queue" in console_text(document(why))
 
 
 # ---- the page of a run
