@@ -34,6 +34,7 @@ _VERBS = {
         "compare": ("bench_cli.compare", "Compare runs, with a verdict."),
         "why": ("bench_cli.why", "Explain where a percentile's time went."),
         "trend": ("bench_cli.trend", "Show runs over time, against a baseline."),
+        "verify": ("bench_cli.verify", "Show what differs now from a run's server and machine."),
         "config": ("bench_cli.config", "Print a run's options as a file for --config."),
         "recover": ("bench_cli.recover", "Make the records of a run that was cut short."),
         "explain": ("bench_cli.explain", "Explain a metric or a finding."),

@@ -149,6 +149,19 @@ class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):
     engine: Document | None = None
 
 
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server says of itself before the run: name and version of its software, and each model's configuration by name.
+
+    A configuration is Triton's ``ModelConfig`` without the fields at protobuf's defaults, with the parameters as texts; of a
+    server of OpenAI's protocol it is the entry in the list of models. What the server does not say is None.
+    """
+
+    server: str | None = None
+    version: str | None = None
+    extensions: tuple[str, ...] | None = None
+    models: dict[str, Document] | None = None
+
+
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
     """What the run is judged by, as --slo, --fail_if and --until take it."""
 
@@ -165,7 +178,10 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's machine, operating system and software, without the names of machine and user."""
+    """The client's machine, operating system and software, without the names of machine and user.
+
+    ``gpus`` are the names of NVIDIA GPUs, and ``gpu_driver`` is the version of their driver; None where the kernel lists none.
+    """
 
     cpu: str | None = None
     cores: Count | None = None
@@ -175,6 +191,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     event_reader: str = ""
     packages: dict[str, str] | None = None
+    gpus: tuple[str, ...] | None = None
+    gpu_driver: str | None = None
 
 
 class AddedError(msgspec.Struct, frozen=True, kw_only=True):
@@ -499,6 +517,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schedule: DrawnSchedule | None = None
     target: TargetFacts = TargetFacts()
     server: EmbeddedServer | None = None
+    deployment: Deployment | None = None
     options: Document = msgspec.field(default_factory=dict)
     criteria: Criteria = Criteria()
     warm_up: WarmUp = WarmUp()

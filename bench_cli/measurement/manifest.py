@@ -14,12 +14,14 @@ from msgspec import structs
 from bench_cli.measurement.load_options import LoadOptions, arrival_law
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.prepare import PreparedRun
+from bench_cli.measurement.secrets import without_secrets
 from bench_cli.measurement.target import Target
 from bench_cli.tokenizers import ordinary_token_ids, text_codec
 from bench_records.manifest import (
     CalibrationFacts,
     Connections,
     Criteria,
+    Deployment,
     DrawnSchedule,
     EmbeddedServer,
     Environment,
@@ -39,6 +41,7 @@ from bench_records.manifest import (
 from harness.calibration.result import this_machine
 from harness.calibration.store import CalibrationFileError, default_path, find_calibration, for_manifest
 from harness.clients.protocol import ConnectionUsage
+from harness.clients.secret_values import hide_in_text
 from harness.journal.run_identity import new_run_id
 from harness.recording.run_result import RunResult
 from harness.run.environment import describe_environment
@@ -52,15 +55,15 @@ from workloads.schedule.schedule import AnySchedule, ClosedSchedule, SessionSche
 from workloads.table.prefixes import BLOCK_TOKENS, most_repeated_share, prefix_repetition
 
 _MOST_COMPARED_PROMPTS = 100_000  # 1 to 2 s of CPU after the run
+_DESCRIPTION_S = 5.0  # for all that the server says of itself
 
 
 def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> Manifest:
     """The manifest before the first request. It records every option, and therefore takes all of them."""
-    environment = describe_environment()
-    recorded = options.manifest_entry()
     target, workload, schedule, workers = prepared.target, prepared.workload, prepared.schedule, prepared.workers
-    return Manifest(
-        bench_version=version("inflight-bench"),
+    found = surroundings(options, target)
+    return structs.replace(
+        found,
         run_id=new_run_id(),
         verb=verb,
         workload=Workload(
@@ -73,9 +76,7 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         lengths=_lengths(workload.lengths, workload.shared_tokens),
         arrivals=str(prepared.load),
         schedule=DrawnSchedule(digest=schedule.digest, seed=schedule.seed),
-        target=_target_facts(target),
-        server=None if target.embedded is None else EmbeddedServer(engine=recorded["engine_settings"]),
-        options=recorded,
+        options=options.manifest_entry(),
         criteria=Criteria(
             slo=tuple(map(str, options.criteria.slo)),
             fail_if=tuple(map(str, options.criteria.fail_if)),
@@ -83,10 +84,36 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         ),
         warm_up=WarmUp(requests=options.client.warmup_requests),
         prefix_cache_reset=None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
-        environment=environment,
-        calibration=calibration_for_run(target.protocol.calibrated_as, environment),
+        calibration=calibration_for_run(target.protocol.calibrated_as, found.environment or Environment()),
         load=_load_facts(options, prepared),
         workers=WorkersFacts(count=workers.count, why=workers.reason, pinned_cores=tuple(workers.pinned_cores)),
+    )
+
+
+def surroundings(options: MeasureOptions, target: Target) -> Manifest:
+    """The manifest's keys about everything but the traffic: the server and its engine, this machine, and versions."""
+    engine = options.manifest_entry()["engine_settings"]
+    return Manifest(
+        bench_version=version("inflight-bench"),
+        target=_target_facts(target),
+        server=None if target.embedded is None else EmbeddedServer(engine=engine),
+        deployment=_deployment(target, min(_DESCRIPTION_S, options.client.connect_timeout)),
+        environment=describe_environment(),
+    )
+
+
+def _deployment(target: Target, timeout_s: float) -> Deployment | None:
+    """What the server says of itself, without secrets."""
+    said, hidden = target.describe(timeout_s), target.client.hidden
+    if said is None:
+        return None
+    configs = (said.models or {}).items()
+    models = {hide_in_text(name, hidden): without_secrets(config, hidden) for name, config in configs}
+    return Deployment(
+        server=without_secrets(said.server, hidden),
+        version=without_secrets(said.version, hidden),
+        extensions=None if said.extensions is None else tuple(hide_in_text(name, hidden) for name in said.extensions),
+        models=None if said.models is None else models,
     )
 
 

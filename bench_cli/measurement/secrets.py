@@ -19,7 +19,7 @@ from bench_errors import BenchError
 from harness.clients.secret_values import HIDDEN, Spellings, hide_in_text
 
 _SECRET_NAME = re.compile(
-    r"auth|cookie|key|token(?!s|_id)|secret|passw|pwd|credential|session|signature|sig$|hmac|jwt|bearer", re.IGNORECASE
+    r"auth|cookie|key|token(?!s|_id|iz)|secret|passw|pwd|credential|session|signature|sig$|hmac|jwt|bearer", re.IGNORECASE
 )
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _USER = re.compile(r"(?<=//)[^/?#]*@|^[^/?#]*@")
@@ -128,6 +128,18 @@ def hide_fields(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: HIDDEN if is_secret_name(key) else hide_fields(item) for key, item in value.items()}
     return [hide_fields(item) for item in value] if isinstance(value, list) else value
+
+
+def without_secrets(value: Any, hidden: Spellings) -> Any:
+    """JSON from a server: whatever has a secret-like name replaced, and each of the spellings in its texts."""
+    if isinstance(value, dict):
+        return {
+            hide_in_text(key, hidden): HIDDEN if is_secret_name(key) else without_secrets(item, hidden)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(item, hidden) for item in value]
+    return hide_in_text(value, hidden) if isinstance(value, str) else value
 
 
 def secret_fields(value: Any, is_secret: bool = False) -> Iterator[str]:

@@ -22,8 +22,10 @@ from harness.protocols.protocol import (
     CacheReset,
     CheckVariant,
     ClientSettings,
+    DescribeServer,
     MeasuredModel,
     ServingProtocol,
+    says_nothing,
     takes_no_variant,
 )
 from harness.protocols.set_up_deadline import SetUpDeadline
@@ -39,7 +41,8 @@ class Target:
     unknown. ``embedded`` and ``context_tokens`` are those of the embedded pipeline, None with --url. ``template_tokens`` are
     those that a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the
     server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises TargetError for a
-    class of requests that it cannot serve. ``server_timings``: requests ask for the server's times of them.
+    class of requests that it cannot serve. ``describe`` asks the server what it says of itself. ``server_timings``: requests
+    ask for the server's times of them.
     """
 
     origin: Origin
@@ -54,6 +57,7 @@ class Target:
     template_tokens: int | None = None
     prefix_cache_reset: CacheReset | None = None
     check_variant: CheckVariant = takes_no_variant
+    describe: DescribeServer = says_nothing
     deadline: SetUpDeadline | None = None
     server_timings: bool = False
 
@@ -134,6 +138,7 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         tokenizer=tokenizer,
         tokenizer_dir=tokenizer_dir,
         check_variant=connected.check_variant,
+        describe=connected.describe,
         deadline=deadline,
         server_timings=options.server_timings,
     )

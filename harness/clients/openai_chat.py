@@ -56,9 +56,8 @@ def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout
 
     Raises TargetError where no server answers, or the key is refused.
     """
-    models_path = path.removesuffix(COMPLETIONS) + "/models" if path.endswith(COMPLETIONS) else "/v1/models"
     try:
-        listed = get_json(origin, models_path, {**authorization(), **headers}, timeout_s)
+        listed = get_json(origin, models_path(path), {**authorization(), **headers}, timeout_s)
     except HttpStatusError as error:
         if error.status in (401, 403):
             problem = f"the server refused access ({error.message}); is its key in the environment variable {API_KEY_VARIABLE}?"
@@ -68,6 +67,11 @@ def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout
         return tuple(model.id for model in msgspec.convert(listed, _Models).data)
     except msgspec.ValidationError:
         return None
+
+
+def models_path(path: str) -> str:
+    """The path of the list of models beside that of the chat completions."""
+    return path.removesuffix(COMPLETIONS) + "/models" if path.endswith(COMPLETIONS) else "/v1/models"
 
 
 def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
+from harness.clients.deployment import openai_deployment
 from harness.clients.openai_chat import (
     COMPLETIONS,
     DEFAULT_PATH,
@@ -81,6 +82,7 @@ class OpenAIChat(ServingProtocol):
             MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True),
             lambda end_id, pad_id: client,
             check_variant=partial(_check_variant, served),
+            describe=partial(openai_deployment, origin, path, settings.headers),
             warning=unlisted_model(name, served),
         )
 

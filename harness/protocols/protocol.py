@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from bench_records.manifest import Deployment
 from harness.clients.answer_limits import AnswerLimits
 from harness.clients.protocol import Client
 from harness.clients.transport.http_get import Headers
@@ -23,6 +24,8 @@ HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
 MakeClient = Callable[[int | None, int | None], Client]
 CheckVariant = Callable[[Variant], None]
 """Raises TargetError for requests of a class that the model cannot serve."""
+DescribeServer = Callable[[float], Deployment | None]
+"""What the server says of itself, asked within these seconds; None where it says nothing."""
 
 
 class UrlError(Exception):
@@ -83,6 +86,10 @@ def takes_no_variant(variant: Variant) -> None:
         raise TargetError("the target serves its own model alone")
 
 
+def says_nothing(timeout_s: float) -> None:
+    """The description of a server that cannot be asked."""
+
+
 @dataclass(frozen=True)
 class ConnectedModel:
     """A model that answered. ``make_client`` takes the ids of the end and the padding token, None where unknown.
@@ -95,6 +102,7 @@ class ConnectedModel:
     make_client: MakeClient
     tokenizer_dir: Path | None = None
     check_variant: CheckVariant = takes_no_variant
+    describe: DescribeServer = says_nothing
     warning: str | None = None
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ClassVar
 
+from bench_records.manifest import Deployment
 from harness.clients.protocol import Client
+from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, Origin
 from harness.clients.triton.model import (
     DEFAULT_MODEL,
@@ -51,6 +53,10 @@ class TritonProtocol(ServingProtocol):
         """The client for a model. ``end_and_pad`` are the ids of those tokens, None where unknown."""
 
     @abstractmethod
+    def deployment(self, origin: Origin, headers: Headers, timeout_s: float) -> Deployment | None:
+        """What the server says of itself and of all its models; None where it says nothing."""
+
+    @abstractmethod
     def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
         """The request that empties the prefix cache of the engine that ``model`` asks."""
 
@@ -71,6 +77,7 @@ class TritonProtocol(ServingProtocol):
             make_client,
             deployed_tokenizer_dir(model, inspect),
             partial(_check_variant, model, inspect),
+            partial(self.deployment, address, tuple(settings.headers.items())),
         )
 
     def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Literal
 
+from bench_records.manifest import Deployment
 from harness.clients.protocol import Client
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin, parse_origin
+from harness.clients.triton.deployment import grpc_deployment
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.prefix_cache_reset import GrpcResetCall, ResetCall
@@ -49,6 +51,9 @@ class TritonGrpc(TritonProtocol):
     ) -> Client:
         connections = connection_limits(settings.connections)
         return TritonGrpcClient(origin.address, model, streaming, *end_and_pad, connections, settings.limits)
+
+    def deployment(self, origin: Origin, headers: Headers, timeout_s: float) -> Deployment | None:
+        return grpc_deployment(origin.address, timeout_s)
 
     def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
         return GrpcResetCall(origin.address, model)

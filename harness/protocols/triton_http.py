@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Literal
 
+from bench_records.manifest import Deployment
 from harness.clients.protocol import Client
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin, parse_origin
+from harness.clients.triton.deployment import http_deployment
 from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.prefix_cache_reset import HttpResetCall, ResetCall
@@ -41,6 +43,9 @@ class TritonHttp(TritonProtocol):
         self, origin: Origin, model: TritonModel, streaming: bool, end_and_pad: EndAndPad, settings: ClientSettings
     ) -> Client:
         return TritonHttpClient(origin, model, streaming, *end_and_pad, settings.headers, settings.limits, settings.secrets)
+
+    def deployment(self, origin: Origin, headers: Headers, timeout_s: float) -> Deployment | None:
+        return http_deployment(origin, headers, timeout_s)
 
     def reset_call(self, origin: Origin, model: str, headers: Mapping[str, str]) -> ResetCall:
         return HttpResetCall(origin, model, headers)

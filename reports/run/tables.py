@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bench_records.manifest import Document
 from bench_records.record import Outcome
 from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
 from reports.metrics.latency import client_slip_by_request_ms
@@ -299,9 +300,19 @@ def failure_tables(report: RunReport) -> list[Table]:
 def manifest_table(report: RunReport) -> Table:
     rows = tuple(
         (printable(key), value if isinstance(value, int | float) else printable(value))
-        for key, value in flatten(report.document)
+        for key, value in flatten(_without_configurations(report.document))
     )
-    return Table("manifest", "Manifest", ("key", "value"), rows, "run.json: everything needed to repeat the run.", long=True)
+    note = "run.json: everything needed to repeat the run. It has the configuration of each model, too."
+    return Table("manifest", "Manifest", ("key", "value"), rows, note, long=True)
+
+
+def _without_configurations(document: Document) -> Document:
+    """The manifest with the names of the server's models in place of their configurations, which are hundreds of rows."""
+    deployment = document.get("deployment")
+    models = deployment.get("models") if isinstance(deployment, dict) else None
+    if not isinstance(deployment, dict) or not isinstance(models, dict):
+        return document
+    return {**document, "deployment": {**deployment, "models": list(models)}}
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, str | int | float]]:

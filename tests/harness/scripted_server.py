@@ -1,8 +1,9 @@
 """A gRPC server in a process of its own that speaks Triton's service; the prompt determines the answer to a request.
 
-    python scripted_server.py LOG STREAMS PORT
+    python scripted_server.py LOG STREAMS PORT SETTING
 
-It allows STREAMS streams a connection (0: as many as there are) and listens on PORT (0: a free one). It prints its port, adds
+It allows STREAMS streams a connection (0: as many as there are) and listens on PORT (0: a free one). With a SETTING, not "",
+it describes itself as Triton does: metadata, models, and the setting as a parameter of these. It prints its port, adds
 the id of every request that reaches it to LOG, and ends when its standard input closes. On SIGTERM it takes no more requests,
 finishes those that it has, and ends.
 """
@@ -101,9 +102,11 @@ class ScriptedServer:
 
 
 @contextmanager
-def scripted_server(log: Path, streams: int = 0, port: int = 0) -> Iterator[ScriptedServer]:
-    """Start a server that allows ``streams`` streams a connection on ``port``; it is gone when the block is left."""
-    command = [sys.executable, __file__, str(log), str(streams), str(port)]
+def scripted_server(log: Path, streams: int = 0, port: int = 0, setting: str = "") -> Iterator[ScriptedServer]:
+    """Start a server that allows ``streams`` streams a connection on ``port``, and whose models have the parameter ``setting``;
+    it is gone when the block is left.
+    """
+    command = [sys.executable, __file__, str(log), str(streams), str(port), setting]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -190,7 +193,8 @@ def _error(message: str) -> bytes:
 
 
 class _Service:
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, setting: str) -> None:
+        self._setting = setting
         self._log = log.open("a", buffering=1)
 
     async def stream(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
@@ -254,12 +258,27 @@ class _Service:
         for tensor in ("text_output", "num_output_tokens") if name in _TEXT_MODELS else ("output_ids", "sequence_length"):
             response.config.output.add(name=tensor)
         response.config.parameters["engine"].string_value = "script"
+        if self._setting:
+            response.config.parameters["max_num_sequences"].string_value = self._setting
+        body: bytes = response.SerializeToString()
+        return body
+
+    async def metadata(self, raw: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        body: bytes = service_pb2.ServerMetadataResponse(
+            name="script", version="1.0", extensions=["model_configuration"]
+        ).SerializeToString()
+        return body
+
+    async def statistics(self, raw: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        response = service_pb2.ModelStatisticsResponse()
+        for name in ("text", "scripted", "gone"):  # the last is unloaded before its configuration is asked
+            response.model_stats.add(name=name, version="1")
         body: bytes = response.SerializeToString()
         return body
 
 
-async def _serve(log: Path, streams: int, port: int) -> None:
-    service = _Service(log)
+async def _serve(log: Path, streams: int, port: int, setting: str) -> None:
+    service = _Service(log, setting)
     options = [
         (f"grpc.server.max_pending_requests{which}", 1_000_000) for which in ("", "_hard_limit")
     ]  # else it turns some away
@@ -271,6 +290,9 @@ async def _serve(log: Path, streams: int, port: int) -> None:
         "ModelInfer": grpc.unary_unary_rpc_method_handler(service.infer),
         "ModelConfig": grpc.unary_unary_rpc_method_handler(service.config),
     }
+    if setting:
+        handlers["ServerMetadata"] = grpc.unary_unary_rpc_method_handler(service.metadata)
+        handlers["ModelStatistics"] = grpc.unary_unary_rpc_method_handler(service.statistics)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
@@ -287,4 +309,4 @@ def _end_with_owner() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_owner, daemon=True).start()
-    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
