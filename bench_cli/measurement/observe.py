@@ -47,8 +47,10 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
         return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
     if target.embedded is not None:
         return MetricsSource(parse_url(target.embedded.metrics, METRICS_PATH), period_s)
-    url = target.protocol.metrics_url(target.origin)
-    return MetricsSource(url, period_s, target.protocol.named_in_metrics(target.model), _headers(target, url))
+    model, source = target.protocol.named_in_metrics(target.model), None
+    for url in reversed(target.protocol.metrics_urls(target.origin)):
+        source = MetricsSource(url, period_s, model, _headers(target, url), otherwise=source)
+    return source
 
 
 def _statistics(target: Target) -> ReadStatistics | None:

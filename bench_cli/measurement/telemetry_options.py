@@ -29,7 +29,8 @@ class TelemetryOptions(Concern, title="The server's own numbers"):
     metrics_url: str | None = option(
         None,
         callback=_read_metrics_url,
-        show_default="port 8002 of --url's host; the embedded pipeline's own",
+        show_default="port 8002 of --url's host; with -i openai /metrics or /prometheus/metrics of the server; the embedded "
+        "pipeline's own",
         help="URL of the server's metrics in Prometheus's format: http://host:port/path; in its query, NAME=@FILE and "
         "NAME=$VARIABLE read the value.",
     )

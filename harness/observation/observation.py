@@ -16,7 +16,7 @@ from bench_records.manifest import ClockReadings, GpuTelemetry, MachineUse, Serv
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
 from harness.clients.secret_values import Spellings, hide_in_text
-from harness.clients.transport.http_get import GetError, Headers
+from harness.clients.transport.http_get import GetError, Headers, HttpStatusError
 from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled
 from harness.host.clock import read_clock_offsets
@@ -34,6 +34,7 @@ class MetricsSource:
     """Where a server exposes its metrics. ``model`` is a model that they must name, where the URL is only guessed.
 
     ``headers`` are for the server that the run measures, and are sent to no other. ``shown`` is the URL without its secrets.
+    ``otherwise`` is the place to look at where this one has no metrics, as of another kind of server.
     """
 
     url: HttpUrl
@@ -41,6 +42,7 @@ class MetricsSource:
     model: str | None = None
     headers: Headers = ()
     shown: str | None = None
+    otherwise: MetricsSource | None = None
 
     def __str__(self) -> str:
         return str(self.url) if self.shown is None else self.shown
@@ -167,13 +169,20 @@ class Observation:
             self._note(f"The server returned no model statistics, so its counts are not compared: {error}")
             return None
 
-    def _open(self, metrics: MetricsSource) -> MetricsSampler | None:
+    def _open(self, metrics: MetricsSource, before: str = "") -> MetricsSampler | None:
+        """The sampler of the first place with metrics, which becomes the source; ``before`` names those that had none."""
         sampler = MetricsSampler(metrics.url, self._folder.scrapes, metrics.period_s, metrics.headers)
         try:
             values = sampler.settle()
         except (GetError, ValueError) as error:
-            self._note(f"No metrics at {metrics} ({error}), so they are not recorded; name another place with --metrics_url.")
+            tried = f"{before}{metrics} ({error})"
+            answered = isinstance(error, HttpStatusError | ValueError)
+            if metrics.otherwise is not None and answered:
+                sampler.stop()
+                return self._open(metrics.otherwise, f"{tried} or ")
+            self._note(f"No metrics at {tried}, so they are not recorded; name another place with --metrics_url.")
             return None
+        self._metrics = metrics
         if metrics.model is not None and not any(f'"{metrics.model}"' in labels for _, labels in values):
             self._note(
                 f"{metrics} has no model {metrics.model}, so its metrics are not recorded; name another with --metrics_url."

@@ -37,6 +37,8 @@ from harness.protocols.protocol import (
 from harness.protocols.set_up_deadline import SetUpDeadline
 from workloads.elements.request import Variant
 
+_METRICS_OF_TRTLLM = "/prometheus/metrics"  # trtllm-serve, whose /metrics is JSON
+
 
 class OpenAIChat(ServingProtocol):
     """What vLLM, trtllm-serve, SGLang and NVIDIA NIM serve. An address is the URL of the chat completions."""
@@ -95,8 +97,8 @@ class OpenAIChat(ServingProtocol):
     def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:
         return find_prefix_cache_reset(*_parts(address), headers)
 
-    def metrics_url(self, origin: Origin) -> HttpUrl:
-        return origin.url(METRICS_PATH)
+    def metrics_urls(self, origin: Origin) -> tuple[HttpUrl, ...]:
+        return tuple(map(origin.url, (METRICS_PATH, _METRICS_OF_TRTLLM)))
 
 
 def _parts(address: Origin) -> tuple[Origin, str]:

@@ -159,8 +159,8 @@ class ServingProtocol(ABC):
         """The call that empties the prefix cache, which it has done once. Raises TargetError where there is none."""
 
     @abstractmethod
-    def metrics_url(self, origin: Origin) -> HttpUrl:
-        """The usual place of the server's metrics."""
+    def metrics_urls(self, origin: Origin) -> tuple[HttpUrl, ...]:
+        """The usual places of the server's metrics, one or more, in the order in which to look."""
 
     def named_in_metrics(self, model: MeasuredModel) -> str | None:
         """What metrics at the usual place must name, where another server may be there; None where none can."""

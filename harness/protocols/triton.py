@@ -87,8 +87,8 @@ class TritonProtocol(ServingProtocol):
             lambda name: self.reset_call(address, name, headers),
         )
 
-    def metrics_url(self, origin: Origin) -> HttpUrl:
-        return HttpUrl("http", origin.host, _METRICS_PORT, METRICS_PATH)
+    def metrics_urls(self, origin: Origin) -> tuple[HttpUrl, ...]:
+        return (HttpUrl("http", origin.host, _METRICS_PORT, METRICS_PATH),)
 
     def named_in_metrics(self, model: MeasuredModel) -> str | None:
         return model.name

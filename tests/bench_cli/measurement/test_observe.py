@@ -62,6 +62,11 @@ def test_a_running_server_has_metrics_at_tritons_port_of_its_host() -> None:
 def test_a_server_of_the_openai_protocol_has_metrics_at_its_own_port() -> None:
     assert _url(_http_target("openai", "http://host:8000")) == "http://host:8000/metrics"
     assert _url(_http_target("openai", "https://host/v1")) == "https://host:443/metrics"
+    source = metrics_source(TelemetryOptions(None, 1.0), _http_target("openai", "http://host:8000", (("X-Team", "a"),)))
+    assert source is not None
+    assert source.otherwise is not None  # trtllm-serve's, whose /metrics is JSON
+    assert (str(source.otherwise), source.otherwise.headers) == ("http://host:8000/prometheus/metrics", (("X-Team", "a"),))
+    assert source.otherwise.otherwise is None
 
 
 def test_headers_are_sent_to_the_measured_server_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,31 @@ def test_what_cannot_be_had_is_noted_and_fails_nothing(tmp_path: Path) -> None:
     assert "none here" in notes[0]
     assert "404" in notes[1]
     assert "--metrics_url" in notes[1]
+
+
+@pytest.mark.parametrize("first", [(404, b""), (200, b"[]"), (200, b'[{"iter": 1, "gpuMemUsage": 2}]')])
+def test_where_the_first_place_has_no_metrics_the_next_is_read(tmp_path: Path, first: tuple[int, bytes]) -> None:
+    with metrics_server(lambda number: (200, b"trtllm_requests 5\n") if number else first) as server:
+        place = _source(server)
+        other = replace(place, url=HttpUrl("http", "127.0.0.1", server.port, "/prometheus/metrics"))
+        facts, notes = _observe(tmp_path, None, replace(place, otherwise=other))
+    assert notes == []
+    assert server.gets[:2] == ["/metrics", "/prometheus/metrics"]
+    assert set(server.gets[1:]) == {"/prometheus/metrics"}
+    assert facts["telemetry"]["url"] == f"http://127.0.0.1:{server.port}/prometheus/metrics"
+
+
+def test_where_no_place_has_metrics_all_are_named_in_one_sentence(tmp_path: Path) -> None:
+    with metrics_server(lambda number: (404, b"")) as server:
+        place = _source(server)
+        facts, notes = _observe(tmp_path, None, replace(place, otherwise=replace(place, url=replace(place.url, path="/other"))))
+    assert facts["telemetry"] is None
+    (note,) = notes
+    assert f":{server.port}/metrics (status 404 Not Found) or http://127.0.0.1:{server.port}/other (status 404" in note
+    with metrics_server(lambda number: None) as server:  # it closes the connection, and would at the other place, too
+        _, notes = _observe(tmp_path, None, replace(_source(server), otherwise=place))
+    assert len(notes) == 1
+    assert "/other" not in notes[0]
 
 
 def test_statistics_that_are_lost_during_the_run_are_known_to_be_lost(tmp_path: Path) -> None:
