@@ -48,7 +48,8 @@ class PercentileParts:
     ``percentile`` is that of ``n`` requests, in ms; its value is None where it falls among those that failed or were cut off.
     ``around`` requests are those ranked half a percent of all to either side, at least FEWEST_AROUND; ``left_out`` of them have
     no latency. ``mean_ms`` is their mean latency: the sum of the ``shares``' means and of ``contradiction_ms``, which is at
-    most 0, where the sources of ``contradicted`` of them contradict each other. The server timed ``timed`` of them.
+    most 0, where the sources of ``contradicted`` of them contradict each other. The server timed ``timed`` of them; its
+    stamps may be off by ``clock_error_ms`` to either side, None where they are not used.
     """
 
     q: float
@@ -61,6 +62,7 @@ class PercentileParts:
     contradiction_ms: float
     contradicted: int
     timed: int
+    clock_error_ms: float | None
 
     @property
     def value_ms(self) -> float | None:
@@ -170,6 +172,7 @@ class _Ranked:
             contradiction_ms=_mean(contradiction_ns) / _NS_PER_MS,
             contradicted=int(np.count_nonzero(contradiction_ns < 0)),
             timed=int(np.count_nonzero(times.timed[around])),
+            clock_error_ms=None if times.clock_error_ns is None else times.clock_error_ns / _NS_PER_MS,
         )
 
     def _percentile(self, q: float, distribution: Distribution | None) -> Estimate:

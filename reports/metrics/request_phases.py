@@ -23,6 +23,7 @@ from reports.statistics.arrays import FloatArray
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_ORDER = 0.99  # share of the requests whose events must be in order, for two clocks to be one
+_MOST_ERROR = 0.05  # of the median time to the first token, for a clock that is known by bounds
 _START_ERROR_NS = 1e6  # of the run's start on the monotonic clock, at most: two clocks are read one after the other
 
 
@@ -50,14 +51,15 @@ class PhaseTimes:
     ``latency_ns`` = Σ ``by_phase`` + ``contradiction_ns``, exactly. No phase is negative. ``contradiction_ns`` is 0, or below
     it where the sources of a request contradict each other: the parts by one took so much longer than the whole by another.
     ``by_phase`` has the phases for which the run has a source. ``timed``: the server measured the request's queue and prefill.
-    ``one_clock``: the server's stamps count on the client's clock.
+    ``clock_error_ns`` is how far off the server's stamps may be on the client's clock, to either side: 0 on one host, None
+    where that is unknown or too much, so that durations alone are used.
     """
 
     latency_ns: FloatArray
     by_phase: Mapping[Phase, FloatArray]
     contradiction_ns: FloatArray
     timed: NDArray[np.bool_]
-    one_clock: bool
+    clock_error_ns: float | None
 
 
 def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: int | None) -> PhaseTimes:
@@ -68,7 +70,8 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: i
     assert metric.ends_ns is not None
     ends_ns = metric.ends_ns(requests)
     latency_ns = ends_ns - requests.scheduled_ns
-    arrival_ns = _arrivals_on_run_clock(requests, start_ns)
+    clock = _server_clock(requests, start_ns)
+    arrival_ns = np.full(latency_ns.size, np.nan) if clock is None else requests.server_arrival_ns - clock.start_ns
     spans = _spans(requests, metric, ends_ns, arrival_ns)
     exists = ~np.isnan(latency_ns)
     sourced = {phase: span for phase, span in spans.items() if phase in _ALWAYS or bool((~np.isnan(span[exists])).any())}
@@ -83,7 +86,7 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: i
         by_phase=MappingProxyType({phase: np.maximum(raw[phase], 0.0) for phase in Phase if phase in raw}),
         contradiction_ns=contradiction_ns,
         timed=~np.isnan(requests.server_queue_ns + requests.server_prefill_ns),
-        one_clock=not bool(np.isnan(arrival_ns).all()),
+        clock_error_ns=None if clock is None else clock.error_ns,
     )
 
 
@@ -132,21 +135,45 @@ def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: 
     }
 
 
-def _arrivals_on_run_clock(requests: Requests, start_ns: int | None) -> FloatArray:
-    """When the engine took each request in, on the run's clock, shape [n]; NaN where it did not say so, and everywhere where
-    its clock is another one, as on another host.
+@dataclass(frozen=True, slots=True)
+class _ServerClock:
+    """The run's start on the monotonic clock of the server's host, known to ``error_ns`` to either side."""
 
-    Two clocks are one if events are in order by both: the engine's arrival after the client's send, its first token before the
-    client's.
+    start_ns: float
+    error_ns: float
+
+
+def _server_clock(requests: Requests, start_ns: int | None) -> _ServerClock | None:
+    """The server's clock: the client's own where events are in order on it, as on one host, else by bounds. None without
+    stamps, and where the bounds are too wide or contradict each other.
+
+    The engine takes a request in after the client sent it, and has the first token before the client. So each request bounds
+    the run's start on the server's clock from both sides. The error grows by what the bounds of the run's halves differ by.
     """
-    unknown = np.full(requests.sent_ns.size, np.nan)
-    if start_ns is None:
-        return unknown
-    arrival_ns = requests.server_arrival_ns - start_ns
-    returned_ns = requests.first_token_ns - (arrival_ns + requests.server_queue_ns + requests.server_prefill_ns)
-    after_send_ns = arrival_ns - requests.sent_ns
-    known = ~np.isnan(returned_ns + after_send_ns)
+    engine_ns = requests.server_arrival_ns + requests.server_queue_ns + requests.server_prefill_ns
+    at_once = requests.first_token_ns == requests.last_token_ns  # with the last token, as all of an unstreamed answer
+    latest_ns = requests.server_arrival_ns - requests.sent_ns
+    earliest_ns = engine_ns + np.where(at_once, np.nan_to_num(requests.server_decode_ns), 0.0) - requests.first_token_ns
+    known = ~np.isnan(latest_ns + earliest_ns)
     if not known.any():
-        return unknown
-    in_order = (after_send_ns[known] > -_START_ERROR_NS) & (returned_ns[known] > -_START_ERROR_NS)
-    return arrival_ns if in_order.mean() >= _IN_ORDER else unknown
+        return None
+    latest_ns, earliest_ns = latest_ns[known], earliest_ns[known]
+    if start_ns is not None:
+        in_order = (earliest_ns - _START_ERROR_NS < start_ns) & (start_ns < latest_ns + _START_ERROR_NS)
+        if in_order.mean() >= _IN_ORDER:
+            return _ServerClock(start_ns, 0.0)
+    return _by_bounds(earliest_ns, latest_ns, float(np.median((requests.first_token_ns - requests.sent_ns)[known])))
+
+
+def _by_bounds(earliest_ns: FloatArray, latest_ns: FloatArray, typical_ns: float) -> _ServerClock | None:
+    """The middle between the bounds of all requests, shape [n] each, n ≥ 1, in the order in which they were due."""
+    low_ns, high_ns = float(earliest_ns.max()), float(latest_ns.min())
+    half = earliest_ns.size // 2
+    middles = [
+        (float(earliest_ns[part].max()) + float(latest_ns[part].min())) / 2.0
+        for part in ((slice(0, half), slice(half, None)) if half else (slice(None),))
+    ]
+    error_ns = (high_ns - low_ns) / 2.0 + max(middles) - min(middles)
+    if low_ns > high_ns or error_ns > _MOST_ERROR * typical_ns:
+        return None
+    return _ServerClock(float(np.floor((low_ns + high_ns) / 2.0)), error_ns)

@@ -40,7 +40,7 @@ def _latency(run: ExplainedRun, latency: LatencyParts) -> dict[str, object]:
             for stretch in run.stretches_of(latency.metric)
         ],
         "slowest": [_request(request) for request in run.slowest.get(latency.metric.key, ())],
-        "one_clock": latency.times.one_clock,
+        "clock_error_ms": None if latency.times.clock_error_ns is None else latency.times.clock_error_ns / 1e6,
         "remarks": list(remarks(run.report, last)),
         "remedy": remedy(last) or None,
     }

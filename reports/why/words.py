@@ -213,6 +213,11 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
             "The server returned durations, or its clock is not the client's: front end, network and the way back are "
             "unattributed."
         )
+    if parts.clock_error_ms:
+        return (
+            f"The server's clock is another one. The order of events shows it to {three_digits(parts.clock_error_ms)} ms, and "
+            "front end and return as closely; their sum is exact."
+        )
     return ""
 
 

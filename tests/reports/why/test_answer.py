@@ -129,6 +129,17 @@ def test_durations_without_stamps_leave_the_way_unattributed(make_report: MakeRe
     assert "front end, network and the way back are unattributed" in remarks(report, parts)[-1]
 
 
+def test_the_error_of_another_clock_is_remarked(make_report: MakeReport, answered: Make) -> None:
+    """Its origin is another one; 20 ms of front end and 12 ms of return leave it open within 16 ms to either side."""
+    records = _run(answered, [2_000.0] * 40)
+    report = make_report(
+        [with_fields(r, server_arrival_ns=(r.server_arrival_ns or 0) + 10**15) for r in records], **_ON_ONE_HOST
+    )
+    parts = _explained(report).runs[0].latencies[0].percentiles[-1]
+    assert parts.clock_error_ms == pytest.approx(16.0)
+    assert "The order of events shows it to 16.0 ms" in remarks(report, parts)[-1]
+
+
 def test_some_requests_without_times_and_contradictions_are_remarked(make_report: MakeReport, answered: Make) -> None:
     records = _run(answered, [30.0] * 38, stamped=False)
     records.append(answered(38, 38_000, 38_000, [(39_000, 1)]))
