@@ -57,8 +57,7 @@ def triton(deployment: Deployment, log: Path) -> Iterator[Target]:
 def openai(deployment: Deployment, log: Path) -> Iterator[Target]:
     """``vllm serve`` with one API process, as it starts by default."""
     (port,) = _free_ports(1)
-    given = dict(argument.split("=", 1) for argument in deployment.engine_args)
-    arguments = [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
+    arguments = [part for argument in deployment.engine_args for part in _option(*argument.split("=", 1))]
     command = [
         deployment.engine_python, "-m", "vllm.entrypoints.cli.main", "serve", str(deployment.model_dir),
         "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log",
@@ -67,6 +66,14 @@ def openai(deployment: Deployment, log: Path) -> Iterator[Target]:
     with _running(command, log, f"http://127.0.0.1:{port}/health"):
         tokenizer = ("--tokenizer", str(deployment.model_dir))
         yield Target(("-i", "openai", "--url", f"http://127.0.0.1:{port}", "--model", "model", "--ignore_eos", *tokenizer))
+
+
+def _option(key: str, value: str) -> tuple[str, ...]:
+    """An argument of the engine as vLLM's command line takes it: a switch has no value."""
+    name = key.replace("_", "-")
+    if value.lower() in ("true", "false"):
+        return (f"--{name}",) if value.lower() == "true" else (f"--no-{name}",)
+    return f"--{name}", value
 
 
 @contextmanager
