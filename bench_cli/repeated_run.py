@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bench_records.run_folder import RunFolder
 
 _HEADER = "header"  # the parameter of --header, of which each is replaced by its own name
+_FILE, _STANDARD_INPUT = "path", "-"  # the parameter of a dataset and of a trace
 _OTHER_SPELLINGS = {  # of one length: a run records --isl 128 as upstream's two options
     "isl": ("input_mean", "input_stdev"),
     "osl": ("output_mean", "output_stdev"),
@@ -81,17 +82,13 @@ class RepeatedRun:
     def verb(self) -> str:
         return str(self.context.command.name)
 
-    def given(self, name: str) -> bool:
-        """Whether the command line gives the parameter ``name``."""
-        return self.context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
 
 def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[str], options: Sequence[str]) -> RepeatedRun:
     """The command of the run in ``folder``, with ``options`` of its verb in place of recorded ones, and without those that
     ``without`` names. ``context`` is that of a verb of bench.
 
     Raises RunFolderError for a run that cannot be repeated, UsageError for options that its verb does not take, and for
-    secrets, which were not recorded and are not among ``options``.
+    secrets and a standard input, which were not recorded and are not among ``options``.
     """
     manifest = folder.read_manifest()
     recorded = _Recorded.of(folder, manifest, measuring_verb(context, folder, manifest))
@@ -104,6 +101,11 @@ def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[st
     if secrets:
         again = " ".join(secrets)
         raise click.UsageError(f"{folder.path} was recorded without its secrets; give them again: {again}", parsed)
+    if str(recorded.defaults.get(_FILE)) == _STANDARD_INPUT and _FILE not in (*left_out, *_given(parsed)):
+        how = "FILE after RUN" if str(manifest.verb) == "trace" else "--dataset FILE"
+        raise click.UsageError(
+            f"{folder.path} read its requests from standard input, which is not recorded; give {how}", parsed
+        )
     if _HEADER not in left_out:
         recorded.add_headers(parsed)
     _drop_other_spellings(parsed)
@@ -188,9 +190,14 @@ def _with_without(measuring: click.Command, recorded: set[str]) -> click.Command
 def _drop_other_spellings(parsed: click.Context) -> None:
     """Leave out what was recorded for a length that the command line gives in another spelling."""
     for name, others in _OTHER_SPELLINGS.items():
-        if parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if name in _given(parsed):
             recorded = [other for other in others if parsed.get_parameter_source(other) is ParameterSource.DEFAULT_MAP]
             parsed.params.update(dict.fromkeys(recorded))
+
+
+def _given(parsed: click.Context) -> list[str]:
+    """The parameters that the command line gives."""
+    return [name for name in parsed.params if parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 def _names_of(parsed: click.Context) -> set[str]:

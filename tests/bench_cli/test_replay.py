@@ -100,6 +100,23 @@ def test_a_replay_reads_the_file_of_the_run_again(server: ScriptedServer, tmp_pa
     assert _replayed("recorded")["schedule"] == recorded["schedule"]
 
 
+def test_another_file_and_one_in_place_of_standard_input_can_be_given(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = _record(server, *_files(tmp_path)["trace at a rate"], *_TOKENIZER, model="text")
+    digest = RunFolder(recorded).read_document()[0]["schedule"]["digest"]
+    Path("trace.jsonl").rename("moved.jsonl")
+    assert _replayed("recorded", "moved.jsonl")["schedule"]["digest"] == digest
+    path = recorded / "run.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "workload": {**document["workload"], "trace": "-"}}))
+    capsys.readouterr()
+    assert run(["replay", "recorded"]) == ExitStatus.USAGE
+    error = " ".join(capsys.readouterr().err.split())
+    assert "recorded read its requests from standard input, which is not recorded; give FILE after RUN" in error
+    assert _replayed("recorded", "moved.jsonl")["schedule"]["digest"] == digest
+
+
 def test_a_comparison_with_the_replay_finds_nothing_that_was_sent_otherwise(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
