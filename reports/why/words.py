@@ -229,12 +229,11 @@ def _how_to_time(run: RunReport) -> str:
 
 def _means(run: RunReport) -> str:
     times = None if run.server is None else run.server.times
-    if times is None or times.queue_ms is None:
+    if times is None:
         return ""
-    return (
-        f" Over all requests the engine reports a mean queue of {three_digits(times.queue_ms)} ms; how much of it these "
-        "requests had is unknown."
-    )
+    means = ((times.queue_ms, "queue"), (times.prefill_ms, "prefill"), (times.decode_ms, "decode"))
+    known = ", ".join(f"{three_digits(mean_ms)} ms of {name}" for mean_ms, name in means if mean_ms is not None)
+    return f" The engine's means over all requests are {known}; what these requests had of it is unknown." if known else ""
 
 
 def _contradicted(parts: PercentileParts) -> str:

@@ -110,16 +110,18 @@ def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_re
     assert "--enable-per-request-metrics" in remarks(chat, _explained(chat).runs[0].latencies[0].percentiles[-1])[-1]
 
 
-def test_the_engines_mean_queue_is_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
+def test_the_engines_means_are_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(100)]
     server = [
         *metric("vllm:request_queue_time_seconds_sum", {0.0: 0.0, 11.0: 2.0}),
         *metric("vllm:request_queue_time_seconds_count", {0.0: 0.0, 11.0: 100.0}),
+        *metric("vllm:request_prefill_time_seconds_sum", {0.0: 0.0, 11.0: 3.0}),
+        *metric("vllm:request_prefill_time_seconds_count", {0.0: 0.0, 11.0: 100.0}),
     ]
     report = make_report(records, server=server)
     parts = _explained(report).runs[0].latencies[0].percentiles[-1]
     assert Phase.QUEUE not in parts.by_phase
-    assert "a mean queue of 20.0 ms" in remarks(report, parts)[-1]
+    assert "The engine's means over all requests are 20.0 ms of queue, 30.0 ms of prefill; " in remarks(report, parts)[-1]
 
 
 def test_durations_without_stamps_leave_the_way_unattributed(make_report: MakeReport, answered: Make) -> None:
