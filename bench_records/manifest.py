@@ -144,9 +144,10 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the engine that bench deployed for the run."""
+    """The settings of the engine that bench deployed for the run, and size and hash of each file of the engine by its path."""
 
     engine: Document | None = None
+    engine_files: dict[str, str] | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

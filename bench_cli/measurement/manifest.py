@@ -45,6 +45,7 @@ from harness.clients.secret_values import hide_in_text
 from harness.journal.run_identity import new_run_id
 from harness.recording.run_result import RunResult
 from harness.run.environment import describe_environment
+from serving.engines.fingerprints import fingerprints
 from workloads.arrivals.processes import AllAtOnce, Recorded, offsets_within
 from workloads.arrivals.rate_profile import Piecewise, Profiled
 from workloads.elements.request import HistorySource
@@ -92,14 +93,19 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
 
 def surroundings(options: MeasureOptions, target: Target) -> Manifest:
     """The manifest's keys about everything but the traffic: the server and its engine, this machine, and versions."""
-    engine = options.manifest_entry()["engine_settings"]
     return Manifest(
         bench_version=version("inflight-bench"),
         target=_target_facts(target),
-        server=None if target.embedded is None else EmbeddedServer(engine=engine),
+        server=None if target.embedded is None else _embedded_server(options),
         deployment=_deployment(target, min(_DESCRIPTION_S, options.client.connect_timeout)),
         environment=describe_environment(),
     )
+
+
+def _embedded_server(options: MeasureOptions) -> EmbeddedServer:
+    engine = options.manifest_entry()["engine_settings"]
+    folder = options.embedded.engine_settings.folder(options.embedded.engine_dir)
+    return EmbeddedServer(engine=engine, engine_files=fingerprints(folder))
 
 
 def _deployment(target: Target, timeout_s: float) -> Deployment | None:

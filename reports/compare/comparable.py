@@ -35,9 +35,9 @@ class Disagreement:
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
-# not affect its results, repeated prefixes follow from workload and seed (their order of sending is random), as do the numbers
-# of probes and cancelled requests, objectives do not change what is sent, and the law, its rate and its stages are in
-# "arrivals", too.
+# not affect its results, bench verify has the engine's files, repeated prefixes follow from workload and seed (their order of
+# sending is random), as do the numbers of probes and cancelled requests, objectives do not change what is sent, and the law,
+# its rate and its stages are in "arrivals", too.
 _WEIGHTS: Mapping[str, Weight | None] = {
     "workload": Weight.REFUSE,
     "workload.repeated_prefix": None,
@@ -66,6 +66,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.address": None,
     "target.embedded": None,
     "server": Weight.CHANGED,
+    "server.engine_files": None,
     "schedule": Weight.WARN,
     "warm_up.requests": Weight.WARN,
     "prefix_cache_reset": Weight.WARN,

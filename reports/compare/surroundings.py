@@ -22,6 +22,7 @@ _TITLES = {
     "server": "the server's name and version",
     "model": "the configuration of the models",
     "engine": "the settings of the engine that bench deploys",
+    "file": "the files of the engine that bench deploys",
     "machine": "this machine",
     "version": "the versions of the software",
 }
@@ -66,7 +67,7 @@ def surroundings_difference(before: Manifest, now: Manifest) -> SurroundingsDiff
             if first.get(name) != second.get(name):
                 changed.append(ChangedFact(f"{part} {name}", first.get(name, ABSENT), second.get(name, ABSENT)))
     own_server = "engine" in sides[0] or "engine" in sides[1]
-    unknown = [title for part, title in _TITLES.items() if part not in known and (part != "engine" or own_server)]
+    unknown = [title for part, title in _TITLES.items() if part not in known and (part not in ("engine", "file") or own_server)]
     return SurroundingsDifference(compared, tuple(changed), tuple(unknown))
 
 
@@ -82,6 +83,8 @@ def _parts(manifest: Manifest) -> dict[str, Facts]:
         parts["parameters"] = _flat(manifest.target.model_parameters)
     if manifest.server is not None and manifest.server.engine is not None:
         parts["engine"] = _flat(manifest.server.engine)
+    if manifest.server is not None and manifest.server.engine_files is not None:
+        parts["file"] = dict(manifest.server.engine_files)
     parts["target"] = _of_struct(manifest.target, _OF_TARGET)
     if environment is not None:
         parts["machine"] = _of_struct(environment, _OF_MACHINE)

@@ -46,6 +46,7 @@ SteadyRun = Callable[..., list[Record]]
         ("target.address", None),
         ("target.embedded.pid", None),
         ("server.version", Weight.CHANGED),
+        ("server.engine_files.openvino_model.bin", None),
         ("schedule.seed", Weight.WARN),
         ("warm_up.requests", Weight.WARN),
         ("warm_up.failures", None),

@@ -19,7 +19,7 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 _BEFORE = Manifest(
     target=TargetFacts(protocol="grpc", model="ensemble", decoupled=True, address="a:1", model_parameters={"x": "1"}),
-    server=EmbeddedServer(engine={"engine": "openvino", "max_num_tokens": 2048}),
+    server=EmbeddedServer(engine={"engine": "openvino", "max_num_tokens": 2048}, engine_files={"a.bin": "9 bytes, 1f"}),
     deployment=Deployment(server="triton", version="2.51.0", extensions=("statistics",), models=_MODELS),
     environment=Environment(cpu="c", cores=2, kernel="6.1", python="3.11.2", packages={"numpy": "1.26.4", "grpcio": "1.60"}),
 )
@@ -33,7 +33,7 @@ def test_equal_surroundings_do_not_differ_wherever_the_server_is() -> None:
     found = surroundings_difference(_BEFORE, replace(_BEFORE, target=replace(_BEFORE.target, address="b:2"), run_id="0" * 32))
     assert found.changed == ()
     assert found.unknown == ()
-    assert found.compared == 26
+    assert found.compared == 27
 
 
 def test_a_setting_of_a_model_is_named_by_its_place_in_the_configuration() -> None:
@@ -57,7 +57,10 @@ def test_a_setting_of_a_model_is_named_by_its_place_in_the_configuration() -> No
 def test_server_engine_machine_and_versions_are_named() -> None:
     now = Manifest(
         target=replace(_BEFORE.target, decoupled=False, protocol="http"),
-        server=EmbeddedServer(engine={"engine": "openvino", "max_num_tokens": 512, "of_a_later_release": 1}),
+        server=EmbeddedServer(
+            engine={"engine": "openvino", "max_num_tokens": 512, "of_a_later_release": 1},
+            engine_files={"a.bin": "9 bytes, 2f", "b.bin": "0 bytes, 00"},
+        ),
         deployment=replace(_BEFORE.deployment, version="2.60.0", extensions=("statistics", "logging")),
         environment=replace(
             _BEFORE.environment, cores=4, kernel="6.2", gpus=("H100",), python="3.12.1", packages={"numpy": "2.1", "new": "1"}
@@ -67,6 +70,8 @@ def test_server_engine_machine_and_versions_are_named() -> None:
         ("server extensions", "statistics", "statistics, logging"),
         ("server version", "2.51.0", "2.60.0"),
         ("engine max_num_tokens", "2048", "512"),
+        ("file a.bin", "9 bytes, 1f", "9 bytes, 2f"),
+        ("file b.bin", "–", "0 bytes, 00"),
         ("target decoupled", "true", "false"),
         ("target protocol", "grpc", "http"),
         ("machine cores", "2", "4"),
@@ -91,6 +96,7 @@ def test_a_part_that_a_side_lacks_is_not_compared() -> None:
     found = surroundings_difference(_BEFORE, replace(_BEFORE, server=None, environment=None))
     assert found.unknown == (
         "the settings of the engine that bench deploys",
+        "the files of the engine that bench deploys",
         "this machine",
         "the versions of the software",
     )
