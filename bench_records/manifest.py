@@ -123,9 +123,9 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The server that was measured. ``address`` is without secrets.
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
-    run's tokenizer, of the text of a random token of its vocabulary. ``sends_finish_reason``: the probe before the run had
-    one; None for a protocol without. ``server_timings``: requests ask for the server's times of them, which
-    costs; else None.
+    run's tokenizer, of the text of a random token of its vocabulary. ``token_ids``: prompts were sent as token ids, and not as
+    text. ``sends_finish_reason``: the probe before the run had one; None for a protocol without.
+    ``server_timings``: requests ask for the server's times of them, which costs; else None.
     """
 
     address: str | None = None
@@ -139,6 +139,7 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     continuous_usage: bool | None = None
     sends_finish_reason: bool | None = None
     template_tokens: Count | None = None
+    token_ids: bool | None = None
     retokenised_ratio: Positive | None = None
     server_timings: bool | None = None
 

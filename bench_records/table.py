@@ -147,7 +147,7 @@ REQUEST_COLUMNS = (
         "finish_reason",
         pa.string(),
         "",
-        "why the answer ended, by the server: `finish_reason` of OpenAI's chat completions, of the first choice to end",
+        "why the answer ended, by the server: `finish_reason` of OpenAI's protocols, of the first choice to end",
         "the server sent none for one of the choices, or the protocol has none",
     ),
     Column(

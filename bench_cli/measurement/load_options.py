@@ -127,7 +127,7 @@ class TrafficOptions(Concern, title="Traffic"):
     )
     ignore_eos: bool | None = switch(
         None,
-        show_default="on for random tokens, but not by -i openai; off for dataset",
+        show_default="on for random tokens, but not by OpenAI's protocols; off for dataset",
         help="Generate exactly the requested number of tokens.",
     )
     seed: int = option(0, type=click.IntRange(min=0), common=True, help="Seed of every random draw.")

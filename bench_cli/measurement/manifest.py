@@ -136,7 +136,8 @@ def _target_facts(target: Target) -> TargetFacts:
         continuous_usage=target.client.continuous_usage,
         sends_finish_reason=target.client.expects_finish_reason,
         template_tokens=target.template_tokens,
-        retokenised_ratio=None if target.model.takes_token_ids else _retokenised_ratio(target.tokenizer),
+        token_ids=target.model.takes_token_ids,
+        retokenised_ratio=_retokenised_ratio(target.tokenizer) if target.model.returns_text else None,
         server_timings=True if target.server_timings else None,
     )
 

@@ -103,7 +103,8 @@ def _draw_with_shipped_tokenizer(
     has ids or a count. Raises UsageError for options that count in the model's tokens."""
     for name, value in (("--vocab_size", prompts.vocab_size), ("--max_input_len", traffic.max_input_len)):
         if value is not None:
-            raise click.UsageError(f"{name} needs the tokenizer of the model {target.model.name}: give --tokenizer_dir")
+            remedy = "--tokenizer_dir, or --prompt_as ids" if target.protocol.takes_ids_or_text else "--tokenizer_dir"
+            raise click.UsageError(f"{name} needs the tokenizer of the model {target.model.name}: give {remedy}")
     click.echo(
         f"No tokenizer of the model {target.model.name} is known: prompts are drawn with the shipped one, and the server "
         "counts their tokens. --tokenizer_dir gives prompts of the exact lengths.",

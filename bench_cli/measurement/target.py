@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,10 +39,10 @@ class Target:
 
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``embedded`` and ``context_tokens`` are those of the embedded pipeline, None with --url. ``template_tokens`` are
-    those that a server of chat completions adds to each prompt, None where unknown. ``prefix_cache_reset`` empties the
-    server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises TargetError for a
-    class of requests that it cannot serve. ``describe`` asks the server what it says of itself. ``server_timings``: requests
-    ask for the server's times of them.
+    those that the server adds to each prompt (a chat template, special tokens), None where unknown. ``prefix_cache_reset``
+    empties the server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
+    TargetError for a class of requests that it cannot serve. ``describe`` asks the
+    server what it says of itself. ``server_timings``: requests ask for the server's times of them.
     """
 
     origin: Origin
@@ -100,9 +100,17 @@ def probe_target(target: Target, options: ClientOptions) -> Target:
     if not deadline.left_s:
         click.echo(f"Warning: {deadline.passed}: the server has not answered the probe; the warm-up follows", err=True)
     template_tokens = None
-    if probed.prompt_tokens is not None and target.tokenizer is not None:
-        template_tokens = probed.prompt_tokens - len(target.tokenizer.encode(probed.prompt, add_special_tokens=False))
+    own_tokens = _own_tokens(probed.prompt, target.tokenizer)
+    if probed.prompt_tokens is not None and own_tokens is not None:
+        template_tokens = max(0, probed.prompt_tokens - own_tokens)
     return replace(target, client=probed.client, template_tokens=template_tokens)
+
+
+def _own_tokens(prompt: str | Sequence[int], tokenizer: Any | None) -> int | None:
+    """The tokens of ``prompt`` without what a server adds; None of a text without a ``tokenizer``."""
+    if not isinstance(prompt, str):
+        return len(prompt)
+    return None if tokenizer is None else len(tokenizer.encode(prompt, add_special_tokens=False))
 
 
 def _embedded_address(protocol: ServingProtocol, addresses: ServerAddresses) -> Origin:
@@ -122,6 +130,7 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         connections=sending.connections,
         limits=sending.answer_limits,
         server_timings=options.server_timings,
+        token_ids=options.token_ids,
     )
     connected = options.serving.connect(address, settings, deadline)
     if connected.warning is not None:

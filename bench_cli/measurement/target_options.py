@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
 _ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
 *_FIRST, _LAST = (protocol.title for protocol in PROTOCOLS.values())
-_OVER_HTTP = "Over HTTP (-i http, -i openai)"
+_OVER_HTTP = "Over HTTP (-i http, -i openai, -i openai_completions)"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
 
 
@@ -104,7 +103,7 @@ def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str |
     """Callback of --extra_body. Raises BadParameter."""
     if text is None:
         return {}
-    from harness.clients.openai_chat import OUR_FIELDS
+    from harness.clients.openai_client import OUR_FIELDS
 
     try:
         fields = json.loads(text)
@@ -141,8 +140,8 @@ class TargetOptions(Concern, title="What to measure"):
         None,
         "-u",
         common=True,
-        help="Running server: host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for openai; without it "
-        "the embedded pipeline is deployed.",
+        help="Running server: host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for OpenAI's; without "
+        "it the embedded pipeline is deployed.",
     )
     protocol: str = option(
         "grpc", "-i", type=click.Choice(list(PROTOCOLS)), common=True, help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}."
@@ -150,7 +149,7 @@ class TargetOptions(Concern, title="What to measure"):
     model: str | None = option(
         None,
         "-m",
-        show_default="tensorrt_llm; for openai the server's only model",
+        show_default="tensorrt_llm; for OpenAI's protocols the server's only model",
         common=True,
         help="Model to drive: tensorrt_llm takes token ids, ensemble and tensorrt_llm_bls take text.",
     )
@@ -180,8 +179,8 @@ class TargetOptions(Concern, title="What to measure"):
     endpoint: str | None = option(
         None,
         callback=_read_endpoint,
-        show_default="/v1/chat/completions",
-        help="Path of OpenAI's chat completions; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
+        show_default="/v1/chat/completions, or /v1/completions",
+        help="Path of OpenAI's protocols; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
         "variable OPENAI_API_KEY may hold a key.",
         group=_OVER_HTTP,
     )
@@ -198,6 +197,13 @@ class TargetOptions(Concern, title="What to measure"):
         help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',
         group=_OVER_HTTP,
     )
+    prompt_as: str | None = option(
+        None,
+        type=click.Choice(["ids", "text"]),
+        show_default="ids with --tokenizer, else text",
+        help="Send prompts to OpenAI's completions as token ids, which have exactly the requested length, or as text.",
+        group=_OVER_HTTP,
+    )
 
     @property
     def serving(self) -> ServingProtocol:
@@ -210,6 +216,11 @@ class TargetOptions(Concern, title="What to measure"):
         return {header.name: header.value for header in self.header}
 
     @property
+    def token_ids(self) -> bool:
+        """Whether prompts are sent as token ids, by a protocol that takes ids or text."""
+        return self.prompt_as == "ids" or (self.prompt_as is None and self.tokenizer_dir is not None)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The values that the requests send and no file or message may repeat."""
         of_headers = [header.value for header in self.header if header.may_be_secret]
@@ -219,9 +230,9 @@ class TargetOptions(Concern, title="What to measure"):
     @property
     def hidden(self) -> Spellings:
         """What is replaced in messages: the ``secrets``, and the key in the environment."""
-        from harness.clients.openai_chat import API_KEY_VARIABLE
+        from harness.clients.openai_server import api_key
 
-        return spellings((*self.secrets, os.environ.get(API_KEY_VARIABLE, "").strip()))
+        return spellings((*self.secrets, api_key()))
 
 
 def check_target_options(options: TargetOptions) -> None:
@@ -233,11 +244,13 @@ def check_target_options(options: TargetOptions) -> None:
     if not protocol.takes_own_fields:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if value:
-                raise click.UsageError(f"{name} goes with -i openai")
+                raise click.UsageError(f"{name} goes with -i openai and -i openai_completions")
+    if options.prompt_as is not None and not protocol.takes_ids_or_text:
+        raise click.UsageError("--prompt_as goes with -i openai_completions")
     if options.reset_prefix_cache and options.url is None:
         raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
     if options.header and not protocol.takes_headers:
-        raise click.UsageError("--header goes with -i http and -i openai")
+        raise click.UsageError("--header goes with -i http, -i openai and -i openai_completions")
     if options.url is not None:
         read_address(protocol, options.url, options.endpoint)
     elif options.model not in (None, DEFAULT_MODEL, *_TEXT_MODELS):

@@ -26,7 +26,8 @@ from locust.exception import StopTest
 
 from bench_errors import BenchError
 from bench_records.record import Outcome
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_server import choose_model, served_models
 from harness.clients.transport.http1_pool import server_message
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.url import parse_origin

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from bench_records.manifest import Deployment, Document
-from harness.clients.openai_chat import authorization, models_path
+from harness.clients.openai_server import authorization, models_path
 from harness.clients.transport.http_get import GetError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
@@ -36,8 +36,8 @@ def within_bounds(models: Mapping[str, Document]) -> dict[str, Document]:
 
 
 def openai_deployment(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float) -> Deployment | None:
-    """The version and the list of models of the server at ``origin``; None where it says neither. ``path`` is that of the chat
-    completions. Both are asked within ``timeout_s``.
+    """The version and the list of models of the server at ``origin``; None where it says neither. ``path`` is that of the
+    requests. Both are asked within ``timeout_s``.
     """
     end_s = time.monotonic() + timeout_s
 

@@ -1,7 +1,7 @@
-"""One chat completion before the warm-up, to find what a server sends: token counts, and a finish_reason.
+"""One completion before the warm-up, to find what a server sends: token counts, and a finish_reason.
 
 Servers disagree on ``stream_options.continuous_usage_stats``: vLLM sends a running count in each chunk, others ignore the
-field, and some refuse it. And the server counts the tokens of its chat template with those of the prompt.
+field, and some refuse it. And the server counts the tokens that it adds to a prompt, of a chat template or special ones.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_client import OpenAIClient
 from harness.clients.protocol import ExchangeFailedError, MalformedResponseError, Response
 from workloads.elements.request import Request
 
-PROBE = Request(output_tokens=16, prompt="a")  # enough that a model ends it only by chance before two chunks
+_BYTE_LEVEL_A = 64  # "a" in byte-level vocabularies, of which GPT-2's is the first; an ordinary token in others
+PROBE = Request(  # of enough tokens that a model ends it only by chance before two chunks
+    output_tokens=16, prompt="a", input_ids=(_BYTE_LEVEL_A,)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ChatProbe:
+class OpenAIProbe:
     """``continuous_usage``: chunks carry running counts on request.
 
-    ``prompt_tokens`` is the server's count of the probe's prompt, chat template included; None where it sent none or failed.
+    ``prompt_tokens`` is the server's count of the probe's prompt with what it adds; None where it sent none or failed.
     ``finish_reason``: the answer had one.
     """
 
@@ -32,7 +35,7 @@ class ChatProbe:
     finish_reason: bool = False
 
 
-def probe_chat(client: OpenAIChatClient, left_s: Callable[[], float]) -> ChatProbe:
+def probe_openai(client: OpenAIClient, left_s: Callable[[], float]) -> OpenAIProbe:
     """Send the probe with running counts and, where that is refused, without. A server that fails both is for the warm-up.
 
     ``left_s`` returns the seconds that are left for both.
@@ -42,11 +45,11 @@ def probe_chat(client: OpenAIChatClient, left_s: Callable[[], float]) -> ChatPro
         if responses:
             prompt_tokens = next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
             has_reason = any(response.finish_reasons for response in responses)
-            return ChatProbe(with_counts and _counts_run(responses), prompt_tokens, has_reason)
-    return ChatProbe(False, None)
+            return OpenAIProbe(with_counts and _counts_run(responses), prompt_tokens, has_reason)
+    return OpenAIProbe(False, None)
 
 
-async def _responses(client: OpenAIChatClient, timeout_s: float) -> list[Response]:
+async def _responses(client: OpenAIClient, timeout_s: float) -> list[Response]:
     """The responses to the probe; none where it failed."""
     bodies: list[bytes] = []
     try:

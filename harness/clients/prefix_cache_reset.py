@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.clients.openai_chat import DEFAULT_PATH, authorization
+from harness.clients.openai_server import BASE, authorization, base_of
 from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.http_get import GetError, HttpGetter, HttpStatusError
 from harness.clients.transport.url import Origin
@@ -76,11 +76,12 @@ class PrefixCacheReset:
 
 
 def find_prefix_cache_reset(origin: Origin, path: str, headers: Mapping[str, str]) -> PrefixCacheReset:
-    """The call that this server has, after it has emptied the cache once. ``path`` is that of the chat completions.
+    """The call that this server has, after it has emptied the cache once. ``path`` is that of the requests.
 
     Raises TargetError where the server has none, or the call fails.
     """
-    base = path.removesuffix(DEFAULT_PATH) if path.endswith(DEFAULT_PATH) else ""
+    below = base_of(path) or ""
+    base = below.removesuffix(BASE) if below.endswith(BASE) else ""
     for method, call in _CALLS:
         reset = PrefixCacheReset(origin, method, base + call, headers)
         if reset.exists():

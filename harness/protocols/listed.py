@@ -39,8 +39,15 @@ def _openai_chat() -> ServingProtocol:
     return OpenAIChat()
 
 
+def _openai_completions() -> ServingProtocol:
+    from harness.protocols.openai_completions import OpenAICompletions
+
+    return OpenAICompletions()
+
+
 PROTOCOLS: Mapping[str, Listed] = {
     "grpc": Listed("Triton's gRPC", _triton_grpc),
     "http": Listed("its generate extension over HTTP", _triton_http),
     "openai": Listed("OpenAI's chat completions", _openai_chat),
+    "openai_completions": Listed("OpenAI's completions, of text or token ids", _openai_completions),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -50,7 +50,8 @@ class CacheReset(Protocol):
 class ClientSettings:
     """What the user wants of model and client. None: ``model`` is the protocol's default, ``streaming`` where the model can,
     ``connections`` as many as measured best. ``secrets`` are those among ``headers`` and ``extra_body``. ``server_timings``:
-    each request asks for what the server measures of it.
+    each request asks for what the server measures of it. ``token_ids``: prompts are sent as token ids where the protocol takes
+    ids or text.
     """
 
     model: str | None
@@ -61,6 +62,7 @@ class ClientSettings:
     connections: int | None
     limits: AnswerLimits
     server_timings: bool = False
+    token_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class MeasuredModel:
     """A model as far as a measurement depends on it, whatever the protocol.
 
     ``supports_ignore_eos``: every server of this kind can generate beyond the end of the sequence. ``takes_messages``: it takes
-    the messages of a chat, and makes the prompt of them. ``decoupled`` is None and
-    ``parameters`` is empty where the protocol has no such information.
+    the messages of a chat, and makes the prompt of them. ``returns_text``: its answers are text, which a tokenizer can count.
+    ``decoupled`` is None and ``parameters`` is empty where the protocol has no such information.
     """
 
     name: str
@@ -78,6 +80,7 @@ class MeasuredModel:
     decoupled: bool | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     takes_messages: bool = False
+    returns_text: bool = True
 
 
 def takes_no_variant(variant: Variant) -> None:
@@ -109,11 +112,11 @@ class ConnectedModel:
 @dataclass(frozen=True)
 class Probed:
     """What one answer before the run has shown: the ``client`` that knows it, and the server's count of the tokens of
-    ``prompt`` with its chat template, None where it sent none.
+    ``prompt`` (text, or token ids) with what it adds, a chat template or special tokens; None where it sent none.
     """
 
     client: Client
-    prompt: str
+    prompt: str | Sequence[int]
     prompt_tokens: int | None
 
 
@@ -136,6 +139,8 @@ class ServingProtocol(ABC):
     """Whether the path and the body of requests can be the user's."""
     takes_messages: ClassVar[bool] = False
     """Whether a request can have the messages of a chat."""
+    takes_ids_or_text: ClassVar[bool] = False
+    """Whether prompts can be sent as token ids and as text, so that the user chooses."""
     takes_lora_task_id: ClassVar[bool] = False
 
     @abstractmethod

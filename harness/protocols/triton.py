@@ -73,7 +73,14 @@ class TritonProtocol(ServingProtocol):
             return self.client(address, model, streaming, (end_id, pad_id), settings)
 
         return ConnectedModel(
-            MeasuredModel(model.name, model.takes_token_ids, True, model.decoupled, model.parameters),
+            MeasuredModel(
+                model.name,
+                model.takes_token_ids,
+                supports_ignore_eos=True,
+                decoupled=model.decoupled,
+                parameters=model.parameters,
+                returns_text=not model.takes_token_ids,
+            ),
             make_client,
             deployed_tokenizer_dir(model, inspect),
             partial(_check_variant, model, inspect),

@@ -23,7 +23,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from bench_cli.bench import bench
-from harness.clients.openai_chat import API_KEY_VARIABLE
+from harness.clients.openai_server import API_KEY_VARIABLE
 from harness.distribution.admission import TOKEN_VARIABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -1,4 +1,4 @@
-"""A server of chat completions in a thread, whose answers a test writes."""
+"""A server of chat completions, or of completions, in a thread, whose answers a test writes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ CUT = [*TOKENS[:3], DONE]
 
 @dataclass
 class Chat:
-    """A running server: its port, and the bodies of the requests for chat completions, the probe's first."""
+    """A running server: its port, and the bodies and the paths of its requests, the probe's first."""
 
     port: int
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -52,6 +53,7 @@ def chat_server(answer: Answer, models: Sequence[str] = ("m",)) -> Iterator[Chat
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             chat.bodies.append(body)
+            chat.paths.append(self.path)
             events = answer(next(numbers))
             if isinstance(events, str):
                 self._send(404, events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.clients.openai_chat import unlisted_model
+from harness.clients.openai_server import unlisted_model
 from harness.clients.triton.statistics import StatisticsError
 from harness.errors import RunError, TargetError
 

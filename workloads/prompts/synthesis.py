@@ -48,7 +48,11 @@ class Synthesis:
             raise WorkloadError(
                 f"{workload.facts.source}: its shared prefixes are made of token ids; ",
                 Field("model"),
-                " must name one that takes them, as tensorrt_llm",
+                " must name one that takes them, as tensorrt_llm, or ",
+                Field("protocol"),
+                " openai_completions with ",
+                Field("tokenizer_dir"),
+                " sends them to a server of OpenAI's protocols",
             )
         classes = table["request_class"].to_pylist()
         inputs, outputs = table["input_tokens"], table["output_tokens"]

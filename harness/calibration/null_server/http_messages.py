@@ -1,4 +1,4 @@
-"""The null server's HTTP answers, in both protocols that stream server-sent events: Triton's generate and OpenAI's.
+"""The null server's HTTP answers, in the protocols that stream server-sent events: Triton's generate and OpenAI's two.
 
 An event is encoded once an answer; only its stamp changes, which is 19 characters wide, so that the length does not.
 """
@@ -6,7 +6,7 @@ An event is encoded once an answer; only its stamp changes, which is 19 characte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,30 +63,63 @@ def generate_answer(model: NullModel, request: InferenceRequest, streamed: bool,
     return _events(document, count, b"") if streamed else _document(document)
 
 
-def chat_answer(document: dict[str, Any], request: InferenceRequest, received_ns: int) -> HttpAnswer:
-    """The answer of OpenAI's chat completions: a chunk a token, the finish reason, the requested usage; or one object."""
-    head = {"id": f"chatcmpl-{received_ns}", "created": int(time.time()), "model": document.get("model") or OPENAI_MODEL}
+@dataclass(frozen=True, slots=True)
+class OpenAIForm:
+    """How one of OpenAI's protocols writes an answer. ``whole`` and ``piece`` return the fields of a choice that hold a text,
+    in an answer of one object and in a chunk; ``end`` are those of the chunk that ends the answer.
+    """
+
+    id_prefix: str
+    object: str
+    chunk_object: str
+    whole: Callable[[str], dict[str, Any]]
+    piece: Callable[[str], dict[str, Any]]
+    end: Mapping[str, Any]
+
+
+CHAT_FORM = OpenAIForm(
+    id_prefix="chatcmpl",
+    object="chat.completion",
+    chunk_object="chat.completion.chunk",
+    whole=lambda text: {"message": {"role": "assistant", "content": text}},
+    piece=lambda text: {"delta": {"content": text}},
+    end={"delta": {}},
+)
+COMPLETION_FORM = OpenAIForm(
+    id_prefix="cmpl",
+    object="text_completion",
+    chunk_object="text_completion",
+    whole=lambda text: {"text": text},
+    piece=lambda text: {"text": text},
+    end={"text": ""},
+)
+
+
+def openai_answer(form: OpenAIForm, document: dict[str, Any], request: InferenceRequest, received_ns: int) -> HttpAnswer:
+    """The answer of OpenAI's protocols: a chunk a token, the finish reason, the requested usage; or one object."""
+    model = document.get("model") or OPENAI_MODEL
+    head = {"id": f"{form.id_prefix}-{received_ns}", "created": int(time.time()), "model": model}
     usage = _usage(document, request.tokens)
     if not request.streaming:
-        message = {"role": "assistant", "content": TEXT * request.tokens}
-        choice = {"index": 0, "message": message, "finish_reason": "length"}
-        whole = head | {"object": "chat.completion", "choices": [choice], "usage": usage}
+        choice = {"index": 0, **form.whole(TEXT * request.tokens), "finish_reason": "length"}
+        whole = head | {"object": form.object, "choices": [choice], "usage": usage}
         return _document(_stamped(_encode(whole), received_ns))
-    head["object"] = "chat.completion.chunk"
+    head["object"] = form.chunk_object
     wants_usage = bool((document.get("stream_options") or {}).get("include_usage"))
     no_usage = {"usage": None} if wants_usage else {}
-    token = {"index": 0, "delta": {"content": TEXT}, "finish_reason": None}
-    end = {"index": 0, "delta": {}, "finish_reason": "length"}
+    token = {"index": 0, **form.piece(TEXT), "finish_reason": None}
+    end = {"index": 0, **form.end, "finish_reason": "length"}
     trailing = [head | {"choices": [end]} | no_usage] + ([head | {"choices": [], "usage": usage}] if wants_usage else [])
     ending = b"".join(_chunk(b"data: %b\n\n" % _encode(event)) for event in trailing) + _chunk(b"data: [DONE]\n\n")
     return _events(_stamped(_encode(head | {"choices": [token]} | no_usage), received_ns), request.tokens, ending)
 
 
 def _usage(document: dict[str, Any], completion_tokens: int) -> dict[str, int]:
-    """Token counts; a prompt's tokens are its words, since there is no tokenizer."""
-    messages = document.get("messages")
-    contents = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-    prompt_tokens = sum(len(content.split()) for content in contents if isinstance(content, str))
+    """Token counts; a prompt's tokens are its ids, or its words, since there is no tokenizer."""
+    messages, prompt = document.get("messages"), document.get("prompt")
+    contents = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else [prompt]
+    words = sum(len(content.split()) for content in contents if isinstance(content, str))
+    prompt_tokens = len(prompt) if isinstance(prompt, list) else words
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

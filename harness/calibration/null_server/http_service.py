@@ -9,10 +9,13 @@ import msgspec
 
 from harness.calibration.null_server.http_channel import HttpChannel, HttpRequest
 from harness.calibration.null_server.http_messages import (
+    CHAT_FORM,
+    COMPLETION_FORM,
     OPENAI_MODEL,
     HttpAnswer,
-    chat_answer,
+    OpenAIForm,
     generate_answer,
+    openai_answer,
     read_json,
     read_request,
 )
@@ -20,6 +23,7 @@ from harness.calibration.null_server.models import NULL_MODELS, BadRequestError,
 from harness.calibration.null_server.pacing import Pace
 
 _MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/1)?(?:/(\w+))?")
+_FORMS = {"/v1/chat/completions": CHAT_FORM, "/v1/completions": COMPLETION_FORM}
 _HEALTH_PATHS = ("/health", "/v2/health/live", "/v2/health/ready")
 _JSON = "application/json"
 
@@ -59,8 +63,9 @@ class HttpService:
             self._not_found(channel, path)
 
     def _infer(self, channel: HttpChannel, request: HttpRequest) -> None:
-        if request.path == "/v1/chat/completions":
-            self._chat(channel, request)
+        form = _FORMS.get(request.path)
+        if form is not None:
+            self._complete(channel, request, form)
             return
         model_path = _MODEL_PATH.fullmatch(request.path)
         model = NULL_MODELS.get(model_path[1]) if model_path else None
@@ -69,11 +74,12 @@ class HttpService:
             return
         self._generate(channel, request, model, streamed=model_path[2] == "generate_stream")
 
-    def _chat(self, channel: HttpChannel, request: HttpRequest) -> None:
+    def _complete(self, channel: HttpChannel, request: HttpRequest, form: OpenAIForm) -> None:
         document = read_json(request.body)
         inference = read_request(document, ("max_completion_tokens", "max_tokens"), "stream")
         self._inferences[OPENAI_MODEL] += 1
-        self._answer(channel, chat_answer(document, inference, request.received_ns), inference.tokens, request.received_ns)
+        answer = openai_answer(form, document, inference, request.received_ns)
+        self._answer(channel, answer, inference.tokens, request.received_ns)
 
     def _generate(self, channel: HttpChannel, request: HttpRequest, model: NullModel, streamed: bool) -> None:
         inference = read_request(read_json(request.body), (model.token_count_input,), model.streaming_input)

@@ -2,10 +2,10 @@
 
     python -m harness.calibration.null_server.server [--grpc_port 0] [--http_port 0] [--first_token_ms 20] [--gap_ms 5]
 
-It answers Triton's gRPC service, Triton's ``generate_stream`` and OpenAI's ``chat/completions`` on loopback, or at the address
-of a network namespace, each with as many tokens as requested. Response k of an answer goes out ``first_token_ms + k · gap_ms``
-after its request was read, or, with zeros, as soon as it can. Each response contains when its request was received and when it
-was itself handed to the socket (``harness/calibration/null_server/stamps.py``).
+It answers Triton's gRPC service, Triton's ``generate_stream``, OpenAI's chat completions and completions on loopback, or at the
+address of a network namespace, each with as many tokens as requested. Response k of an answer goes out ``first_token_ms +
+k · gap_ms`` after its request was read, or, with zeros, as soon as it can. Each response contains when its request was received
+and when it was itself handed to the socket (``harness/calibration/null_server/stamps.py``).
 """
 
 from __future__ import annotations

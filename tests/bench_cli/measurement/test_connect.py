@@ -94,7 +94,12 @@ def test_grpc_addresses() -> None:
         (["--endpoint", "/v1/chat"], "--endpoint goes with -i openai"),
         (["-i", "http", "--extra_body", '{"temperature": 0}'], "--extra_body goes with -i openai"),
         (["--reset_prefix_cache"], "--reset_prefix_cache goes with --url"),
-        (["--header", "X: y"], "--header goes with -i http and -i openai"),
+        (["--header", "X: y"], "--header goes with -i http, -i openai and -i openai_completions"),
+        (["-i", "openai_completions"], "-i openai_completions needs --url"),
+        (["--prompt_as", "ids"], "--prompt_as goes with -i openai_completions"),
+        (["-i", "openai", "--url", "h", "--prompt_as", "text"], "--prompt_as goes with -i openai_completions"),
+        (["-i", "openai_completions", "--url", "h/v1/chat/completions"], "is a path of -i openai; give"),
+        (["-i", "openai_completions", "--url", "h", "--extra_body", '{"prompt": "x"}'], "prompt: bench sets that"),
         (["-i", "openai", "--url", "h", "--endpoint", "v1"], "'v1' is no path"),
         (["-i", "openai", "--url", "h", "--extra_body", "{"], "it is not JSON"),
         (["-i", "openai", "--url", "h", "--extra_body", "[]"], "give a JSON object"),
@@ -151,6 +156,21 @@ def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullSe
     ] * 12
     assert [len(row["token_times_ns"]) for row in rows] == [5] * 12
     assert not any(row["ignore_eos"] for row in rows)  # not every server supports it, so it is sent on request only
+
+
+@pytest.mark.parametrize("form", ["ids", "text"])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_completions_by_token_ids_and_by_text(null: NullServerAddresses, tmp_path: Path, form: str, streamed: bool) -> None:
+    options = ["--prompt_as", form, "--streaming" if streamed else "--no_streaming"]
+    manifest, rows = _run(tmp_path / "run", "-i", "openai_completions", "--url", f"http://{null.http}", *options)
+    target = manifest["target"]
+    assert (target["address"], target["model"]) == (f"http://{null.http}", "null")
+    assert (target["streaming"], target["token_ids"]) == (streamed, form == "ids")
+    counts = {(row["output_tokens"], row["output_tokens_source"], tuple(row["token_counts"])) for row in rows}
+    assert counts == {(5, "server", (1,) * 5 if streamed else (5,))}
+    assert [len(row["token_times_ns"]) for row in rows] == [5 if streamed else 1] * 12
+    if form == "ids":  # of text the null server counts words
+        assert [row["input_tokens"] for row in rows] == [4] * 12
 
 
 @pytest.mark.parametrize(("protocol", "model"), [("openai", "null"), ("http", "ensemble"), ("grpc", "ensemble")])

@@ -50,10 +50,11 @@ def _targets(paced: NullServerAddresses) -> dict[str, tuple[str, list[str]]]:
         "grpc": (paced.grpc, ["-i", "grpc"]),
         "http": (paced.http, ["-i", "http"]),
         "openai": (f"http://{paced.http}", ["-i", "openai", "--ignore_eos"]),
+        "openai_completions": (f"http://{paced.http}", ["-i", "openai_completions", "--ignore_eos"]),
     }
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http", "openai"])
+@pytest.mark.parametrize("protocol", ["grpc", "http", "openai", "openai_completions"])
 def test_classes_probes_and_cancellations_are_recorded_and_reported(
     paced: NullServerAddresses, tmp_path: Path, protocol: str
 ) -> None:

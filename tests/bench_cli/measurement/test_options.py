@@ -22,6 +22,7 @@ _DEFAULTS: dict[str, Any] = {
     "endpoint": None,
     "header": [],
     "extra_body": {},
+    "prompt_as": None,
     "engine_dir": None,
     "decoupled_mode": True,
     "engine_settings": {
@@ -101,7 +102,7 @@ _DEFAULTS: dict[str, Any] = {
 _EVERY_OPTION = [
     *("--url", "h", "-i", "openai", "--model", "m", "--no_streaming", "--tokenizer_dir", "tests", "--endpoint", "/v1/x"),
     *("--header", "X-Key: hush", "--header", "A: b", "--extra_body", '{"stop": ["a", null], "n": {"m": 1.5}}'),
-    *("--server_timings", "--reset_prefix_cache"),
+    *("--server_timings", "--prompt_as", "text", "--reset_prefix_cache"),
     *("--engine_dir", "e", "--no_decoupled_mode", "--draft_engine_dir", "d", "--batch_scheduler_policy", "max_utilization"),
     *("--kv_cache_free_gpu_mem_fraction", "0.5", "--no_enable_kv_cache_reuse", "--request_rate", "10"),
     *("--time_delay_dist", "gamma_dist", "--burstiness", "2", "--max_concurrency", "9", "--duration", "5", "--ramp_up", "1"),
@@ -141,6 +142,7 @@ _EVERY_ENTRY: dict[str, Any] = {
     "endpoint": "/v1/x",
     "header": ["X-Key: (not written down)", "A: b"],
     "extra_body": {"stop": ["a", None], "n": {"m": 1.5}},
+    "prompt_as": "text",
     "engine_dir": "e",
     "decoupled_mode": False,
     "engine_settings": {

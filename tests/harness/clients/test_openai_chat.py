@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_records.record import Outcome, Record, TokenSource
-from harness.clients.openai_chat import OpenAIChatClient, choose_model, served_models, unlisted_model
+from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_server import choose_model, served_models, unlisted_model
 from harness.clients.protocol import MalformedResponseError, Response
 from harness.clients.server_times import ServerTimes
 from harness.clients.transport.url import Origin
@@ -434,8 +435,10 @@ def test_models_are_asked_for_beside_the_chat(monkeypatch: pytest.MonkeyPatch) -
     answer = plain(b'{"object":"list","data":[{"id":"a","owned_by":"x"},{"id":"b"}]}')
     assert _models(answer, seen=seen) == ("a", "b")
     assert _models(answer, "/openai/v1/chat/completions", seen=seen) == ("a", "b")
+    assert _models(answer, "/openai/v1/completions", seen=seen) == ("a", "b")
     assert _models(answer, "/elsewhere", seen=seen) == ("a", "b")
-    assert [head.split(b" ")[1] for head in seen] == [b"/v1/models", b"/openai/v1/models", b"/v1/models"]
+    below = b"/openai/v1/models"
+    assert [head.split(b" ")[1] for head in seen] == [b"/v1/models", below, below, b"/v1/models"]
     assert b"authorization: Bearer sk-secret\r\n" in seen[0]
     assert b"X-Route: a\r\n" in seen[0]
 

@@ -1,4 +1,4 @@
-"""What one chat completion shows of a server's token counts."""
+"""What one completion shows of a server's token counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harness.clients.openai_chat import OpenAIChatClient
-from harness.clients.openai_probe import ChatProbe, probe_chat
+from harness.clients.openai_completions import OpenAICompletionsClient
+from harness.clients.openai_probe import OpenAIProbe, probe_openai
 from harness.clients.transport.url import Origin
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, plain, serving
 
@@ -110,21 +111,63 @@ def _server(answer: Answer) -> Iterator[Origin]:
 @pytest.mark.parametrize(
     ("answer", "probe"),
     [
-        (_as_vllm, ChatProbe(True, 9)),
-        (_without_text, ChatProbe(True, 9)),
-        (_as_sglang, ChatProbe(False, 9)),
-        (_as_openai, ChatProbe(False, 9)),
-        (_total_in_each_chunk, ChatProbe(False, 9)),
-        (_without_counts, ChatProbe(False, None)),
-        (_with_a_finish_reason, ChatProbe(False, 9, finish_reason=True)),
-        (_without_its_end_marker, ChatProbe(False, 9, finish_reason=True)),
-        (_broken, ChatProbe(False, None)),
+        (_as_vllm, OpenAIProbe(True, 9)),
+        (_without_text, OpenAIProbe(True, 9)),
+        (_as_sglang, OpenAIProbe(False, 9)),
+        (_as_openai, OpenAIProbe(False, 9)),
+        (_total_in_each_chunk, OpenAIProbe(False, 9)),
+        (_without_counts, OpenAIProbe(False, None)),
+        (_with_a_finish_reason, OpenAIProbe(False, 9, finish_reason=True)),
+        (_without_its_end_marker, OpenAIProbe(False, 9, finish_reason=True)),
+        (_broken, OpenAIProbe(False, None)),
     ],
 )
-def test_servers_of_every_kind(answer: Answer, probe: ChatProbe) -> None:
+def test_servers_of_every_kind(answer: Answer, probe: OpenAIProbe) -> None:
     with _server(answer) as origin:
-        assert probe_chat(OpenAIChatClient(origin, "m"), lambda: 5.0) == probe
+        assert probe_openai(OpenAIChatClient(origin, "m"), lambda: 5.0) == probe
 
 
 def test_no_server_is_no_error_of_the_probe() -> None:
-    assert probe_chat(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), lambda: 1.0) == ChatProbe(False, None)
+    assert probe_openai(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), lambda: 1.0) == OpenAIProbe(False, None)
+
+
+# ---- completions
+
+
+def _text(text: str, usage: int | None = None, reason: str | None = None) -> dict[str, Any]:
+    counts = {} if usage is None else {"usage": {"prompt_tokens": 1, "completion_tokens": usage}}
+    return {"choices": [{"index": 0, "text": text, "finish_reason": reason}]} | counts
+
+
+_TEXT_TOTAL = {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 3}}
+
+
+def _completion_of_vllm(body: dict[str, Any]) -> tuple[bytes, ...]:
+    if not body["stream_options"].get("continuous_usage_stats"):
+        return _events(_text("a"), _text(""), _text("b", reason="length"), _TEXT_TOTAL)
+    return _events(_text("a", 1), _text("", 2), _text("b", 3, "length"), _TEXT_TOTAL)
+
+
+def _completion_of_llama_cpp(body: dict[str, Any]) -> tuple[bytes, ...]:
+    return _events(_text("a"), _text("b"), _text("c"), _text("", reason="length"), _TEXT_TOTAL)
+
+
+@pytest.mark.parametrize("as_ids", [True, False])
+@pytest.mark.parametrize(
+    ("answer", "probe"),
+    [
+        (_completion_of_vllm, OpenAIProbe(True, 1, finish_reason=True)),
+        (_completion_of_llama_cpp, OpenAIProbe(False, 1, finish_reason=True)),
+        (_broken, OpenAIProbe(False, None)),
+    ],
+)
+def test_completions_are_probed_in_the_form_of_the_run(answer: Answer, probe: OpenAIProbe, as_ids: bool) -> None:
+    asked: list[Any] = []
+
+    def noted(body: dict[str, Any]) -> tuple[bytes, ...]:
+        asked.append(body["prompt"])
+        return answer(body)
+
+    with _server(noted) as origin:
+        assert probe_openai(OpenAICompletionsClient(origin, "m", token_ids=as_ids), lambda: 5.0) == probe
+    assert asked[0] == ([64] if as_ids else "a")

@@ -82,9 +82,10 @@ def test_the_call_that_a_server_has_is_made_when_it_is_found_and_each_time_after
         assert str(reset) == " ".join(call)
 
 
-def test_the_call_is_beside_v1_below_the_servers_base_path() -> None:
+@pytest.mark.parametrize("path", [DEFAULT_PATH, "/v1/completions"])
+def test_the_call_is_beside_v1_below_the_servers_base_path(path: str) -> None:
     with _serving({("POST", "/base/reset_prefix_cache"): [(200, b"")]}) as server:
-        assert str(find_prefix_cache_reset(server.origin, f"/base{DEFAULT_PATH}", {})) == "POST /base/reset_prefix_cache"
+        assert str(find_prefix_cache_reset(server.origin, f"/base{path}", {})) == "POST /base/reset_prefix_cache"
 
 
 def test_a_server_without_a_call_is_an_error_that_names_both() -> None:

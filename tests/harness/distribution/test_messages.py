@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_completions import OpenAICompletionsClient
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
@@ -46,7 +47,8 @@ _RUN_ID = "0123456789abcdef" * 2
 _MODEL = TritonModel("m", True, frozenset({"input_ids"}), frozenset(), ())
 _CLIENTS: tuple[KnownClient, ...] = (
     TritonGrpcClient("h:1", _MODEL, True),
-    OpenAIChatClient(Origin("http", "h", 80), "m", True, "/v1", {"Authorization": "Bearer x"}, {"top_k": 1}),
+    OpenAIChatClient(Origin("http", "h", 80), "m", path="/v1", headers={"Authorization": "Bearer x"}, extra={"top_k": 1}),
+    OpenAICompletionsClient(Origin("http", "h", 80), "m", token_ids=True),
 )
 _PARTS: tuple[AnyPart, ...] = (
     OpenPart((1, 3, 4), (5, 6, 7), 7),

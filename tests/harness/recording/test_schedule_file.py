@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.clients.openai_chat import OpenAIChatClient
+from harness.clients.openai_completions import OpenAICompletionsClient
 from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
@@ -46,6 +47,7 @@ def test_secrets_that_only_sending_needs_are_not_written(tmp_path: Path) -> None
     for client in (
         TritonHttpClient(origin, _MODEL, True, headers=headers),
         OpenAIChatClient(origin, "llama", headers=headers, extra={"user": "hidden"}),
+        OpenAICompletionsClient(origin, "llama", headers=headers, extra={"user": "hidden"}, token_ids=True),
     ):
         write_basis(replace(_basis(), client=client), path)
         assert b"hidden" not in path.read_bytes()

@@ -337,6 +337,19 @@ def test_chat_completions_unstreamed(unpaced: NullServerAddresses) -> None:
     assert answer["sent_ns"] >= answer["received_ns"] > 0
 
 
+@pytest.mark.parametrize(("prompt", "prompt_tokens"), [("two words", 2), ([5, 6, 7], 3)])
+def test_completions_continue_text_and_token_ids(unpaced: NullServerAddresses, prompt: Any, prompt_tokens: int) -> None:
+    asked = {"prompt": prompt, "max_tokens": 7}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": 7, "total_tokens": prompt_tokens + 7}
+    whole = _http(unpaced, "POST", "/v1/completions", asked).document
+    assert (whole["object"], whole["choices"][0]["text"], whole["usage"]) == ("text_completion", " token" * 7, usage)
+    streamed = asked | {"stream": True, "stream_options": {"include_usage": True}}
+    *chunks, end, counted, done = _http(unpaced, "POST", "/v1/completions", streamed).events
+    assert [json.loads(chunk)["choices"][0]["text"] for chunk in chunks] == [" token"] * 7
+    assert (json.loads(end)["choices"][0]["finish_reason"], json.loads(counted)["usage"]) == ("length", usage)
+    assert done == b"[DONE]"
+
+
 @pytest.mark.parametrize(
     ("model", "asked", "field", "content"),
     [

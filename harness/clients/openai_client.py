@@ -1,0 +1,222 @@
+"""The part of a client that OpenAI's chat completions and completions have in common; both stream server-sent events.
+
+https://platform.openai.com/docs/api-reference. The servers (vLLM, trtllm-serve, SGLang, NVIDIA NIM) refuse or misread
+different fields, so only what each of them takes is sent: ``model``, the prompt, ``stream``, ``max_tokens`` (in chats
+trtllm-serve refuses it beside its newer name ``max_completion_tokens``, which older servers refuse),
+``stream_options.include_usage`` where streamed, ``ignore_eos`` where requested. Sampling keeps the server's defaults; ``extra``
+adds the user's own fields. ``include_metrics`` asks vLLM for what it measured of the request (``asks_for_times``); what comes
+without a request is read, too.
+
+The last chunk has only the usage, and carries no token. The others carry one token or several; one whose text is empty carries
+a character that is not complete yet. ``stream_options.continuous_usage_stats`` adds a running count to each chunk; servers that
+do not implement it ignore it (SGLang) or refuse it (OpenAI), so it is sent only where ``continuous_usage`` was found to work.
+``harness/recording/token_attribution.py`` attributes the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
+from harness.clients.openai_server import api_key, authorization
+from harness.clients.protocol import (
+    NOT_JSON,
+    Connection,
+    MalformedResponseError,
+    Response,
+    TokenCount,
+    is_full_message,
+)
+from harness.clients.secret_values import Spellings, spellings
+from harness.clients.server_times import of_vllm
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
+from harness.clients.transport.url import Origin
+from workloads.elements.request import Request
+
+OUR_FIELDS = frozenset({"model", "messages", "prompt", "stream", "stream_options", "max_tokens"})
+_END_MARKER = b"[DONE]"
+_BROKEN_OFF = ("abort", "error")  # finish reasons of SGLang and vLLM, beside OpenAI's
+_MOST_TOKENS = 2**31 - 1
+_MOST_CHOICES = 128  # OpenAI's own limit of n
+_LONGEST_REASON = 60  # characters
+
+
+class OpenAIClient(msgspec.Struct, frozen=True):
+    """A Client for one model of a server, whose requests go to ``path``. ``extra`` is added to every body.
+
+    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. ``asks_for_times``: each request asks
+    vLLM for its own times of it.
+    """
+
+    origin: Origin
+    model: str
+    path: str
+    streaming: bool = True
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    continuous_usage: bool = False
+    sends_finish_reason: bool = False
+    limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    secrets: tuple[str, ...] = ()  # among what is sent
+    asks_for_times: bool = False
+
+    def prompt_sent(self, request: Request) -> str | Sequence[int]:
+        """The prompt as text or as token ids, in the form in which it is sent. Raises ValueError for a request without it."""
+        raise NotImplementedError
+
+    def prompt_fields(self, request: Request) -> dict[str, Any]:
+        """The fields of the body that hold the prompt. Raises ValueError for a request without one."""
+        raise NotImplementedError
+
+    def decode(self, body: bytes) -> Response:
+        raise NotImplementedError
+
+    @property
+    def hidden(self) -> Spellings:
+        return spellings((*self.secrets, api_key()))
+
+    @property
+    def excludes_prompt(self) -> bool:
+        return True
+
+    @property
+    def expects_finish_reason(self) -> bool:
+        return self.sends_finish_reason
+
+    def sockets(self, in_flight: int) -> int:
+        return max(1, in_flight)
+
+    def for_decoding(self) -> Self:
+        return replace(self, headers={}, extra={}, secrets=(), path=self.path.partition("?")[0])
+
+    def encode(self, index: int, request: Request) -> bytes:
+        """``index`` is not sent: there is no field for it that all servers take."""
+        variant = request.variant
+        fields: dict[str, Any] = {
+            "model": self.model if variant is None or variant.model is None else variant.model,
+            **self.prompt_fields(request),
+            "max_tokens": request.output_tokens,
+            "stream": self.streaming,
+        }
+        if self.streaming:
+            fields["stream_options"] = {"include_usage": True}
+            if self.continuous_usage:
+                fields["stream_options"]["continuous_usage_stats"] = True
+        if request.ignore_eos:
+            fields["ignore_eos"] = True
+        if self.asks_for_times:
+            fields["include_metrics"] = True
+        accept = "text/event-stream" if self.streaming else "application/json"
+        body = msgspec.json.encode(fields | dict(self.extra))
+        return post_request(self.origin, self.path, body, accept, {**authorization(), **self.headers})
+
+    async def connect(self, timeout_s: float) -> Connection:
+        caller = HttpCaller(self.origin, _END_MARKER, self.limits)
+        await caller.connect(timeout_s)
+        return caller
+
+
+def encodable(text: str) -> str:
+    """``text`` with a question mark for each surrogate, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# ---- answers
+
+
+class Choice(msgspec.Struct, gc=False):
+    """The fields of a choice that both protocols have."""
+
+    index: Any = 0
+    finish_reason: Any = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: TokenCount | None = None
+    completion_tokens: TokenCount | None = None
+    prompt_tokens_details: Any = None  # no server's oddity here may fail a request
+
+
+AnyChoice = TypeVar("AnyChoice", bound=Choice)
+
+
+class Chunk(msgspec.Struct, Generic[AnyChoice], gc=False):
+    """The fields read from one event, or from an answer that is not streamed."""
+
+    choices: list[AnyChoice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    object: str | None = None
+    metrics: Any = None  # of vLLM
+
+
+_NO_USAGE = _Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReader(Generic[AnyChoice]):
+    """Reads the responses of one protocol, each of which is a ``noun``.
+
+    ``texts`` returns the reasoning and the answer in a choice, "" where empty, or None where it has neither, as one that ends
+    an answer. ``opens`` returns whether a choice is that of a chunk before the answer, if it has no text.
+    """
+
+    noun: str
+    decode: Callable[[bytes], Chunk[AnyChoice]]
+    texts: Callable[[AnyChoice], tuple[str, str] | None]
+    opens: Callable[[AnyChoice], bool]
+
+    def read(self, body: bytes) -> Response:
+        """Raises MalformedResponseError."""
+        try:
+            chunk = self.decode(body)
+        except NOT_JSON as error:
+            raise MalformedResponseError(f"not a {self.noun}: {error}") from error
+        if chunk.error is not None or chunk.object == "error":
+            message = server_message(body)
+            return Response(error=message, refused=is_full_message(message))
+        choices, usage = chunk.choices or (), chunk.usage or _NO_USAGE
+        if chunk.choices is None and chunk.usage is None:
+            raise MalformedResponseError(f"not a {self.noun}, it has neither choices nor usage: {body[:200]!r}")
+        finish_reasons = tuple(_finish_reason(choice) for choice in choices if choice.finish_reason)
+        broken_off = next((reason for reason in finish_reasons if reason in _BROKEN_OFF), None)
+        if broken_off is not None:
+            return Response(error=f"the server broke the answer off: its finish_reason is {broken_off}")
+        text, reasoning_characters = None, 0
+        for texts in filter(None, map(self.texts, choices)):
+            reasoning, answer = texts
+            text = (text or "") + reasoning + answer
+            reasoning_characters += len(reasoning)
+        return Response(
+            text=text,
+            opening=text == "" and any(map(self.opens, choices)),
+            reasoning_characters=reasoning_characters,
+            choices=max(map(_number, choices), default=1),
+            finish_reasons=finish_reasons,
+            server_tokens_so_far=usage.completion_tokens,
+            server_input_tokens=usage.prompt_tokens,
+            server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
+            server_times=None if chunk.metrics is None else of_vllm(chunk.metrics),
+        )
+
+
+def _number(choice: Choice) -> int:
+    """The number of choices that the answer has if this is its last one."""
+    return choice.index + 1 if type(choice.index) is int and 0 <= choice.index < _MOST_CHOICES else 1
+
+
+def _finish_reason(choice: Choice) -> str:
+    reason = choice.finish_reason
+    text = reason if isinstance(reason, str) else msgspec.json.encode(reason).decode()
+    return text[:_LONGEST_REASON]
+
+
+def _cached_tokens(details: Any) -> int | None:
+    """``cached_tokens`` of ``usage.prompt_tokens_details``; None where the server does not report it."""
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int and 0 <= cached <= _MOST_TOKENS else None

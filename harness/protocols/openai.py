@@ -1,0 +1,122 @@
+"""What OpenAI's protocols share: the form of a URL, the models of a server, the probe, the call that resets its cache."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import ClassVar, Literal
+
+from msgspec.structs import replace
+
+from harness.clients.deployment import openai_deployment
+from harness.clients.openai_client import OpenAIClient
+from harness.clients.openai_probe import PROBE, probe_openai
+from harness.clients.openai_server import BASE, CHAT, COMPLETIONS, choose_model, served_models, unlisted_model
+from harness.clients.prefix_cache_reset import find_prefix_cache_reset
+from harness.clients.protocol import Client
+from harness.clients.transport.url import HttpUrl, Origin, parse_base
+from harness.errors import TargetError
+from harness.protocols.protocol import (
+    HTTP_PORTS,
+    METRICS_PATH,
+    CacheReset,
+    ClientSettings,
+    ConnectedModel,
+    MeasuredModel,
+    Probed,
+    ServingProtocol,
+    TwoPathsError,
+    UrlError,
+)
+from harness.protocols.set_up_deadline import SetUpDeadline
+from workloads.elements.request import Variant
+
+_METRICS_OF_TRTLLM = "/prometheus/metrics"  # trtllm-serve, whose /metrics is JSON
+_PROTOCOL_OF = {CHAT: "openai", COMPLETIONS: "openai_completions"}  # a path may end as both do: the longer one is its own
+
+
+class OpenAIProtocol(ServingProtocol):
+    """What vLLM, trtllm-serve, SGLang and NVIDIA NIM serve. An address is the URL of the ``endpoint``."""
+
+    client_type: ClassVar[type[OpenAIClient]]
+    endpoint: ClassVar[str]
+    """The path below the base path."""
+    calibrated_as: ClassVar[Literal["grpc", "sse"]] = "sse"
+    embedded_port: ClassVar[Literal["grpc", "http"] | None] = None
+    takes_own_fields: ClassVar[bool] = True
+
+    @abstractmethod
+    def model(self, name: str, settings: ClientSettings) -> MeasuredModel:
+        """The model of this name, as requests to it depend on it."""
+
+    def client(self, address: HttpUrl, name: str, settings: ClientSettings) -> OpenAIClient:
+        """The client for the model ``name``."""
+        return self.client_type(
+            origin=address.origin,
+            model=name,
+            path=address.path,
+            streaming=settings.streaming is not False,
+            headers=settings.headers,
+            extra=settings.extra_body,
+            limits=settings.limits,
+            secrets=settings.secrets,
+            asks_for_times=settings.server_timings,
+        )
+
+    def address(self, url: str, path: str | None) -> HttpUrl:
+        """``url`` may be a server, or its base path as OpenAI's clients take it (``…/v1``)."""
+        try:
+            base = parse_base(url, HTTP_PORTS)
+        except ValueError as error:
+            if "?" in url:
+                remedy = f"give that with the path, for example --endpoint '{BASE}{self.endpoint}?NAME=VALUE'"
+                raise UrlError(f"has a query; {remedy}", without_query=True) from error
+            raise UrlError("is no HTTP address; give http://host:port, or http://host:port/v1") from error
+        if not base.path:
+            return base.origin.url(f"{BASE}{self.endpoint}" if path is None else path)
+        if path is not None:
+            raise TwoPathsError(f"--url has the path {base.path} and --endpoint another; give the path once")
+        own = next((endpoint for endpoint in _PROTOCOL_OF if base.path.endswith(endpoint)), None)
+        if own is None:
+            return base.origin.url(base.path + self.endpoint)
+        if own != self.endpoint:
+            raise UrlError(f"is a path of -i {_PROTOCOL_OF[own]}; give http://host:port/v1 to -i {self.name}")
+        return base
+
+    def connect(self, address: Origin, settings: ClientSettings, deadline: SetUpDeadline) -> ConnectedModel:
+        at = _url(address)
+        served = deadline.call(lambda left_s: served_models(at.origin, at.path, settings.headers, left_s))
+        name = choose_model(settings.model, served)
+        client = self.client(at, name, settings)
+        return ConnectedModel(
+            self.model(name, settings),
+            lambda end_id, pad_id: client,
+            check_variant=partial(_check_variant, served),
+            describe=partial(openai_deployment, at.origin, at.path, settings.headers),
+            warning=unlisted_model(name, served),
+        )
+
+    def probe(self, client: Client, left_s: Callable[[], float]) -> Probed | None:
+        assert isinstance(client, OpenAIClient)
+        probe = probe_openai(client, left_s)
+        knowing = replace(client, continuous_usage=probe.continuous_usage, sends_finish_reason=probe.finish_reason)
+        return Probed(knowing, client.prompt_sent(PROBE), probe.prompt_tokens)
+
+    def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:
+        at = _url(address)
+        return find_prefix_cache_reset(at.origin, at.path, headers)
+
+    def metrics_urls(self, origin: Origin) -> tuple[HttpUrl, ...]:
+        return tuple(map(origin.url, (METRICS_PATH, _METRICS_OF_TRTLLM)))
+
+
+def _url(address: Origin) -> HttpUrl:
+    assert isinstance(address, HttpUrl)
+    return address
+
+
+def _check_variant(served: tuple[str, ...] | None, variant: Variant) -> None:
+    """Raises TargetError for a model that is not among the ``served`` ones, where the server lists any."""
+    if variant.model is not None and served and variant.model not in served:
+        raise TargetError(f"the server has no such model as {variant.model}; it lists {', '.join(served)}")

@@ -1,0 +1,58 @@
+"""Addresses of OpenAI's protocols, and how each sends a prompt."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS
+from harness.clients.openai_completions import OpenAICompletionsClient
+from harness.protocols.openai import OpenAIProtocol
+from harness.protocols.openai_chat import OpenAIChat
+from harness.protocols.openai_completions import OpenAICompletions
+from harness.protocols.protocol import ClientSettings, TwoPathsError, UrlError
+
+_BOTH = [OpenAIChat(), OpenAICompletions()]
+
+
+@pytest.mark.parametrize("protocol", _BOTH, ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize(
+    ("url", "path", "address"),
+    [
+        ("h", None, "http://h:8000/v1{}"),
+        ("https://h/v1/", None, "https://h:443/v1{}"),
+        ("h/openai/v1", None, "http://h:8000/openai/v1{}"),
+        ("h/v1{}", None, "http://h:8000/v1{}"),
+        ("h", "/go?key=1", "http://h:8000/go?key=1"),
+    ],
+)
+def test_a_server_its_base_path_and_its_whole_url_are_one_address(
+    protocol: OpenAIProtocol, url: str, path: str | None, address: str
+) -> None:
+    assert str(protocol.address(url.format(protocol.endpoint), path)) == address.format(protocol.endpoint)
+
+
+def test_the_path_of_one_protocol_is_refused_by_the_other() -> None:
+    with pytest.raises(UrlError, match=r"is a path of -i openai; give http://host:port/v1 to -i openai_completions"):
+        OpenAICompletions().address("h/v1/chat/completions", None)
+    with pytest.raises(UrlError, match=r"is a path of -i openai_completions; give .* to -i openai$"):
+        OpenAIChat().address("h/v1/completions", None)
+
+
+@pytest.mark.parametrize("protocol", _BOTH, ids=lambda protocol: protocol.name)
+def test_a_query_goes_with_the_path_and_a_path_is_given_once(protocol: OpenAIProtocol) -> None:
+    with pytest.raises(UrlError, match=f"--endpoint '/v1{protocol.endpoint}") as caught:
+        protocol.address("h/v1?key=1", None)
+    assert caught.value.without_query
+    with pytest.raises(TwoPathsError):
+        protocol.address("h/v1", "/go")
+
+
+@pytest.mark.parametrize("as_ids", [True, False])
+def test_a_model_of_completions_takes_ids_or_text_as_the_user_wants_and_answers_with_text(as_ids: bool) -> None:
+    settings = ClientSettings(None, None, {}, {}, (), None, DEFAULT_ANSWER_LIMITS, token_ids=as_ids)
+    protocol = OpenAICompletions()
+    model = protocol.model("m", settings)
+    assert (model.takes_token_ids, model.returns_text, model.takes_messages) == (as_ids, True, False)
+    client = protocol.client(protocol.address("h", None), "m", settings)
+    assert isinstance(client, OpenAICompletionsClient)
+    assert (client.token_ids, client.streaming) == (as_ids, True)
