@@ -49,8 +49,9 @@ _LONGEST_REASON = 60  # characters
 class OpenAIClient(msgspec.Struct, frozen=True):
     """A Client for one model of a server, whose requests go to ``path``. ``extra`` is added to every body.
 
-    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. ``asks_for_times``: each request asks
-    vLLM for its own times of it.
+    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. Requests of the run ``run_id`` name it, and their
+    number, in the header X-Request-ID; "" sends no such header. ``asks_for_times``: each request asks vLLM for its own
+    times of it.
     """
 
     origin: Origin
@@ -64,6 +65,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
     secrets: tuple[str, ...] = ()  # among what is sent
     asks_for_times: bool = False
+    run_id: str = ""
 
     def prompt_sent(self, request: Request) -> str | Sequence[int]:
         """The prompt as text or as token ids, in the form in which it is sent. Raises ValueError for a request without it."""
@@ -94,8 +96,11 @@ class OpenAIClient(msgspec.Struct, frozen=True):
     def for_decoding(self) -> Self:
         return replace(self, headers={}, extra={}, secrets=(), path=self.path.partition("?")[0])
 
+    def for_run(self, run_id: str) -> Self:
+        return replace(self, run_id=run_id)
+
     def encode(self, index: int, request: Request) -> bytes:
-        """``index`` is not sent: there is no field for it that all servers take."""
+        """The body has no field for ``index`` that all servers take; the header X-Request-ID has it."""
         variant = request.variant
         fields: dict[str, Any] = {
             "model": self.model if variant is None or variant.model is None else variant.model,
@@ -113,7 +118,8 @@ class OpenAIClient(msgspec.Struct, frozen=True):
             fields["include_metrics"] = True
         accept = "text/event-stream" if self.streaming else "application/json"
         body = msgspec.json.encode(fields | dict(self.extra))
-        return post_request(self.origin, self.path, body, accept, {**authorization(), **self.headers})
+        identity = {"x-request-id": f"{self.run_id}-{index}"} if self.run_id else {}
+        return post_request(self.origin, self.path, body, accept, {**authorization(), **identity, **self.headers})
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, _END_MARKER, self.limits)

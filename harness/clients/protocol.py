@@ -164,6 +164,10 @@ class Client(Protocol):
         """The client without what only sending needs, which may hold secrets."""
         ...
 
+    def for_run(self, run_id: str) -> Self:
+        """The client for requests of a run, whose ids on the wire contain ``run_id`` where the protocol has room for it."""
+        ...
+
     def encode(self, index: int, request: Request) -> bytes:
         """The bytes to send for ``request``; ``index`` becomes its id on the wire."""
         ...

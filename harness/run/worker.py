@@ -85,6 +85,7 @@ def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
 class _Worker:
     def __init__(self, plan: WorkerPlan, pipe: Pipe, control: WorkerControl) -> None:
         self._plan = plan
+        self._client = plan.client.for_run(plan.run_id)  # the warm-up is no part of the run
         self._pipe = pipe
         self._control = control
 
@@ -92,7 +93,7 @@ class _Worker:
         orphan_watch = asyncio.create_task(_exit_when_orphaned())
         plan = self._plan
         try:
-            payloads = list(map(plan.client.encode, plan.part.indices, plan.requests))
+            payloads = list(map(self._client.encode, plan.part.indices, plan.requests))
         except (ValueError, TypeError, OverflowError) as error:
             self._report_unready(f"cannot encode a request: {error}")
             return
@@ -141,7 +142,7 @@ class _Worker:
 
     async def _send_all(self, payloads: Sequence[bytes], exchanges: Exchanges) -> Ended:
         sleeper, plan = PreciseSleeper(), self._plan
-        turns = turn_payloads(plan.part, plan.requests, payloads, plan.client)
+        turns = turn_payloads(plan.part, plan.requests, payloads, self._client)
         sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper, turns))
         watch = asyncio.create_task(self._watch_command(sending, exchanges, sleeper))
         with suppress(asyncio.CancelledError):  # the run was stopped

@@ -32,11 +32,12 @@ CUT = [*TOKENS[:3], DONE]
 
 @dataclass
 class Chat:
-    """A running server: its port, and the bodies and the paths of its requests, the probe's first."""
+    """A running server: its port, and the bodies, the paths and the ids of its requests, the probe's first."""
 
     port: int
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    request_ids: list[str | None] = field(default_factory=list)
 
 
 @contextmanager
@@ -54,6 +55,7 @@ def chat_server(answer: Answer, models: Sequence[str] = ("m",)) -> Iterator[Chat
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             chat.bodies.append(body)
             chat.paths.append(self.path)
+            chat.request_ids.append(self.headers["X-Request-ID"])
             events = answer(next(numbers))
             if isinstance(events, str):
                 self._send(404, events)

@@ -112,6 +112,9 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     def for_decoding(self) -> Self:
         return self
 
+    def for_run(self, run_id: str) -> Self:
+        return self
+
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.named(request), id=str(index))
         if self.model.takes_token_ids:

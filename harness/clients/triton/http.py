@@ -127,6 +127,9 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     def for_decoding(self) -> Self:
         return replace(self, headers={}, secrets=())
 
+    def for_run(self, run_id: str) -> Self:
+        return self
+
     def encode(self, index: int, request: Request) -> bytes:
         fields: dict[str, Any] = {"id": str(index)}
         fields |= self._core_fields(request) if self.model.takes_token_ids else self._text_fields(request)

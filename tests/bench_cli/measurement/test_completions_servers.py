@@ -152,6 +152,13 @@ def test_prompts_of_a_file_are_sent_as_the_ids_that_the_tokenizer_gives_them(
     assert _of_load(_prompts(chat)) == [list(tokenizer.encode(text)) for text in texts]
 
 
+def test_requests_name_the_run_and_their_number_and_those_before_it_do_not(measured: Callable[..., Measured]) -> None:
+    with chat_server(_by_number) as chat:
+        found = measured(chat, "--tokenizer", str(_TOKENIZER))
+    run_id = found.manifest["run_id"]
+    assert chat.request_ids == [*[None] * (1 + _WARM_UP), *(f"{run_id}-{row['index']}" for row in found.rows)]
+
+
 def test_answers_that_were_cut_fail(measured: Callable[..., Measured]) -> None:
     with chat_server(lambda number: [_chunk(" w0"), DONE] if number % 2 else _by_number(number)) as chat:
         found = measured(chat, "--tokenizer", str(_TOKENIZER))

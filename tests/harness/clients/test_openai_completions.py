@@ -75,11 +75,11 @@ def test_request_that_is_not_streamed_has_no_options_of_streams() -> None:
 
 def test_what_the_user_asks_for_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    client = _client(path="/proxy/go", headers={"X-Route": "a"}, extra={"temperature": 0, "min_tokens": 3})
+    client = _client(path="/proxy/go", headers={"X-Route": "a"}, extra={"temperature": 0, "min_tokens": 3}).for_run("0123")
     variant = Variant("adapter")
     head, fields = _encoded(client, Request(output_tokens=20, prompt="x", ignore_eos=True, variant=variant))
     assert head.startswith("POST /proxy/go HTTP/1.1\r\n")
-    for line in ("x-route: a", "authorization: Bearer sk-secret"):
+    for line in ("x-route: a", "x-request-id: 0123-3", "authorization: Bearer sk-secret"):
         assert f"\r\n{line}\r\n" in head
     assert (fields["model"], fields["ignore_eos"], fields["temperature"], fields["min_tokens"]) == ("adapter", True, 0, 3)
 
