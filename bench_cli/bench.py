@@ -29,6 +29,9 @@ _VERBS = {
         "sweep": ("bench_cli.experiments.sweep", "Measure over rates, lengths or engines."),
         "worker": ("bench_cli.worker", "Send a part of a distributed run from this host."),
     },
+    "What if": {
+        "simulate": ("bench_cli.simulate.simulate", "Fit a server to runs, and predict others."),
+    },
     "Read runs": {
         "report": ("bench_cli.report", "Render a run's report again."),
         "compare": ("bench_cli.compare", "Compare runs, with a verdict."),

@@ -21,6 +21,8 @@ BenchError                          1
 │   ├── MissingLibraryError         1   an optional library is not installed
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
+├── simulator.errors
+│   └── SimulatorError              2   a run cannot be fitted, or a model cannot be read
 └── serving.errors
     └── ServingError                1
         ├── RequestError            1   one request is wrong

@@ -87,7 +87,7 @@ def test_every_link_resolves(page: Path) -> None:
         assert not anchor or anchor in _anchors(linked), f"{target}: no such heading"
 
 
-_FOLDERS = "workloads|harness|serving|reports|benchmarks|tests|tools|datasets|deploy|docs"
+_FOLDERS = "workloads|harness|serving|reports|simulator|benchmarks|tests|tools|datasets|deploy|docs"
 _PATH = re.compile(rf"(?<![\w./-])(?:{_FOLDERS})/[\w./-]*\w/?")
 _BARE_FILE = re.compile(r"(?<![\w./<>*-])\w+\.(?:py|pyx|js|css|j2)(?![\w.])")
 _MODULE = re.compile(rf"(?:python3? -m |[`\s])((?:{_FOLDERS})(?:\.\w+)+)")

@@ -11,6 +11,7 @@ import bench_errors
 import harness
 import reports
 import serving
+import simulator
 import workloads
 from bench_errors import BenchError
 
@@ -20,7 +21,7 @@ _OUTSIDE_BENCH = re.compile(r"serving\.models\.|distribution\.locust_|\.__main__
 
 
 def _all_errors() -> dict[str, type[BenchError]]:
-    for package in (workloads, harness, serving, reports, bench_cli):
+    for package in (workloads, harness, serving, reports, simulator, bench_cli):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not _OUTSIDE_BENCH.search(module.name):
                 importlib.import_module(module.name)

@@ -1,0 +1,60 @@
+"""``bench simulate fit``: make a model of a server from the records of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+import cloup
+
+from bench_cli.declared import Concern, option, required, takes
+from bench_cli.simulate.runs import runs_argument
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+from reports.render.plain_text import printable
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench simulate fit``."""
+
+    output: Path = required("-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write the model to (JSON).")
+    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations and of the bootstrap.")
+
+
+@cloup.command(
+    name="fit",
+    epilog="""\b
+Examples:
+  bench simulate fit runs/<at half of the load> runs/<at most of the load> -o model.json
+  bench simulate validate --model model.json runs/<another>""",
+)
+@runs_argument
+@takes(Options)
+@one_blas_thread()
+def fit(options: Options, runs: tuple[Path, ...]) -> int:
+    """Fit a server to the records of streamed runs: arrivals, lengths and the arrivals of tokens, nothing of the server's own.
+
+    Give two runs or more of the deployment, at different loads: the structure is chosen by what it predicts of a run that it
+    was not fitted to. Their requests should be as long, and as many in flight, as those to be predicted; beyond that the model
+    knows nothing, and says so.
+
+    \b
+    Fitted are:
+      the engine's step     a constant, and a cost for each prompt token and each sequence; more terms where they help
+      its admission         prompts mixed with decoding or first, batch limit, token budget, asynchronous scheduling
+      the front end         one process: its delay, and its cost for each request, token and response
+      the noise             residuals of steps, in blocks
+    Each constant has an interval of 95 %, by a bootstrap over blocks of the run.
+    """
+    from bench_cli.simulate.tables import model_text
+    from simulator.fit import fit as fit_runs
+    from simulator.model import write_model
+    from simulator.observed import read_observed
+
+    model = fit_runs([read_observed(path) for path in runs], options.seed, partial(click.echo, err=True))
+    write_model(model, options.output)
+    click.echo(f"{model_text(model)}\n\nWritten: {printable(str(options.output))}")
+    return ExitStatus.VALID

@@ -1,0 +1,102 @@
+"""What the verbs of ``bench simulate`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.render.plain_text import printable
+from reports.render.tables import Table, console_table
+from simulator.model import Model, Parameter
+from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
+
+_MS, _US = (1e3, "ms"), (1e6, "µs")
+_MEANINGS = {
+    "step": ("a step", _MS),
+    "prefill": ("a prompt token", _US),
+    "prefill_step": ("a step that holds a prompt", _MS),
+    "prefill_context": ("a prompt token and token of its context", _US),
+    "sequence": ("a sequence in a step", _US),
+    "context": ("a token in the KV cache", _US),
+    "launch": ("the launch of a step that holds a prompt", _MS),
+    "launch_large": ("the launch of a large step", _MS),
+    "delay": ("the way to the front end and back", _MS),
+    "intake": ("the front end, of a request", _MS),
+    "token": ("the front end, of a token", _US),
+    "response": ("the front end, of a response", _US),
+}
+
+
+def model_text(model: Model) -> str:
+    """A model's sources, constants, structure and findings."""
+    sources = ", ".join(
+        f"{source.name} ({source.requests:,} requests{'' if source.users is None else f', closed loop of {source.users}'}, "
+        f"{source.steps:,} steps)"
+        for source in model.sources
+    )
+    parts = [f"Fitted to {sources}.", console_table(_constants(model.parameters)), "Structure:\n" + _listed(model.structure)]
+    if model.findings:
+        parts.append("Not known, or in doubt:\n" + _listed(model.findings))
+    return "\n\n".join(parts)
+
+
+def _constants(parameters: Sequence[Parameter]) -> Table:
+    return Table(
+        "constants", "Constants", ("what takes time", "value", "95 % interval", "unit"), tuple(map(_constant, parameters))
+    )
+
+
+def _constant(parameter: Parameter) -> tuple[str, str, str, str]:
+    meaning, (factor, unit) = _MEANINGS.get(parameter.name, (parameter.name, _MS))
+    interval = f"{parameter.low * factor:.4g} – {parameter.high * factor:.4g}"
+    return meaning, f"{parameter.value * factor:.4g}", interval, unit
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "\n".join(f"  - {printable(text)}" for text in texts)
+
+
+def validation_text(model: Model, validations: Sequence[Validation]) -> str:
+    """First the runs beyond the hull, then a table for each run, then the errors of all, and the verdict."""
+    parts = [
+        f"{each.name} lies beyond what was fitted: {'; '.join(each.beyond)}. Its predictions are extrapolated."
+        for each in validations
+        if each.beyond
+    ]
+    fitted = {source.name for source in model.sources}
+    parts += [f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted]
+    parts += [console_table(_predictions(each), heading=_heading(each)) for each in validations]
+    parts.append(console_table(_errors(validations)))
+    parts.append(f"{coverage(validations):.0%} of the measured figures lie within the range of the model's draws.")
+    parts.append(verdict(validations))
+    return "\n\n".join(parts)
+
+
+def _heading(validation: Validation) -> str:
+    loop = "" if validation.users is None else f", closed loop of {validation.users}"
+    return f"{validation.name}: {validation.requests:,} requests{loop}"
+
+
+def _predictions(validation: Validation) -> Table:
+    columns = ("run", "measured", "predicted", "range", "error")
+    return Table("predictions", validation.name, columns, tuple(map(_prediction, validation.predictions)))
+
+
+def _prediction(each: Prediction) -> tuple[str, str, str, str, str]:
+    unit = "1/s" if each.key[0] == "throughput" else "ms"
+    numbers = (f"{each.measured:,.1f}", f"{each.predicted:,.1f}", f"{each.low:,.1f} – {each.high:,.1f}", f"{each.error:+.1%}")
+    return (f"{words(each.key)}, {unit}", *numbers)
+
+
+def _errors(validations: Sequence[Validation]) -> Table:
+    """The median absolute errors of each figure, inside and beyond the hull."""
+    groups = {
+        "inside": [each for each in validations if not each.beyond],
+        "beyond": [each for each in validations if each.beyond],
+    }
+    rows = [(words(key), *(_share(median_error(group, key)) for group in groups.values())) for key in KEYS if key in GOOD]
+    columns = ("median error", *(f"{name} the hull ({len(group)} runs)" for name, group in groups.items()))
+    return Table("errors", "Errors", columns, tuple(rows))
+
+
+def _share(error: float | None) -> str | None:
+    return None if error is None else f"{error:.1%}"

@@ -1,0 +1,58 @@
+"""``bench simulate validate``: what a model predicts beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import cloup
+
+from bench_cli.declared import Concern, option, required, takes
+from bench_cli.simulate.runs import runs_argument
+from bench_errors import ExitStatus
+from harness.host.blas_threads import one_blas_thread
+
+
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench simulate validate``."""
+
+    model: Path = required(type=click.Path(path_type=Path, dir_okay=False), help="The model, of 'bench simulate fit'.")
+    draws: int = option(
+        10,
+        type=click.IntRange(min=0, max=40),
+        help="Draws of the model's constants, whose predictions give the range of each figure.",
+    )
+    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations.")
+
+
+@cloup.command(
+    name="validate",
+    epilog="""\b
+Example:
+  bench simulate validate --model model.json runs/<another> runs/<a third>""",
+)
+@runs_argument
+@takes(Options)
+@one_blas_thread()
+def validate(options: Options, runs: tuple[Path, ...]) -> int:
+    """Predict runs that were not fitted, from their arrivals and lengths alone, beside what was measured: TTFT, TPOT, E2E
+    latency and throughput. Then say what the model is good for.
+
+    Runs that lie beyond what was fitted, by requests in flight, rates or lengths, are named first and counted apart. The range
+    of a figure is that of the model's draws: its own uncertainty and one seed's noise.
+    """
+    from bench_cli.simulate.tables import validation_text
+    from simulator.model import read_model
+    from simulator.observed import read_observed
+    from simulator.validation import validate as validate_run
+
+    model = read_model(options.model)
+    validations = []
+    for path in runs:
+        observed = read_observed(path)
+        click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
+        validations.append(validate_run(model, observed, options.draws, options.seed))
+    click.echo(validation_text(model, validations))
+    return ExitStatus.VALID

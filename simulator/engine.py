@@ -1,0 +1,167 @@
+"""One engine with in-flight batching: a step at a time, in constant time for each step and request.
+
+Sequences that decode get a token in every step that decodes, so the step that ends a sequence is known when it begins.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+from simulator.server import Order, Server
+from simulator.traffic import Traffic
+
+LEAST_SHARE = 0.25  # noise never makes a step shorter than this share of its law
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one step, one for each of ``requests``, handed to the front end at ``at_s``.
+
+    ``firsts`` and ``lasts`` are those of ``requests`` that got their first and their last token.
+    """
+
+    at_s: float
+    requests: list[int]
+    firsts: list[int]
+    lasts: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """The prompt tokens of a step."""
+
+    tokens: int
+    with_context: int  # Σ tokens · (context at the chunk's end)
+    finished: list[int]  # requests whose prompt is complete
+
+
+_NO_PROMPTS = _Prompts(0, 0, [])
+
+
+class Engine:
+    """The state of the engine; times are s. Requests are numbers of rows of ``traffic``."""
+
+    def __init__(self, server: Server, traffic: Traffic, noise: Iterator[float], launch_noise: Iterator[float]) -> None:
+        self._law, self._admission = server.law, server.admission
+        self._noise, self._launch_noise = noise, launch_noise
+        self._prefill_left = traffic.prefill_tokens.tolist()
+        self._input = traffic.input_tokens.tolist()
+        self._output = traffic.output_tokens.tolist()
+        self._waiting: deque[tuple[float, int]] = deque()
+        self._running: list[int] = []  # that decode, in the order of their admission
+        self._ends: defaultdict[int, list[int]] = defaultdict(list)  # by the number of the step that decodes
+        self._decoding_steps = 0
+        self._in_cache = 0  # tokens of the running sequences
+        self._is_within_prompt = False
+        self._next_decision = 0.0
+        self._accelerator_free_at = 0.0
+        self._held: Tokens | None = None  # of the step that runs while the next one is decided
+        self.steps = 0
+        self.busy_s = 0.0
+
+    def accept(self, at_s: float, request: int) -> None:
+        """Take a request that the front end hands over; times ascend."""
+        self._waiting.append((at_s, request))
+
+    def next_start(self) -> float:
+        """When the next step is decided; infinite where nothing is to be done."""
+        if self._running or self._is_within_prompt:
+            return self._next_decision
+        return max(self._next_decision, self._waiting[0][0]) if self._waiting else inf
+
+    def step(self) -> list[Tokens]:
+        """Decide and run the next step; returns the tokens whose time of sending is known now."""
+        decided = self.next_start()
+        prompts = self._admit(decided)
+        decodes = self._admission.order is Order.MIXED or not prompts.tokens
+        decoding = len(self._running) if decodes else 0
+        tokens, context = self._advance(prompts, decodes)
+        duration = self._duration(prompts, len(tokens.requests), context)
+        launched = decided + self._launch(prompts, decoding)
+        end = max(max(self._accelerator_free_at, decided) + duration, launched)
+        self._accelerator_free_at = end
+        self.steps += 1
+        self.busy_s += duration
+        return self._sent(Tokens(end, tokens.requests, tokens.firsts, tokens.lasts), launched)
+
+    def _admit(self, cutoff: float) -> _Prompts:
+        """The prompts, or their parts, that the step takes from those that arrived until ``cutoff``, in the order of
+        arrival.
+        """
+        waiting = self._waiting
+        if not waiting or waiting[0][0] > cutoff:
+            return _NO_PROMPTS
+        limit, budget = self._admission.max_sequences, self._admission.token_budget
+        room = len(waiting) if limit is None else limit - len(self._running)
+        decoding = len(self._running) if self._admission.order is Order.MIXED else 0
+        left = 1 << 60 if budget is None else max(0, budget - decoding)
+        tokens, with_context, finished = 0, 0, []
+        while waiting and room > 0 and left > 0 and waiting[0][0] <= cutoff:
+            request = waiting[0][1]
+            whole = self._prefill_left[request]
+            taken = min(whole, left)
+            tokens += taken
+            with_context += taken * (self._input[request] - whole + taken)
+            left -= taken
+            self._prefill_left[request] = whole - taken
+            self._is_within_prompt = taken < whole
+            if self._is_within_prompt:
+                break
+            finished.append(request)
+            waiting.popleft()
+            room -= 1
+        return _Prompts(tokens, with_context, finished)
+
+    def _advance(self, prompts: _Prompts, decodes: bool) -> tuple[Tokens, int]:
+        """Give their tokens to the sequences that decode and to those whose prompt is complete; returns the tokens in the KV
+        cache of all these sequences, too.
+        """
+        requests, lasts, context = [], [], 0
+        if decodes and self._running:
+            requests = self._running.copy()
+            self._in_cache += len(requests)
+            context = self._in_cache
+            self._decoding_steps += 1
+            lasts = self._ends.pop(self._decoding_steps, [])
+        for request in prompts.finished:
+            self._in_cache += self._input[request] + 1
+            context += self._input[request] + 1
+            if self._output[request] <= 1:
+                lasts.append(request)
+            else:
+                self._ends[self._decoding_steps + self._output[request] - 1].append(request)
+        requests += prompts.finished
+        self._running += prompts.finished
+        return Tokens(0.0, requests, prompts.finished, lasts), context
+
+    def _duration(self, prompts: _Prompts, sequences: int, context: int) -> float:
+        expected = self._law.duration(prompts.tokens, prompts.with_context, sequences, context)
+        return max(expected + next(self._noise), LEAST_SHARE * expected)
+
+    def _launch(self, prompts: _Prompts, decoding: int) -> float:
+        expected = self._law.launch_of(prompts.tokens, prompts.tokens + decoding)
+        return max(0.0, expected * (1 + next(self._launch_noise))) if expected else 0.0
+
+    def _sent(self, tokens: Tokens, launched: float) -> list[Tokens]:
+        """Remove the sequences that ended, and send ``tokens``: now, or with a lookahead when the next step is launched."""
+        for request in tokens.lasts:
+            self._running.remove(request)
+            self._in_cache -= self._input[request] + self._output[request]
+        if not self._admission.lookahead:
+            self._next_decision = tokens.at_s
+            return [tokens] if tokens.requests else []
+        ready = []
+        self._next_decision = launched
+        if (held := self._held) is not None:
+            at_s = max(held.at_s, launched)
+            ready.append(Tokens(at_s, held.requests, held.firsts, held.lasts))
+            self._next_decision = at_s
+        self._held = tokens
+        goes_on = self._running or self._is_within_prompt or (self._waiting and self._waiting[0][0] <= self._next_decision)
+        if not goes_on:
+            ready.append(tokens)
+            self._held, self._next_decision = None, tokens.at_s
+        return [each for each in ready if each.requests]

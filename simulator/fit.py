@@ -1,0 +1,151 @@
+"""From the records of measured runs to a model: steps, the engine's structure and law, the front end, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simulator.errors import SimulatorError
+from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
+from simulator.hull import hull_of
+from simulator.launch_law import fit_launch_law
+from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
+from simulator.observed import Observed
+from simulator.server import Server, StepLaw
+from simulator.step_law import FEWEST_ROWS, FittedLaw, choose_terms, fit_law
+from simulator.steps import Steps, recover_steps, response_spacing_s
+from simulator.structure import Structure, structure_of
+
+DRAWS = 40
+_INTERVAL = (2.5, 97.5)  # per cent
+_INTERVAL_DRAWS = 400  # of the law, for its intervals
+_MOST_RESIDUALS = 20_000
+_LEFT_OUT = 0.05  # the share of requests that a note mentions
+_OUTLIERS = 0.02
+_LOAD_EFFECT = 0.05  # of a step, between the quarters of steps with the fewest and the most sequences
+_WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not identified
+_TINY_S = 1e-6
+
+
+def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) -> Model:
+    """Fit one server to ``runs``, which are at least one. ``progress`` takes a line on what is done.
+
+    Raises SimulatorError where the runs show too few steps of the engine.
+    """
+    recovered = [recover_steps(observed) for observed in runs]
+    progress(f"{sum(map(len, recovered)):,} steps recovered")
+    structure, law = fit_engine(recovered, [observed.name for observed in runs], seed)
+    progress(f"the law of the step is fitted to {law.rows:,} steps")
+    noise = tuple(law.residuals_s[:_MOST_RESIDUALS].tolist())
+    launch_noise = tuple(law.launch_residuals[:_MOST_RESIDUALS].tolist())
+    engine = Server(law.law(law.coefficients), structure.admission, noise=noise, launch_noise=launch_noise)
+    spacing = [found for steps in structure.steps if (found := response_spacing_s(steps)) is not None]
+    front_end = fit_front_end(engine, runs, float(np.median(spacing)) if spacing else None, DRAWS, seed, progress)
+    parameters = (*_law_parameters(law), *_front_end_parameters(front_end))
+    return Model(
+        schema=MODEL_SCHEMA,
+        server=front_end.server,
+        parameters=parameters,
+        draws=_draws(law, front_end),
+        hull=hull_of(runs),
+        sources=tuple(
+            Source(observed.name, len(observed), observed.users, len(steps))
+            for observed, steps in zip(runs, recovered, strict=True)
+        ),
+        structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
+        findings=(*_findings(runs, law), *_unidentified(parameters)),
+    )
+
+
+def fit_engine(runs: Sequence[Steps], names: Sequence[str], seed: int) -> tuple[Structure, FittedLaw]:
+    """The structure of the engine and the law of its step, from the steps of runs that have these names.
+
+    Raises SimulatorError, as ``fit`` does.
+    """
+    structure = structure_of(runs)
+    _check_steps(names, len(structure.sample))
+    return structure, _fit_law(structure, seed)
+
+
+def _check_steps(names: Sequence[str], rows: int) -> None:
+    """Raises SimulatorError."""
+    if rows < FEWEST_ROWS:
+        raise SimulatorError(
+            f"{', '.join(names)}: only {rows:,} steps of the engine can be distinguished in the arrivals of tokens, and a fit "
+            f"needs {FEWEST_ROWS}; measure more requests, with several in flight and below what the server's front end can take"
+        )
+
+
+def _fit_law(structure: Structure, seed: int) -> FittedLaw:
+    if structure.admission.lookahead:
+        return fit_launch_law(structure.steps, _INTERVAL_DRAWS, seed)
+    return fit_law(structure.sample, choose_terms(structure.sample), _INTERVAL_DRAWS, seed)
+
+
+def _thresholds(law: StepLaw) -> list[str]:
+    found = []
+    if law.free_prefill:
+        found.append(
+            f"the first {law.free_prefill:,} prompt tokens of a step cost no time: other work of the step takes as long"
+        )
+    if law.large_step is not None:
+        found.append(f"a step of more than {law.large_step:,} tokens takes another time to launch")
+    return found
+
+
+def _law_parameters(law: FittedLaw) -> list[Parameter]:
+    low, high = np.percentile(law.draws, _INTERVAL, axis=0)
+    return [
+        Parameter(term, float(value), float(below), float(above), bool(below > 0))
+        for term, value, below, above in zip(law.terms, law.coefficients, low, high, strict=True)
+    ]
+
+
+def _front_end_parameters(fitted: FittedFrontEnd) -> list[Parameter]:
+    low, high = np.percentile(fitted.draws, _INTERVAL, axis=0)
+    values = [getattr(fitted.server.front_end, cost) for cost in COSTS]
+    return [
+        Parameter(cost, value, float(below), float(above), bool(above < _WIDE * max(below, _TINY_S)))
+        for cost, value, below, above in zip(COSTS, values, low, high, strict=True)
+    ]
+
+
+def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
+    front_end = fitted.server.front_end
+    return tuple(
+        Draw(law.law(of_law), with_costs(front_end, of_front_end))
+        for of_law, of_front_end in zip(law.draws, fitted.likely, strict=False)
+    )
+
+
+def _findings(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
+    found = [
+        f"{observed.name}: {observed.left_out:,} requests failed or have no known lengths, and are left out"
+        for observed in runs
+        if observed.left_out > _LEFT_OUT * (len(observed) + observed.left_out)
+    ]
+    if law.outliers > _OUTLIERS * law.rows:
+        found.append(
+            f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it: pauses, or steps that were "
+            "not recovered"
+        )
+    fewest, most = np.percentile(law.residual_loads, (25, 75))
+    residuals, loads = law.residuals_s, law.residual_loads
+    if most > fewest:
+        shift = float(residuals[loads >= most].mean() - residuals[loads <= fewest].mean())
+        typical = float(law.coefficients[0]) or float(np.abs(residuals).mean())
+        if abs(shift) > _LOAD_EFFECT * typical:
+            found.append(
+                f"the residuals depend on the load: {shift * 1e3:+.2f} ms from steps of at most {fewest:.0f} sequences to "
+                f"those of at least {most:.0f}, so another law holds there"
+            )
+    return found
+
+
+def _unidentified(parameters: Sequence[Parameter]) -> list[str]:
+    return [
+        f"{each.name} is not identified by these runs: between {each.low * 1e3:.4g} and {each.high * 1e3:.4g} ms"
+        for each in parameters
+        if not each.identified
+    ]

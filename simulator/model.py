@@ -1,0 +1,99 @@
+"""A fitted model and its file, ``model.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from bench_records.regular_file import read_bounded, regular
+from bench_records.whole_file import written_whole
+from simulator.errors import SimulatorError
+from simulator.server import FrontEnd, Server, StepLaw
+
+MODEL_SCHEMA = 1
+_MOST_BYTES = 64 << 20
+_MOST_CHARACTERS = 200  # of a library's message
+
+Text = Annotated[str, Meta(max_length=1000)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A constant in s with its interval of 95 %. ``identified`` is whether the fitted runs show it."""
+
+    name: Text
+    value: float
+    low: float
+    high: float
+    identified: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """A fitted run: its name, requests, users of its closed loop (None: open), and the steps that were recovered and fitted."""
+
+    name: Text
+    requests: int
+    users: int | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The most of something that the fitted runs held; nothing is known beyond."""
+
+    what: Text
+    most: float
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The constants fitted to a resample of the runs: the model's uncertainty is what these differ in."""
+
+    law: StepLaw
+    front_end: FrontEnd
+
+
+@dataclass(frozen=True)
+class Model:
+    """A server that was fitted, with what is known of its truth. ``structure`` says why its structure was chosen, ``findings``
+    what the runs do not show, or where the law does not hold.
+    """
+
+    schema: int
+    server: Server
+    parameters: Annotated[tuple[Parameter, ...], Meta(max_length=100)]
+    draws: Annotated[tuple[Draw, ...], Meta(max_length=1000)]
+    hull: Annotated[tuple[Extent, ...], Meta(max_length=100)]
+    sources: Annotated[tuple[Source, ...], Meta(max_length=1000)]
+    structure: Texts
+    findings: Texts
+
+
+def write_model(model: Model, path: Path) -> None:
+    """Write ``model`` whole or not at all. Raises OSError."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+
+
+def read_model(path: Path) -> Model:
+    """Read what ``write_model`` wrote. Raises SimulatorError where it is absent, damaged or of another schema."""
+    try:
+        text = read_bounded(regular(path), _MOST_BYTES)
+        if (schema := msgspec.json.decode(text, type=_Versioned).schema) != MODEL_SCHEMA:
+            raise SimulatorError(f"{path} is a model of schema {schema}, and this bench reads {MODEL_SCHEMA}: fit it again")
+        return msgspec.json.decode(text, type=Model)
+    except FileNotFoundError as error:
+        raise SimulatorError(f"{path} does not exist: 'bench simulate fit RUN -o {path}' makes it") from error
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        raise SimulatorError(f"{path} is no model of 'bench simulate fit': {reason}") from error
+
+
+class _Versioned(msgspec.Struct):
+    schema: int

@@ -1,0 +1,173 @@
+"""What the client of a streamed run saw, as arrays: read from its records, or from a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench_records.run_folder import RunFolder, unreadable
+from bench_records.table import read_table
+from simulator.arrays import BoolArray, FloatArray, IntArray
+from simulator.errors import SimulatorError
+from simulator.traffic import Traffic
+
+_COLUMNS = (
+    "outcome",
+    "scheduled_ns",
+    "sent_ns",
+    "token_times_ns",
+    "token_counts",
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+)
+_S = 1e-9
+_STREAMED = 1.5  # responses of an answer, at least, on average over those of several tokens
+_IN_CLOSED_LOOP = 0.9  # the share of requests at whose sending all users are busy, at least
+_FEWEST_USERS = 2
+_RAMP = 0.1  # the share of requests at either end that is not looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The successful requests of a run, in the order of their sending, on one clock in s.
+
+    Arrays have the shape [requests], but ``starts`` [requests + 1], ``times_s`` and ``counts`` [responses]: the responses of
+    request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
+    ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
+    are unknown.
+    """
+
+    name: str
+    scheduled_s: FloatArray
+    sent_s: FloatArray
+    input_tokens: IntArray
+    prefill_tokens: IntArray
+    output_tokens: IntArray
+    starts: IntArray
+    times_s: FloatArray
+    counts: IntArray
+    users: int | None
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.sent_s)
+
+    @property
+    def first_s(self) -> FloatArray:
+        """Arrival of each request's first token."""
+        first: FloatArray = self.times_s[self.starts[:-1]]
+        return first
+
+    @property
+    def last_s(self) -> FloatArray:
+        """Arrival of each request's last token."""
+        last: FloatArray = self.times_s[self.starts[1:] - 1]
+        return last
+
+    @property
+    def request_of_response(self) -> IntArray:
+        """The request of each response."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def traffic(self, arrivals_s: FloatArray) -> Traffic:
+        """The requests, sent at ``arrivals_s``, which ascend."""
+        return Traffic(arrivals_s, self.prefill_tokens, self.input_tokens, self.output_tokens, self.users)
+
+
+def read_observed(path: Path) -> Observed:
+    """Read a run's folder, or its ``requests.parquet`` alone.
+
+    Raises RunFolderError where it cannot be read, and SimulatorError where it was not streamed or holds no success.
+    """
+    table = _read(path)
+    done = pc.and_(pc.equal(table["outcome"], "done"), pc.greater(pc.list_value_length(table["token_times_ns"]), 0))
+    known = pc.and_(pc.is_valid(table["input_tokens"]), pc.is_valid(table["output_tokens"]))
+    usable = table.filter(pc.and_(pc.fill_null(done, False), pc.and_(known, pc.is_valid(table["sent_ns"]))))
+    if not usable.num_rows:
+        raise SimulatorError(f"{path} holds no successful request of known lengths, so there is nothing to learn from it")
+    usable = usable.take(pc.sort_indices(usable["sent_ns"]))
+    observed = _observed(path.name if path.is_file() else path.resolve().name, usable, table.num_rows - usable.num_rows)
+    _check_streamed(observed, path)
+    return observed
+
+
+def _read(path: Path) -> pa.Table:
+    if path.is_dir():
+        folder = RunFolder(path)
+        folder.check_finished(folder.read_manifest())
+        return folder.read_requests(_COLUMNS)
+    try:
+        return read_table(path, _COLUMNS)
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise unreadable(path, error) from error
+
+
+def _observed(name: str, table: pa.Table, left_out: int) -> Observed:
+    lengths = pc.list_value_length(table["token_times_ns"]).to_numpy().astype(np.int64)
+    times = pc.list_flatten(table["token_times_ns"]).to_numpy()
+    scheduled, sent = (table[column].to_numpy() for column in ("scheduled_ns", "sent_ns"))
+    start = min(scheduled.min(), sent.min())
+    inputs = table["input_tokens"].to_numpy().astype(np.int64)
+    cached = pc.fill_null(table["cached_input_tokens"], 0).to_numpy()
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    sent_s, last_s = (sent - start) * _S, (times[starts[1:] - 1] - start) * _S
+    return Observed(
+        name=name,
+        scheduled_s=(scheduled - start) * _S,
+        sent_s=sent_s,
+        input_tokens=inputs,
+        prefill_tokens=np.maximum(inputs - cached, 0).astype(np.int64),
+        output_tokens=np.maximum(table["output_tokens"].to_numpy(), 1).astype(np.int64),
+        starts=starts,
+        times_s=(times - start) * _S,
+        counts=_counts(table["token_counts"], lengths),
+        users=users_of(sent_s, last_s),
+        left_out=left_out,
+    )
+
+
+def _counts(column: pa.ChunkedArray, lengths: IntArray) -> IntArray:
+    """The tokens of each response, 1 where they are unknown; shape [responses]."""
+    counted = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    counts = np.ones(int(lengths.sum()), np.int64)
+    known = counted == lengths
+    counts[np.repeat(known, lengths)] = pc.list_flatten(column).to_numpy()[np.repeat(known, counted)]
+    return counts
+
+
+def _check_streamed(observed: Observed, path: Path) -> None:
+    """Raises SimulatorError."""
+    several = observed.output_tokens > 1
+    if not several.any() or np.diff(observed.starts)[several].mean() < _STREAMED:
+        raise SimulatorError(
+            f"{path} was not streamed: its answers came in one response each, which show no steps of the engine; measure it "
+            "with streaming"
+        )
+
+
+def in_flight_at_sending(sent_s: FloatArray, last_s: FloatArray) -> IntArray:
+    """How many requests are in flight just after each was sent, itself included; shape [requests]. ``sent_s`` ascends."""
+    in_flight: IntArray = np.arange(1, len(sent_s) + 1) - np.searchsorted(np.sort(last_s), sent_s, side="right")
+    return in_flight
+
+
+def users_of(sent_s: FloatArray, last_s: FloatArray) -> int | None:
+    """The users of a closed loop, recognised by a constant number of requests in flight; None in an open loop."""
+    ramp = int(_RAMP * len(sent_s))
+    in_flight = in_flight_at_sending(sent_s, last_s)[ramp : len(sent_s) - ramp]
+    if not len(in_flight):
+        return None
+    users = int(in_flight.max())
+    share: float = _near(in_flight, users).mean()
+    return users if users >= _FEWEST_USERS and share >= _IN_CLOSED_LOOP else None
+
+
+def _near(in_flight: IntArray, users: int) -> BoolArray:
+    """Which are within 1/16 of the number of users: several answers end in one step, and a user needs a moment to go on."""
+    near: BoolArray = in_flight >= users - users // 16
+    return near

@@ -1,0 +1,41 @@
+"""A simulation as its client would have recorded it, response by response."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+
+from simulator.front_end import Round
+from simulator.observed import Observed
+from simulator.server import Server
+from simulator.simulation import simulate
+from simulator.traffic import Traffic
+
+
+def simulated_run(server: Server, traffic: Traffic, seed: int, name: str) -> Observed:
+    """Send ``traffic`` to ``server``; returns what the client saw."""
+    times: list[list[float]] = [[] for _ in range(len(traffic))]
+    counts: list[list[int]] = [[] for _ in range(len(traffic))]
+    cost = server.front_end.response
+
+    def record(written: Round) -> None:
+        carried = Counter(chain.from_iterable(tokens.requests for tokens in written.tokens))
+        for place, request in enumerate(written.requests, start=1):
+            times[request].append(written.start_s + cost * place)
+            counts[request].append(carried[request])
+
+    answers = simulate(server, traffic, seed, record)
+    return Observed(
+        name=name,
+        scheduled_s=answers.sent_s,
+        sent_s=answers.sent_s,
+        input_tokens=traffic.input_tokens,
+        prefill_tokens=traffic.prefill_tokens,
+        output_tokens=traffic.output_tokens,
+        starts=np.concatenate([[0], np.cumsum([len(each) for each in times])]).astype(np.int64),
+        times_s=np.fromiter(chain.from_iterable(times), np.float64),
+        counts=np.fromiter(chain.from_iterable(counts), np.int64),
+        users=traffic.users,
+    )

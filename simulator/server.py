@@ -1,0 +1,115 @@
+"""A server as constants: the law of an engine's step, its admission, the front end's costs, and the noise of steps.
+
+Times are in s. The bounds of the types apply when a model is read from a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(ge=0, le=1e3)]
+Noise = Annotated[float, Meta(ge=-1e3, le=1e3)]
+Count = Annotated[int, Meta(ge=1, le=1 << 30)]
+Delay = Annotated[int, Meta(ge=0, le=1)]
+Rounds = Annotated[int, Meta(ge=1, le=64)]
+
+
+class Order(StrEnum):
+    """What one step of the engine may hold."""
+
+    MIXED = "mixed"  # prompts beside the sequences that decode
+    PREFILL_FIRST = "prefill_first"  # prompts alone, as soon as there are any
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """The duration of a step: a constant, and a cost for each unit of its work.
+
+    ``prefill`` is the cost of a prompt token beyond the first ``free_prefill`` of a step; ``prefill_context`` that of a prompt
+    token and a token of its context, summed over the prompts of the step; ``prefill_step`` is added once where the step holds a
+    prompt; ``sequence`` is the cost of a sequence that gets a token; ``context`` that of a token in the KV cache of those
+    sequences.
+
+    ``launch`` is the time that the host needs to launch a step that holds a prompt, while the step before runs; it is
+    ``launch_large`` for a step of more than ``large_step`` tokens, where such steps differ.
+    """
+
+    step: Seconds
+    prefill: Seconds = 0.0
+    prefill_context: Seconds = 0.0
+    prefill_step: Seconds = 0.0
+    sequence: Seconds = 0.0
+    context: Seconds = 0.0
+    launch: Seconds = 0.0
+    launch_large: Seconds = 0.0
+    free_prefill: Annotated[int, Meta(ge=0, le=1 << 30)] = 0
+    large_step: Count | None = None
+
+    def duration(self, prefill: int, with_context: int, sequences: int, context: int) -> float:
+        """The time that a step takes, without noise."""
+        return (
+            self.step
+            + self.prefill * max(0, prefill - self.free_prefill)
+            + self.prefill_context * with_context
+            + (self.prefill_step if prefill else 0.0)
+            + self.sequence * sequences
+            + self.context * context
+        )
+
+    def launch_of(self, prefill: float, tokens: float) -> float:
+        """The time that the host needs to launch a step of ``tokens`` tokens, of which ``prefill`` belong to prompts."""
+        if not prefill:
+            return 0.0
+        return self.launch if self.large_step is None or tokens <= self.large_step else self.launch_large
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Which requests a step takes.
+
+    ``max_sequences`` is the batch limit and ``token_budget`` the most tokens of a step, beyond which a prompt is cut into
+    chunks; None where there is no limit. With a ``lookahead`` of 1 (asynchronous scheduling) a step is decided and launched
+    while the one before it runs, and the tokens of that one are sent after the launch; with 0 it is decided when the one before
+    has ended.
+    """
+
+    order: Order = Order.MIXED
+    max_sequences: Count | None = None
+    token_budget: Count | None = None
+    lookahead: Delay = 0
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """The one process between clients and engine, an event loop that handles in rounds what became ready during the round
+    before.
+
+    ``delay`` is the time on the way, in total. A request takes ``intake`` of the process, in ``intake_rounds`` rounds. Each
+    token that the engine hands over takes ``token``, and each response ``response``; tokens of one request that are handed over
+    before a response is written share one.
+    """
+
+    delay: Seconds = 0.0
+    intake: Seconds = 0.0
+    intake_rounds: Rounds = 1
+    token: Seconds = 0.0
+    response: Seconds = 0.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """One engine and its front end.
+
+    ``noise`` in s is added to the durations of steps, in blocks of consecutive values; ``launch_noise`` is relative to the time
+    of a launch.
+    """
+
+    law: StepLaw
+    admission: Admission = Admission()
+    front_end: FrontEnd = FrontEnd()
+    noise: Annotated[tuple[Noise, ...], Meta(min_length=1, max_length=1 << 20)] = (0.0,)
+    launch_noise: Annotated[tuple[Noise, ...], Meta(min_length=1, max_length=1 << 20)] = (0.0,)

@@ -1,0 +1,197 @@
+"""The law of the step's duration, by non-negative least squares over the steps that a client sees clearly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from simulator.arrays import BoolArray, FloatArray, IntArray
+from simulator.prompt_chunks import prefill_by_step
+from simulator.server import StepLaw
+from simulator.steps import Steps
+
+BASE = ("step", "prefill", "sequence")  # terms of every law
+FURTHER = ("prefill_step", "context", "prefill_context")  # those that must lower the held-out error
+_LEAST_GAIN = 0.01  # by at least this share
+_OUTLIER = 6.0  # standard deviations, by the median absolute deviation
+_NORMAL = 1.4826  # standard deviations of a normal law in its median absolute deviation
+_EXACT_S = 1e-9
+FEWEST_ROWS = 100  # steps, for a fit
+_FOLDS, _FOLD_ROWS = 5, 50  # at least two folds of the fewest rows
+_BLOCK_ROWS = 40  # of the bootstrap
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Steps of which the duration is known, in the order of time: shape [rows], and [rows, BASE + FURTHER] for ``features``.
+
+    ``loads`` are the sequences of each step.
+    """
+
+    durations_s: FloatArray
+    features: FloatArray
+    loads: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.durations_s)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLaw:
+    """A law: ``base`` with ``coefficients`` in s per unit for ``terms``, shape [terms], and ``draws`` of them by the bootstrap,
+    shape [draws, terms].
+
+    ``residuals_s`` are those of the rows that are no outliers, with the sequences of each in ``residual_loads``; ``outliers``
+    counts the other rows. ``launch_residuals`` are relative to the time of a launch.
+    """
+
+    terms: tuple[str, ...]
+    base: StepLaw
+    coefficients: FloatArray
+    draws: FloatArray
+    residuals_s: FloatArray
+    residual_loads: FloatArray
+    launch_residuals: FloatArray
+    outliers: int
+    rows: int
+
+    def law(self, coefficients: FloatArray) -> StepLaw:
+        """The law with these coefficients."""
+        return replace(self.base, **dict(zip(self.terms, coefficients.tolist(), strict=True)))
+
+
+def sample_of(steps: Steps, budget: int | None) -> Sample:
+    """The steps of a run that begin and end clearly, and whose sequences are all accounted for."""
+    prefill = prefill_by_step(steps, budget)
+    context_per_token = steps.prompt_context / np.maximum(steps.prefill, 1.0)
+    columns = [np.ones(len(steps)), prefill, steps.sequences, prefill > 0, steps.context, prefill * context_per_token]
+    features = np.column_stack(columns).astype(np.float64)
+    usable = usable_steps(steps)
+    durations = np.diff(steps.at_s, prepend=steps.at_s[:1])
+    return Sample(durations[usable], features[usable], steps.sequences[usable])
+
+
+def usable_steps(steps: Steps) -> BoolArray:
+    """Which steps began and ended clearly, without a wait for requests, and with all sequences accounted for; shape [steps]."""
+    usable = steps.is_whole & steps.is_busy & steps.is_clear
+    usable[1:] &= steps.is_clear[:-1]
+    usable[:1] = False
+    return usable
+
+
+def joined(samples: Sequence[Sample]) -> Sample:
+    """The rows of several runs."""
+    return Sample(
+        np.concatenate([sample.durations_s for sample in samples]),
+        np.concatenate([sample.features for sample in samples]),
+        np.concatenate([sample.loads for sample in samples]),
+    )
+
+
+def choose_terms(sample: Sample) -> tuple[str, ...]:
+    """BASE, and those of FURTHER that lower the held-out error, one after the other."""
+    chosen: tuple[str, ...] = BASE
+    error = held_out_error_s(sample, chosen)
+    for term in FURTHER:
+        with_term = held_out_error_s(sample, (*chosen, term))
+        if with_term < (1 - _LEAST_GAIN) * error:
+            chosen, error = (*chosen, term), with_term
+    return chosen
+
+
+def held_out_error_s(sample: Sample, terms: Sequence[str]) -> float:
+    """The mean absolute error of rows that the law was not fitted to, in turns; outliers count as the limit for them."""
+    errors = held_out_errors_s(sample, terms)
+    return float(np.minimum(errors, outlier_limit(errors)).mean())
+
+
+def held_out_errors_s(sample: Sample, terms: Sequence[str]) -> FloatArray:
+    """The absolute error of each row, when its fold is left out of the fit; shape [rows], at least FEWEST_ROWS."""
+    columns = _columns(sample, terms)
+    fold = np.arange(len(sample)) // _FOLD_ROWS % _FOLDS
+    errors = np.empty(len(sample))
+    for held_out in range(_FOLDS):
+        is_out = fold == held_out
+        if is_out.any():
+            coefficients, _ = _solve_without_outliers(columns[~is_out], sample.durations_s[~is_out])
+            errors[is_out] = np.abs(sample.durations_s[is_out] - columns[is_out] @ coefficients)
+    return errors
+
+
+def outlier_limit(errors: FloatArray) -> float:
+    """The absolute error beyond which a row is an outlier."""
+    return _OUTLIER * _NORMAL * float(np.median(errors))
+
+
+def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> FittedLaw:
+    """The law with ``terms``, and ``draws`` of it from a bootstrap of blocks of consecutive rows."""
+    columns = _columns(sample, terms)
+    coefficients, kept = _solve_without_outliers(columns, sample.durations_s)
+    residuals = (sample.durations_s - columns @ coefficients)[kept]
+    return FittedLaw(
+        terms=terms,
+        base=StepLaw(step=0.0),
+        coefficients=coefficients,
+        draws=_bootstrap(columns[kept], sample.durations_s[kept], draws, seed),
+        residuals_s=residuals - residuals.mean(),
+        residual_loads=sample.loads[kept],
+        launch_residuals=np.zeros(1),
+        outliers=int(np.count_nonzero(~kept)),
+        rows=len(sample),
+    )
+
+
+def _columns(sample: Sample, terms: Sequence[str]) -> FloatArray:
+    names = (*BASE, *FURTHER)
+    return sample.features[:, [names.index(term) for term in terms]]
+
+
+def _solve(columns: FloatArray, durations: FloatArray) -> FloatArray:
+    scale = np.sqrt((columns**2).mean(axis=0))
+    scale[scale == 0] = 1.0
+    coefficients: FloatArray = nnls(columns / scale, durations)[0] / scale
+    return coefficients
+
+
+def _solve_without_outliers(columns: FloatArray, durations: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """The coefficients, and which rows are no outliers."""
+    kept = np.ones(len(durations), bool)
+    coefficients = _solve(columns, durations)
+    for _ in range(3):
+        residuals = durations - columns @ coefficients
+        centre = np.median(residuals[kept])
+        limit = _OUTLIER * _NORMAL * np.median(np.abs(residuals[kept] - centre)) + _EXACT_S
+        kept = np.abs(residuals - centre) <= limit
+        coefficients = _solve(columns[kept], durations[kept])
+    return coefficients, kept
+
+
+def _bootstrap(columns: FloatArray, durations: FloatArray, draws: int, seed: int) -> FloatArray:
+    """Coefficients of resampled blocks, from the blocks' cross products; shape [draws, terms]."""
+    scale = np.sqrt((columns**2).mean(axis=0))
+    scale[scale == 0] = 1.0
+    block: IntArray = np.arange(len(durations)) // _BLOCK_ROWS
+    blocks = int(block[-1]) + 1
+    products = np.stack([_products(columns[block == number] / scale, durations[block == number]) for number in range(blocks)])
+    random = np.random.default_rng(seed)
+    found = np.empty((draws, columns.shape[1]))
+    for draw in range(draws):
+        summed = products[random.integers(blocks, size=blocks)].sum(axis=0)
+        found[draw] = _solve_normal(summed[:, :-1], summed[:, -1]) / scale
+    return found
+
+
+def _products(columns: FloatArray, durations: FloatArray) -> FloatArray:
+    """AᵀA beside Aᵀy, shape [terms, terms + 1]."""
+    return np.column_stack([columns.T @ columns, columns.T @ durations])
+
+
+def _solve_normal(gram: FloatArray, right: FloatArray) -> FloatArray:
+    """Non-negative least squares from AᵀA and Aᵀy: with AᵀA = R·Rᵀ, the problem of Rᵀ and R⁻¹Aᵀy is the same."""
+    ridge = 1e-10 * np.trace(gram) / len(gram)
+    lower = np.linalg.cholesky(gram + ridge * np.eye(len(gram)))
+    coefficients: FloatArray = nnls(lower.T, np.linalg.solve(lower, right))[0]
+    return coefficients

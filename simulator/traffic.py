@@ -1,0 +1,26 @@
+"""What a simulated server is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Requests in the order in which they are sent; every array has the shape [requests].
+
+    ``arrivals_s`` are the times of sending, ascending. In a closed loop of ``users``, None in an open loop, only the first of
+    each user are used: every other request is sent when an answer has ended. ``prefill_tokens`` are those of the prompt that no
+    cache holds, ``input_tokens`` all of them; ``output_tokens`` are at least 1.
+    """
+
+    arrivals_s: FloatArray
+    prefill_tokens: IntArray
+    input_tokens: IntArray
+    output_tokens: IntArray
+    users: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.arrivals_s)

@@ -1,0 +1,125 @@
+"""Predicted beside measured, for runs that were not fitted; and what the model is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.hull import beyond
+from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
+from simulator.model import Model
+from simulator.observed import Observed
+from simulator.server import Server
+from simulator.simulation import simulate
+
+Key = tuple[str, str]  # metric and figure
+_SEEDS = 5  # simulations whose mean is the prediction
+KEYS: tuple[Key, ...] = (*((metric, figure) for metric in LATENCIES for figure in FIGURES), (THROUGHPUT, "mean"))
+GOOD: Mapping[Key, float] = {
+    ("ttft", "p50"): 0.15,
+    ("ttft", "p99"): 0.30,
+    ("tpot", "p50"): 0.08,
+    ("e2e", "p50"): 0.08,
+    ("e2e", "p99"): 0.15,
+    (THROUGHPUT, "mean"): 0.03,
+}
+"""The relative errors up to which a figure counts as predicted well: a choice of this project."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One figure: what was measured, what the model predicts, and between which values its draws lie."""
+
+    key: Key
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Relative to the measured value."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the measured value lies between the draws'."""
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The predictions for one run. ``beyond`` says what it holds more of than the fitted runs; empty inside their hull."""
+
+    name: str
+    requests: int
+    users: int | None
+    beyond: tuple[str, ...]
+    predictions: tuple[Prediction, ...]
+
+    def of(self, key: Key) -> Prediction:
+        """The prediction of one figure."""
+        return next(prediction for prediction in self.predictions if prediction.key == key)
+
+
+def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validation:
+    """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations, and one with each of the first
+    ``draws`` of the model's constants.
+    """
+    true = measured(observed, observed.scheduled_s).figures()
+    repeated = [_figures(model.server, observed, seed + number) for number in range(_SEEDS)]
+    drawn = range(min(draws, len(model.draws)))
+    others = [_figures(_drawn(model, number), observed, seed + _SEEDS + number) for number in drawn]
+    predictions = []
+    for key in KEYS:
+        if np.isfinite(true[key]) and true[key] > 0:
+            values = [figures[key] for figures in (*repeated, *others)]
+            predicted = float(np.mean([figures[key] for figures in repeated]))
+            predictions.append(Prediction(key, true[key], predicted, min(values), max(values)))
+    return Validation(observed.name, len(observed), observed.users, beyond(model.hull, observed), tuple(predictions))
+
+
+def _figures(server: Server, observed: Observed, seed: int) -> dict[Key, float]:
+    arrivals = np.maximum.accumulate(observed.scheduled_s)
+    return simulated(simulate(server, observed.traffic(arrivals), seed)).figures()
+
+
+def _drawn(model: Model, number: int) -> Server:
+    draw = model.draws[number]
+    return replace(model.server, law=draw.law, front_end=draw.front_end)
+
+
+def median_error(validations: Sequence[Validation], key: Key) -> float | None:
+    """The median over runs of the absolute error of a figure; None where no run has it."""
+    errors = [abs(each.error) for validation in validations for each in validation.predictions if each.key == key]
+    return float(np.median(errors)) if errors else None
+
+
+def coverage(validations: Sequence[Validation]) -> float:
+    """The share of all predictions whose draws enclose what was measured."""
+    return float(np.mean([each.is_covered for validation in validations for each in validation.predictions]))
+
+
+def verdict(validations: Sequence[Validation]) -> str:
+    """The sentence what the model is good for, by the runs inside its hull; or that there are none."""
+    inside = [validation for validation in validations if not validation.beyond]
+    if not inside:
+        return "None of these runs lies within what was fitted, so nothing is shown of what the model is good for."
+    good: list[str] = []
+    bad: list[str] = []
+    for key, limit in GOOD.items():
+        error = median_error(inside, key)
+        if error is not None:
+            text = f"{words(key)} ({error:.0%}, limit {limit:.0%})"
+            (good if error <= limit else bad).append(text)
+    runs = f"{len(inside)} run{'s' * (len(inside) > 1)} within what was fitted"
+    sentences = [f"By the median error over {runs}, the model is good for {', '.join(good) or 'nothing'}."]
+    return " ".join(sentences + ([f"It is not good for {', '.join(bad)}."] if bad else []))
+
+
+def words(key: Key) -> str:
+    """A figure's name: "p99 TTFT"."""
+    metric, figure = key
+    return metric if metric == THROUGHPUT else f"{figure} {metric.upper()}"

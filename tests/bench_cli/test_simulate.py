@@ -1,0 +1,87 @@
+"""``bench simulate`` from files to texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench_cli import run
+from bench_errors import ExitStatus
+from simulator.observed import Observed, read_observed
+from simulator.recorded import simulated_run
+from tests.reports.manifests import run_manifest
+from tests.simulator.known import SERVER, poisson, write_run
+
+
+def _run(folder: Path, rate: float, seed: int) -> Path:
+    return write_run(simulated_run(SERVER, poisson(rate, 400, seed), seed, "run"), folder / f"at-{rate:g}.parquet")
+
+
+def _unstreamed(observed: Observed) -> Observed:
+    return replace(
+        observed,
+        starts=np.arange(len(observed) + 1),
+        times_s=observed.last_s,
+        counts=observed.output_tokens,
+    )
+
+
+def test_a_run_is_fitted_and_another_validated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.json"
+    assert (
+        run(["simulate", "fit", str(_run(tmp_path, 25, 1)), str(_run(tmp_path, 50, 2)), "-o", str(model)]) == ExitStatus.VALID
+    )
+    fitted = capsys.readouterr().out
+    assert fitted.startswith("Fitted to at-25.parquet (400 requests, ")
+    assert "a prompt token" in fitted
+    assert "nothing is known beyond" in fitted
+    assert fitted.endswith(f"Written: {model}\n")
+    runs = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))]
+    assert run(["simulate", "validate", "--model", str(model), "--draws", "2", *runs]) == ExitStatus.VALID
+    text = capsys.readouterr().out
+    assert text.startswith("at-120.parquet lies beyond what was fitted: ")
+    assert "at-40.parquet: 400 requests" in text
+    assert "p99 TTFT" in text
+    assert "1 run within what was fitted" in text
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    seen = simulated_run(SERVER, poisson(30, 50, 1), 1, "run")
+    read = read_observed(write_run(seen, tmp_path / "requests.parquet"))
+    since = min(seen.sent_s)
+    assert read.times_s == pytest.approx(seen.times_s - since, abs=1e-8)
+    assert read.counts.tolist() == seen.counts.tolist()
+    assert read.starts.tolist() == seen.starts.tolist()
+
+
+def test_the_folder_of_a_run_is_read_as_its_table(tmp_path: Path) -> None:
+    table = write_run(simulated_run(SERVER, poisson(30, 50, 1), 1, "run"), tmp_path / "requests.parquet")
+    (tmp_path / "run.json").write_text(json.dumps(run_manifest()))
+    assert read_observed(tmp_path).times_s.tolist() == read_observed(table).times_s.tolist()
+    assert read_observed(tmp_path).name == tmp_path.name
+
+
+def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    observed = simulated_run(SERVER, poisson(30, 50, 1), 1, "run")
+    unstreamed = write_run(_unstreamed(observed), tmp_path / "unstreamed.parquet")
+    garbage = tmp_path / "garbage.parquet"
+    garbage.write_text("no table")
+    for path, reason in (
+        (unstreamed, "was not streamed: its answers came in one response each"),
+        (garbage, "cannot be read"),
+        (tmp_path, "is not a run folder"),
+    ):
+        assert run(["simulate", "fit", str(path), "-o", str(tmp_path / "model.json")]) == ExitStatus.USAGE
+        error = capsys.readouterr().err.rstrip().splitlines()[-1]
+        assert error.startswith("Error: ")
+        assert reason in error
+
+
+def test_validation_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _run(tmp_path, 30, 1)
+    assert run(["simulate", "validate", "--model", str(tmp_path / "none.json"), str(path)]) == ExitStatus.USAGE
+    assert "'bench simulate fit RUN -o " in capsys.readouterr().err

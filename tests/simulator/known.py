@@ -1,0 +1,58 @@
+"""Simulated servers of known constants, traffic for them, and their runs as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bench_records.record import Outcome, Record, TokenSource
+from bench_records.table import write_table
+from simulator.observed import Observed
+from simulator.server import Admission, FrontEnd, Server, StepLaw
+from simulator.traffic import Traffic
+
+NS = 1e9
+LAW = StepLaw(step=6e-3, prefill=20e-6, sequence=40e-6)
+SERVER = Server(
+    LAW,
+    Admission(max_sequences=None),
+    FrontEnd(delay=2e-3, intake=1e-3, intake_rounds=1, token=5e-6, response=30e-6),
+    noise=tuple((np.random.default_rng(7).standard_normal(2_000) * 0.1e-3).tolist()),
+)
+
+
+def poisson(
+    rate: float, requests: int, seed: int, prompt: float = 200, output: float = 24, users: int | None = None
+) -> Traffic:
+    """Requests at exponential gaps with geometric lengths, of these means; in a closed loop where there are ``users``."""
+    random = np.random.default_rng(seed)
+    prompts = 8 + random.geometric(1 / prompt, requests)
+    return Traffic(
+        np.cumsum(random.exponential(1 / rate, requests)), prompts, prompts, random.geometric(1 / output, requests), users
+    )
+
+
+def write_run(observed: Observed, path: Path) -> Path:
+    """Write what a client saw as ``requests.parquet``."""
+    records = []
+    for request in range(len(observed)):
+        own = slice(observed.starts[request], observed.starts[request + 1])
+        times = tuple(int(at * NS) for at in observed.times_s[own])
+        records.append(
+            Record(
+                index=request,
+                outcome=Outcome.DONE,
+                scheduled_ns=int(observed.scheduled_s[request] * NS),
+                requested_output_tokens=int(observed.output_tokens[request]),
+                sent_ns=int(observed.sent_s[request] * NS),
+                done_ns=times[-1],
+                token_times_ns=times,
+                token_counts=tuple(observed.counts[own].tolist()),
+                input_tokens=int(observed.input_tokens[request]),
+                output_tokens=int(observed.output_tokens[request]),
+                output_tokens_source=TokenSource.SERVER,
+            )
+        )
+    write_table(records, path)
+    return path

@@ -1,0 +1,90 @@
+"""A server of known constants, fitted from its clients' records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from simulator.errors import SimulatorError
+from simulator.fit import fit
+from simulator.hull import beyond, hull_of
+from simulator.model import Model
+from simulator.recorded import simulated_run
+from simulator.server import Server
+from simulator.validation import Validation, validate, verdict
+from tests.simulator.known import SERVER, poisson
+
+_SILENT: Callable[[str], None] = lambda line: None  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    runs = [simulated_run(SERVER, poisson(rate, 700, seed), seed, f"at {rate}") for seed, rate in enumerate((25, 50), start=1)]
+    return fit([runs[0], replace(runs[1], left_out=100)], 0, _SILENT)
+
+
+def test_the_constants_of_the_step_are_recovered(model: Model) -> None:
+    found, true = model.server.law, SERVER.law
+    assert found.step == pytest.approx(true.step, rel=0.03)
+    assert found.prefill == pytest.approx(true.prefill, rel=0.05)
+    assert found.sequence == pytest.approx(true.sequence + SERVER.front_end.token, rel=0.35)  # the first response waits for all
+    assert model.server.admission.max_sequences is None
+    assert any("nothing is known beyond" in reason for reason in model.structure)
+
+
+def test_the_intervals_hold_their_constants(model: Model) -> None:
+    intervals = {parameter.name: parameter for parameter in model.parameters}
+    for name in ("step", "prefill"):
+        assert intervals[name].low <= getattr(model.server.law, name) <= intervals[name].high
+        assert intervals[name].identified
+    assert len(model.draws) == 40
+
+
+def _validated(model: Model, server: Server, rate: float) -> Validation:
+    return validate(model, simulated_run(server, poisson(rate, 1_000, 11), 3, "another"), draws=4, seed=5)
+
+
+def test_a_run_that_was_not_fitted_is_predicted(model: Model) -> None:
+    found = _validated(model, SERVER, 40)
+    assert found.beyond == ()
+    for key, limit in {("ttft", "p50"): 0.1, ("tpot", "p50"): 0.03, ("e2e", "p50"): 0.03, ("throughput", "mean"): 0.01}.items():
+        assert abs(found.of(key).error) < limit
+    assert "is good for p50 TTFT" in verdict([found])
+
+
+def test_a_server_that_changed_is_not_called_well_predicted(model: Model) -> None:
+    slower = replace(SERVER, law=replace(SERVER.law, step=2 * SERVER.law.step))
+    assert "not good for" in verdict([_validated(model, slower, 25)])
+
+
+def test_a_heavier_run_lies_beyond_what_was_fitted(model: Model) -> None:
+    found = _validated(model, SERVER, 100)
+    assert any("requests a second" in text for text in found.beyond)
+    assert verdict([found]).startswith("None of these runs lies within what was fitted")
+
+
+def test_a_run_does_not_lie_beyond_itself() -> None:
+    observed = simulated_run(SERVER, poisson(30, 300, 1), 1, "run")
+    assert beyond(hull_of([observed]), observed) == ()
+
+
+def test_too_few_steps_are_one_sentence() -> None:
+    observed = simulated_run(SERVER, poisson(30, 5, 1, output=4), 1, "short")
+    with pytest.raises(
+        SimulatorError, match=r"^short: only \d+ steps of the engine can be distinguished .* and a fit needs 100"
+    ):
+        fit([observed], 0, _SILENT)
+
+
+def test_requests_that_failed_are_said(model: Model) -> None:
+    assert [finding for finding in model.findings if "failed" in finding] == [
+        "at 50: 100 requests failed or have no known lengths, and are left out"
+    ]
+
+
+def test_draws_of_a_model_can_be_simulated(model: Model) -> None:
+    """What the runs do not show is not drawn far away: no draw makes a server that cannot take this load."""
+    found = _validated(model, SERVER, 40).of(("throughput", "mean"))
+    assert found.low > 0.9 * found.measured

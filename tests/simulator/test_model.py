@@ -1,0 +1,80 @@
+"""model.json: written, read, and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import SimulatorError
+from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Parameter, Source, read_model, write_model
+from tests.simulator.known import SERVER
+
+_MODEL = Model(
+    schema=MODEL_SCHEMA,
+    server=SERVER,
+    parameters=(Parameter("step", 6e-3, 5.9e-3, 6.1e-3, True),),
+    draws=(Draw(SERVER.law, SERVER.front_end),),
+    hull=(Extent("requests in flight", 40.0),),
+    sources=(Source("run", 700, None, 4_000),),
+    structure=("mixed",),
+    findings=(),
+)
+
+
+def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    write_model(_MODEL, path)
+    assert read_model(path) == _MODEL
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is no model of 'bench simulate fit'"),
+        ("[]", "is no model of 'bench simulate fit'"),
+        ("{}", "missing required field `schema`"),
+        ('{"schema": 99}', "is a model of schema 99, and this bench reads 1: fit it again"),
+        ('{"schema": 1}', "missing required field"),
+        ("[" * 100_000, "is no model"),
+    ],
+    ids=["empty", "a list", "no schema", "another schema", "nothing else", "deep"],
+)
+def test_another_file_is_refused_in_one_sentence(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    with pytest.raises(SimulatorError) as caught:
+        read_model(path)
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("server", "law", "step"), -1.0),
+        (("server", "law", "step"), 1e9),
+        (("server", "noise"), []),
+        (("server", "admission", "order"), "other"),
+        (("server", "front_end", "intake_rounds"), 0),
+        (("server", "front_end", "intake"), None),
+    ],
+)
+def test_constants_out_of_bounds_are_refused(tmp_path: Path, keys: tuple[str, ...], value: object) -> None:
+    path = tmp_path / "model.json"
+    write_model(_MODEL, path)
+    document = json.loads(path.read_text())
+    within = document
+    for key in keys[:-1]:
+        within = within[key]
+    within[keys[-1]] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(SimulatorError, match="is no model of 'bench simulate fit'"):
+        read_model(path)
+
+
+def test_an_absent_model_names_the_verb_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(SimulatorError, match=r"does not exist: 'bench simulate fit RUN -o .*model.json' makes it"):
+        read_model(tmp_path / "model.json")

@@ -1,0 +1,73 @@
+"""Steps recovered from arrivals of tokens, against those that the simulated engine took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.observed import users_of
+from simulator.prompt_chunks import budgets_to_try, prefill_by_step
+from simulator.recorded import simulated_run
+from simulator.server import Admission, Order
+from simulator.simulation import simulate
+from simulator.step_law import sample_of
+from simulator.steps import recover_steps, response_spacing_s
+from simulator.structure import structure_of
+from tests.simulator.known import SERVER, poisson
+
+
+def test_the_steps_of_a_light_load_are_the_engines() -> None:
+    traffic = poisson(rate=30, requests=400, seed=1)
+    steps = recover_steps(simulated_run(SERVER, traffic, 0, "run"))
+    assert len(steps) == pytest.approx(simulate(SERVER, traffic, 0).steps, rel=0.02)
+    assert steps.sequences.sum() == traffic.output_tokens.sum()
+    assert steps.prefill.sum() == traffic.prefill_tokens.sum()
+    assert steps.is_whole.mean() > 0.95
+    spacing = response_spacing_s(steps)
+    assert spacing == pytest.approx(SERVER.front_end.response, rel=0.2)
+
+
+def test_durations_are_those_of_the_law() -> None:
+    quiet = replace(SERVER, noise=(0.0,))
+    steps = recover_steps(simulated_run(quiet, poisson(rate=30, requests=600, seed=1), 0, "run"))
+    sample = sample_of(steps, None)
+    law = quiet.law
+    expected = law.step + law.prefill * sample.features[:, 1] + law.sequence * sample.features[:, 2]
+    assert np.median(np.abs(sample.durations_s - expected)) < 0.1e-3
+    assert len(sample) > 0.4 * len(steps)
+
+
+def test_chunks_are_laid_back_from_the_step_of_the_first_token() -> None:
+    steps = recover_steps(simulated_run(SERVER, poisson(rate=30, requests=300, seed=4, prompt=400), 0, "run"))
+    for budget in budgets_to_try(steps):
+        computed = prefill_by_step(steps, budget)
+        assert computed.sum() == pytest.approx(steps.prefill.sum(), rel=0.2)
+        assert (computed[steps.is_busy] <= budget).all()
+    assert prefill_by_step(steps, None).tolist() == steps.prefill.tolist()
+
+
+@pytest.mark.parametrize(
+    ("admission", "rate"),
+    [
+        (Admission(), 30),
+        (Admission(order=Order.PREFILL_FIRST), 30),
+        (Admission(max_sequences=12), 90),
+        (Admission(token_budget=256), 30),
+        (Admission(lookahead=1), 30),
+    ],
+    ids=["mixed", "prefill first", "batch limit", "chunked", "asynchronous"],
+)
+def test_the_structure_is_recovered(admission: Admission, rate: float) -> None:
+    server = replace(SERVER, admission=admission, law=replace(SERVER.law, launch=2 * SERVER.law.step * admission.lookahead))
+    runs = [recover_steps(simulated_run(server, poisson(rate, 500, seed), seed, "run")) for seed in (1, 2)]
+    assert structure_of(runs).admission == admission
+
+
+def test_a_closed_loop_is_recognised_by_its_records_and_an_open_one_is_not() -> None:
+    closed = simulated_run(SERVER, poisson(1e6, 600, seed=5, users=12), 0, "closed")
+    assert users_of(closed.sent_s, closed.last_s) == 12
+    for rate in (3, 30, 60):
+        opened = simulated_run(SERVER, poisson(rate, 600, seed=5), 0, "open")
+        assert users_of(opened.sent_s, opened.last_s) is None
