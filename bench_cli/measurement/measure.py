@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ from bench_cli.measurement.target import Target, open_target, probe_target
 from bench_cli.measurement.target_options import check_target_options
 from bench_cli.measurement.times import Milestones, record_whole_times, times_until_recorded
 from bench_cli.signals import signals_as_interrupt
-from bench_cli.tokenizers import token_counter
+from bench_cli.tokenizers import text_codec, token_counter
 from bench_errors import ExitStatus
 from bench_records.folder_lock import shared_lock
 from bench_records.manifest import LoadFacts, Manifest
@@ -137,7 +138,7 @@ def _run(
     schedule, target = prepared.schedule, prepared.target
     basis = RecordingBasis(
         run_id=manifest.run_id or "",
-        schedule=summarise_schedule(schedule),
+        schedule=summarise_schedule(schedule, _decoder(target)),
         client=target.client,
         workers=prepared.workers.count,
         tokenizer_dir=_resolved(target.tokenizer_dir),
@@ -211,6 +212,12 @@ def _plan(
         after_warm_up=target.prefix_cache_reset,
         run_id=basis.run_id,
     )
+
+
+def _decoder(target: Target) -> Callable[[Sequence[int]], str] | None:
+    """The text of token ids, where prompts are ids and answers are text; None elsewhere, and where the tokenizer is unknown."""
+    compares = target.model.takes_token_ids and target.model.returns_text and target.tokenizer is not None
+    return text_codec(target.tokenizer).decode if compares else None
 
 
 def _resolved(path: Path | None) -> str | None:

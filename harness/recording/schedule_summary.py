@@ -6,7 +6,7 @@ Prompts themselves are left out: a million of them would fill gigabytes, and len
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -26,6 +26,9 @@ from workloads.schedule.schedule import (
 )
 
 _FINGERPRINT_BYTES = 8
+_CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
+
+Decode = Callable[[Sequence[int]], str]
 
 Ns = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Tokens = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -126,8 +129,10 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
         return closed_part(len(self.requests), times.user_starts_ns, times.end_ns, worker, workers)
 
 
-def summarise_schedule(schedule: AnySchedule) -> ScheduleSummary:
-    """The summary of ``schedule``."""
+def summarise_schedule(schedule: AnySchedule, decode: Decode | None = None) -> ScheduleSummary:
+    """The summary of ``schedule``. ``decode`` returns the text of token ids, for prompts that are ids and whose answers are
+    text, so that an echo is found in such answers, too.
+    """
     times: OpenTimes | ClosedTimes | SessionTimes
     match schedule:
         case Schedule():
@@ -136,11 +141,13 @@ def summarise_schedule(schedule: AnySchedule) -> ScheduleSummary:
             times = ClosedTimes(schedule.user_starts_ns, schedule.end_ns)
         case SessionSchedule():
             times = SessionTimes(schedule.offsets_ns, schedule.parents, schedule.think_times_ns)
-    return ScheduleSummary(schedule.digest, times, tuple(map(_summarise_request, schedule.requests)))
+    return ScheduleSummary(schedule.digest, times, tuple(_summarise_request(request, decode) for request in schedule.requests))
 
 
-def _summarise_request(request: Request) -> RequestSummary:
+def _summarise_request(request: Request, decode: Decode | None) -> RequestSummary:
     prompt, ids, cancel = request.prompt, request.input_ids, request.cancel
+    if prompt is None and ids is not None and decode is not None:
+        prompt = decode(ids).rstrip(_CUT_CHARACTER)  # the answer may complete a character that the last ids begin
     return RequestSummary(
         output_tokens=request.output_tokens,
         input_tokens=request.input_tokens,

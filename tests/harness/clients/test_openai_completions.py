@@ -183,6 +183,21 @@ def test_an_echoed_prompt_is_seen() -> None:
     assert _record([(10, _text("The sea")), (50, _USAGE)], request, as_ids=False).prompt_echoed is False
 
 
+@pytest.mark.parametrize(
+    ("echo", "is_echo"), [("The prompt, and its end \u00e9", True), ("Another text, of the same length", False)]
+)
+def test_a_prompt_of_ids_that_ends_within_a_character_is_seen_in_an_answer(echo: str, is_echo: bool) -> None:
+    """vLLM repeats such a prompt as text, with the character that the answer completes."""
+    request = Request(output_tokens=4, input_ids=token_ids((5, 6, 7)), input_tokens=3)
+    schedule = Schedule((request,), (0,), seed=0)
+    summary = summarise_schedule(schedule, lambda ids: f"The prompt, and its end {chr(0xFFFD) * (len(ids) - 2)}")
+    recorder = Recorder(summary, _client(token_ids=True), lambda text: len(text.split()))
+    bodies = [json.dumps(chunk).encode() for chunk in (_text(f"{echo} sea"), _text(" is", "length"), _USAGE)]
+    record = recorder.record(Exchange(0, 1, 1, 2, 9_999, [10, 20, 30], bodies, None, None), 0)
+    assert (record.prompt_echoed, record.output_tokens) == (is_echo, 4)
+    assert record.text_tokens == (3 if is_echo else 8)
+
+
 # ---- against a server
 
 
