@@ -28,7 +28,7 @@ LARGE_STEPS = (256, 512, 1024, 2048)
 _LEAST_GAIN = 0.01  # of the error, for another structure
 _SCALE_S = 0.5e-3  # of the loss, beyond which residuals count less than by their squares
 _BLOCK_STEPS = 40
-_EVALUATIONS = 12
+_EVALUATIONS = 60  # at most; with 12, fits of simulated servers had not converged
 _STEPS_AHEAD = 2
 _DERIVATIVE_STEP = 1e-3  # relative
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.fit import fit
+from simulator.fit import fit, fit_engine
 from simulator.hull import beyond, hull_of
 from simulator.model import Model
 from simulator.recorded import simulated_run
-from simulator.server import Server
+from simulator.server import Admission, Server, StepLaw
+from simulator.steps import recover_steps
 from simulator.validation import Validation, validate, verdict
 from tests.simulator.known import SERVER, poisson
 
@@ -88,3 +89,16 @@ def test_draws_of_a_model_can_be_simulated(model: Model) -> None:
     """What the runs do not show is not drawn far away: no draw makes a server that cannot take this load."""
     found = _validated(model, SERVER, 40).of(("throughput", "mean"))
     assert found.low > 0.9 * found.measured
+
+
+def test_the_law_of_launches_is_recovered() -> None:
+    """Its least squares need more than a few steps: after twelve, the cost of a sequence was 30 % too low."""
+    law = StepLaw(step=10e-3, prefill=30e-6, sequence=60e-6, launch=19e-3)
+    server = replace(SERVER, law=law, admission=Admission(lookahead=1))
+    traffics = [poisson(rate, 400, seed, output=32) for seed, rate in ((1, 12), (2, 20))]
+    runs = [recover_steps(simulated_run(server, traffic, seed, "run")) for seed, traffic in enumerate(traffics, start=1)]
+    structure, found = fit_engine(runs, ["one", "another"], 0)
+    assert structure.admission.lookahead == 1
+    fitted = found.law(found.coefficients)
+    assert (fitted.step, fitted.prefill, fitted.launch) == pytest.approx((law.step, law.prefill, law.launch), rel=0.03)
+    assert fitted.sequence == pytest.approx(law.sequence, rel=0.1)
