@@ -24,7 +24,9 @@ Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A constant in s with its interval of 95 %. ``identified`` is whether the fitted runs show it."""
+    """A constant in s with its range: 95 % of the bootstrap's draws, too narrow for an interval. ``identified`` is
+    whether the fitted runs show it.
+    """
 
     name: Text
     value: float
