@@ -49,5 +49,5 @@ PROTOCOLS: Mapping[str, Listed] = {
     "grpc": Listed("Triton's gRPC", _triton_grpc),
     "http": Listed("its generate extension over HTTP", _triton_http),
     "openai": Listed("OpenAI's chat completions", _openai_chat),
-    "openai_completions": Listed("OpenAI's completions, of text or token ids", _openai_completions),
+    "openai_completions": Listed("OpenAI's completions", _openai_completions),
 }
