@@ -231,11 +231,12 @@ def test_connection_that_cannot_be_added_leaves_requests_waiting_for_their_turn(
         async with _calling(serve, ConnectionLimits(1, 4)) as caller:
             await caller.connect(5.0)
             calls = _ask(caller, *_numbered(3))
+            while begun == 1:  # the second connection, which the server closes
+                await asyncio.sleep(0.01)
             for _ in calls:
                 await server.holds(1)
                 server.answer()
             assert await asyncio.gather(*calls) == [[body] for body in _numbered(3)]
-            assert begun > 1
             assert caller.usage(0).opened == 1
 
     _run(test)
