@@ -23,13 +23,8 @@ from harness.clients.deployment import within_bounds
 from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.http_get import GetError, Headers, HttpGetter
 from harness.clients.transport.url import Origin
+from harness.clients.triton.service import OPTIONS, SERVICE
 
-_SERVICE = "/inference.GRPCInferenceService"
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", 32 * 2**20),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 _LEAST_S = 0.01  # of a call, where the time is up
 _MOST_ASKED = 100  # models
 
@@ -39,11 +34,11 @@ _Answer = TypeVar("_Answer")
 def grpc_deployment(address: str, timeout_s: float) -> Deployment | None:
     """Asked over gRPC of host:port, in ``timeout_s`` for all; None where the server says nothing."""
     end_s = time.monotonic() + timeout_s
-    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+    with grpc.insecure_channel(address, options=OPTIONS) as channel:
 
         def ask(method: str, request: Any, answer: type[_Answer]) -> _Answer | None:
             call = channel.unary_unary(
-                f"{_SERVICE}/{method}",
+                f"{SERVICE}/{method}",
                 request_serializer=type(request).SerializeToString,
                 response_deserializer=answer.FromString,  # type: ignore[attr-defined]
             )

@@ -30,21 +30,14 @@ from harness.clients.transport.grpc import BadAnswerError, CallFailedError, Grpc
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
 from harness.clients.triton.model import LORA_INPUT, TritonModel
+from harness.clients.triton.service import OPTIONS, SERVICE
 from harness.errors import TargetError
 from workloads.elements.request import Request
-
-_SERVICE = "/inference.GRPCInferenceService"
-_OPTIONS = (
-    ("grpc.max_receive_message_length", 32 * 2**20),  # of a model's configuration
-    ("grpc.max_send_message_length", -1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a separate connection for every channel
-)
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
     """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
-    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+    with grpc.insecure_channel(address, options=OPTIONS) as channel:
         return inspect_model_over(channel, address, name, timeout_s)
 
 
@@ -52,7 +45,7 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
     """As ``inspect_model``, over a channel to ``address`` that exists already, which may be encrypted."""
     request = service_pb2.ModelConfigRequest(name=name)
     call = channel.unary_unary(
-        f"{_SERVICE}/ModelConfig",
+        f"{SERVICE}/ModelConfig",
         request_serializer=service_pb2.ModelConfigRequest.SerializeToString,
         response_deserializer=service_pb2.ModelConfigResponse.FromString,
     )
@@ -155,7 +148,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
 
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
-        connection = _TritonConnection(GrpcCaller(self.address, f"{_SERVICE}/{method}", self.connections, self.limits))
+        connection = _TritonConnection(GrpcCaller(self.address, f"{SERVICE}/{method}", self.connections, self.limits))
         await connection.connect(timeout_s)
         return connection
 

@@ -18,14 +18,9 @@ from tritonclient.grpc import service_pb2
 from bench_records.manifest import ModelStatistics, PhaseTotal
 from harness.clients.transport.http_get import GetError, Headers, HttpGetter
 from harness.clients.transport.url import HttpUrl
+from harness.clients.triton.service import OPTIONS, SERVICE
 
-_METHOD = "/inference.GRPCInferenceService/ModelStatistics"
 _TIMEOUT_S = 5.0
-_OPTIONS = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", 32 * 2**20),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 _COUNTS = ("inference_count", "execution_count")
 _DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 _SETTLING_S = 0.1
@@ -47,9 +42,9 @@ class StatisticsError(Exception):
 
 def grpc_statistics(address: str) -> ByModel:
     """Fetch over gRPC from host:port. Raises StatisticsError."""
-    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+    with grpc.insecure_channel(address, options=OPTIONS) as channel:
         call = channel.unary_unary(
-            _METHOD,
+            f"{SERVICE}/ModelStatistics",
             request_serializer=service_pb2.ModelStatisticsRequest.SerializeToString,
             response_deserializer=service_pb2.ModelStatisticsResponse.FromString,
         )
