@@ -20,17 +20,17 @@ from harness.host.clock import now_ns
 from harness.host.periodic import Periodic
 from harness.host.processes import read_processes, tree_of
 from harness.journal.frames import framed, read_frame
-from harness.observation.nvml import Gpu, Gpus
+from harness.observation.nvml import Gpu, Gpus, Reading
 
 PERIOD_S = 0.1  # NVML renews power, energy and utilization at about this rate
 
 
 class _Sample(msgspec.Struct, frozen=True, array_like=True):
-    """When the readings of all GPUs began and ended, and (name, labels, value) of each."""
+    """When the readings of all GPUs began and ended, and what they were."""
 
     began_ns: int
     ended_ns: int
-    readings: list[tuple[str, str, float]]
+    readings: list[Reading]
 
 
 class GpuSampler:
@@ -85,7 +85,7 @@ class GpuSampler:
 
 def _sample(gpus: tuple[Gpu, ...]) -> _Sample:
     began_ns = now_ns()
-    readings = [(reading.name, reading.labels, reading.value) for gpu in gpus for reading in gpu.read()]
+    readings = [reading for gpu in gpus for reading in gpu.read()]
     return _Sample(began_ns, now_ns(), readings)
 
 

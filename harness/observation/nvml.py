@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 # Why the clocks are below those that were requested, by the bits of NVML's clocks event reasons; the rest is no limit.
@@ -25,13 +24,8 @@ class NoGpusError(Exception):
     """There is no GPU, no driver, or no ``nvidia-ml-py``; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One value of one series, by the names of ``server.parquet``: ``labels`` is a JSON object of texts with sorted keys."""
-
-    name: str
-    labels: str
-    value: float
+Reading = tuple[str, str, float]
+"""Name, labels and value of a series of ``server.parquet``: the labels are a JSON object of texts with sorted keys."""
 
 
 class Gpu:
@@ -64,10 +58,10 @@ class Gpu:
         readings: list[Reading] = []
         for name, get in values:
             with suppress(nvml.NVMLError):
-                readings.append(Reading(name, self._plain, float(get())))
+                readings.append((name, self._plain, float(get())))
         with suppress(nvml.NVMLError):
             reasons = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-            readings += [Reading("gpu_clocks_limited", labels, float(bool(reasons & bits))) for labels, bits in self._limits]
+            readings += [("gpu_clocks_limited", labels, float(bool(reasons & bits))) for labels, bits in self._limits]
         return readings
 
 

@@ -152,13 +152,17 @@ class Observation:
             self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
 
     def _gpu_sampler(self) -> GpuSampler | None:
-        target = None if self._find_target is None or self._metrics is None else self._find_target()
-        if target is None:
+        if self._find_target is None or self._metrics is None:
             return None
         try:
-            return GpuSampler(Gpus(), target)
+            gpus = Gpus()
         except NoGpusError:
             return None
+        target = self._find_target()  # which reads every process of the machine
+        if target is None:
+            gpus.close()
+            return None
+        return GpuSampler(gpus, target)
 
     def _settled_statistics(self) -> ByModel | None:
         if self._read_statistics is None:

@@ -121,8 +121,7 @@ class GpuUse:
     @property
     def joules_per_token_error(self) -> float | None:
         """As ``energy_error_j``: of the energy's reading alone."""
-        known = self.energy_error_j is not None and self.output_tokens
-        return self.energy_error_j / self.output_tokens if known else None  # type: ignore[operator]
+        return self.energy_error_j / self.output_tokens if self.energy_error_j is not None and self.output_tokens else None
 
 
 def gpu_use(telemetry: Telemetry, window: Window | None) -> GpuUse | None:

@@ -218,12 +218,12 @@ def test_further_connections_are_opened_for_what_would_wait() -> None:
 def test_connection_that_cannot_be_added_leaves_requests_waiting_for_their_turn() -> None:
     async def test() -> None:
         server = _Server((Setting.MAX_CONCURRENT_STREAMS, 1))
-        begun = 0
+        accepted = 0
 
         async def serve(peer: Peer) -> None:
-            nonlocal begun
-            begun += 1
-            if begun > 1:
+            nonlocal accepted
+            accepted += 1
+            if accepted > 1:
                 peer.writer.close()
                 return
             await server.serve(peer)
@@ -231,7 +231,7 @@ def test_connection_that_cannot_be_added_leaves_requests_waiting_for_their_turn(
         async with _calling(serve, ConnectionLimits(1, 4)) as caller:
             await caller.connect(5.0)
             calls = _ask(caller, *_numbered(3))
-            while begun == 1:  # the second connection, which the server closes
+            while accepted == 1:  # the second connection, which the server closes
                 await asyncio.sleep(0.01)
             for _ in calls:
                 await server.holds(1)
