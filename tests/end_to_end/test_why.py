@@ -15,6 +15,8 @@ import pytest
 from serving.launch.server import Server
 from tests.end_to_end.test_bench import NORMAL, assert_all_done, bench
 
+pytestmark = pytest.mark.slow  # a busy machine does not keep its bounds
+
 _DELAY_S = 0.4
 _TRAFFIC = ["--num_requests", "60", "--request_rate", "20", "--warmup_requests", "4", "--seed", "5", "--server_timings"]
 
