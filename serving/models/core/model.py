@@ -1,15 +1,14 @@
 """``tensorrt_llm``: token ids in, token ids out, over an engine with in-flight batching.
 
-``execute`` parses and submits requests and returns. A separate thread sends the responses through each request's response
-sender, so the engine's next step never waits for a response. When sending is slower than generation, tokens accumulate and
-leave together in one response (see ``stream_pace``).
+``execute`` parses and submits requests and returns. Other threads send the responses through each request's response sender,
+so the engine's next step never waits for a response: a sent response waits, without the interpreter's lock, until Triton has
+taken it. When sending is slower than generation, tokens accumulate and leave together in one response (see ``stream_pace``).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import queue
 import threading
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from serving.models.core.options import engine_options, logits_dtype, wraps_ids
 from serving.models.core.reply import Reply, SharedSender
 from serving.models.core.request import CoreRequest, Deployment, parse_request
 from serving.models.core.responses import DetailedResponses, ResponseBuilder, TokenResponses
-from serving.models.core.stream_pace import StreamPace
+from serving.models.core.sending import SendingThreads, sending_threads
 from serving.models.parameters import Parameters, error_response, response_to_error
 from serving.models.unrequested import zeros_of_release
 from serving.text.detokenization import special_token_ids
@@ -55,15 +54,13 @@ class TritonPythonModel:
         )
         self._ids = itertools.count(1)
         self._replies: dict[int, Reply[Any]] = {}
-        self._outbox: queue.SimpleQueue[Reply[Any] | None] = queue.SimpleQueue()
-        self._pace = StreamPace(parameters.integer("max_stream_interval", 1))
+        self._sending = SendingThreads(sending_threads(), parameters.integer("max_stream_interval", 1), self._send)
         self._closing = threading.Event()
         self._next_check = 0
         self._metrics = CoreMetrics(args["model_name"], args["model_version"])
         cancel_s = parameters.integer("cancellation_check_period_ms", 100) / 1e3
         stats_s = parameters.integer("stats_check_period_ms", 100) / 1e3
         self._threads = [
-            threading.Thread(target=self._send_replies, name="replies"),
             threading.Thread(target=self._every, args=(cancel_s, self._cancel_abandoned), name="cancellation"),
             threading.Thread(target=self._every, args=(stats_s, self._publish_stats), name="stats"),
         ]
@@ -93,13 +90,13 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self._closing.set()
         self._engine.close()
-        self._outbox.put(None)
+        self._sending.close()
         for thread in self._threads:
             thread.join()
 
     def _submit(self, sender: Any, client_id: str, parsed: CoreRequest, arrival_ns: int) -> None:
         engine_id = next(self._ids)
-        reply = Reply(engine_id, client_id, sender, self._responses(parsed, arrival_ns), self._outbox, self._pace)
+        reply = Reply(engine_id, client_id, sender, self._responses(parsed, arrival_ns), self._sending.lane(engine_id))
         self._replies[engine_id] = reply
         if parsed.lora is not None and parsed.sampling.lora_task_id is not None:
             weights, config = parsed.lora.weights.tobytes(), parsed.lora.config.tobytes()
@@ -142,19 +139,16 @@ class TritonPythonModel:
             if reply.is_abandoned():
                 self._engine.cancel(reply.engine_id)
 
-    def _send_replies(self) -> None:
-        while (reply := self._outbox.get()) is not None:
-            started_s = time.monotonic()
-            try:
-                ended = reply.send()
-            except Exception as error:  # for example a full shared memory; it ends this request only
-                pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
-                reply.fail(f"the response could not be sent: {error}")
-                self._engine.cancel(reply.engine_id)
-                ended = True
-            if ended and self._replies.pop(reply.engine_id, None) is not None and reply.is_answered:
-                self._metrics.note_answer(reply.input_tokens, reply.output_tokens)
-            self._pace.sent(started_s, time.monotonic())
+    def _send(self, reply: Reply[Any]) -> None:
+        try:
+            ended = reply.send()
+        except Exception as error:  # for example a full shared memory; it ends this request only
+            pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
+            reply.fail(f"the response could not be sent: {error}")
+            self._engine.cancel(reply.engine_id)
+            ended = True
+        if ended and self._replies.pop(reply.engine_id, None) is not None and reply.is_answered:
+            self._metrics.note_answer(reply.input_tokens, reply.output_tokens)
 
     def _publish_stats(self) -> None:
         self._metrics.update(self._engine.stats())

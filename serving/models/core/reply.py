@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from contextlib import suppress
 from typing import Any, Generic
@@ -11,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 from serving.engines.protocol import FinishReason, Increment
 from serving.models.core.responses import Piece, ResponseBuilder
-from serving.models.core.stream_pace import StreamPace
+from serving.models.core.sending import Lane
 from serving.models.parameters import error_response
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -29,8 +28,7 @@ class Reply(Generic[Piece]):
         client_id: str,
         sender: Any,
         responses: ResponseBuilder[Piece],
-        outbox: queue.SimpleQueue[Any],
-        pace: StreamPace,
+        lane: Lane,
     ) -> None:
         self.engine_id = engine_id
         self.client_id = client_id
@@ -39,8 +37,7 @@ class Reply(Generic[Piece]):
         self._finished = False
         self._failed = False
         self._responses = responses
-        self._outbox = outbox
-        self._pace = pace
+        self._lane = lane
         self._started = False
         self._lock = threading.Lock()
         self.input_tokens = len(responses.request.input_ids)
@@ -55,16 +52,16 @@ class Reply(Generic[Piece]):
             self._pieces.extend(self._responses.pieces(increment))
             if increment.is_last:
                 self._end = increment
-            if self._queued or (self._started and not increment.is_last and len(self._pieces) < self._pace.interval_tokens):
+            waits = self._started and not increment.is_last and len(self._pieces) < self._lane.pace.interval_tokens
+            if self._queued or waits:
                 return
             self._queued = self._started = True
-        self._outbox.put(self)
+        self._lane.put(self)
 
     def send(self) -> bool:
         """Send one response with all collected pieces; returns whether it was the last. Called on the sending thread."""
         with self._lock:
-            pieces, self._pieces = self._pieces, []
-            end, self._queued = self._end, False
+            pieces, end = self._next()
         self.output_tokens += self._responses.token_count(pieces)
         with self._sending:
             if self._finished:  # already failed: late increments are dropped
@@ -78,6 +75,17 @@ class Reply(Generic[Piece]):
                 self._sender.send(response, flags=_FINAL if end is not None else 0)
             self._finished = end is not None
         return self._finished
+
+    def _next(self) -> tuple[list[Piece], Increment | None]:
+        """The pieces of the next response, and the end where nothing follows them: all that there are, or as many as may be
+        joined, in which case this reply waits for its turn again."""
+        most = self._lane.pace.most_joined if self._responses.request.streaming else None
+        if most is None or len(self._pieces) <= most:
+            pieces, self._pieces, self._queued = self._pieces, [], False
+            return pieces, self._end
+        pieces, self._pieces = self._pieces[:most], self._pieces[most:]
+        self._lane.put(self)
+        return pieces, None
 
     def fail(self, message: str) -> None:
         """End the reply with an error, if Triton still accepts one."""

@@ -13,11 +13,12 @@ class StreamPace:
     A response costs sender, Triton and client about 200 µs in total, whatever its size, and on a CPU the network pays for it.
     When sending takes much of the time, a stream's tokens are joined: two per response, then three, up to
     ``largest_interval``; and fewer again when the load falls. First and last tokens never wait. TensorRT-LLM's LLM API has the
-    same as a fixed ``stream_interval``. ``largest_interval`` 1 disables it.
+    same as a fixed ``stream_interval``. With ``largest_interval`` 1 no tokens are joined, not even those that wait.
     """
 
     def __init__(self, largest_interval: int) -> None:
         self.interval_tokens = 1
+        self.most_joined = 1 if largest_interval == 1 else None
         self._largest = largest_interval
         self._window_start_s: float | None = None
         self._busy_s = 0.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import FinishReason, Increment, Sampling
-from serving.models.core.stream_pace import StreamPace
+from serving.models.core.sending import Lane
 from serving.text.detokenization import decode
 from serving.text.tokenizer import load_tokenizer
 
@@ -42,11 +41,11 @@ def _replies(increments: Sequence[Sequence[int]], streaming: bool, prompt: list[
 
     outputs = frozenset({"output_ids", "sequence_length", "detokenization_context", "num_output_tokens"})
     request = CoreRequest(prompt or [5], Sampling(99), streaming, prompt is None or streaming, False, True, outputs)
-    sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, TokenResponses(request), outbox, StreamPace(1))
+    sender, lane = _Sender(), Lane(4)
+    reply = Reply(1, "client", sender, TokenResponses(request), lane)
     for number, tokens in enumerate(increments, start=1):
         reply.add(Increment(list(tokens), FinishReason.LENGTH if number == len(increments) else None))
-        assert outbox.get_nowait().send() == (number == len(increments))
+        assert lane.waiting.get_nowait().send() == (number == len(increments))
     return sender
 
 
@@ -116,15 +115,14 @@ def test_busy_sender_joins_tokens_but_never_delays_the_first_or_last(backend: Mo
     from serving.models.core.request import CoreRequest
     from serving.models.core.responses import TokenResponses
 
-    pace = StreamPace(3)
-    pace.interval_tokens = 3
     request = CoreRequest([5], Sampling(99), True, True, False, True, frozenset({"output_ids"}))
-    sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, TokenResponses(request), outbox, pace)
+    sender, lane = _Sender(), Lane(3)
+    lane.pace.interval_tokens = 3
+    reply = Reply(1, "client", sender, TokenResponses(request), lane)
     for token in range(9):
         reply.add(Increment([token], FinishReason.LENGTH if token == 8 else None))
-        if not outbox.empty():
-            outbox.get_nowait().send()
+        if not lane.waiting.empty():
+            lane.waiting.get_nowait().send()
     assert [response.tensors["output_ids"].ravel().tolist() for response in sender.responses] == [
         [0],
         [1, 2, 3],

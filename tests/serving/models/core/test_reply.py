@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.engines.protocol import Beam, Details, FinishReason, Increment, PerfMetrics, Returns, Sampling
-from serving.models.core.stream_pace import StreamPace
+from serving.models.core.sending import Lane
 
 _ALL = frozenset(
     {
@@ -45,11 +44,11 @@ def _answers(request: Any, *increments: Increment, dtype: Any = np.float32) -> l
     from serving.models.core.reply import Reply
     from serving.models.core.responses import DetailedResponses
 
-    sender, outbox = _Sender(), queue.SimpleQueue[Any]()
-    reply = Reply(1, "client", sender, DetailedResponses(request, 17, dtype, 4), outbox, StreamPace(1))
+    sender, lane = _Sender(), Lane(1)
+    reply = Reply(1, "client", sender, DetailedResponses(request, 17, dtype, 4), lane)
     for increment in increments:
         reply.add(increment)
-        outbox.get_nowait().send()
+        lane.waiting.get_nowait().send()
     assert [final for _, final in sender.sent] == [0] * (len(increments) - 1) + [1]
     return [response.tensors for response, _ in sender.sent if response is not None]
 
@@ -122,6 +121,27 @@ def test_only_the_last_part_of_a_shared_request_is_final(backend: Any) -> None:
     assert sender.sent == [("a", 0), ("b", 0), ("c", 1)]
 
 
+def _token_counts(streaming: bool, largest_interval: int) -> list[int]:
+    """Tokens in the responses to four increments, which all came before the first response was sent."""
+    from serving.models.core.reply import Reply
+    from serving.models.core.responses import TokenResponses
+
+    sender, lane = _Sender(), Lane(largest_interval)
+    reply = Reply(1, "client", sender, TokenResponses(_request(streaming=streaming)), lane)
+    for number in range(4):
+        reply.add(Increment([number], FinishReason.LENGTH if number == 3 else None))
+    while not lane.waiting.empty():
+        lane.waiting.get().send()
+    assert [final for _, final in sender.sent] == [0] * (len(sender.sent) - 1) + [1]
+    return [response.tensors["output_ids"].size for response, _ in sender.sent]
+
+
+def test_tokens_that_wait_are_joined_unless_the_interval_is_one(backend: Any) -> None:
+    assert _token_counts(streaming=True, largest_interval=4) == [4]
+    assert _token_counts(streaming=True, largest_interval=1) == [1, 1, 1, 1]
+    assert _token_counts(streaming=False, largest_interval=1) == [4]
+
+
 def test_send_failure_ends_only_its_own_request(backend: Any) -> None:
     from serving.models.core.model import TritonPythonModel
     from serving.models.core.reply import Reply
@@ -136,19 +156,19 @@ def test_send_failure_ends_only_its_own_request(backend: Any) -> None:
     cancelled: list[int] = []
     noted: list[tuple[int, int]] = []
     model = TritonPythonModel()
-    model._outbox, model._pace, model._replies = queue.SimpleQueue(), StreamPace(1), {}
+    lane, model._replies = Lane(4), {}
     model._engine = SimpleNamespace(cancel=cancelled.append)
     model._metrics = SimpleNamespace(note_answer=lambda *tokens: noted.append(tokens))
     senders = [Full(), _Sender()]
     for number, sender in enumerate(senders):
-        reply = Reply(number, "client", sender, TokenResponses(_request()), model._outbox, StreamPace(1))
+        reply = Reply(number, "client", sender, TokenResponses(_request()), lane)
         model._replies[number] = reply
         reply.add(Increment([1]))
     for reply in list(model._replies.values()):
         reply.add(Increment([2], FinishReason.LENGTH))
-    model._outbox.put(model._replies[0])  # a late increment of a failed request is dropped
-    model._outbox.put(None)
-    model._send_replies()
+    lane.put(model._replies[0])  # a late increment of a failed request is dropped
+    while not lane.waiting.empty():
+        model._send(lane.waiting.get())
     assert cancelled == [0]
     assert [final for _, final in senders[0].sent] == [1]
     assert "could not be sent" in senders[0].sent[0][0].error.message

@@ -1,0 +1,24 @@
+"""The threads that send replies."""
+
+from __future__ import annotations
+
+import threading
+
+from serving.models.core.sending import SendingThreads
+
+
+def test_lanes_send_side_by_side_and_each_in_order() -> None:
+    both = threading.Barrier(2, timeout=30.0)
+    sent: list[tuple[int, int]] = []
+
+    def send(reply: tuple[int, int]) -> None:
+        both.wait()  # a thread that sent for both lanes would wait for itself
+        sent.append(reply)
+
+    threads = SendingThreads(2, 1, send)
+    for number in range(20):
+        for request_id in (7, 8):
+            threads.lane(request_id).put((request_id, number))
+    threads.close()
+    for request_id in (7, 8):
+        assert [number for other, number in sent if other == request_id] == list(range(20))
