@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-_STEP_S = 0.001
+_STEP_S = float(os.environ.get("FAKE_VLLM_STEP_S", "0.001"))
 _FATAL = [7]
 
 
