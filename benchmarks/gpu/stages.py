@@ -1,0 +1,52 @@
+"""What a sitting measures, in the order of its worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+_LOAD = ("token_norm_dist", "--isl", "128±5", "--osl", "20±2")
+_SHARES = (0.5, 0.8, 0.95)  # of the rate at which a server answers everything at once
+_REPEATS = 5
+_TIMED_S, _REPEAT_S = 70.0, 15.0
+_AROUND_S = 15.0  # a command's own start and end
+_LEAST_REQUESTS = 100
+WIRE, ENERGY = "wire", "energy"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of ``bench`` on ``server``. ``name`` is its folder, ``witness`` its watcher, ``expected_s`` the longest time."""
+
+    name: str
+    server: str
+    arguments: tuple[str, ...]
+    expected_s: float
+    witness: str | None = None
+
+
+def all_stages(requests: int, rates_per_s: Mapping[str, float]) -> Iterator[Stage]:
+    """Those that are known before the others ran. ``requests`` is the number sent at once."""
+    at_once = (*_LOAD, "--num_requests", str(requests))
+    yield Stage("triton-unstreamed", "triton", (*at_once, "--no_streaming"), 60.0)
+    for server in ("triton", "openai"):
+        yield Stage(f"{server}-streamed", server, at_once, 90.0)
+    for server, rate in rates_per_s.items():
+        for share, witness in zip(_SHARES, (WIRE, ENERGY, None), strict=True):
+            watched = witness if server == "triton" else None
+            yield Stage(
+                f"{server}-{share:.0%}".strip("%"), server, _timed(share * rate, _TIMED_S), _TIMED_S + _AROUND_S, watched
+            )
+    if len(rates_per_s) < 2:
+        return
+    for repeat in range(_REPEATS):
+        for server in rates_per_s:
+            load = (*_timed(0.5 * min(rates_per_s.values()), _REPEAT_S), "--seed", str(100 + repeat))
+            yield Stage(f"{server}-repeat-{repeat}", server, load, _REPEAT_S + _AROUND_S)
+    for server in rates_per_s:
+        yield Stage(f"{server}-capacity", server, ("capacity", "--slo", "p99_ttft<=250ms", "--budget", "4m", *_LOAD), 260.0)
+
+
+def _timed(rate_per_s: float, seconds: float) -> tuple[str, ...]:
+    requests = max(_LEAST_REQUESTS, round(seconds * rate_per_s))
+    return (*_LOAD, "--request_rate", f"{rate_per_s:.3f}", "--num_requests", str(requests))
