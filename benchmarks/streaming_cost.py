@@ -75,25 +75,36 @@ class Way:
 
 
 @contextmanager
-def deployed(model_dir: Path, options: EngineOptions, streaming: bool) -> Iterator[Way]:
-    spec = RepositorySpec(model_dir, model_dir, engine="vllm", engine_options=options, max_stream_interval=1)
+def deployed(model_dir: Path, options: EngineOptions, streaming: bool, instances: int = 1) -> Iterator[Way]:
+    spec = RepositorySpec(
+        model_dir,
+        model_dir,
+        engine="vllm",
+        engine_options=options,
+        max_stream_interval=1,
+        core_instance_count=instances,
+    )
     with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
         yield Way(TritonGrpcClient(server.addresses.grpc, model, streaming), dict(_processes(server)))
 
 
 def _processes(server: Server) -> Iterator[tuple[str, int]]:
-    """Triton, the stubs of the core model and the engine's host."""
+    """This process, Triton, the stubs of the core model and the engine's host."""
     yield _CLIENT, os.getpid()
     hosts = []
     for process in psutil.Process(server.supervisor_pid).children(recursive=True):
+        words = process.cmdline()
         if process.name() == "tritonserver":
             yield "tritonserver", process.pid
-        elif "host.py" in " ".join(process.cmdline()) and process.name() != "sh":
+        elif any(word.endswith("host.py") for word in words):
             hosts.append(process)
+        else:
+            yield from (
+                (f"stub {word.rpartition('_')[2]}", process.pid) for word in words if word.startswith("tensorrt_llm_0_")
+            )
     [host] = [process for process in hosts if process.ppid() not in {other.pid for other in hosts}]
     yield "host", host.pid
-    yield "stub", host.ppid()
 
 
 def measure(way: Way, requests: list[Request], in_flight: int) -> dict[str, tuple[float, float]]:
@@ -131,6 +142,7 @@ def main() -> None:
     parser.add_argument("--in_flight", type=int, default=512)
     parser.add_argument("--input_tokens", type=int, default=128)
     parser.add_argument("--output_tokens", type=int, default=20)
+    parser.add_argument("--instances", type=int, default=1, help="of the core model, which share the engine")
     parser.add_argument("--step_s", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
@@ -150,7 +162,7 @@ def main() -> None:
 def _report(
     model_dir: Path, options: EngineOptions, streaming: bool, requests: list[Request], given: argparse.Namespace
 ) -> None:
-    with deployed(model_dir, options, streaming) as way:
+    with deployed(model_dir, options, streaming, given.instances) as way:
         measure(way, requests, given.in_flight)
         rounds = [measure(way, requests, given.in_flight) for _ in range(given.rounds)]
     print("streamed, a response a token" if streaming else "unstreamed", flush=True)

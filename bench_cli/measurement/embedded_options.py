@@ -40,6 +40,7 @@ class EmbeddedOptions(Concern, title="The embedded pipeline (without --url)"):
             engine=settings.engine,
             decoupled_mode=self.decoupled_mode,
             max_stream_interval=settings.max_stream_interval,
+            core_instance_count=settings.core_instance_count,
             draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
             engine_options=settings.options(),
         )

@@ -73,6 +73,7 @@ class PipelineOptions(
             upstream_release=Release(self.upstream_release),
             out_of_vocabulary_ids=self.out_of_vocabulary_ids,
             max_stream_interval=settings.max_stream_interval,
+            core_instance_count=settings.core_instance_count,
             draft_engine_dir=None if settings.draft_engine_dir is None else settings.draft_engine_dir.resolve(),
             engine_options=settings.options(),
         )

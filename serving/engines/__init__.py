@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from serving.engines.protocol import Engine, EngineOptions
+from serving.engines.protocol import Engine, EngineOptions, Front, SharedEngine
 from serving.errors import INSTALL_EMBEDDED, EngineError
 
 ENGINE_NAMES = ("openvino", "tensorrt_llm", "vllm")
+SHARED_ENGINE_NAMES = ("vllm",)
+"""Engines that several instances of the core model can share."""
 
 
 def check_installed(name: str, options: EngineOptions) -> None:
@@ -69,3 +71,12 @@ def open_engine(name: str, engine_dir: Path, options: EngineOptions) -> Engine:
             return VllmEngine(engine_dir, options)
         case _:
             raise EngineError(f"unknown engine {name!r}; known: {', '.join(ENGINE_NAMES)}")
+
+
+def open_shared_engine(name: str, engine_dir: Path, options: EngineOptions, front: Front) -> SharedEngine:
+    """Load the engine in ``engine_dir`` for several processes, or join the one that has. Raises EngineError."""
+    if name not in SHARED_ENGINE_NAMES:
+        raise EngineError(f"the engine {name} cannot be shared; one of {', '.join(SHARED_ENGINE_NAMES)} can")
+    from serving.engines.vllm.engine import VllmEngine
+
+    return VllmEngine(engine_dir, options, front)

@@ -36,6 +36,12 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag=True):
     """Empty the prefix cache; ``PrefixCacheReset`` follows."""
 
 
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """A client stops its requests: from one of several processes that share the engine, and from there to the others."""
+
+    client_id: str
+
+
 class PrefixCacheReset(msgspec.Struct, frozen=True, tag=True):
     """The prefix cache is empty, or is not, for the reason ``problem``."""
 
@@ -63,7 +69,7 @@ class Step(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = Submit | Cancel | RegisterLora | ResetPrefixCache
-FromEngine = Ready | Failed | Step | PrefixCacheReset
+FromEngine = Ready | Failed | Step | PrefixCacheReset | Stop
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode

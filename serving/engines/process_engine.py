@@ -1,6 +1,7 @@
 """An engine in a process of its own, which is controlled through a pipe (``serving/engines/messages.py``).
 
-The process may belong to another environment: it needs the messages alone.
+The process may belong to another environment: it needs the messages alone. Several processes may share one, each over a socket
+of its own: the one that starts it, and those that join.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from serving.engines.messages import (
@@ -22,6 +24,7 @@ from serving.engines.messages import (
     RegisterLora,
     ResetPrefixCache,
     Step,
+    Stop,
     Submit,
     decode_from_engine,
     encode,
@@ -31,23 +34,78 @@ from serving.errors import EngineError
 
 _CLOSE_TIMEOUT_S = 10
 _RESET_TIMEOUT_S = 600  # a large model is loaded anew
+_JOIN_TIMEOUT_S = 300.0  # until the process that starts the engine listens
+_JOIN_PERIOD_S = 0.05
+_BACKLOG = 64
+
+
+@dataclass(frozen=True)
+class Link:
+    """The socket to an engine's process, and the process where it is a child of this one."""
+
+    socket: socket.socket
+    process: subprocess.Popen[bytes] | None
+
+
+def start(
+    command: Callable[[int], Sequence[str]],
+    environment: Mapping[str, str] | None = None,
+    listener: socket.socket | None = None,
+) -> Link:
+    """Start ``command`` of the socket's file descriptor, which inherits ``listener``, too.
+
+    ``environment`` None is this process's.
+    """
+    ours, theirs = socket.socketpair()
+    passed = [theirs.fileno(), *([] if listener is None else [listener.fileno()])]
+    with theirs:
+        process = subprocess.Popen(command(theirs.fileno()), pass_fds=passed, stdin=subprocess.DEVNULL, env=environment)
+    return Link(ours, process)
+
+
+def listen(name: str) -> socket.socket:
+    """A socket at which others join the engine ``name``. Raises EngineError where there is one."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(_address(name))
+    except OSError as error:
+        listener.close()
+        raise EngineError(f"the processes that share the engine cannot meet, is it loaded twice? {error}") from error
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def join(name: str, timeout_s: float = _JOIN_TIMEOUT_S) -> Link:
+    """Join the engine that another process starts, which may happen later. Raises EngineError after ``timeout_s``."""
+    end_s = time.monotonic() + timeout_s
+    while True:
+        joined = socket.socket(socket.AF_UNIX)
+        try:
+            joined.connect(_address(name))
+            return Link(joined, None)
+        except OSError as error:
+            joined.close()
+            if time.monotonic() > end_s:
+                raise EngineError(f"no process has started the engine that this one shares: {error}") from error
+        time.sleep(_JOIN_PERIOD_S)
+
+
+def _address(name: str) -> str:
+    return f"\0inflight-bench-{name}"  # without a file, so that it ends with the process
 
 
 class ProcessEngine:
     """An ``Engine`` in another process: beside the models it would share their interpreter's lock and their libraries."""
 
-    def __init__(self, command: Callable[[int], Sequence[str]], environment: Mapping[str, str] | None = None) -> None:
-        """Start ``command`` of the socket's file descriptor, and wait until it has loaded its engine.
+    def __init__(self, link: Link, on_stop: Callable[[str], None] = lambda client_id: None) -> None:
+        """Wait until the process has loaded its engine; ``on_stop`` as of ``Front``.
 
-        ``environment`` None is this process's. Raises EngineError when the engine cannot be loaded.
+        Raises EngineError when the engine cannot be loaded.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                command(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
-            )
-        self._socket = ours
-        self._pipe = Connection(os.dup(ours.fileno()))
+        self._process = link.process
+        self._socket = link.socket
+        self._on_stop = on_stop
+        self._pipe = Connection(os.dup(link.socket.fileno()))
         self._sending = threading.Lock()
         self._delivering: dict[int, Deliver] = {}
         self._failure: str | None = None
@@ -90,24 +148,30 @@ class ProcessEngine:
         if problem is not None:
             raise EngineError(problem)
 
+    def announce_stop(self, client_id: str) -> None:
+        """Have the other processes that share the engine stop the requests with this client's id."""
+        self._send(encode(Stop(client_id)))
+
     def stats(self) -> EngineStats:
         return self._stats
 
     def close(self) -> None:
         self._failure = self._failure or "the engine was closed before this request ended"
         self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake the reading thread
-        try:
-            self._process.wait(_CLOSE_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            try:
+                self._process.wait(_CLOSE_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         self._fail_all(self._failure)
 
     def _await_ready(self) -> Ready:
         try:
             message = decode_from_engine(self._pipe.recv_bytes())
         except (EOFError, OSError):
-            message = Failed(f"it ended with status {self._process.wait()} while loading")
+            status = "" if self._process is None else f" with status {self._process.wait()}"
+            message = Failed(f"it ended{status} while loading")
         if isinstance(message, Ready):
             return message
         raise EngineError(message.reason if isinstance(message, Failed) else "the engine sent a message before it was ready")
@@ -128,6 +192,8 @@ class ProcessEngine:
                     reason = f"the engine failed: {message.reason}"
                 elif isinstance(message, PrefixCacheReset):
                     self._resets.put(message.problem)
+                elif isinstance(message, Stop):
+                    self._on_stop(message.client_id)
                 elif isinstance(message, Step):
                     self._stats = message.stats or self._stats
                     self._deliver(message.increments)

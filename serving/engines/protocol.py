@@ -244,6 +244,19 @@ class EngineOptions:
     engine_arg: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One of several processes that share an engine. Number 0 starts the engine's process; all others join it.
+
+    ``name`` is the same for all of them and for no other engine of this machine. ``on_stop`` is called with the client's id
+    where another front got a request to stop it; see ``SharedEngine``.
+    """
+
+    number: int
+    name: str
+    on_stop: Callable[[str], None]
+
+
 TOKENS_ONLY = Returns()
 
 Deliver = Callable[[Increment], None]
@@ -296,4 +309,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop the engine; requests still in flight get an error increment."""
+        ...
+
+
+class SharedEngine(Engine, Protocol):
+    """An engine that several processes share; the ids of requests are unique within one of them."""
+
+    def announce_stop(self, client_id: str) -> None:
+        """Have every other front stop the requests with this client's id."""
         ...

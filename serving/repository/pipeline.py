@@ -40,7 +40,7 @@ class RepositorySpec:
 
     ``upstream_release`` is the release whose text models and ``postprocessing`` are declared. ``preprocessing`` and the core
     model are always the newest, whose further tensors are optional: our models use them between each other.
-    ``out_of_vocabulary_ids`` is "refuse" or "wrap".
+    ``out_of_vocabulary_ids`` is "refuse" or "wrap". ``core_instance_count`` instances of the core model share one engine.
     """
 
     engine_dir: Path
@@ -49,6 +49,7 @@ class RepositorySpec:
     decoupled_mode: bool = True
     triton_max_batch_size: int = 128
     preprocessing_instance_count: int = 1
+    core_instance_count: int = 1
     postprocessing_instance_count: int = 1
     bls_instance_count: int = 1
     max_queue_delay_microseconds: int = 0
@@ -98,6 +99,7 @@ def check_spec(spec: RepositorySpec) -> None:
         _refuse_other_environment(spec)
     counts = {
         "triton_max_batch_size": spec.triton_max_batch_size,
+        "core_instance_count": spec.core_instance_count,
         "preprocessing_instance_count": spec.preprocessing_instance_count,
         "postprocessing_instance_count": spec.postprocessing_instance_count,
         "bls_instance_count": spec.bls_instance_count,
@@ -128,6 +130,8 @@ def _refuse_other_environment(spec: RepositorySpec) -> None:
     for name in ("engine_python", "tensor_parallel_size", "engine_arg"):
         if getattr(spec.engine_options, name) != getattr(default, name):
             raise RepositoryError(f"{name}: only the engine vllm has it, not {spec.engine}")
+    if spec.core_instance_count > 1:
+        raise RepositoryError(f"core_instance_count: instances share an engine of vllm alone; it must be 1 with {spec.engine}")
 
 
 def model_configs(spec: RepositorySpec) -> tuple[pb.ModelConfig, ...]:
@@ -159,7 +163,8 @@ def _postprocessing(spec: RepositorySpec) -> pb.ModelConfig:
 
 def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
     options = spec.engine_options
-    config = _python_model(spec, name, instance_count=1)
+    instances = spec.core_instance_count
+    config = _python_model(spec, name, instances)
     config.model_transaction_policy.decoupled = spec.decoupled_mode
     _add_tensors(config, tensors.CORE_INPUTS, tensors.CORE_OUTPUTS, spec)
     _add_batching(config, spec)
@@ -184,7 +189,8 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
         "upstream_release": spec.upstream_release.value,
         "out_of_vocabulary_ids": spec.out_of_vocabulary_ids,
     }
-    add_parameters(config, parameters | _other_environment(spec))
+    shared = {"core_instance_count": instances} if instances > 1 else {}
+    add_parameters(config, parameters | shared | _other_environment(spec))
     return config
 
 

@@ -19,6 +19,7 @@ from bench_errors import ExitStatus
         (["--engine_python", "/p"], "--engine_python: not with --engine openvino; only --engine vllm has it"),
         (["--engine_arg", "a=1"], "--engine_arg: not with --engine openvino; only --engine vllm has it"),
         (["--tensor_parallel_size", "2"], "--tensor_parallel_size: not with --engine openvino; only --engine vllm has it"),
+        (["--core_instance_count", "2"], "--core_instance_count: not with --engine openvino; only --engine vllm has it"),
         (["--engine", "vllm"], "--engine_dir: the demo engine is for OpenVINO; give a folder for --engine vllm"),
         (["--engine", "vllm", "--max_beam_width", "2"], "--max_beam_width: not with --engine vllm; it has no beam search"),
         (["--engine", "vllm", "--max_queue_size", "0"], "--max_queue_size: not with --engine vllm; its queue has no limit"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import tritonclient.grpc as grpcclient
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
@@ -19,8 +23,24 @@ from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 from tests.end_to_end.test_bench import assert_all_done, bench, manifest
-from tests.end_to_end.triton_calls import generate
+from tests.end_to_end.triton_calls import (
+    core_inputs,
+    flag,
+    generate,
+    generated_tokens,
+    ids_of,
+    int32,
+    metrics_page,
+    stream,
+    value_of,
+    wait_until_busy,
+    wait_until_idle,
+    wire,
+)
 from tests.serving.engines.vllm_python import ARGUMENTS, checkpoint, vllm_python
+
+_INSTANCES = 3
+_STOP = {"input_ids": int32(0), "input_lengths": int32(0), "request_output_len": int32(0), "stop": flag(True)}
 
 
 def _model(folder: Path) -> Path:
@@ -35,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("vllm")
     model = _model(folder)
     options = EngineOptions(engine_python=vllm_python(folder), engine_arg=ARGUMENTS)
-    spec = RepositorySpec(model, model, engine="vllm", engine_options=options)
+    spec = RepositorySpec(model, model, engine="vllm", engine_options=options, core_instance_count=_INSTANCES)
     with deploy(spec, choose_addresses(), folder / "server.log") as server:
         yield server
 
@@ -55,6 +75,44 @@ def test_answers_repeat_the_ids_that_were_sent_and_stream_the_same_tokens(server
     assert whole[:5] == prompt
     assert len(whole) == 17
     assert _core(server, prompt, 12, streaming=True) == whole[5:]
+
+
+def test_instances_share_an_engine_and_count_their_answers_together(server: Server) -> None:
+    before = wait_until_idle(server)
+    names = ("nv_llm_input_token_len_sum", "nv_llm_output_token_len_count")
+    inputs = [core_inputs(range(100 + number, 110 + number), 20 + number, streaming=flag(True)) for number in range(12)]
+    answers = [ids_of(answer) for answer in stream(server, "tensorrt_llm", inputs)]
+    assert answers == [ids_of(stream(server, "tensorrt_llm", [alone])[0]) for alone in inputs]
+    tokens = 2 * sum(len(answer) for answer in answers)
+    expected = [value_of(before, name) + grown for name, grown in zip(names, (24 * 10, 24), strict=True)]
+    end_s = time.monotonic() + 20.0
+    while [value_of(page := metrics_page(server), name) for name in names] != expected:
+        assert time.monotonic() < end_s, page
+    assert generated_tokens(wait_until_idle(server)) - generated_tokens(before) == tokens
+    processes = psutil.Process(server.supervisor_pid).children(recursive=True)
+    lines = [" ".join(process.cmdline()) for process in processes]
+    assert len([line for line in lines if "tensorrt_llm_0_" in line]) == _INSTANCES
+
+
+def test_a_stop_reaches_the_requests_of_every_instance(server: Server) -> None:
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    wait_until_idle(server)
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for number in range(2 * _INSTANCES):
+            long = core_inputs(range(30 + number, 50 + number), 4000, streaming=flag(False))
+            client.async_stream_infer("tensorrt_llm", wire(long), request_id="mine", enable_empty_final_response=True)
+        wait_until_busy(server, 2 * _INSTANCES)
+        client.async_stream_infer("tensorrt_llm", wire(_STOP), request_id="mine", enable_empty_final_response=True)
+        lengths = []
+        finals = 0
+        while finals < 2 * _INSTANCES + 1:
+            result, error = answers.get(timeout=60)
+            assert error is None
+            finals += result.get_response().parameters["triton_final_response"].bool_param
+            lengths += [len(ids_of([result]))] if result.get_response().outputs else []
+        client.stop_stream()
+    assert max(lengths) < 4000
 
 
 @pytest.mark.parametrize("model", ["ensemble", "tensorrt_llm_bls"])

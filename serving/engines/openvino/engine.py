@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from serving.engines.process_engine import ProcessEngine
+from serving.engines.process_engine import ProcessEngine, start
 from serving.engines.protocol import EngineOptions
 
 
@@ -19,4 +19,4 @@ class OpenVinoEngine(ProcessEngine):
         python = f"{sys.prefix}/bin/python3"  # Triton's stub embeds Python: there sys.executable is the stub
         own = ("-m", "serving.engines.openvino.worker")
         settings = msgspec.json.encode(options).decode()
-        super().__init__(lambda pipe: [python, *own, str(pipe), str(engine_dir), settings])
+        super().__init__(start(lambda pipe: [python, *own, str(pipe), str(engine_dir), settings]))

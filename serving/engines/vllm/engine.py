@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from serving.engines.process_engine import ProcessEngine
+from serving.engines.process_engine import Link, ProcessEngine, join, listen, start
 from serving.engines.protocol import (
     HISTOGRAM_BOUNDS_S,
     TOKENS_ONLY,
     Deliver,
     EngineOptions,
+    Front,
     Increment,
     Returns,
     Sampling,
@@ -51,17 +53,19 @@ _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_length")  # Llam
 class VllmEngine(ProcessEngine):
     """An ``Engine`` over ``serving/engines/vllm/host.py``."""
 
-    def __init__(self, engine_dir: Path, options: EngineOptions) -> None:
-        """Load a Hugging Face checkpoint. Raises EngineError."""
-        start = json.dumps(
-            {
-                "arguments": engine_arguments(engine_dir, options),
-                "kv_cache_tokens": _cache_tokens(options),
-                "bounds_s": HISTOGRAM_BOUNDS_S,
-            }
-        )
-        command = (options.engine_python, str(_HOST))
-        super().__init__(lambda pipe: [*command, str(pipe), start], environment(os.environ))
+    def __init__(self, engine_dir: Path, options: EngineOptions, front: Front | None = None) -> None:
+        """Load a Hugging Face checkpoint, or join a process that has; ``front`` None: of this process alone.
+
+        Raises EngineError.
+        """
+        if front is None:
+            super().__init__(_start(engine_dir, options, None))
+        elif front.number > 0:
+            super().__init__(join(front.name), front.on_stop)
+        else:
+            with listen(front.name) as listener:  # the started process alone keeps it, so that all learn of its end
+                link = _start(engine_dir, options, listener)
+            super().__init__(link, front.on_stop)
 
     def submit(
         self,
@@ -81,6 +85,17 @@ class VllmEngine(ProcessEngine):
 
     def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
         """No effect: requests with an adapter are rejected."""
+
+
+def _start(engine_dir: Path, options: EngineOptions, listener: socket.socket | None) -> Link:
+    settings = {
+        "arguments": engine_arguments(engine_dir, options),
+        "kv_cache_tokens": _cache_tokens(options),
+        "bounds_s": HISTOGRAM_BOUNDS_S,
+        "listener": None if listener is None else listener.fileno(),
+    }
+    command = (options.engine_python, str(_HOST))
+    return start(lambda pipe: [*command, str(pipe), json.dumps(settings)], environment(os.environ), listener)
 
 
 def check_options(options: EngineOptions) -> None:

@@ -6,8 +6,9 @@
 library. The messages are those of ``serving/engines/messages.py``, as the maps that MessagePack makes of them.
 
 ``START_JSON`` has ``arguments``, those of vLLM's ``AsyncEngineArgs``; ``kv_cache_tokens``, None for as many as fit into memory;
-and ``bounds_s``, of the histograms. The increments of one engine step leave in one message. The process ends when the socket
-closes or its parent dies, and its children end with it.
+``bounds_s``, of the histograms; and ``listener``, the descriptor of a socket at which other processes of the same user join, or
+None. Each has requests and request ids of its own. The increments of one engine step leave in one message to each. This process
+ends when the first socket closes or its parent dies, and its children end with it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -40,6 +41,8 @@ _PROBE = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
+
+_CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -134,37 +137,89 @@ class Telemetry:
         }
 
 
-class Host:
-    """Serves the requests of one socket with one ``AsyncLLM``."""
+class Front:
+    """A process that sends requests: its socket, and the increments that wait for the end of a step."""
 
-    def __init__(self, start: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.outbox: list[tuple[int, Message]] = []
         self._reader, self._writer = reader, writer
+
+    async def receive(self) -> Message:
+        length = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
+        message: Message = _decode(await self._reader.readexactly(length))
+        return message
+
+    def send(self, message: Message) -> None:
+        content = _encode(message)
+        self._writer.write(_LENGTH.pack(len(content)) + content)
+
+    def is_of_this_user(self) -> bool:
+        peer = self._writer.get_extra_info("socket")
+        _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return bool(user == os.getuid())
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+Key = tuple[Front, int]  # a request: its id is the front's
+
+
+class Host:
+    """Serves the requests of the fronts with one ``AsyncLLM``; ``first`` is that which started this process."""
+
+    def __init__(self, start: Message, first: Front) -> None:
+        self._first = first
+        self._fronts = {first}  # those that are ready
         self._start = start
         self._loop = asyncio.get_running_loop()
+        self._loaded = asyncio.Event()
+        self._joined = 0
         self._telemetry = Telemetry(start["bounds_s"])
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._answering: set[int] = set()  # those with an output
-        self._silent: set[int] = set()  # those that stream and have none
-        self._outbox: list[tuple[int, Message]] = []
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._answering: set[Key] = set()  # those with an output
+        self._silent: set[Key] = set()  # those that stream and have none
         self._stats_due_ns = 0
         self._will_flush = False
         self._llm: Any = None
         self._limits: Message = {}
-        self._vocabulary_size = 0
+        self._vocabulary_size = self._context_tokens = 0
 
     async def run(self) -> int:
-        """Load the engine, and serve until the socket closes; returns the exit status."""
+        """Load the engine, and serve until the first socket closes; returns the exit status."""
         try:
+            if self._start["listener"] is not None:
+                await asyncio.start_unix_server(
+                    self._join, sock=socket.socket(fileno=self._start["listener"]), limit=_READ_BYTES
+                )
             await self._load()
-            while True:
-                length = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
-                self._receive(_decode(await self._reader.readexactly(length)))
+            await self._serve(self._first)
         except (asyncio.IncompleteReadError, ConnectionError):
             return 0
         except Exception as error:
             traceback.print_exc()
             self._fail(str(error) or repr(error))
             return 1
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a process that joins, until its socket closes."""
+        self._joined += 1
+        front = Front(self._joined, reader, writer)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            if front.is_of_this_user():
+                await self._loaded.wait()
+                self._fronts.add(front)
+                front.send(self._ready())
+                await self._serve(front)
+        self._fronts.discard(front)
+        for key in [key for key in self._tasks if key[0] is front]:
+            self._tasks[key].cancel()
+        front.close()
+
+    async def _serve(self, front: Front) -> NoReturn:
+        while True:
+            self._receive(front, await front.receive())
 
     def shut_down(self) -> None:
         """End vLLM's processes. Those that take long are killed when this one ends."""
@@ -191,8 +246,13 @@ class Host:
         }
         await self._check_ids()
         self._telemetry = Telemetry(self._start["bounds_s"])
-        limits = {"vocabulary_size": self._vocabulary_size, "context_tokens": int(config.model_config.max_model_len)}
-        self._send({"type": "Ready", "limits": limits, "stats": self._stats()})
+        self._context_tokens = int(config.model_config.max_model_len)
+        self._first.send(self._ready())
+        self._loaded.set()
+
+    def _ready(self) -> Message:
+        limits = {"vocabulary_size": self._vocabulary_size, "context_tokens": self._context_tokens}
+        return {"type": "Ready", "limits": limits, "stats": self._stats()}
 
     async def _check_ids(self) -> None:
         """Raise ValueError unless vLLM computes the ids that it is given."""
@@ -208,48 +268,51 @@ class Host:
         if time.monotonic_ns() >= self._stats_due_ns:
             self._flush_soon()
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, front: Front, message: Message) -> None:
         match message["type"]:
             case "Submit":
-                request_id = message["request_id"]
-                self._tasks[request_id] = self._loop.create_task(self._run(request_id, message))
+                key = front, message["request_id"]
+                self._tasks[key] = self._loop.create_task(self._run(key, message))
                 # a task that is cancelled before its first step does not run at all
-                self._tasks[request_id].add_done_callback(lambda _: self._end(request_id, _CANCELLED))
+                self._tasks[key].add_done_callback(lambda _: self._end(key, _CANCELLED))
             case "Cancel":
-                if (running := self._tasks.get(message["request_id"])) is not None:
+                if (running := self._tasks.get((front, message["request_id"]))) is not None:
                     running.cancel()
+            case "Stop":
+                for other in self._fronts - {front}:
+                    other.send(message)
             case "ResetPrefixCache":
-                self._loop.create_task(self._reset_prefix_cache())
+                self._loop.create_task(self._reset_prefix_cache(front))
 
-    async def _reset_prefix_cache(self) -> None:
+    async def _reset_prefix_cache(self, front: Front) -> None:
         problem = None
         if self._tasks:
             problem = f"{len(self._tasks)} requests are in flight, and a prefix cache is emptied between requests"
         elif await self._llm.reset_prefix_cache() is False:
             problem = "vLLM did not empty its prefix cache"
-        self._send({"type": "PrefixCacheReset", "problem": problem})
+        front.send({"type": "PrefixCacheReset", "problem": problem})
 
-    async def _run(self, request_id: int, submit: Message) -> None:
+    async def _run(self, key: Key, submit: Message) -> None:
         try:
-            last = await self._generate(request_id, submit)
+            last = await self._generate(key, submit)
         except asyncio.CancelledError:
             last = _CANCELLED
         except Exception as error:
             if getattr(self._llm, "errored", False):
                 self._fail(f"vLLM's engine has ended, for the reason in the log: {error}")
-                self._writer.close()
+                self._first.close()
                 return
-            failure = "failed" if request_id in self._answering else "rejected the request"
+            failure = "failed" if key in self._answering else "rejected the request"
             last = {"token_ids": [], "error": f"vLLM {failure}: {error}"}
-        self._end(request_id, last)
+        self._end(key, last)
 
-    def _end(self, request_id: int, last: Message) -> None:
-        if self._tasks.pop(request_id, None) is not None:
-            self._answering.discard(request_id)
-            self._silent.discard(request_id)
-            self._put(request_id, last)
+    def _end(self, key: Key, last: Message) -> None:
+        if self._tasks.pop(key, None) is not None:
+            self._answering.discard(key)
+            self._silent.discard(key)
+            self._put(key, last)
 
-    async def _generate(self, request_id: int, submit: Message) -> Message:
+    async def _generate(self, key: Key, submit: Message) -> Message:
         """Run one request to its end: put its increments, and return the last. Without ``streaming`` that has all tokens."""
         input_ids, sampling, streaming = submit["input_ids"], submit["sampling"], submit["streaming"]
         if input_ids and not 0 <= min(input_ids) <= max(input_ids) < self._vocabulary_size:  # it would end vLLM's engine
@@ -259,11 +322,12 @@ class Host:
         outputs_of = "each" if streaming or sampling["stop_words"] else "last"
         parameters = sampling_parameters(sampling, outputs_of, returns["log_probs"])
         if streaming:
-            self._silent.add(request_id)
+            self._silent.add(key)
+        name = f"{key[0].number}-{key[1]}"
         increment: Message = {"token_ids": []}
-        async with aclosing(self._llm.generate(prompt(input_ids), parameters, str(request_id))) as outputs:
+        async with aclosing(self._llm.generate(prompt(input_ids), parameters, name)) as outputs:
             async for output in outputs:  # where this is left early, closing aborts the request
-                self._note_answer(request_id, len(input_ids), output)
+                self._note_answer(key, len(input_ids), output)
                 completion = output.outputs[0]
                 kept = ending.until_end(completion.token_ids)
                 increment["token_ids"] += kept
@@ -276,15 +340,15 @@ class Host:
                 if completion.finish_reason is not None:
                     return increment | _finish(completion.finish_reason)
                 if streaming and kept:
-                    self._put(request_id, increment)
+                    self._put(key, increment)
                     increment = {"token_ids": []}
         return increment | {"error": "vLLM ended the request without a reason"}
 
-    def _note_answer(self, request_id: int, prompt_tokens: int, output: Any) -> None:
+    def _note_answer(self, key: Key, prompt_tokens: int, output: Any) -> None:
         """Count the prompt with its first output."""
-        if request_id not in self._answering:
-            self._answering.add(request_id)
-            self._silent.discard(request_id)
+        if key not in self._answering:
+            self._answering.add(key)
+            self._silent.discard(key)
             cached = getattr(output, "num_cached_tokens", None) or 0
             self._telemetry.note_prompt(prompt_tokens, cached, self._limits["kv_cache_tokens_per_block"])
 
@@ -302,8 +366,8 @@ class Host:
             "kv_total_blocks": -(-(prompt_tokens + times.num_generation_tokens) // block) - reused,
         }
 
-    def _put(self, request_id: int, increment: Message) -> None:
-        self._outbox.append((request_id, increment))
+    def _put(self, key: Key, increment: Message) -> None:
+        key[0].outbox.append((key[1], increment))
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -318,18 +382,17 @@ class Host:
         stats = None
         if not self._tasks or now_ns >= self._stats_due_ns:
             stats, self._stats_due_ns = self._stats(), now_ns + _STATS_PERIOD_NS
-        increments, self._outbox = self._outbox, []
-        self._send({"type": "Step", "increments": increments, "stats": stats})
+        for front in self._fronts:
+            if front.outbox or stats is not None:
+                increments, front.outbox = front.outbox, []
+                front.send({"type": "Step", "increments": increments, "stats": stats})
 
     def _stats(self) -> Message:
         return self._telemetry.message(len(self._tasks), len(self._silent), self._limits)
 
     def _fail(self, reason: str) -> None:
-        self._send({"type": "Failed", "reason": reason})
-
-    def _send(self, message: Message) -> None:
-        content = _encode(message)
-        self._writer.write(_LENGTH.pack(len(content)) + content)
+        for front in self._fronts:
+            front.send({"type": "Failed", "reason": reason})
 
 
 class StopWords:
@@ -426,7 +489,7 @@ def _add_log_probs(increment: Message, token_ids: Sequence[int], log_probs: Sequ
 async def serve(socket_fd: int, start: Message) -> None:
     """Serve the socket, then end this process and thereby its children, whose own end may take long."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=socket_fd), limit=_READ_BYTES)
-    host = Host(start, reader, writer)
+    host = Host(start, Front(0, reader, writer))
     status = await host.run()
     with suppress(Exception):
         await asyncio.wait_for(writer.drain(), _CLOSE_TIMEOUT_S)

@@ -51,7 +51,11 @@ class Metric(Protocol):
 
 
 class CoreMetrics:
-    """Publishes EngineStats and the lengths of answers; ``update`` is called from one thread, ``note_answer`` from any."""
+    """Publishes EngineStats and the lengths of answers; ``note_answer`` is called from any thread, all else from one.
+
+    Several instances of a model that share an engine share the families: they count their answers together, and one of them
+    publishes the engine's statistics.
+    """
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
@@ -85,18 +89,22 @@ class CoreMetrics:
         self._publish_gauges(stats)
         for name, counter in self._counters.items():
             self.raise_to(counter, getattr(stats, f"{name}_total"))
-        for _ in range(self._answers.qsize()):
-            input_tokens, output_tokens = self._answers.get()
-            self._input_lengths.add(input_tokens)
-            self._output_lengths.add(output_tokens)
         now_s = time.monotonic()
         if stats.active_requests == 0 or now_s >= self._histograms_due_s:  # every bucket is a round trip
             self._histograms_due_s = now_s + _HISTOGRAMS_PERIOD_S
             for name, histogram in self._histograms.items():
                 times: Histogram = getattr(stats, name)
                 histogram.raise_to(times.counts, times.sum_s)
-            self._input_lengths.publish()
-            self._output_lengths.publish()
+            self.publish_answers()
+
+    def publish_answers(self) -> None:
+        """Publish the lengths of the answers noted so far."""
+        for _ in range(self._answers.qsize()):
+            input_tokens, output_tokens = self._answers.get()
+            self._input_lengths.add(input_tokens)
+            self._output_lengths.add(output_tokens)
+        self._input_lengths.publish()
+        self._output_lengths.publish()
 
     def _publish_gauges(self, stats: EngineStats) -> None:
         used = round(stats.kv_cache_used_fraction * stats.kv_cache_blocks)

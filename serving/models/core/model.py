@@ -7,16 +7,20 @@ taken it. When sending is slower than generation, tokens accumulate and leave to
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
+import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from serving.engines import open_engine
+from serving.engines import open_engine, open_shared_engine
+from serving.engines.protocol import Engine, EngineOptions, Front
 from serving.errors import EngineError
 from serving.models.core.metrics import CoreMetrics
 from serving.models.core.options import engine_options, logits_dtype, wraps_ids
@@ -41,7 +45,10 @@ class TritonPythonModel:
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
         options = engine_options(parameters)
         self._logits_dtype = logits_dtype(args["model_config"])
-        self._engine = open_engine(parameters.text("engine"), Path(parameters.text("gpt_model_path")), options)
+        self._replies: dict[int, Reply[Any]] = {}
+        self._is_first = _instance_number(args) == 0
+        self._announce_stop: Callable[[str], None] = lambda client_id: None
+        self._engine = self._open_engine(args, parameters, options)
         self._deployment = Deployment(
             self._engine.limits,
             self._decoupled,
@@ -53,7 +60,6 @@ class TritonPythonModel:
             zeros_of_release(parameters),
         )
         self._ids = itertools.count(1)
-        self._replies: dict[int, Reply[Any]] = {}
         self._sending = SendingThreads(sending_threads(), parameters.integer("max_stream_interval", 1), self._send)
         self._closing = threading.Event()
         self._next_check = 0
@@ -67,6 +73,14 @@ class TritonPythonModel:
         self._publish_stats()
         for thread in self._threads:
             thread.start()
+
+    def _open_engine(self, args: dict[str, str], parameters: Parameters, options: EngineOptions) -> Engine:
+        name, folder = parameters.text("engine"), Path(parameters.text("gpt_model_path"))
+        if parameters.integer("core_instance_count", 1) == 1:
+            return open_engine(name, folder, options)
+        shared = open_shared_engine(name, folder, options, Front(_instance_number(args), _meeting(args), self._stop_requests))
+        self._announce_stop = shared.announce_stop
+        return shared
 
     def execute(self, requests: list[Any]) -> None:
         arrival_ns = time.monotonic_ns()
@@ -116,10 +130,14 @@ class TritonPythonModel:
             missing = "Trying to stop a request but request ID is not provided"
             sender.send(error_response(missing, invalid=False), flags=_FINAL)
             return
+        self._stop_requests(client_id)
+        self._announce_stop(client_id)
+        sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
+
+    def _stop_requests(self, client_id: str) -> None:
         for reply in list(self._replies.values()):
             if reply.client_id == client_id:
                 self._engine.cancel(reply.engine_id)
-        sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
 
     def _reset_prefix_cache(self, sender: Any) -> None:
         """Answer a request with the parameter ``reset_prefix_cache``: nothing where the cache is empty, or else an error."""
@@ -151,7 +169,11 @@ class TritonPythonModel:
             self._metrics.note_answer(reply.input_tokens, reply.output_tokens)
 
     def _publish_stats(self) -> None:
-        self._metrics.update(self._engine.stats())
+        """The engine's statistics are published by the first of the instances that share it, lengths of answers by each."""
+        if self._is_first:
+            self._metrics.update(self._engine.stats())
+        else:
+            self._metrics.publish_answers()
 
     def _every(self, period_s: float, action: Any) -> None:
         while not self._closing.wait(period_s):
@@ -159,3 +181,13 @@ class TritonPythonModel:
                 action()
             except Exception as error:  # one failure must not end the periodic work
                 pb_utils.Logger.log_error(f"tensorrt_llm: {error!r}")
+
+
+def _instance_number(args: dict[str, str]) -> int:
+    return int(args["model_instance_name"].rpartition("_")[2])
+
+
+def _meeting(args: dict[str, str]) -> str:
+    """The name at which the instances of this model meet: Triton's process is the parent of them all."""
+    model = "/".join((str(os.getppid()), args["model_repository"], args["model_name"], args["model_version"]))
+    return hashlib.blake2b(model.encode(), digest_size=16).hexdigest()

@@ -136,6 +136,14 @@ def test_options_of_the_spec_become_parameters() -> None:
     assert not configs["postprocessing"].HasField("dynamic_batching")  # a cancelled ensemble would never end
 
 
+def test_instances_of_the_core_model_share_the_engine() -> None:
+    core = _configs(core_instance_count=3, engine="vllm")["tensorrt_llm"]
+    assert core.instance_group[0].count == 3
+    assert core.parameters["core_instance_count"].string_value == "3"
+    with pytest.raises(RepositoryError, match="core_instance_count: instances share an engine of vllm alone"):
+        check_spec(_spec(core_instance_count=3))
+
+
 def test_batches_hold_one_request() -> None:
     configs = _configs()
     for name in ("preprocessing", "tensorrt_llm", "tensorrt_llm_bls"):

@@ -11,18 +11,21 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
-from serving.engines import check_installed, open_engine, read_context_tokens
+from serving.engines import check_installed, open_engine, open_shared_engine, read_context_tokens
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.process_engine import join, listen
 from serving.engines.protocol import (
     Engine,
     EngineOptions,
     FinishReason,
+    Front,
     Guide,
     GuideType,
     Increment,
@@ -242,6 +245,56 @@ def test_a_killed_host_ends_the_requests_and_its_engine(tmp_path: Path) -> None:
     assert below
     assert not psutil.wait_procs(below, timeout=10)[1]
     engine.close()
+
+
+def test_processes_share_an_engine(tmp_path: Path) -> None:
+    """Each has request ids of its own and hears of what another's client stops; the engine ends with the first."""
+    stopped: queue.SimpleQueue[str] = queue.SimpleQueue()
+    options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
+    folder, name = checkpoint(tmp_path), str(tmp_path)
+    joining = ThreadPoolExecutor().submit(open_shared_engine, "vllm", folder, options, Front(1, name, stopped.put))
+    first = open_shared_engine("vllm", folder, options, Front(0, name, stopped.put))
+    second, third = joining.result(_WAIT_S), open_shared_engine("vllm", folder, options, Front(2, name, stopped.put))
+    answers: dict[Engine, queue.SimpleQueue[Increment]] = {engine: queue.SimpleQueue() for engine in (first, second, third)}
+    for engine, tokens in ((first, 5), (second, 6)):
+        engine.submit(1, _PROMPT, Sampling(tokens), answers[engine].put, streaming=False)
+    assert [len(answers[engine].get(timeout=_WAIT_S).token_ids) for engine in (first, second)] == [5, 6]
+    second.announce_stop("client")
+    assert [stopped.get(timeout=_WAIT_S) for _ in range(2)] == ["client", "client"]
+    for engine in answers:
+        engine.submit(2, _PROMPT, Sampling(4000), answers[engine].put, streaming=True)
+        answers[engine].get(timeout=_WAIT_S)
+    third.close()
+    second.cancel(2)
+    _until(lambda: first.stats().active_requests == 1)
+    first.close()
+    assert _last(answers[second]).finish is FinishReason.CANCELLED
+    second.submit(3, _PROMPT, Sampling(4), answers[second].put, streaming=True)
+    assert _last(answers[second]).error == "the engine's process has ended"
+
+
+def test_processes_that_cannot_share_an_engine_say_why(tmp_path: Path) -> None:
+    options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
+    front = Front(0, str(tmp_path), lambda client_id: None)
+    with pytest.raises(EngineError, match="no process has started the engine"):
+        join(front.name, timeout_s=0.0)
+    with listen(front.name), pytest.raises(EngineError, match="is it loaded twice"):
+        open_shared_engine("vllm", checkpoint(tmp_path), options, front)
+    with pytest.raises(EngineError, match="the engine openvino cannot be shared"):
+        open_shared_engine("openvino", tmp_path, options, front)
+
+
+def _last(answer: queue.SimpleQueue[Increment]) -> Increment:
+    while not (increment := answer.get(timeout=_WAIT_S)).is_last:
+        pass
+    return increment
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + _WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def test_all_processes_end_with_a_killed_owner(tmp_path: Path) -> None:
