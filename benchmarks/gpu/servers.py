@@ -19,6 +19,7 @@ from pathlib import Path
 BENCH = str(Path(sys.executable).with_name("bench"))
 _READY_S = 420.0
 _STOP_S = 30.0
+_CORES_AN_INSTANCE = 4
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,13 @@ def deployed(deployment: Deployment, out: Path) -> Iterator[dict[str, Target]]:
 
 
 def _triton(deployment: Deployment) -> _Server:
-    """The pipeline, with decoupled models, and no cache of prompts: the runs of a sitting send some of them again."""
+    """The pipeline, with decoupled models, a response a token, and no cache of prompts: some runs send the same ones."""
     http, grpc, metrics = _free_ports(3)
     command = (
         BENCH, "serve", "--engine", "vllm", "--engine_python", deployment.engine_python,
         "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
         "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
+        "--max_stream_interval", "1", "--core_instance_count", str(max(1, (os.cpu_count() or 1) // _CORES_AN_INSTANCE)),
         "--no_enable_kv_cache_reuse", "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
         *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
     )  # fmt: skip
