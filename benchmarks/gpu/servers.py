@@ -73,7 +73,7 @@ def _triton(deployment: Deployment) -> _Server:
         BENCH, "serve", "--engine", "vllm", "--engine_python", deployment.engine_python,
         "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
         "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
-        "--max_stream_interval", "1", "--core_instance_count", str(max(1, (os.cpu_count() or 1) // _CORES_AN_INSTANCE)),
+        "--max_stream_interval", "1", "--core_instance_count", str(max(1, len(os.sched_getaffinity(0)) // _CORES_AN_INSTANCE)),
         "--no_enable_kv_cache_reuse", "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
         *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
     )  # fmt: skip
