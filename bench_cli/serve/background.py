@@ -46,7 +46,7 @@ def status(name: str | None) -> int:
             (server.name, server.keeper.pid, "yes" if ready[server.name] else "no", *_addresses(server), server.log)
             for server in alive
         ]
-        click.echo(tabulate(rows, ("name", "pid", "ready", "http", "grpc", "metrics", "log"), tablefmt="plain"))
+        click.echo(tabulate(rows, ("name", "pid", "ready", "http", "grpc", "metrics", "openai", "log"), tablefmt="plain"))
         for server in alive:
             click.echo(
                 "\n".join([f"\n{server.name}: {server.log}", *last_lines(Path(server.log), server.log_start, _LOG_LINES)])
@@ -101,6 +101,6 @@ def _print_none(name: str | None) -> None:
     click.echo("No server runs in the background." if name is None else f"No server {name} runs in the background.", err=True)
 
 
-def _addresses(server: BackgroundServer) -> tuple[str, str, str]:
+def _addresses(server: BackgroundServer) -> tuple[str, str, str, str]:
     addresses = server.addresses
-    return addresses.http, addresses.grpc, f"{addresses.metrics}/metrics"
+    return addresses.http, addresses.grpc, f"{addresses.metrics}/metrics", addresses.openai or "–"

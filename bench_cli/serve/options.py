@@ -12,6 +12,7 @@ import click
 
 from bench_cli.declared import Concern, option, part
 from bench_cli.engine_options import ENGINE_OPTION_NAMES
+from bench_cli.serve.front_end_options import FrontEndOptions
 from bench_cli.serve.pipeline_options import PipelineOptions
 from bench_cli.serve.process_options import ContainersOptions, ProcessesOptions, SlurmOptions
 from bench_cli.serve.proxy_options import ProxyOptions
@@ -30,7 +31,7 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
-            *("exclude_input_in_output", "accumulate_tokens"),
+            *("exclude_input_in_output", "accumulate_tokens", "openai_port", "openai_model"),
             *ENGINE_OPTION_NAMES,
         ),
         (EMBEDDED,),
@@ -95,6 +96,7 @@ class ServeOptions(Concern):
     how: LauncherOptions = part(LauncherOptions)
     pipeline: PipelineOptions = part(PipelineOptions)
     addresses: AddressOptions = part(AddressOptions)
+    front_end: FrontEndOptions = part(FrontEndOptions)
     proxy: ProxyOptions = part(ProxyOptions)
     processes: ProcessesOptions = part(ProcessesOptions)
     container: ContainersOptions = part(ContainersOptions)
@@ -116,5 +118,7 @@ class ServeOptions(Concern):
                 raise click.UsageError(f"--{name}: not with --launcher {self.launcher}; only with {', '.join(launchers)}")
         if self.given("name") and not self.running.background:
             raise click.UsageError("--name: only a server in the --background has a name")
+        if self.given("openai_model") and self.front_end.openai_port is None:
+            raise click.UsageError("--openai_model: only with --openai_port")
         self.proxy.check_risk(self.addresses.host, can_have_proxy=self.launcher != SLURM)
         self.slurm_job()

@@ -59,11 +59,14 @@ class AddressOptions(Concern, title="Addresses"):
         "model-repository, shared-memory, trace, logging, statistics. All but statistics always do.",
     )
 
-    def choose(self) -> ServerAddresses:
-        """These addresses with free ports for None. Raises LaunchError for a host of another machine, or a port in use."""
+    def choose(self, openai_port: int | None = None) -> ServerAddresses:
+        """These addresses with free ports for None, and ``openai_port``.
+
+        Raises LaunchError for a host of another machine, or a port in use.
+        """
         from serving.launch.addresses import choose_addresses
 
-        chosen = choose_addresses(self.http_port, self.grpc_port, self.metrics_port, self.host)
+        chosen = choose_addresses(self.http_port, self.grpc_port, self.metrics_port, self.host, openai_port)
         return replace(chosen, restricted_apis=self._restricted())
 
     def with_default_ports(self) -> ServerAddresses:

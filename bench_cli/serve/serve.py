@@ -46,6 +46,7 @@ _WITHOUT_PROXY = "There is no proxy, so they can also crash Triton, and so can w
 Examples:
   bench serve --http_port 8000 --grpc_port 8001 --metrics_port 8002
   bench serve --background --name mine
+  bench serve --openai_port 9000
   bench serve --launcher tritonserver --model_repo ./repo
   bench serve --world_size 4 --model_repo ./repo --dry_run
   bench serve --slurm --model_repo ./repo --slurm_nodes 2 --slurm_tasks_per_node 8 --slurm_time 1:00:00
@@ -85,7 +86,7 @@ def _serve_embedded(options: ServeOptions) -> int:
     spec = options.pipeline.repository()
     if not options.how.dry_run:
         check_installed(spec.engine, spec.engine_options)
-    public = options.addresses.choose()
+    public = options.addresses.choose(options.front_end.openai_port)
     repository, temporary_dir = _repository_dir(options)
     plan = embedded_plan(
         repository,
@@ -96,7 +97,7 @@ def _serve_embedded(options: ServeOptions) -> int:
         make_backends=not options.how.dry_run,
     )
     planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)
-    return _run(_before(options, planned, public), options, spec)
+    return _run(_with_front_end(options, _before(options, planned, public), planned.addresses, spec), options, spec)
 
 
 def _serve_repository(options: ServeOptions) -> int:
@@ -131,6 +132,15 @@ def _before(options: ServeOptions, plan: LaunchPlan, public: ServerAddresses) ->
     from serving.launch.behind_proxy import with_proxy
 
     return with_proxy(plan, public, options.proxy.bounds()) if options.proxy.is_used(public.host) else plan
+
+
+def _with_front_end(options: ServeOptions, plan: LaunchPlan, inner: ServerAddresses, spec: RepositorySpec) -> LaunchPlan:
+    """``plan``, whose Triton listens at ``inner``, with the OpenAI front end that the options request."""
+    from serving.launch.behind_front_end import with_front_end
+
+    if plan.addresses.openai_port is None:
+        return plan
+    return with_front_end(plan, inner, spec, options.front_end.openai_model, options.proxy.allowed_hosts)
 
 
 def _serve_slurm(options: ServeOptions) -> int:
@@ -172,15 +182,14 @@ def _run(plan: LaunchPlan, options: ServeOptions, spec: RepositorySpec | None = 
     """Run a plan, or print it in a dry run; ``spec`` is the repository to write first, if any."""
     from serving.launch.admin_key import new_key
     from serving.launch.background import start
-    from serving.launch.plan import shell_line
+    from serving.launch.plan import commands_beside, shell_line
     from serving.launch.run import running
-    from serving.proxy.settings import proxy_command
 
     if options.how.dry_run:
         if spec is not None:
             click.echo("# the repository of the five models is written first, to the folder of --model-repository")
-        if plan.proxy is not None:
-            click.echo(f"# the proxy runs beside it: {shell_line(proxy_command(plan.proxy), {})}")
+        for name, beside in commands_beside(plan).items():
+            click.echo(f"# {name[0].lower()}{name[1:]} runs beside it: {shell_line(beside, {})}")
         click.echo(shell_line(plan.command, plan.environment))
         return ExitStatus.VALID
     _warn_if_public(options.addresses.host, has_proxy=plan.proxy is not None)
@@ -230,6 +239,8 @@ def _print_addresses(plan: LaunchPlan) -> None:
 
     addresses = plan.addresses
     click.echo(f"http     {addresses.http}\ngrpc     {addresses.grpc}\nmetrics  {addresses.metrics}/metrics")
+    if plan.front_end is not None:
+        click.echo(f"openai   {addresses.openai}")
     if plan.admin_key is not None:
         click.echo(
             f"Key of {', '.join(addresses.restricted_apis)}, shown only here: {plan.admin_key} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.errors import LaunchError
 
@@ -14,13 +14,17 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 -- a name only; nothing binds it unless 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddresses:
-    """Host and ports of a server's three endpoints. ``restricted_apis`` are Triton's protocols that need its admin key."""
+    """Host and ports of a server's three endpoints. ``restricted_apis`` are Triton's protocols that need its admin key.
+
+    ``openai_port`` is that of the OpenAI front end, None without one.
+    """
 
     host: str
     http_port: int
     grpc_port: int
     metrics_port: int
     restricted_apis: tuple[str, ...] = ()
+    openai_port: int | None = None
 
     @property
     def http(self) -> str:
@@ -34,16 +38,30 @@ class ServerAddresses:
     def metrics(self) -> str:
         return f"{self.host}:{self.metrics_port}"
 
+    @property
+    def openai(self) -> str | None:
+        """The base URL for OpenAI's clients."""
+        return None if self.openai_port is None else f"http://{self.host}:{self.openai_port}/v1"
+
 
 def choose_addresses(
-    http_port: int | None = None, grpc_port: int | None = None, metrics_port: int | None = None, host: str = LOOPBACK
+    http_port: int | None = None,
+    grpc_port: int | None = None,
+    metrics_port: int | None = None,
+    host: str = LOOPBACK,
+    openai_port: int | None = None,
 ) -> ServerAddresses:
-    """Addresses with a free port for each None. Raises LaunchError for a host of another machine, or a port in use."""
+    """Addresses with a free port for each None; for ``openai_port`` 0 is a free port, and None no front end.
+
+    Raises LaunchError for a host of another machine, or a port in use.
+    """
     host = resolve_host(host)
     held: list[socket.socket] = []
     ports = []
     try:
-        for option, port in (("--http_port", http_port), ("--grpc_port", grpc_port), ("--metrics_port", metrics_port)):
+        of_triton = (("--http_port", http_port), ("--grpc_port", grpc_port), ("--metrics_port", metrics_port))
+        of_front_end = () if openai_port is None else (("--openai_port", openai_port),)
+        for option, port in (*of_triton, *of_front_end):
             holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             held.append(holder)
             if port in ports:
@@ -58,7 +76,8 @@ def choose_addresses(
     finally:
         for holder in held:
             holder.close()
-    return ServerAddresses(host, *ports)
+    triton, front_end = ports[:3], ports[3:]
+    return replace(ServerAddresses(host, *triton), openai_port=front_end[0] if front_end else None)
 
 
 def is_loopback(host: str) -> bool:

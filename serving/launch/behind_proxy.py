@@ -36,4 +36,5 @@ def with_proxy(plan: LaunchPlan, public: ServerAddresses, bounds: ProxyBounds) -
 
 
 def _ports(addresses: ServerAddresses) -> set[int]:
-    return {addresses.http_port, addresses.grpc_port, addresses.metrics_port}
+    ports = {addresses.http_port, addresses.grpc_port, addresses.metrics_port}
+    return ports if addresses.openai_port is None else ports | {addresses.openai_port}

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from serving.front_end.settings import FrontEndSettings, front_end_command
 from serving.launch.addresses import EVERY_ADDRESS, ServerAddresses
 from serving.launch.admin_key import KEY_VARIABLE
 from serving.launch.docker import Container, docker_command
@@ -14,7 +15,7 @@ from serving.launch.mpirun import mpirun_command, orchestrator_environment
 from serving.launch.options import DEFAULT_CONTAINER_IMAGE, Launcher, LaunchOptions, Supervision, check_options
 from serving.launch.slurm import sbatch_script
 from serving.launch.tritonserver import TritonServer, rank_command
-from serving.proxy.settings import ProxySettings
+from serving.proxy.settings import ProxySettings, proxy_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class LaunchPlan:
     ``environment`` is what the command needs beyond the environment of this process. The server is ready when each of
     ``models`` is. When the command has ended, ``temporary_dir`` is removed, and the container where there is one. ``admin_key``
     is the key of the restricted protocols, for one start; ``command`` has KEY_VARIABLE in its place. With a ``proxy``, that
-    listens at ``addresses``, and the server on loopback.
+    listens at ``addresses``, and the server on loopback. A ``front_end`` listens at their ``openai_port``.
 
     A start sends token ids to the model ``core_model``, where there is one, and compares those that it received.
 
@@ -43,7 +44,18 @@ class LaunchPlan:
     stall_timeout_s: float | None = None
     admin_key: str | None = field(default=None, repr=False)
     proxy: ProxySettings | None = None
+    front_end: FrontEndSettings | None = None
     core_model: str | None = None
+
+
+def commands_beside(plan: LaunchPlan) -> dict[str, tuple[str, ...]]:
+    """The commands of the processes beside the server, by the name that a message has for them."""
+    commands = {}
+    if plan.proxy is not None:
+        commands["The proxy"] = proxy_command(plan.proxy)
+    if plan.front_end is not None:
+        commands["The OpenAI front end"] = front_end_command(plan.front_end)
+    return commands
 
 
 def shell_line(command: tuple[str, ...], environment: Mapping[str, str]) -> str:

@@ -18,10 +18,9 @@ from serving.errors import LaunchError
 from serving.launch.admin_key import with_key
 from serving.launch.docker import remove_command, with_id_file
 from serving.launch.first_request import check_token_ids
-from serving.launch.plan import LaunchPlan
+from serving.launch.plan import LaunchPlan, commands_beside
 from serving.launch.server import Server
 from serving.launch.start_watch import children, wait_watched
-from serving.proxy.settings import proxy_command
 
 _REMOVAL_TIMEOUT_S = 30
 _LEAST_SECOND_TRY_S = 20.0
@@ -43,7 +42,7 @@ def started(plan: LaunchPlan) -> Iterator[Server]:
                 plan.addresses,
                 Path(plan.log),
                 plan.supervision.exit_timeout_s,
-                proxy_command(plan.proxy) if plan.proxy is not None else (),
+                commands_beside(plan),
             ) as server,
         ):
             yield server

@@ -7,9 +7,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from serving.errors import LaunchError
 from serving.launch.addresses import EVERY_ADDRESS, LOOPBACK, ServerAddresses
@@ -33,16 +33,17 @@ class Server:
         addresses: ServerAddresses,
         log: Path,
         exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
-        proxy_command: Sequence[str] = (),
+        others: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        """Start ``command``, and where there is one its proxy, which listens at ``addresses`` in its place.
+        """Start ``command``, and beside it the commands of ``others``, by their names: a front end, or a proxy, which listens
+        at ``addresses`` in its place.
 
         After ``stop`` the server has ``exit_timeout_s`` and two seconds more before it is killed.
         Raises LaunchError where ``log`` is that of another server, or cannot be written.
         """
         self.addresses = addresses
         self.log = log
-        beside = ("--beside", json.dumps(proxy_command)) if proxy_command else ()
+        beside = [word for name, other in others.items() for word in ("--beside", name, json.dumps(other))]
         with open_own_log(log) as output:
             self.log_start = output.tell()  # earlier content belongs to an earlier server
             self._supervisor = subprocess.Popen(
@@ -78,19 +79,23 @@ class Server:
     def wait_until_ready(
         self, models: Sequence[str], timeout_s: float, on_wait: Callable[[float], None] = lambda waited_s: None
     ) -> None:
-        """Return when the server and each of ``models`` are READY; ``on_wait`` is called with the seconds waited.
+        """Return when the server and each of ``models`` are READY, and its front end, where the addresses have one; ``on_wait``
+        is called with the seconds waited.
 
         Raises LaunchError, with the log's tail, when the server ends or ``timeout_s`` passes first.
         """
         started = time.monotonic()
-        missing = ["/v2/health/ready", *(f"/v2/models/{model}/ready" for model in models)]
+        http_port, openai_port = self.addresses.http_port, self.addresses.openai_port
+        missing = [(http_port, path) for path in ("/v2/health/ready", *(f"/v2/models/{model}/ready" for model in models))]
+        if openai_port is not None:
+            missing.append((openai_port, "/health"))
         while missing:
             waited_s = time.monotonic() - started
             if not self.is_running():
                 raise LaunchError(f"the server ended while starting. {self.log_tail()}")
             if waited_s > timeout_s:
-                raise LaunchError(f"the server was not ready after {timeout_s:g} s ({missing[0]}). {self.log_tail()}")
-            if answers_ok(self.addresses, missing[0]):
+                raise LaunchError(f"the server was not ready after {timeout_s:g} s ({missing[0][1]}). {self.log_tail()}")
+            if _answers_ok(self.addresses, *missing[0]):
                 missing.pop(0)
             else:
                 on_wait(waited_s)
@@ -109,8 +114,12 @@ class Server:
 
 def answers_ok(addresses: ServerAddresses, path: str) -> bool:
     """Whether the server answers a GET of ``path`` with status 200."""
+    return _answers_ok(addresses, addresses.http_port, path)
+
+
+def _answers_ok(addresses: ServerAddresses, port: int, path: str) -> bool:
     host = LOOPBACK if addresses.host == EVERY_ADDRESS else addresses.host
-    connection = http.client.HTTPConnection(host, addresses.http_port, timeout=5)
+    connection = http.client.HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200

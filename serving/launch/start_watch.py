@@ -17,8 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 from serving.errors import LaunchError
+from serving.front_end import settings as front_end
 from serving.launch.server import Server
-from serving.proxy.settings import PROCESS_NAME
+from serving.proxy import settings as proxy
 
 STALL_TIMEOUT_S = 20.0
 _PERIOD_S = 1.0
@@ -27,6 +28,7 @@ _GIVEN_UP_S = 6.0  # Triton also waits, for a shorter time, for the processes of
 _LEAST_CPU_S = 0.4  # of all processes, between two signs of progress; idle ones use less in 20 s
 _LEAST_DEMAND_NS = 2_000_000_000  # of one thread: on a full machine one that works may get next to no CPU
 _LEAST_READ_BYTES = 1 << 20
+_BESIDE = (proxy.PROCESS_NAME, front_end.PROCESS_NAME)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LONGEST_SIGN = 200  # bytes of a line that two reads may cut
 
@@ -158,13 +160,16 @@ def wait_watched(
 
 
 def take_snapshot(supervisor: int) -> Snapshot:
-    """The processes below ``supervisor`` now, without the proxy, which works whatever the server does. Source: proc(5)."""
+    """The processes below ``supervisor`` now, without a proxy and a front end, which work whatever the server does.
+
+    Source: proc(5).
+    """
     ticks: dict[int, int] = {}
     demand_ns: dict[int, int] = {}
     read_bytes = 0
     dead: set[int] = set()
     awaiting: set[int] = set()
-    servers = {pid for pid in children(supervisor) if not _is_proxy(pid)}
+    servers = {pid for pid in children(supervisor) if not _is_beside(pid)}
     for pid in chain(servers, *map(_descendants, servers)):
         with suppress(OSError, IndexError, ValueError):
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
@@ -195,9 +200,9 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def _is_proxy(pid: int) -> bool:
+def _is_beside(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() == PROCESS_NAME
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() in _BESIDE
     except OSError:
         return False
 

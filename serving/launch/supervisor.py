@@ -1,6 +1,6 @@
 """Process that runs one server and ends all its processes with its owner.
 
-    python -m serving.launch.supervisor GRACE_S [--beside PROXY_COMMAND_JSON] COMMAND [ARG …]
+    python -m serving.launch.supervisor GRACE_S [--beside NAME COMMAND_JSON]… COMMAND [ARG …]
 
 The owner holds the other end of this process's standard input. When that closes, because the owner closed it or died for any
 reason, kill -9 included, the server receives SIGINT (Triton then finishes the requests in flight) and after GRACE_S seconds
@@ -8,7 +8,8 @@ SIGKILL, and every descendant of the server is reaped or killed.
 
 The server's files and shared memory are this user's alone, and its shared memory is removed once it has ended.
 
-A proxy beside the server lasts until the server has answered its last request; where it ends before, the server is ended, too.
+A process beside the server (a proxy, a front end) lasts until the server has answered its last request; where it ends before,
+the server is ended, too.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from serving.launch.shared_memory import own_regions, remove_dead_regions
 _PRIVATE = 0o077  # prompts are in shared memory and in logs
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PROXY_END_S = 2.0
-_PROXY_LOST = 1  # exit status
+_BESIDE_END_S = 2.0
+_BESIDE_LOST = 1  # exit status
 
 
-def main(grace_s: float, command: list[str], proxy_command: list[str]) -> int:
+def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> int:
+    """``beside``: the commands of the processes beside the server, by the name that a message has for them."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the server's orphans become children of this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -40,28 +42,32 @@ def main(grace_s: float, command: list[str], proxy_command: list[str]) -> int:
     remove_dead_regions()
     regions = own_regions(command)
     command = regions.command
-    server, *proxies = [
+    server, *others = [
         subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
-        for words in filter(None, (command, proxy_command))
+        for words in (command, *beside.values())
     ]
     regions.keep_private()
-    _wait_for_end(server, *proxies)
-    lost = [proxy.returncode for proxy in proxies if proxy.returncode is not None] if server.returncode is None else []
+    _wait_for_end(server, *others)
+    lost = [
+        f"{name} ended with status {other.returncode}, so its server was stopped."
+        for name, other in zip(beside, others, strict=True)
+        if server.returncode is None and other.returncode is not None
+    ]
     if server.poll() is None:
-        for process in (*proxies, server):
+        for process in (*others, server):
             process.send_signal(signal.SIGINT)
         try:
             server.wait(grace_s)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-    for proxy in proxies:
-        _end_proxy(proxy)
+    for other in others:
+        _end_other(other)
     _end_orphans()
     regions.remove()
     if lost:
-        print(f"The proxy ended with status {lost[0]}, so its server was stopped.", file=sys.stderr)  # noqa: T201  to the log
-        return _PROXY_LOST
+        print(lost[0], file=sys.stderr)  # noqa: T201  to the log
+        return _BESIDE_LOST
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
@@ -79,13 +85,13 @@ def _wait_for_end(*processes: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _end_proxy(proxy: subprocess.Popen[bytes]) -> None:
-    proxy.terminate()
+def _end_other(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
     try:
-        proxy.wait(_PROXY_END_S)
+        process.wait(_BESIDE_END_S)
     except subprocess.TimeoutExpired:
-        proxy.kill()
-        proxy.wait()
+        process.kill()
+        process.wait()
 
 
 def _end_orphans() -> None:
@@ -111,5 +117,8 @@ def _children() -> list[int]:
 
 if __name__ == "__main__":
     grace, *words = sys.argv[1:]
-    beside = json.loads(words[1]) if words[0] == "--beside" else []
-    sys.exit(main(float(grace), words[2:] if beside else words, beside))
+    others: dict[str, list[str]] = {}
+    while words[0] == "--beside":
+        _, name, command_json, *words = words
+        others[name] = json.loads(command_json)
+    sys.exit(main(float(grace), words, others))

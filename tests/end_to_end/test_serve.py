@@ -86,7 +86,8 @@ def test_server_beyond_loopback_survives_what_crashes_triton_and_needs_its_key_f
     def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
 
-    started = bench("serve", "--background", "--log", "--host", "0.0.0.0")
+    port = str(choose_addresses().http_port)
+    started = bench("serve", "--background", "--log", "--host", "0.0.0.0", "--openai_port", port, "--openai_model", "mine")
     try:
         assert started.returncode == 0, started.stderr
         addresses = dict(line.split() for line in started.stdout.splitlines())
@@ -98,12 +99,16 @@ def test_server_beyond_loopback_survives_what_crashes_triton_and_needs_its_key_f
         with pytest.raises(tritonclient.utils.InferenceServerException, match="restricted"):
             client.unload_model("tensorrt_llm")
         assert client.get_model_repository_index({"triton-grpc-protocol-triton-admin-key": key}).models
+        assert addresses["openai"] == f"http://0.0.0.0:{port}/v1"
+        asked = ("-i", "openai", "--tokenizer", str(DEMO_ENGINE_DIR), "--num_requests", "2")
+        assert bench("token_norm_dist", "--url", addresses["openai"], *asked).returncode in (0, 3)
         _check_survival(addresses["http"])
         measured = bench("token_norm_dist", "--url", addresses["grpc"], "--num_requests", "8", "--run_dir", "run")
         assert measured.returncode in (0, 3), measured.stderr  # a busy machine may send late
         assert json.loads((tmp_path / "run" / "run.json").read_text())["server_statistics"] is not None
         assert bench("token_norm_dist", "--url", addresses["http"], "-i", "http", "--num_requests", "2").returncode in (0, 3)
-        assert bench("serve", "status").returncode == 0
+        status = bench("serve", "status")
+        assert (status.returncode, addresses["openai"] in status.stdout) == (0, True)
         port = addresses["http"].rpartition(":")[2]
         (proxy,) = (process for process in descendants_of(f'"listen":{port},') if "serving.proxy" in process.cmdline())
         proxy.kill()

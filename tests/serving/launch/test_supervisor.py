@@ -175,7 +175,8 @@ def test_server_that_ends_by_itself_ends_its_supervisor_and_its_children(scripts
 def test_proxy_lasts_until_the_server_has_ended(scripts: _Scripts) -> None:
     proxy = scripts.command(_SERVER.replace("server {", "proxy {").replace("sys.exit(7)", "").replace("interrupted", "asked"))
     supervisor = _supervise(
-        5, ["--beside", json.dumps(proxy), *scripts.command(_SERVER.replace("sys.exit", "time.sleep(1); sys.exit"))]
+        5,
+        ["--beside", "The proxy", json.dumps(proxy), *scripts.command(_SERVER.replace("sys.exit", "time.sleep(1); sys.exit"))],
     )
     pids = [scripts.pid(role) for role in ("server", "proxy")]
     started = time.monotonic()
@@ -187,7 +188,7 @@ def test_proxy_lasts_until_the_server_has_ended(scripts: _Scripts) -> None:
 
 def test_proxy_that_ends_ends_its_server_with_a_sentence(scripts: _Scripts, capfd: pytest.CaptureFixture[str]) -> None:
     proxy = scripts.command(_PROXY_THAT_ENDS)
-    supervisor = _supervise(5, ["--beside", json.dumps(proxy), *scripts.command(_SERVER)])
+    supervisor = _supervise(5, ["--beside", "The proxy", json.dumps(proxy), *scripts.command(_SERVER)])
     assert supervisor.wait(_WAIT_S) == 1
     assert capfd.readouterr().err == "The proxy ended with status 3, so its server was stopped.\n"
     assert not _is_alive(scripts.pid("server"))

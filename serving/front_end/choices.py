@@ -1,0 +1,103 @@
+"""From the token ids of a sequence to its text, its log probabilities and the reason of its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.front_end.core_client import CoreResponse
+from serving.front_end.generation import Generation
+from serving.text.detokenization import decode
+from serving.text.generated_text import GeneratedText, TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogProb:
+    """The text of one token, its natural log probability, and those of the likeliest tokens in its place.
+
+    ``offset`` counts the characters of the tokens before it.
+    """
+
+    text: str
+    log_prob: float
+    offset: int
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one response adds to the choice ``index``. ``log_probs`` None: not requested. The last has a ``finish_reason``."""
+
+    index: int
+    text: str
+    token_ids: Sequence[int]
+    log_probs: Sequence[TokenLogProb] | None = None
+    finish_reason: str | None = None
+
+
+class Choice:
+    """One sequence, from its first response to its end; ``end_ids`` are the tokens that end it."""
+
+    def __init__(
+        self, index: int, generation: Generation, tokenizer: Any, special_ids: Collection[int], end_ids: Collection[int]
+    ) -> None:
+        self._index = index
+        self._generation = generation
+        self._tokenizer = tokenizer
+        self._end_ids = end_ids
+        self._text = GeneratedText(TextStream(tokenizer, generation.skip_special_tokens, special_ids), generation.stop)
+        self._characters = 0  # of all tokens so far, each alone
+        self.tokens = 0
+        self.is_finished = False
+
+    def add(self, response: CoreResponse) -> Piece:
+        """What the response adds. After the end of the choice it adds nothing."""
+        ids = response.token_ids
+        self.tokens += len(ids)
+        has_end = bool(ids) and ids[-1] in self._end_ids
+        is_last = response.is_final or has_end or self.tokens >= (self._generation.max_tokens or 0)
+        text = self._text.add(ids[:-1] if has_end else ids, is_last)
+        reason = None
+        if self._text.stopped or has_end:
+            reason = "stop"
+        elif is_last:
+            reason = "length" if self.tokens >= (self._generation.max_tokens or 0) else "stop"
+        self.is_finished = reason is not None
+        return Piece(self._index, text, ids, self._log_probs(response), reason)
+
+    def end(self) -> Piece:
+        """What ends a choice whose last response did not say so."""
+        self.is_finished = True
+        return Piece(self._index, self._text.add((), is_last=True), (), () if self._wants_log_probs else None, "stop")
+
+    @property
+    def _wants_log_probs(self) -> bool:
+        return self._generation.top_logprobs is not None
+
+    def _log_probs(self, response: CoreResponse) -> Sequence[TokenLogProb] | None:
+        if not self._wants_log_probs:
+            return None
+        if response.logits is None:
+            return tuple(map(self._token, response.token_ids, response.log_probs))
+        return tuple(map(self._from_logits, response.token_ids, response.logits))
+
+    def _from_logits(self, token: int, logits: NDArray[Any]) -> TokenLogProb:
+        values = logits.astype(np.float64)
+        values -= values.max()
+        values -= np.log(np.exp(values).sum())
+        count = min(self._generation.top_logprobs or 0, len(values))
+        likeliest = np.argsort(-values, kind="stable")[:count]
+        top = tuple((self._token_text(int(id_)), float(values[id_])) for id_ in likeliest)
+        return self._token(token, float(values[token]), top)
+
+    def _token(self, token: int, log_prob: float, top: tuple[tuple[str, float], ...] = ()) -> TokenLogProb:
+        text, offset = self._token_text(token), self._characters
+        self._characters += len(text)
+        return TokenLogProb(text, log_prob, offset, top)
+
+    def _token_text(self, token: int) -> str:
+        return decode(self._tokenizer, (token,), skip_special_tokens=False)

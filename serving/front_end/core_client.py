@@ -1,0 +1,135 @@
+"""Triton's core model over gRPC: one stream a request, which ends at the engine where its reader ends."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2
+
+from serving.client.request import ModelInterface
+from serving.front_end.api_error import SERVER_ERROR, ApiError
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_FINAL = "triton_final_response"
+_REAL_STATUS = (("triton_grpc_error", "true"),)  # an error ends the stream with its status, where 24.10 else sends text alone
+_ASK_TIMEOUT_S = 5.0
+_INVALID = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
+_QUEUE_FULL = "queue size"
+_FLOATS = {"FP32": np.float32, "FP16": np.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class CoreResponse:
+    """One response: new tokens of the sequence ``index``; ``is_final``: no response follows, of any sequence.
+
+    ``log_probs`` [tokens] and ``logits`` [tokens, vocabulary] are empty unless requested.
+    """
+
+    index: int
+    token_ids: list[int]
+    log_probs: list[float]
+    logits: NDArray[Any] | None
+    is_final: bool
+
+
+class CoreClient:
+    """``model`` is the core model's name; all streams share ``channel``."""
+
+    def __init__(self, channel: grpc.aio.Channel, model: str) -> None:
+        self._model = model
+        self._interface: ModelInterface | None = None
+        self._infer = channel.stream_stream(
+            f"{_SERVICE}ModelStreamInfer",
+            request_serializer=service_pb2.ModelInferRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
+        )
+        self._ready = channel.unary_unary(
+            f"{_SERVICE}ModelReady",
+            request_serializer=service_pb2.ModelReadyRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelReadyResponse.FromString,
+        )
+        self._metadata = channel.unary_unary(
+            f"{_SERVICE}ModelMetadata",
+            request_serializer=service_pb2.ModelMetadataRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelMetadataResponse.FromString,
+        )
+
+    async def is_ready(self) -> bool:
+        """Whether the model takes requests."""
+        try:
+            answer = await self._ready(service_pb2.ModelReadyRequest(name=self._model), timeout=_ASK_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return False
+        return bool(answer.ready)
+
+    async def interface(self) -> ModelInterface:
+        """The model's tensors, requested once. Raises ApiError while there is no model."""
+        if self._interface is None:
+            try:
+                answer = await self._metadata(service_pb2.ModelMetadataRequest(name=self._model), timeout=_ASK_TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                raise _api_error(error) from error
+            inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (answer.inputs, answer.outputs))
+            self._interface = ModelInterface(self._model, frozenset(inputs), frozenset(outputs))
+        return self._interface
+
+    async def generate(self, message: Any) -> AsyncGenerator[CoreResponse, None]:
+        """The responses to ``message``, a ``ModelInferRequest``. Raises ApiError. Closing the iterator cancels the request."""
+        call = self._infer(metadata=_REAL_STATUS)
+        try:
+            await call.write(message)
+            while (response := await call.read()) is not grpc.aio.EOF:
+                if response.error_message:
+                    raise _error_of(response.error_message, is_invalid=True)
+                read = read_response(response.infer_response)
+                yield read
+                if read.is_final:
+                    return
+            raise ApiError("the model ended its answer early", 500, SERVER_ERROR)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            raise _api_error(error) from error
+        finally:
+            call.cancel()
+
+
+def read_response(response: Any) -> CoreResponse:
+    """The values of a ``ModelInferResponse``."""
+    token_ids: list[int] = []
+    log_probs: list[float] = []
+    logits, index, length = None, 0, None
+    for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+        match output.name:
+            case "output_ids":
+                token_ids = array("i", raw).tolist()
+            case "sequence_length":
+                [length] = array("i", raw)
+            case "sequence_index":
+                [index] = array("i", raw)
+            case "output_log_probs":
+                log_probs = array("f", raw).tolist()
+            case "generation_logits":
+                logits = np.frombuffer(raw, _FLOATS[output.datatype]).reshape(-1, output.shape[-1])
+    is_final = response.parameters[_FINAL].bool_param if _FINAL in response.parameters else False
+    return CoreResponse(index, token_ids if length is None else token_ids[:length], log_probs, logits, is_final)
+
+
+def _api_error(error: BaseException) -> ApiError:
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return ApiError("the model's connection ended", 503, SERVER_ERROR)
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return ApiError("the model is not ready: it is starting, ending or overloaded", 503, SERVER_ERROR)
+    return _error_of(error.details() or error.code().name, error.code() in _INVALID)
+
+
+def _error_of(message: str, is_invalid: bool) -> ApiError:
+    if _QUEUE_FULL in message:
+        return ApiError(message, 429, "rate_limit_error", code="rate_limit_exceeded")
+    return ApiError(message) if is_invalid else ApiError(message, 500, SERVER_ERROR)

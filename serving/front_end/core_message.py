@@ -1,0 +1,81 @@
+"""The request to Triton's core model for one prompt."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.client.request import GenerationRequest, ModelInterface, Scalar
+from serving.client.triton import encode
+from serving.front_end.generation import Generation
+
+NO_END_ID = -1
+_SEEDS = 1 << 64
+
+
+def core_message(
+    model: ModelInterface, token_ids: Sequence[int], generation: Generation, end_ids: Sequence[int], request_id: str
+) -> Any:
+    """The ``ModelInferRequest``. ``generation.max_tokens`` is known; ``end_ids`` are those that end a sequence.
+
+    Raises RequestError where the model has no input for what is requested.
+    """
+    sampling = generation.sampling
+    scalars: dict[str, Scalar] = {
+        "request_output_len": generation.max_tokens or 1,
+        "end_id": end_ids[0] if end_ids else NO_END_ID,
+        "streaming": streams_tokens(model, generation),
+        "seed": (secrets.randbits(64) if sampling.seed is None else sampling.seed) % _SEEDS,
+        "exclude_input_in_output": True,
+    }
+    if sampling.greedy:
+        scalars["top_k"] = 1
+    else:
+        scalars |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+    for name in ("presence_penalty", "frequency_penalty"):
+        if value := getattr(sampling, name):
+            scalars[name] = value
+    if sampling.repetition_penalty != 1.0:
+        scalars["repetition_penalty"] = sampling.repetition_penalty
+    if generation.min_tokens:
+        scalars["min_tokens"] = generation.min_tokens
+    if sampling.guide is not None:
+        scalars["guided_decoding_guide_type"], guide = sampling.guide
+        if guide:
+            scalars["guided_decoding_guide"] = guide
+    if generation.n > 1:
+        scalars["num_return_sequences"] = generation.n
+    if generation.top_logprobs is not None:
+        scalars["return_generation_logits" if generation.top_logprobs else "return_log_probs"] = True
+    if "exclude_input_in_output" not in model.inputs:  # up to release 0.11, where streamed responses alone have no prompt
+        del scalars["exclude_input_in_output"]
+    request = GenerationRequest(
+        input_ids=(tuple(token_ids),),
+        scalars=scalars,
+        arrays={"stop_words_list": _single_tokens(end_ids[1:])} if len(end_ids) > 1 else {},
+        requested_outputs=_outputs(generation),
+        request_id=request_id,
+    )
+    return encode(model, request)
+
+
+def streams_tokens(model: ModelInterface, generation: Generation) -> bool:
+    """Whether the core model sends tokens as they come: for a stop text, too, which ends the request early."""
+    return generation.stream or bool(generation.stop) or "exclude_input_in_output" not in model.inputs
+
+
+def _outputs(generation: Generation) -> tuple[str, ...]:
+    names = ["output_ids", "sequence_length"]
+    if generation.top_logprobs is not None:
+        names.append("generation_logits" if generation.top_logprobs else "output_log_probs")
+    if generation.n > 1:
+        names.append("sequence_index")
+    return tuple(names)
+
+
+def _single_tokens(ids: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The word list [2, n] of words of one token each."""
+    return np.array([ids, range(1, len(ids) + 1)], dtype=np.int32)

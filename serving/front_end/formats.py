@@ -1,0 +1,225 @@
+"""The two forms of an answer, of chats and of completions, streamed in chunks or whole.
+
+https://platform.openai.com/docs/api-reference/chat/object and …/chat/streaming, …/completions/object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from serving.front_end.choices import Piece, TokenLogProb
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+
+
+class Usage(msgspec.Struct):
+    """Tokens of all prompts, and of all choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+def usage_of(prompt_tokens: int, completion_tokens: int) -> Usage:
+    return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
+
+
+class _Message(msgspec.Struct):
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class _ChatChoice(msgspec.Struct):
+    index: int
+    delta: _Message | UnsetType = UNSET
+    message: _Message | UnsetType = UNSET
+    logprobs: Any = None
+    finish_reason: str | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+
+
+class _TextChoice(msgspec.Struct):
+    index: int
+    text: str
+    logprobs: Any = None
+    finish_reason: str | None = None
+    token_ids: Sequence[int] | UnsetType = UNSET
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+
+
+AnyChoice = _ChatChoice | _TextChoice
+
+
+class _Answer(msgspec.Struct):
+    """A whole answer, or a chunk of it."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: Sequence[AnyChoice]
+    usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: Sequence[int] | UnsetType = UNSET
+
+
+class Format(Protocol):
+    """The form of the answers of one endpoint."""
+
+    id_prefix: str
+    chunk_object: str
+    whole_object: str
+
+    def opening(self, index: int) -> AnyChoice | None:
+        """What a stream has before the first piece of a choice."""
+        ...
+
+    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice: ...
+
+    def whole(self, pieces: Sequence[Piece], prefix: str, returned: Sequence[int] | None) -> AnyChoice:
+        """A choice of which ``pieces`` are all; ``prefix`` comes before its text, and ``returned`` is its prompt."""
+        ...
+
+
+class ChatFormat:
+    """The form of a chat: the first chunk of a choice names the role."""
+
+    id_prefix = "chatcmpl-"
+    chunk_object = "chat.completion.chunk"
+    whole_object = "chat.completion"
+
+    def opening(self, index: int) -> AnyChoice | None:
+        return _ChatChoice(index, delta=_Message("assistant", ""))
+
+    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice:
+        return _ChatChoice(
+            piece.index,
+            delta=_Message(content=piece.text),
+            logprobs=_chat_log_probs(piece.log_probs),
+            finish_reason=piece.finish_reason,
+            token_ids=piece.token_ids if returns_ids else UNSET,
+        )
+
+    def whole(self, pieces: Sequence[Piece], prefix: str, returned: Sequence[int] | None) -> AnyChoice:
+        return _ChatChoice(
+            pieces[-1].index,
+            message=_Message("assistant", prefix + "".join(piece.text for piece in pieces)),
+            logprobs=_chat_log_probs(_joined_log_probs(pieces)),
+            finish_reason=pieces[-1].finish_reason,
+            token_ids=UNSET if returned is None else _joined_ids(pieces),
+        )
+
+
+class CompletionFormat:
+    """The form of a completion."""
+
+    id_prefix = "cmpl-"
+    chunk_object = "text_completion"
+    whole_object = "text_completion"
+
+    def opening(self, index: int) -> AnyChoice | None:
+        return None
+
+    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice:
+        return _TextChoice(
+            piece.index,
+            piece.text,
+            logprobs=_text_log_probs(piece.log_probs),
+            finish_reason=piece.finish_reason,
+            token_ids=piece.token_ids if returns_ids else UNSET,
+        )
+
+    def whole(self, pieces: Sequence[Piece], prefix: str, returned: Sequence[int] | None) -> AnyChoice:
+        return _TextChoice(
+            pieces[-1].index,
+            prefix + "".join(piece.text for piece in pieces),
+            logprobs=_text_log_probs(_joined_log_probs(pieces)),
+            finish_reason=pieces[-1].finish_reason,
+            token_ids=UNSET if returned is None else _joined_ids(pieces),
+            prompt_token_ids=UNSET if returned is None else returned,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What every chunk of an answer has. ``has_usage``: each has the field, null but in the last."""
+
+    format: Format
+    request_id: str
+    created: int  # s since the epoch
+    model: str
+    has_usage: bool = False
+
+    def chunk(self, choices: Sequence[AnyChoice], usage: Usage | None = None, prompt: Sequence[int] | None = None) -> bytes:
+        """One server-sent event; ``prompt``: the token ids of a chat's prompt, which its first chunk may have."""
+        answer = self._answer(self.format.chunk_object, choices)
+        if usage is not None or self.has_usage:
+            answer.usage = usage
+        if prompt is not None:
+            answer.prompt_token_ids = prompt
+        return b"data: " + _encode(answer) + b"\n\n"
+
+    def whole(self, choices: Sequence[AnyChoice], usage: Usage, prompt: Sequence[int] | None = None) -> bytes:
+        answer = self._answer(self.format.whole_object, choices)
+        answer.usage = usage
+        if prompt is not None:
+            answer.prompt_token_ids = prompt
+        return _encode(answer)
+
+    def _answer(self, kind: str, choices: Sequence[AnyChoice]) -> _Answer:
+        return _Answer(self.format.id_prefix + self.request_id, kind, self.created, self.model, choices)
+
+
+def models_body(model: str, created: int, context_tokens: int | None) -> bytes:
+    """The answer of ``/v1/models``; ``max_model_len`` is vLLM's field."""
+    return _encode({"object": "list", "data": [_model(model, created, context_tokens)]})
+
+
+def model_body(model: str, created: int, context_tokens: int | None) -> bytes:
+    """The answer of ``/v1/models/NAME``."""
+    return _encode(_model(model, created, context_tokens))
+
+
+def _model(model: str, created: int, context_tokens: int | None) -> dict[str, Any]:
+    fields = {"id": model, "object": "model", "created": created, "owned_by": "inflight-bench"}
+    return fields if context_tokens is None else {**fields, "max_model_len": context_tokens}
+
+
+def _joined_ids(pieces: Sequence[Piece]) -> list[int]:
+    return [token for piece in pieces for token in piece.token_ids]
+
+
+def _joined_log_probs(pieces: Sequence[Piece]) -> list[TokenLogProb] | None:
+    if any(piece.log_probs is None for piece in pieces):
+        return None
+    return [token for piece in pieces for token in piece.log_probs or ()]
+
+
+def _chat_log_probs(tokens: Sequence[TokenLogProb] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    content = [
+        {**_chat_token(token.text, token.log_prob), "top_logprobs": [_chat_token(*top) for top in token.top]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _chat_token(text: str, log_prob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
+
+
+def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [token.log_prob for token in tokens],
+        "top_logprobs": [dict(token.top) or None for token in tokens],
+        "text_offset": [token.offset for token in tokens],
+    }
