@@ -1,98 +1,69 @@
-"""Known delays between client and server are found in the phase that they belong to."""
+"""Known delays in each phase of a request are found in the phase that they belong to (``benchmarks/injected_delays.py``)."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from serving.launch.server import Server
-from tests.end_to_end.test_bench import NORMAL, assert_all_done, bench
+from benchmarks.injected_delays import EMBEDDED, OPENAI, embedded, over_openai
+from benchmarks.injection.delays import Delays
+from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped, stopped_ns
+from benchmarks.injection.proxies import ProxyDelays, delaying_proxy
+from reports.metrics.request_phases import Phase
 
 pytestmark = pytest.mark.slow  # a busy machine does not keep its bounds
 
-_DELAY_S = 0.4
-_TRAFFIC = ["--num_requests", "60", "--request_rate", "20", "--warmup_requests", "4", "--seed", "5", "--server_timings"]
+_TRAFFIC = [
+    *("token_norm_dist", "--input_mean", "32", "--input_stdev", "0", "--output_mean", "9", "--output_stdev", "0"),
+    *("--arrival", "constant", "--warmup_requests", "4", "--seed", "5", "--server_timings"),
+]
+_ONE_A_SECOND = [*_TRAFFIC, "--request_rate", "1", "--num_requests", "40"]
+_DELAYS = Delays(tokenizer_s=0.15, queue_s=0.2, prefill_s=0.2, decode_step_s=0.025)
+_WAYS = ProxyDelays(to_server_s=0.1, to_client_s=0.15)
 
 
-async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Pass on what comes, each piece ``delay_s`` after it came."""
-    loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
-
-    async def send() -> None:
-        while True:
-            due_s, piece = await pieces.get()
-            await asyncio.sleep(due_s - loop.time())
-            if not piece:
-                writer.close()
-                return
-            writer.write(piece)
-            await writer.drain()
-
-    sending = asyncio.ensure_future(send())
-    piece = b"-"
-    while piece:
-        piece = await reader.read(1 << 16)
-        pieces.put_nowait((loop.time() + delay_s, piece))
-    await sending
+def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
+    """By medians, since other work on the machine delays single requests."""
+    times, delayed, others = run.times, run.delayed, run.others
+    for phase in Phase:
+        more_ms = np.median(run.spans_ms(phase, delayed)) - np.median(run.spans_ms(phase, others))
+        assert more_ms == pytest.approx(injected_ms.get(phase, 0.0), rel=0.05, abs=25.0), phase
+    assert (times.contradiction_ns == 0.0).all()
+    [middle, _], [of_others, _] = run.parts(delayed).percentiles, run.parts(others).percentiles
+    for phase, ms in injected_ms.items():
+        without_ms = middle.by_phase[phase].without_ms
+        assert without_ms is not None
+        assert middle.value_ms is not None
+        assert of_others.value_ms is not None
+        assert middle.value_ms - without_ms == pytest.approx(ms, rel=0.3)
+        assert middle.value_ms == pytest.approx(of_others.value_ms + sum(injected_ms.values()), rel=0.1)
 
 
-@contextlib.contextmanager
-def _delaying_proxy(port: int, to_server_s: float, to_client_s: float) -> Iterator[int]:
-    """A proxy before ``port`` in a thread; yields its own port."""
-    loop = asyncio.new_event_loop()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(_delayed(reader, to_server, to_server_s), _delayed(from_server, writer, to_client_s))
-
-    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.1))
-        loop.close()
+def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path) -> None:
+    with embedded(_DELAYS, tmp_path / "server") as port, delaying_proxy(port, _WAYS) as proxied:
+        run = measure(tmp_path / "run", [*_ONE_A_SECOND, *(word.format(port=proxied) for word in EMBEDDED)])
+    _check(
+        run,
+        {Phase.FRONT_END: 250.0, Phase.QUEUE: 200.0, Phase.PREFILL: 200.0, Phase.DECODE: 200.0, Phase.RETURN: 150.0},
+    )
+    assert run.times.clock_error_ns == 0.0
+    assert (run.times.by_phase[Phase.UNATTRIBUTED] == 0.0).all()
 
 
-def _phases_ms(port: int, folder: Path, name: str) -> tuple[dict[str, float], dict[str, float | None], float]:
-    """The mean phases around p50 TTFT, the percentile without each, and the percentile."""
-    result = bench(*NORMAL, *_TRAFFIC, "--url", f"127.0.0.1:{port}", "--run_dir", name, cwd=folder)
-    assert_all_done(result, folder / name)
-    arguments = ["why", name, "--metric", "ttft", "--percentile", "50", "--format", "json"]
-    [latency] = json.loads(bench(*arguments, cwd=folder).stdout)["runs"][0]["latencies"]
-    assert latency["clock_error_ms"] == 0.0
-    percentile: dict[str, Any] = latency["percentiles"][0]
-    phases = {phase["phase"]: phase for phase in percentile["phases"]}
-    means = {phase: found["mean_ms"]["value"] for phase, found in phases.items()}
-    return means, {phase: found["without_ms"] for phase, found in phases.items()}, percentile["value_ms"]["value"]
+def test_each_delay_of_an_openai_server_is_found_where_it_is_or_unattributed(tmp_path: Path) -> None:
+    """vLLM's times have no stamp: what passes before and after the engine is unattributed."""
+    with over_openai(_DELAYS, tmp_path) as port, delaying_proxy(port, _WAYS) as proxied:
+        run = measure(tmp_path / "run", [*_ONE_A_SECOND, *(word.format(port=proxied) for word in OPENAI)])
+    _check(run, {Phase.QUEUE: 200.0, Phase.PREFILL: 200.0, Phase.DECODE: 200.0, Phase.UNATTRIBUTED: 400.0})
 
 
-@pytest.mark.parametrize("phase", ["front_end", "return"])
-def test_a_delay_on_the_way_is_found_where_it_is(decoupled_server: Server, tmp_path: Path, phase: str) -> None:
-    """A proxy delays what the client sends, or what the server answers; the same proxy without a delay is beside it."""
-    port, injected_ms = decoupled_server.addresses.grpc_port, _DELAY_S * 1e3
-    with _delaying_proxy(port, 0.0, 0.0) as proxied:
-        plain, _, plain_ms = _phases_ms(proxied, tmp_path, "plain")
-    delays = (_DELAY_S, 0.0) if phase == "front_end" else (0.0, _DELAY_S)
-    with _delaying_proxy(port, *delays) as proxied:
-        delayed, without, _ = _phases_ms(proxied, tmp_path, "delayed")
-    assert delayed[phase] - plain[phase] == pytest.approx(injected_ms, rel=0.05)
-    assert delayed["unattributed"] == 0.0
-    others = sum(abs(delayed[other] - plain[other]) for other in plain if other != phase)
-    assert others < 0.1 * injected_ms  # of a busy machine
-    without_ms = without[phase]
-    assert without_ms is not None
-    assert without_ms < plain_ms + 0.1 * injected_ms
+def test_a_stop_of_the_client_is_schedule_slip(tmp_path: Path) -> None:
+    with over_openai(Delays(), tmp_path) as port:
+        load = ["--request_rate", "10", "--num_requests", "160", *(word.format(port=port) for word in OPENAI)]
+        run, stops = measure_stopped(tmp_path / "run", [*_TRAFFIC, *load])
+    injected_ns = stopped_ns(run, stops)
+    assert np.count_nonzero(injected_ns) >= 5
+    found_ms = run.spans_ms(Phase.SLIP, injected_ns > 0)
+    assert found_ms.sum() == pytest.approx(injected_ns.sum() / 1e6, rel=0.05)

@@ -1,0 +1,176 @@
+"""Known times put into each phase of a request, and what ``bench why`` finds of them, on the embedded pipeline and over OpenAI.
+
+    python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--only NAME …]
+
+Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
+these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
+slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes, or a client is stopped
+by SIGSTOP for half a second. The table has how much of the injected time the right phase has more, what is unattributed, how
+far "the percentile without the phase" of the delayed requests lies from that of the others, and what another phase has more
+at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.injection.delays import NONE, Delays
+from benchmarks.injection.measured import Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
+from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy
+from benchmarks.injection.scripted_openai import scripted_openai
+from benchmarks.injection.slow_models import slow_pipeline
+from reports.metrics.request_phases import Phase
+
+_LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "16", "--output_stdev", "0"]
+_STEPS = 15  # of an answer, about: a decode step has this part of the delay
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """``delay_s`` is what is injected for each request."""
+
+    requests: int
+    rate: float
+    delay_s: float
+
+    @property
+    def options(self) -> list[str]:
+        load = ["--num_requests", str(self.requests), "--request_rate", str(self.rate), "--arrival", "constant"]
+        return ["token_norm_dist", *_LENGTHS, *load, "--warmup_requests", "4", "--seed", "5", "--server_timings"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped."""
+
+    name: str
+    phase: Phase
+    server: Delays = NONE
+    proxy: ProxyDelays = NO_DELAY
+    stops: bool = False
+
+
+def cases(delay_s: float) -> tuple[Case, ...]:
+    """One for each phase and each place where it may be delayed; those with the same server come together."""
+    return (
+        Case("way to the server", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s)),
+        Case("way back", Phase.RETURN, proxy=ProxyDelays(to_client_s=delay_s)),
+        Case("stopped client", Phase.SLIP, stops=True),
+        Case("slow tokenizer", Phase.FRONT_END, Delays(tokenizer_s=delay_s)),
+        Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
+        Case("prefill", Phase.PREFILL, Delays(prefill_s=delay_s)),
+        Case("decode", Phase.DECODE, Delays(decode_step_s=delay_s / _STEPS)),
+    )
+
+
+def injected_ns(case: Case, run: MeasuredPhases, delay_s: float) -> NDArray[np.float64]:
+    """What was put into the phase of each request, in ns, shape [n]."""
+    tokens = run.requests.output_tokens
+    each_s = np.full(tokens.size, delay_s) if case.phase is not Phase.DECODE else (tokens - 1.0) * case.server.decode_step_s
+    return each_s * 1e9
+
+
+def measure_case(
+    case: Case, port: int, target: list[str], traffic: Traffic, folder: Path
+) -> tuple[MeasuredPhases, NDArray[np.float64]]:
+    """The run of a case against the server at ``port``, and what was injected."""
+    with delaying_proxy(port, case.proxy) as proxied:
+        arguments = [*traffic.options, *(word.format(port=proxied) for word in target)]
+        if case.stops:
+            run, stops = measure_stopped(folder, arguments)
+            return run, stopped_ns(run, stops)
+        run = measure(folder, arguments)
+    return run, injected_ns(case, run, traffic.delay_s)
+
+
+# ---- servers
+
+
+EMBEDDED = ["--url", "127.0.0.1:{port}", "-i", "grpc", "--model", "ensemble"]
+OPENAI = ["--url", "http://127.0.0.1:{port}", "-i", "openai"]
+
+
+@contextmanager
+def embedded(delays: Delays, folder: Path) -> Iterator[int]:
+    """The port of the embedded pipeline."""
+    with slow_pipeline(delays, folder) as server:
+        yield server.addresses.grpc_port
+
+
+@contextmanager
+def over_openai(delays: Delays, folder: Path) -> Iterator[int]:
+    """The port of the scripted server."""
+    with scripted_openai(delays) as port:
+        yield port
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is measured. ``unseen`` are the phases of which its server says nothing: their time is unattributed."""
+
+    name: str
+    options: list[str]
+    serve: Callable[[Delays, Path], AbstractContextManager[int]]
+    unseen: tuple[Phase, ...] = ()
+
+    def seen(self, phase: Phase) -> Phase:
+        return Phase.UNATTRIBUTED if phase in self.unseen else phase
+
+
+TARGETS = (
+    Target("embedded", EMBEDDED, embedded),
+    Target("openai", OPENAI, over_openai, unseen=(Phase.FRONT_END, Phase.RETURN)),  # vLLM returns durations without a stamp
+)
+
+
+def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path) -> Iterator[tuple[Case, Found]]:
+    """What is found in each of the cases; one server for each kind of server."""
+    for delays, alike in groupby(chosen, key=lambda case: case.server):
+        with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as port:
+            for case in alike:
+                run, injected = measure_case(case, port, target.options, traffic, folder / case.name)
+                yield case, found(run, target.seen(case.phase), injected)
+
+
+def row(target: Target, case: Case, result: Found) -> str:
+    """A line of the table."""
+    what_if = " ".join(f"{100 * result.what_if[q]:+7.1f}" for q in (0.5, 0.99))
+    elsewhere = f"{100 * result.elsewhere:+5.1f} {result.elsewhere_phase.value}"
+    return (
+        f"{target.name:9} {case.name:18} {target.seen(case.phase).value:14} {result.delayed:4} {result.injected_ms:9.1f} "
+        f"{100 * result.found:7.1f} {100 * result.unattributed:7.1f} {result.contradicted:6} {what_if}  {elsewhere}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=700)
+    parser.add_argument("--rate", type=float, default=5.0)
+    parser.add_argument("--delay_ms", type=float, default=100.0)
+    parser.add_argument("--target", choices=[target.name for target in TARGETS], help="one of them alone")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
+    arguments = parser.parse_args()
+    traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3)
+    chosen = [case for case in cases(traffic.delay_s) if not arguments.only or case.name in arguments.only]
+    print(
+        f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} ", end=""
+    )
+    print(f"{'p50 %':>7} {'p99 %':>7}  elsewhere, % of the injected")
+    for target in TARGETS:
+        if arguments.target in (None, target.name):
+            with tempfile.TemporaryDirectory() as folder:
+                for case, result in results(target, chosen, traffic, Path(folder)):
+                    print(row(target, case, result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What ``bench why`` finds of a known time that was put into one phase of the requests of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from bench_records.run_folder import RunFolder
+from benchmarks.injection.windows import until_injecting_s, with_delay, without_delay
+from reports.metrics.catalogue import E2E
+from reports.metrics.configuration import configured_load
+from reports.metrics.metric import MeasuredRun
+from reports.metrics.phase_shares import LatencyParts, PercentileParts, latency_parts
+from reports.metrics.request_phases import Phase, PhaseTimes, monotonic_start_ns, phase_times
+from reports.metrics.requests import Requests
+from reports.run_report import RunReport, read_run
+
+QUANTILES = (0.5, 0.99)
+BENCH = str(Path(sys.executable).parent / "bench")
+_VALID_OR_NOT = (0, 3)  # a client that is stopped sends late, and a busy machine, too: such a run is not valid
+_STOPPED_AFTER_S, _STOPPED_S = 1.0, 0.5  # of a window with delays
+
+
+@dataclass(frozen=True)
+class MeasuredPhases:
+    """A run, and the phases of the E2E latency of its requests. ``start_ns`` is its start on the monotonic clock."""
+
+    report: RunReport
+    times: PhaseTimes
+    start_ns: int
+
+    @property
+    def requests(self) -> Requests:
+        return self.report.requests
+
+    @property
+    def delayed(self) -> NDArray[np.bool_]:
+        """Which requests were due in windows with delays, shape [n]."""
+        return with_delay(self.requests.scheduled_ns + self.start_ns)
+
+    @property
+    def others(self) -> NDArray[np.bool_]:
+        """Which were due in the other windows, shape [n]."""
+        return without_delay(self.requests.scheduled_ns + self.start_ns)
+
+    def spans_ms(self, phase: Phase, which: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The phase of the requests that ``which``, shape [n], chooses; 0 where the run has no source of it."""
+        spans_ns = self.times.by_phase.get(phase, np.zeros(which.size))
+        return spans_ns[which] / 1e6
+
+    def parts(self, which: NDArray[np.bool_]) -> LatencyParts:
+        """What ``bench why`` says of E2E latency, had the run these requests alone."""
+        run = MeasuredRun(self.requests.only(which), self.report.metrics.streamed, configured_load(self.report.manifest), None)
+        parts = latency_parts(run, E2E, self.start_ns, QUANTILES)
+        assert parts is not None
+        return parts
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the ``delayed`` requests of a run have more than its ``others``.
+
+    ``found`` is the share of the injected time in the right phase; ``elsewhere`` is how much more any other phase has at most,
+    as a share of the injected time. ``unattributed`` is a share of the latency of the delayed ones, and ``contradicted`` counts
+    them. ``what_if`` is, by quantile, how far the percentile of the delayed ones without the phase lies from that of the others
+    without it, as a share of the latter.
+    """
+
+    delayed: int
+    others: int
+    injected_ms: float
+    found: float
+    elsewhere: float
+    elsewhere_phase: Phase
+    unattributed: float
+    contradicted: int
+    what_if: dict[float, float]
+
+
+def measure(folder: Path, arguments: Sequence[str], environment: dict[str, str] | None = None) -> MeasuredPhases:
+    """``bench`` with these arguments in a process of its own."""
+    with _started(folder, arguments, environment) as process:
+        _end(process)
+    return _read(folder)
+
+
+def measure_stopped(folder: Path, arguments: Sequence[str]) -> tuple[MeasuredPhases, list[tuple[int, int]]]:
+    """The same, where all processes of the client are stopped in each window with delays; returns also from when to when, in ns
+    of the monotonic clock.
+    """
+    stops: list[tuple[int, int]] = []
+    with _started(folder, arguments, None) as process:
+        while _still_runs(process, until_injecting_s(time.monotonic()) + _STOPPED_AFTER_S):
+            tree = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+            from_ns = time.monotonic_ns()
+            _signal(tree, signal.SIGSTOP)
+            time.sleep(_STOPPED_S)
+            _signal(tree, signal.SIGCONT)
+            stops.append((from_ns, time.monotonic_ns()))
+        _end(process)
+    return _read(folder), stops
+
+
+def stopped_ns(run: MeasuredPhases, stops: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    """How long the client was stopped when each request was due, in ns, shape [n]."""
+    due_ns = run.requests.scheduled_ns + run.start_ns
+    waits = np.zeros(due_ns.size)
+    for from_ns, to_ns in stops:
+        waits += np.where((from_ns <= due_ns) & (due_ns < to_ns), to_ns - due_ns, 0.0)
+    return waits
+
+
+def found(run: MeasuredPhases, phase: Phase, injected_ns: NDArray[np.float64]) -> Found:
+    """``injected_ns``, shape [n], was put into the ``phase`` of each request that is delayed."""
+    delayed, others = run.delayed, run.others
+    injected_ms = float(injected_ns[delayed].mean()) / 1e6
+    more = {
+        other: float(run.spans_ms(other, delayed).mean() - run.spans_ms(other, others).mean()) / injected_ms for other in Phase
+    }
+    elsewhere = max((other for other in Phase if other is not phase), key=lambda other: abs(more[other]))
+    times, parts = run.times, (run.parts(delayed), run.parts(others))
+    return Found(
+        delayed=int(np.count_nonzero(delayed)),
+        others=int(np.count_nonzero(others)),
+        injected_ms=injected_ms,
+        found=more[phase],
+        elsewhere=more[elsewhere],
+        elsewhere_phase=elsewhere,
+        unattributed=float(times.by_phase[Phase.UNATTRIBUTED][delayed].sum() / times.latency_ns[delayed].sum()),
+        contradicted=int(np.count_nonzero(times.contradiction_ns[delayed] < 0)),
+        what_if={
+            q: without(of_delayed, phase) / without(of_others, phase) - 1.0
+            for q, of_delayed, of_others in zip(QUANTILES, *(of.percentiles for of in parts), strict=True)
+        },
+    )
+
+
+def without(parts: PercentileParts, phase: Phase) -> float:
+    """The percentile without the phase; with it, where the run has no source of it."""
+    value_ms = parts.by_phase[phase].without_ms if phase in parts.by_phase else parts.value_ms
+    assert value_ms is not None
+    return value_ms
+
+
+def _started(folder: Path, arguments: Sequence[str], environment: dict[str, str] | None) -> subprocess.Popen[str]:
+    command = [BENCH, *arguments, "--run_dir", str(folder)]
+    return subprocess.Popen(
+        command, env=os.environ | (environment or {}), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _still_runs(process: subprocess.Popen[str], for_s: float) -> bool:
+    try:
+        process.wait(for_s)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    _, problem = process.communicate()
+    assert process.returncode in _VALID_OR_NOT, problem
+
+
+def _signal(processes: Sequence[int], number: signal.Signals) -> None:
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue
+
+
+def _read(folder: Path) -> MeasuredPhases:
+    report = read_run(RunFolder(folder))
+    assert report.requests.done.all(), f"requests of {folder.name} failed"
+    start_ns = monotonic_start_ns(report.manifest)
+    assert start_ns is not None
+    return MeasuredPhases(report, phase_times(report.requests, E2E, report.metrics.streamed, start_ns), start_ns)

@@ -1,0 +1,117 @@
+"""A proxy on loopback that delays, in windows with delays: a connection, what the client sends, or what the server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.injection.windows import injects
+
+_END = b"\r\n0\r\n\r\n"  # of a body in chunks
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class ProxyDelays:
+    """``to_server_s`` and ``to_client_s`` are for every piece of bytes. With ``tls`` the proxy shakes hands ``handshake_s``
+    late, which is when the client has its connection. With ``closes`` it ends each connection after one answer in chunks, so
+    that each request needs a new one.
+    """
+
+    to_server_s: float = 0.0
+    to_client_s: float = 0.0
+    handshake_s: float = 0.0
+    tls: ssl.SSLContext | None = None
+    closes: bool = False
+
+
+NO_DELAY = ProxyDelays()
+
+
+@contextlib.contextmanager
+def delaying_proxy(port: int, delays: ProxyDelays) -> Iterator[int]:
+    """A proxy before ``port`` in a thread; yields its own port."""
+    loop = asyncio.new_event_loop()
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setblocking(False)
+    accepting = loop.create_task(_accept(listening, port, delays))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        accepting.cancel()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0.1))
+        listening.close()
+        loop.close()
+
+
+def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for 127.0.0.1, made by ``openssl`` in ``folder``, and the context of a server that shows it."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=proxy"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+async def _accept(listening: socket.socket, port: int, delays: ProxyDelays) -> None:
+    loop, open_ones = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    while True:
+        end, _ = await loop.sock_accept(listening)
+        task = asyncio.create_task(_carry(end, port, delays))
+        open_ones.add(task)
+        task.add_done_callback(open_ones.discard)
+
+
+async def _carry(end: socket.socket, port: int, delays: ProxyDelays) -> None:
+    loop = asyncio.get_running_loop()
+    if injects(time.monotonic()):
+        await asyncio.sleep(delays.handshake_s)
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    with contextlib.suppress(OSError, asyncio.CancelledError):
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, end, ssl=delays.tls)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(
+            _delayed(reader, to_server, delays.to_server_s, closes=False),
+            _delayed(from_server, writer, delays.to_client_s, closes=delays.closes),
+        )
+
+
+async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float, closes: bool) -> None:
+    """Pass on what comes, in windows with delays each piece ``delay_s`` after it came."""
+    loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
+
+    async def send() -> None:
+        while True:
+            due_s, piece = await pieces.get()
+            await asyncio.sleep(due_s - loop.time())
+            if piece:
+                writer.write(piece)
+                await writer.drain()
+            if not piece or (closes and piece.endswith(_END)):
+                writer.close()
+                return
+
+    sending = asyncio.ensure_future(send())
+    piece = b"-"
+    while piece:
+        piece = await reader.read(_READ_BYTES)
+        pieces.put_nowait((loop.time() + (delay_s if injects(time.monotonic()) else 0.0), piece))
+    await sending

@@ -1,0 +1,58 @@
+"""The computing process of the embedded engine, slowed down.
+
+    python -m benchmarks.injection.slow_worker PIPE_FD ENGINE_DIR OPTIONS_JSON DELAYS_JSON
+
+In windows with delays a request is kept in the queue, and a step with a prompt, or without, takes longer. Steps are shared, as
+in any engine: requests in flight at once wait for the prefills of each other.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.injection.delays import Delays
+from benchmarks.injection.windows import injects
+from serving.engines.openvino.worker import _Worker
+from serving.engines.protocol import EngineOptions
+
+
+class _SlowWorker(_Worker):
+    def __init__(self, pipe: Connection, engine_dir: Path, options: EngineOptions, delays: Delays) -> None:
+        self._delays = delays
+        super().__init__(pipe, engine_dir, options)
+
+    def _poll_timeout_s(self) -> float | None:
+        if self._waiting and not self._running and not self._exact:
+            return self._kept_s()
+        return super()._poll_timeout_s()
+
+    def _start_waiting(self) -> None:
+        if self._waiting and self._kept_s() <= 0.0:
+            super()._start_waiting()
+
+    def _kept_s(self) -> float:
+        """How long the first request of the queue is kept there."""
+        first = next(iter(self._waiting.values()))
+        kept_s = self._delays.queue_s if injects(first.submitted_ns / 1e9) else 0.0
+        return max(0.0, (first.submitted_ns - time.monotonic_ns()) / 1e9 + kept_s)
+
+    def _step(self) -> None:
+        prompts = any(running.in_context for running in self._running.values())
+        if injects(time.monotonic()):
+            time.sleep(self._delays.prefill_s if prompts else self._delays.decode_step_s)
+        super()._step()
+
+
+if __name__ == "__main__":
+    pipe_fd, engine, options, delays = sys.argv[1:]
+    _SlowWorker(
+        Connection(int(pipe_fd)),
+        Path(engine),
+        msgspec.json.decode(options, type=EngineOptions),
+        msgspec.json.decode(delays, type=Delays),
+    ).run()

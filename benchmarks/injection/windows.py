@@ -1,0 +1,41 @@
+"""When delays apply: in every second window of the monotonic clock, which all processes of a host share.
+
+So a run has requests with a delay and requests without one, on the same machine at nearly the same time, whatever else it does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW_S = 4.0
+_FROM_S, _TO_S = (
+    0.3,
+    2.8,
+)  # of a window: a request that is sent then meets what is left of the window before, or of the next one
+
+
+def injects(now_s: float) -> bool:
+    """Whether delays apply at this time, in s of the monotonic clock."""
+    return int(now_s / WINDOW_S) % 2 == 1
+
+
+def until_injecting_s(now_s: float) -> float:
+    """The time from now to the beginning of the next window with delays."""
+    return WINDOW_S - now_s % WINDOW_S + (WINDOW_S if injects(now_s) else 0.0)
+
+
+def with_delay(sent_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which requests, sent at these times in ns of the monotonic clock, shape [n], are delayed throughout."""
+    return _inside(sent_ns, 1)
+
+
+def without_delay(sent_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which requests are not delayed at all."""
+    return _inside(sent_ns, 0)
+
+
+def _inside(sent_ns: NDArray[np.float64], parity: int) -> NDArray[np.bool_]:
+    windows, within_s = np.divmod(sent_ns / 1e9, WINDOW_S)
+    inside: NDArray[np.bool_] = (within_s >= _FROM_S) & (within_s < _TO_S) & (windows % 2 == parity)
+    return inside
