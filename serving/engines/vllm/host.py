@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -247,6 +248,8 @@ class Host:
         await self._check_ids()
         self._telemetry = Telemetry(self._start["bounds_s"])
         self._context_tokens = int(config.model_config.max_model_len)
+        gc.collect()
+        gc.freeze()  # what vLLM has loaded stays; a collection that went through it would stop all answers for a second
         self._first.send(self._ready())
         self._loaded.set()
 
