@@ -41,6 +41,7 @@ class TokenResponses:
     def __init__(self, request: CoreRequest) -> None:
         self.request = request
         self._context: list[int] = []
+        self._lengths: dict[int, Any] = {}  # the tensor sequence_length by its value, which a streamed answer repeats
 
     def pieces(self, increment: Increment) -> Sequence[int]:
         return increment.token_ids
@@ -56,7 +57,7 @@ class TokenResponses:
         if "output_ids" in wanted:
             tensors.append(_int32_tensor("output_ids", output_ids, (1, 1, len(output_ids))))
         if "sequence_length" in wanted:
-            tensors.append(_int32_tensor("sequence_length", [len(output_ids)], (1, 1)))
+            tensors.append(self._length(len(output_ids)))
         if "detokenization_context" in wanted:
             context = [END_OF_SEQUENCE if is_last else MORE_FOLLOWS, *self._context]
             tensors.append(_int32_tensor("detokenization_context", context, (1, len(context))))
@@ -65,8 +66,15 @@ class TokenResponses:
             tensors.append(_int32_tensor("num_input_tokens", [len(request.input_ids)], (1, 1)))
         if "num_output_tokens" in wanted and request.return_num_output_tokens:
             tensors.append(_int32_tensor("num_output_tokens", [len(pieces)], (1, 1)))
-        tensors += [pb_utils.Tensor(name, values) for name, values in request.zeros.items()]
+        if request.zeros:
+            tensors += [pb_utils.Tensor(name, values) for name, values in request.zeros.items()]
         return pb_utils.InferenceResponse(tensors)
+
+    def _length(self, tokens: int) -> Any:
+        tensor = self._lengths.get(tokens)
+        if tensor is None:
+            tensor = self._lengths[tokens] = _int32_tensor("sequence_length", [tokens], (1, 1))
+        return tensor
 
 
 class DetailedResponses:
