@@ -60,7 +60,11 @@ class TritonPythonModel:
             zeros_of_release(parameters),
         )
         self._ids = itertools.count(1)
-        self._sending = SendingThreads(sending_threads(), parameters.integer("max_stream_interval", 1), self._send)
+        self._sending = SendingThreads(
+            sending_threads(parameters.integer("core_instance_count", 1)),
+            parameters.integer("max_stream_interval", 1),
+            self._send,
+        )
         self._closing = threading.Event()
         self._next_check = 0
         self._metrics = CoreMetrics(args["model_name"], args["model_version"])

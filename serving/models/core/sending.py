@@ -12,12 +12,12 @@ from typing import Any
 from serving.models.core.stream_pace import StreamPace
 
 _MOST_THREADS = 4
-_CORES_A_THREAD = 4  # on fewer, switching between threads costs more than waiting for Triton
+_CORES_A_THREAD = 2  # on fewer, switching between threads costs more than waiting for Triton
 
 
-def sending_threads() -> int:
-    """The number of threads that suits this machine."""
-    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // _CORES_A_THREAD))
+def sending_threads(instances: int) -> int:
+    """The number of threads that suits each of ``instances`` of the model on this machine."""
+    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // (_CORES_A_THREAD * instances)))
 
 
 class Lane:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
-from serving.models.core.sending import SendingThreads
+import pytest
+
+from serving.models.core.sending import SendingThreads, sending_threads
+
+
+@pytest.mark.parametrize(("cores", "instances", "threads"), [(2, 1, 1), (4, 1, 2), (16, 1, 4), (16, 4, 2), (16, 16, 1)])
+def test_threads_by_cores_and_instances(monkeypatch: pytest.MonkeyPatch, cores: int, instances: int, threads: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert sending_threads(instances) == threads
 
 
 def test_lanes_send_side_by_side_and_each_in_order() -> None:
