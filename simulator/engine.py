@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from simulator.server import Order, Server
-from simulator.traffic import Traffic
+from simulator.traffic import Work
 
 LEAST_SHARE = 0.25  # noise never makes a step shorter than this share of its law
 
@@ -42,14 +42,12 @@ _NO_PROMPTS = _Prompts(0, 0, [])
 
 
 class Engine:
-    """The state of the engine; times are s. Requests are numbers of rows of ``traffic``."""
+    """The state of the engine; times are s. Requests are those of ``work``, by their numbers."""
 
-    def __init__(self, server: Server, traffic: Traffic, noise: Iterator[float], launch_noise: Iterator[float]) -> None:
+    def __init__(self, server: Server, work: Work, noise: Iterator[float], launch_noise: Iterator[float]) -> None:
         self._law, self._admission = server.law, server.admission
         self._noise, self._launch_noise = noise, launch_noise
-        self._prefill_left = traffic.prefill_tokens.tolist()
-        self._input = traffic.input_tokens.tolist()
-        self._output = traffic.output_tokens.tolist()
+        self._prefill_left, self._input, self._output = work.prefill_left, work.input_tokens, work.output_tokens
         self._waiting: deque[tuple[float, int]] = deque()
         self._running: list[int] = []  # that decode, in the order of their admission
         self._ends: defaultdict[int, list[int]] = defaultdict(list)  # by the number of the step that decodes

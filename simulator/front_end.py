@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 
 from simulator.engine import Tokens
 from simulator.server import FrontEnd
+from simulator.traffic import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +31,24 @@ class Round:
 
 
 class EventLoop:
-    """The state of the process; times are s. ``first_s`` and ``last_s`` are when the client has each request's first and last
-    token.
-    """
+    """The state of the process; times are s."""
 
     def __init__(
         self,
         costs: FrontEnd,
-        arrivals_s: list[float],
-        requests: int,
+        work: Work,
         hand_over: Callable[[float, int], None],
-        answered: Callable[[float], None],
+        answered: Callable[[float, int], None],
     ) -> None:
-        """``hand_over`` takes a request that is ready for the engine and its time, ``answered`` the time of each answer's
-        end.
+        """``hand_over`` takes a request that is ready for the engine and its time, ``answered`` the end of each answer. The
+        times of first and last tokens are written to ``work``.
         """
-        self._costs, self._hand_over, self._answered = costs, hand_over, answered
-        self._arrivals = [(at + costs.delay, request) for request, at in enumerate(arrivals_s)]
-        heapify(self._arrivals)
+        self._costs, self._work, self._hand_over, self._answered = costs, work, hand_over, answered
+        self._arrivals: list[tuple[float, int]] = []
         self._staged: list[tuple[int, int]] = []  # request, and the rounds that it needs yet
         self._tokens: deque[Tokens] = deque()
         self._unwritten: tuple[list[int], list[Tokens]] | None = None
         self._free_at = 0.0
-        self.first_s, self.last_s = [inf] * requests, [inf] * requests
         self.responses = 0
         self.busy_s = 0.0
 
@@ -87,11 +83,11 @@ class EventLoop:
         cost, start, requests = self._costs.response, responses.start_s, responses.requests
         for tokens in responses.tokens:
             for request in tokens.firsts:
-                self.first_s[request] = start + cost * (requests.index(request) + 1)
+                self._work.first_s[request] = start + cost * (requests.index(request) + 1)
             for request in tokens.lasts:
                 at = start + cost * (requests.index(request) + 1)
-                self.last_s[request] = at
-                self._answered(at)
+                self._work.last_s[request] = at
+                self._answered(at, request)
         self.responses += len(requests)
         return start + cost * len(requests)
 

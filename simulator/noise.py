@@ -9,7 +9,7 @@ import numpy as np
 BLOCK = 20  # steps
 
 
-def resampled(residuals: Sequence[float], seed: int) -> Iterator[float]:
+def resampled(residuals: Sequence[float], seed: int | Sequence[int]) -> Iterator[float]:
     """Residuals without end, in blocks of consecutive values, whose order is drawn anew each time that all were used.
 
     Blocks are drawn without replacement, so that no simulation has slower steps than another for all its length: with

@@ -1,78 +1,166 @@
-"""Traffic through a simulated server: engine and front end in the order of their times. Deterministic for a seed."""
+"""Traffic through one simulated server or several behind a router, in the order of time. Deterministic for a seed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from heapq import heapify, heappop, heappush
+from math import inf, nan
 
 import numpy as np
 
 from simulator.arrays import FloatArray, IntArray
+from simulator.clients import Clients, Send, clients_of
 from simulator.engine import Engine
 from simulator.front_end import EventLoop, Round
 from simulator.noise import resampled
+from simulator.routers import Router, chooser
 from simulator.server import Server
-from simulator.traffic import Traffic
+from simulator.traffic import Traffic, Work
+
+Observe = Callable[[Round], None]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Equal servers behind a router that takes no time."""
+
+    server: Server
+    replicas: int = 1
+    router: Router = Router.RANDOM
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """When each request was sent, and when its first and last token arrived at the client: s, shape [requests].
+    """When each request was sent, and when its first and last token arrived at the client: s, shape [requests]. A request that
+    was never sent has NaN, and infinite times of tokens.
 
-    ``responses`` counts all responses, ``steps`` the steps of the engine; ``engine_busy_s`` and ``front_end_busy_s`` are the
-    times in which they worked.
+    ``replicas`` is the replica of each request, -1 of one that was not sent. ``responses`` counts all responses, ``steps`` the
+    steps of all engines; ``engine_busy_s`` and ``front_end_busy_s`` are the times in which they worked, summed over replicas.
     """
 
     sent_s: FloatArray
     first_s: FloatArray
     last_s: FloatArray
     output_tokens: IntArray
+    replicas: IntArray
     responses: int
     steps: int
     engine_busy_s: float
     front_end_busy_s: float
 
 
-class _Users:
-    """Sends the next request when an answer has ended, if the loop is closed."""
+class _Replica:
+    """An engine and its front end, in the order of their times."""
 
-    def __init__(self, traffic: Traffic) -> None:
-        self.sent_s = traffic.arrivals_s.tolist()
-        self._next = len(traffic) if traffic.users is None else min(traffic.users, len(traffic))
-        self.first = self.sent_s[: self._next]
-        self.send: Callable[[float, int], None] = lambda at_s, request: None
+    def __init__(self, server: Server, number: int, work: Work, seed: int, answered: Callable[[float, int], None]) -> None:
+        noise = resampled(server.noise, seed if number == 0 else [seed, number])
+        launch_noise = resampled(server.launch_noise, seed + 1 if number == 0 else [seed + 1, number])
+        self.engine = Engine(server, work, noise, launch_noise)
+        self.front_end = EventLoop(server.front_end, work, self.engine.accept, answered)
 
-    def answered(self, at_s: float) -> None:
-        if self._next < len(self.sent_s):
-            self.sent_s[self._next] = at_s
-            self.send(at_s, self._next)
-            self._next += 1
+    def next(self) -> float:
+        """When something happens next; infinite where nothing is to be done."""
+        return min(self.engine.next_start(), self.front_end.next_round())
 
-
-def simulate(server: Server, traffic: Traffic, seed: int, observe: Callable[[Round], None] | None = None) -> Answers:
-    """Send ``traffic`` to ``server``; ``observe`` is called with each round of responses, in the order of time."""
-    users = _Users(traffic)
-    engine = Engine(server, traffic, resampled(server.noise, seed), resampled(server.launch_noise, seed + 1))
-    front_end = EventLoop(server.front_end, users.first, len(traffic), engine.accept, users.answered)
-    users.send = front_end.send
-    while True:
+    def run(self, until_s: float, ends: list[Send], observe: Observe | None) -> float:
+        """Run what happens next, and on until ``until_s``, or the first of ``ends``, to which the answers add; returns
+        ``next`` then.
+        """
+        engine, front_end = self.engine, self.front_end
         step, loop = engine.next_start(), front_end.next_round()
-        if step <= loop and step < inf:
-            front_end.take(engine.step())
-        elif loop < inf:
-            written = front_end.round()
-            if written is not None and observe is not None:
+        while True:
+            if step <= loop:
+                front_end.take(engine.step())
+            elif (written := front_end.round()) is not None and observe is not None:
                 observe(written)
+            step, loop = engine.next_start(), front_end.next_round()
+            at_s = step if step <= loop else loop
+            if at_s >= until_s or (ends and ends[0][0] <= at_s):
+                return at_s
+
+
+class _Replicas:
+    """The replicas that have something to do, by the time of their next event."""
+
+    def __init__(self, replicas: list[_Replica]) -> None:
+        self._replicas = replicas
+        self._next = [inf] * len(replicas)
+        self._queue: list[tuple[float, int]] = []  # with entries that are no longer true
+
+    def next(self) -> float:
+        while self._queue and self._queue[0][0] != self._next[self._queue[0][1]]:
+            heappop(self._queue)
+        return self._queue[0][0] if self._queue else inf
+
+    def send(self, replica: int, at_s: float, request: int) -> None:
+        self._replicas[replica].front_end.send(at_s, request)
+        self._plan(replica, self._replicas[replica].next())
+
+    def advance(self, until_s: float, ends: list[Send], observe: Observe | None) -> None:
+        """Run the replica that is next, until another one is, or ``until_s``, or the first of ``ends``, to which it adds."""
+        replica = heappop(self._queue)[1]
+        others = self._queue[0][0] if self._queue else inf
+        self._next[replica] = inf
+        self._plan(replica, self._replicas[replica].run(min(until_s, others), ends, observe))
+
+    def _plan(self, replica: int, at_s: float) -> None:
+        if at_s != self._next[replica]:
+            self._next[replica] = at_s
+            if at_s < inf:
+                heappush(self._queue, (at_s, replica))
+
+
+def simulate(server: Server, traffic: Traffic, seed: int, observe: Observe | None = None) -> Answers:
+    """Send ``traffic`` to one ``server``; ``observe`` is called with each round of responses, in the order of time."""
+    return simulate_deployment(Deployment(server), traffic, clients_of(traffic), seed, observe)
+
+
+def simulate_deployment(
+    deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None = None
+) -> Answers:
+    """Send the requests of ``traffic`` to the replicas at the times of ``clients``. ``observe`` is called with each round of
+    responses of any replica, in the order of the times at which they start.
+
+    At one time the ends of answers come first, then what is sent, then the replicas.
+    """
+    work = Work(traffic)
+    ends: list[Send] = []
+    servers = [
+        _Replica(deployment.server, number, work, seed, lambda at_s, request: heappush(ends, (at_s, request)))
+        for number in range(deployment.replicas)
+    ]
+    replicas = _Replicas(servers)
+    choose = chooser(deployment.router, deployment.replicas, len(traffic), seed)
+    outstanding = [0] * deployment.replicas
+    sent_s, replica_of, count = [nan] * len(traffic), [-1] * len(traffic), 0
+    sends = clients.first()
+    heapify(sends)
+    while True:
+        end, send = ends[0][0] if ends else inf, sends[0][0] if sends else inf
+        if replicas.next() < min(end, send):
+            replicas.advance(min(end, send), ends, observe)
+        elif end <= send and end < inf:
+            _, request = heappop(ends)
+            outstanding[replica_of[request]] -= 1
+            for following in clients.answered(end, request):
+                heappush(sends, following)
+        elif send < inf:
+            _, request = heappop(sends)
+            replica = choose(count, outstanding)
+            sent_s[request], replica_of[request], count = send, replica, count + 1
+            outstanding[replica] += 1
+            replicas.send(replica, send, request)
         else:
             break
     return Answers(
-        np.array(users.sent_s),
-        np.array(front_end.first_s),
-        np.array(front_end.last_s),
+        np.array(sent_s),
+        np.array(work.first_s),
+        np.array(work.last_s),
         traffic.output_tokens,
-        front_end.responses,
-        engine.steps,
-        engine.busy_s,
-        front_end.busy_s,
+        np.array(replica_of, np.int64),
+        sum(server.front_end.responses for server in servers),
+        sum(server.engine.steps for server in servers),
+        sum(server.engine.busy_s for server in servers),
+        sum(server.front_end.busy_s for server in servers),
     )

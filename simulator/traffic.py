@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from simulator.arrays import FloatArray, IntArray
 
@@ -24,3 +25,18 @@ class Traffic:
 
     def __len__(self) -> int:
         return len(self.arrivals_s)
+
+
+class Work:
+    """The requests of ``Traffic`` as lists, by number, for loops over single ones. All replicas share them: each changes what
+    belongs to its own requests alone.
+
+    ``prefill_left`` are the prompt tokens that are not computed yet; ``first_s`` and ``last_s`` are when the client has a
+    request's first and last token, infinite until then.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.prefill_left: list[int] = traffic.prefill_tokens.tolist()
+        self.input_tokens: list[int] = traffic.input_tokens.tolist()
+        self.output_tokens: list[int] = traffic.output_tokens.tolist()
+        self.first_s, self.last_s = [inf] * len(traffic), [inf] * len(traffic)

@@ -21,7 +21,7 @@ def _requests(arrivals: list[float], prompts: list[int], outputs: list[int]) -> 
 
 
 _costs = st.floats(0, 1e-3)
-_servers = st.builds(
+servers = st.builds(
     Server,
     st.builds(
         StepLaw,
@@ -57,7 +57,7 @@ _traffic = st.builds(
 )
 
 
-@given(_servers, _traffic, st.integers(0, 99))
+@given(servers, _traffic, st.integers(0, 99))
 def test_every_request_gets_all_its_tokens_in_order_and_a_seed_repeats_them(
     server: Server, traffic: Traffic, seed: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_every_request_gets_all_its_tokens_in_order_and_a_seed_repeats_them(
     assert again.times_s.tolist() == seen.times_s.tolist()
 
 
-@given(_servers, st.integers(1, 500), st.integers(1, 9))
+@given(servers, st.integers(1, 500), st.integers(1, 9))
 def test_a_request_alone_takes_the_sum_of_its_costs(server: Server, prompt: int, output: int) -> None:
     law = replace(server.law, launch=0.0, launch_large=0.0)
     server = replace(server, law=law, admission=Admission(), noise=(0.0,))

@@ -1,0 +1,106 @@
+"""The clients of a simulated server: when each request is sent, by the answers so far."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import Protocol
+
+from simulator.traffic import Traffic
+
+Send = tuple[float, int]  # when, in s, and which request
+
+
+class Clients(Protocol):
+    """What sends requests. Each is sent at most once."""
+
+    def first(self) -> list[Send]:
+        """What is sent whatever is answered."""
+        ...
+
+    def answered(self, at_s: float, request: int) -> list[Send]:
+        """What is sent because a request was answered at ``at_s``, at that time or later. Times of calls ascend."""
+        ...
+
+
+def clients_of(traffic: Traffic) -> Clients:
+    """Those of an open loop, or the users of a closed one."""
+    arrivals = traffic.arrivals_s.tolist()
+    return OpenLoop(arrivals) if traffic.users is None else Users(arrivals[: traffic.users], len(arrivals))
+
+
+class OpenLoop:
+    """Request i is sent at ``arrivals_s[i]``."""
+
+    def __init__(self, arrivals_s: Sequence[float]) -> None:
+        self._arrivals_s = arrivals_s
+
+    def first(self) -> list[Send]:
+        return [(at, request) for request, at in enumerate(self._arrivals_s)]
+
+    def answered(self, at_s: float, request: int) -> list[Send]:
+        return []
+
+
+class Ceiling:
+    """Request i arrives at ``arrivals_s[i]``, and waits, first in, first out, while ``most`` requests are in flight."""
+
+    def __init__(self, arrivals_s: Sequence[float], most: int) -> None:
+        order = sorted(range(len(arrivals_s)), key=arrivals_s.__getitem__)
+        self._waiting = deque((arrivals_s[request], request) for request in order)
+        self._most = most
+
+    def first(self) -> list[Send]:
+        return [self._waiting.popleft() for _ in range(min(self._most, len(self._waiting)))]
+
+    def answered(self, at_s: float, request: int) -> list[Send]:
+        if not self._waiting:
+            return []
+        arrival, following = self._waiting.popleft()
+        return [(max(arrival, at_s), following)]
+
+
+class Users:
+    """A closed loop: user u starts at ``starts_s[u]``, and whoever is free sends the next of ``requests``, before ``end_s``."""
+
+    def __init__(self, starts_s: Sequence[float], requests: int, end_s: float = inf) -> None:
+        self._starts_s = sorted(starts_s)[:requests]
+        self._requests, self._end_s = requests, end_s
+        self._next = len(self._starts_s)
+
+    def first(self) -> list[Send]:
+        return [(at, request) for request, at in enumerate(self._starts_s) if at < self._end_s]
+
+    def answered(self, at_s: float, request: int) -> list[Send]:
+        if self._next >= self._requests or at_s >= self._end_s:
+            return []
+        self._next += 1
+        return [(at_s, self._next - 1)]
+
+
+class Turns:
+    """Sessions: a request without a parent is sent at its ``offsets_s``, another one ``think_times_s`` after its parent's
+    answer, and not before its offset, if it has one. Shape [requests] each; a parent has a smaller number.
+    """
+
+    def __init__(
+        self, offsets_s: Sequence[float | None], parents: Sequence[int | None], think_times_s: Sequence[float]
+    ) -> None:
+        self._offsets_s, self._parents, self._think_times_s = offsets_s, parents, think_times_s
+        self._later: dict[int, list[int]] = {}
+        for request, parent in enumerate(parents):
+            if parent is not None:
+                self._later.setdefault(parent, []).append(request)
+
+    def first(self) -> list[Send]:
+        return [
+            (offset or 0.0, request)
+            for request, (offset, parent) in enumerate(zip(self._offsets_s, self._parents, strict=True))
+            if parent is None
+        ]
+
+    def answered(self, at_s: float, request: int) -> list[Send]:
+        return [
+            (max(at_s + self._think_times_s[turn], self._offsets_s[turn] or 0.0), turn) for turn in self._later.get(request, ())
+        ]
