@@ -34,6 +34,7 @@ class Options(Concern):
     conditions: ConditionOptions = part(ConditionOptions)
     allow_single: bool = allow_single()
     allow_different: bool = option(False, help="Compare invalid runs and runs of different work anyway.")
+    allow_simulated: bool = option(False, help="Compare runs of 'bench simulate run' with measured ones.")
 
 
 @cloup.command(
@@ -71,7 +72,14 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
         single = [arm.name for arm in arms[1:] if len(arm.runs) == len(arms[0].runs) == 1]
         if single:
             raise single_runs_refused([arms[0].name, *single])
-    comparison = compare(arms, judged.conditions, allow_different=options.allow_different, runs_paired=runs_paired, looks=looks)
+    comparison = compare(
+        arms,
+        judged.conditions,
+        allow_different=options.allow_different,
+        allow_simulated=options.allow_simulated,
+        runs_paired=runs_paired,
+        looks=looks,
+    )
     click.echo(COMPARISON.terminal_text(comparison))
     write_outputs(comparison, options.outputs, COMPARISON)
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED

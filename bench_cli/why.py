@@ -81,7 +81,9 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     detail = Detail(options.over_time or 0, options.slowest or 0)
     why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6), detail)
     invalid = [run.report for run in why.runs if not run.report.valid]
-    verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in invalid))
+    reports = (run.report for run in why.runs)
+    marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
+    verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in marked))
     match options.form:
         case "json":
             click.echo(json_text(json_document(why)), nl=False)

@@ -501,11 +501,35 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     torn_bytes: Count
 
 
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """The simulated server of a run that was not measured: the ``model`` by its file's name and digest, the runs that it was
+    fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica.
+
+    ``beyond`` is what the run holds more of than those runs, a phrase each. ``ranges`` are the least and the most of each
+    number, by the keys of ``summary.json``, over this run's own simulation and those with the ``draws`` of the model's
+    constants.
+    """
+
+    model: str
+    digest: str
+    fitted_to: tuple[str, ...] = ()
+    replicas: Count = 1
+    router: str | None = None
+    beyond: tuple[str, ...] = ()
+    draws: Count = 0
+    ranges: dict[str, dict[str, tuple[Number, Number]]] = msgspec.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        replicas = "" if self.replicas == 1 else f", {self.replicas:,} replicas, router {self.router}"
+        return f"simulated by {self.model}{replicas}"
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A run. ``options`` are the values of the command's options, to be repeated: no report interprets them.
 
     ``started_at`` is ISO 8601. ``problem`` is why the client stopped sending, ``early_end`` the rule that ended the run.
-    ``recovered`` is None for a run that was not cut, ``distribution`` for one of the measuring host's own processes.
+    ``recovered`` is None for a run that was not cut, ``distribution`` for one of the measuring host's own processes,
+    ``simulation`` for one that was measured.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -537,6 +561,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     times: Times | None = None
     distribution: Distribution | None = None
     recovered: Recovered | None = None
+    simulation: Simulation | None = None
     state: RunState = RunState.DONE
     started_at: str | None = None
     duration_s: Positive | None = None

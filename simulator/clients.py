@@ -25,7 +25,7 @@ class Clients(Protocol):
 
 
 def clients_of(traffic: Traffic) -> Clients:
-    """Those of an open loop, or the users of a closed one."""
+    """The clients of an open loop, or the users of a closed one."""
     arrivals = traffic.arrivals_s.tolist()
     return OpenLoop(arrivals) if traffic.users is None else Users(arrivals[: traffic.users], len(arrivals))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from simulator.deployed import one_deployment
 from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
@@ -31,8 +32,9 @@ _TINY_S = 1e-6
 def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) -> Model:
     """Fit one server to ``runs``, which are at least one. ``progress`` takes a line on what is done.
 
-    Raises SimulatorError where the runs show too few steps of the engine.
+    Raises SimulatorError where the runs show too few steps of the engine, or measured different servers.
     """
+    server = one_deployment([observed.name for observed in runs], [observed.deployed for observed in runs])
     recovered = [recover_steps(observed) for observed in runs]
     progress(f"{sum(map(len, recovered)):,} steps recovered")
     structure, law = fit_engine(recovered, [observed.name for observed in runs], seed)
@@ -55,6 +57,8 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
         ),
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
         findings=(*_findings(runs, law), *_unidentified(parameters)),
+        deployed=server,
+        held_out=front_end.held_out,
     )
 
 

@@ -42,12 +42,14 @@ _LEAST_GAIN = 0.03  # of the held-out error, for a structure with more rounds or
 class FittedFrontEnd:
     """``server`` has the costs and structure. ``draws`` are costs in s of the bootstrap, shape [draws, COSTS]: they go as far
     as the runs leave them free. ``likely`` are the same without what the runs hardly show, so that they can be simulated.
+    ``held_out`` is the error of each latency on what was not fitted, the root mean square over the logarithms of its quantiles.
     """
 
     server: Server
     draws: FloatArray
     likely: FloatArray
     reason: str
+    held_out: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +76,16 @@ def fit_front_end(
     ``spacing_s`` is the measured time between two responses of a step, None where it is unknown.
     """
     errors: dict[tuple[int, int], float] = {}
+    by_latency: dict[tuple[int, int], dict[str, float]] = {}
     for lookahead in (1,) if server.admission.lookahead else (0, 1):
         worse = 0
         for rounds in ROUNDS:
-            error = _held_out(_with_structure(server, lookahead, rounds), runs, spacing_s, seed)
+            found = _held_out(_with_structure(server, lookahead, rounds), runs, spacing_s, seed)
+            error = _root_mean_square(found)
             progress(f"lookahead {lookahead}, {rounds} rounds: {error:.1%} on what was not fitted")
             worse += error > min(errors.values(), default=error)
             errors[lookahead, rounds] = error
+            by_latency[lookahead, rounds] = {name: _root_mean_square(found[:, name == _LATENCY]) for name in _MOMENTS}
             if worse == _ENOUGH_WORSE:
                 break
     best = _simplest(errors)
@@ -100,6 +105,7 @@ def fit_front_end(
         draws=_bootstrap(fit, result, draws, seed, _LEAST_SHOWN),
         likely=_bootstrap(fit, result, draws, seed, _CLEARLY_SHOWN),
         reason=reason,
+        held_out=by_latency[best],
     )
 
 
@@ -135,13 +141,18 @@ def _folds(runs: Sequence[Observed]) -> list[tuple[list[_Part], list[_Part]]]:
     return [(early, late), (late, early)]
 
 
-def _held_out(server: Server, runs: Sequence[Observed], spacing_s: float | None, seed: int) -> float:
+def _held_out(server: Server, runs: Sequence[Observed], spacing_s: float | None, seed: int) -> FloatArray:
+    """The differences of the moments of each half that was not fitted; shape [halves of runs, moments]."""
     errors = []
     for fitted, judged in _folds(runs):
         fit = _Fit(server, fitted, spacing_s, seed)
         found = fit.server(fit.solve(_COARSE).x)
-        errors.append(_Fit(found, judged, None, seed).errors(found) / np.tile(_WEIGHTS, len(judged)))
-    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+        errors.append(_Fit(found, judged, None, seed).errors(found).reshape(len(judged), -1) / _WEIGHTS)
+    return np.concatenate(errors)
+
+
+def _root_mean_square(errors: FloatArray) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
 
 
 class _Fit:
@@ -203,6 +214,7 @@ def _moments(latencies: Latencies) -> FloatArray:
     return np.concatenate(found)
 
 
+_LATENCY = np.repeat(list(_MOMENTS), [len(quantiles) for quantiles, _ in _MOMENTS.values()])
 _WEIGHTS = np.concatenate([np.full(len(quantiles), weight) for quantiles, weight in _MOMENTS.values()])
 
 

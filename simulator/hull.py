@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.arrays import FloatArray, IntArray
 from simulator.model import Extent
 from simulator.observed import Observed, in_flight_at_sending
+from simulator.simulation import Answers
+from simulator.traffic import Traffic
 
 _TOLERANCE = 1.05
+_SHORTEST_S = 1e-9
 _RARE = 0.99  # the share of requests that a run's extent covers
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Requests of one server, in the order of their sending, shape [requests], and the time in s of their run."""
+
+    sent_s: FloatArray
+    last_s: FloatArray
+    prefill_tokens: IntArray
+    input_tokens: IntArray
+    output_tokens: IntArray
+    seconds: float
+
+    def extents(self) -> dict[str, float]:
+        """What they held at most, by what it is called."""
+        return {
+            "requests in flight": float(np.quantile(in_flight_at_sending(self.sent_s, self.last_s), _RARE)),
+            "requests a second": len(self.sent_s) / self.seconds,
+            "output tokens a second": float(self.output_tokens.sum()) / self.seconds,
+            "prompt tokens of a request": float(np.quantile(self.prefill_tokens, _RARE)),
+            "tokens of a request": float(np.quantile(self.input_tokens + self.output_tokens, _RARE)),
+        }
 
 
 def extents_of(observed: Observed) -> dict[str, float]:
     """What a run held at most: by what it is called."""
-    seconds = max(float(observed.last_s.max() - observed.sent_s[0]), 1e-9)
-    tokens = observed.input_tokens + observed.output_tokens
-    return {
-        "requests in flight": float(np.quantile(in_flight_at_sending(observed.sent_s, observed.last_s), _RARE)),
-        "requests a second": len(observed) / seconds,
-        "output tokens a second": float(observed.output_tokens.sum()) / seconds,
-        "prompt tokens of a request": float(np.quantile(observed.prefill_tokens, _RARE)),
-        "tokens of a request": float(np.quantile(tokens, _RARE)),
-    }
+    seconds = max(float(observed.last_s.max() - observed.sent_s[0]), _SHORTEST_S)
+    lengths = (observed.prefill_tokens, observed.input_tokens, observed.output_tokens)
+    return Seen(observed.sent_s, observed.last_s, *lengths, seconds).extents()
+
+
+def extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
+    """What any replica of a simulation held at most, by what it is called."""
+    was_sent = answers.replicas >= 0
+    seconds = max(float(answers.last_s[was_sent].max() - answers.sent_s[was_sent].min()), _SHORTEST_S)
+    most: dict[str, float] = {}
+    for replica in np.unique(answers.replicas[was_sent]).tolist():
+        own = np.flatnonzero(answers.replicas == replica)
+        own = own[np.argsort(answers.sent_s[own], kind="stable")]
+        lengths = (traffic.prefill_tokens[own], traffic.input_tokens[own], traffic.output_tokens[own])
+        found = Seen(answers.sent_s[own], answers.last_s[own], *lengths, seconds).extents()
+        most = {what: max(value, most.get(what, 0.0)) for what, value in found.items()}
+    return most
 
 
 def hull_of(runs: Sequence[Observed]) -> tuple[Extent, ...]:
@@ -32,9 +67,8 @@ def hull_of(runs: Sequence[Observed]) -> tuple[Extent, ...]:
     return tuple(Extent(what, max(extents[what] for extents in each)) for what in each[0])
 
 
-def beyond(hull: Sequence[Extent], observed: Observed) -> tuple[str, ...]:
-    """What a run holds more of than was fitted, a phrase each; none where it lies inside."""
-    extents = extents_of(observed)
+def beyond(hull: Sequence[Extent], extents: Mapping[str, float]) -> tuple[str, ...]:
+    """What a run of these ``extents`` holds more of than was fitted, a phrase each; none where it lies inside."""
     return tuple(
         f"{extents[extent.what]:,.0f} {extent.what}, fitted up to {extent.most:,.0f}"
         for extent in hull

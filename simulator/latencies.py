@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -41,6 +42,17 @@ class Latencies:
         found[THROUGHPUT, "mean"] = len(self.ttft) / self.span_s if self.span_s > 0 else float("nan")
         return found
 
+    @classmethod
+    def of_times(cls, since_s: FloatArray, first_s: FloatArray, last_s: FloatArray, tokens: IntArray) -> Self:
+        """From the times of first and last tokens in s, and the ``tokens`` of each answer; shape [requests] each."""
+        gaps = np.where(tokens >= 2, tokens - 1, np.nan)
+        return cls(
+            ttft=(first_s - since_s) * _MS,
+            tpot=(last_s - first_s) * _MS / gaps,
+            e2e=(last_s - since_s) * _MS,
+            span_s=float(last_s.max() - since_s.min()),
+        )
+
     def of(self, chosen: BoolArray) -> Latencies:
         """The latencies of some requests; the time is that of all."""
         return Latencies(self.ttft[chosen], self.tpot[chosen], self.e2e[chosen], self.span_s)
@@ -48,20 +60,10 @@ class Latencies:
 
 def simulated(answers: Answers) -> Latencies:
     """The latencies of a simulation, from the time of sending."""
-    return _latencies(answers.sent_s, answers.first_s, answers.last_s, answers.output_tokens)
+    return Latencies.of_times(answers.sent_s, answers.first_s, answers.last_s, answers.output_tokens)
 
 
 def measured(observed: Observed, since_s: FloatArray) -> Latencies:
     """The latencies of a run, from ``since_s``, shape [requests]."""
     tokens = np.where(np.diff(observed.starts) >= 2, observed.output_tokens, 1)  # one response shows no time between tokens
-    return _latencies(since_s, observed.first_s, observed.last_s, tokens)
-
-
-def _latencies(since_s: FloatArray, first_s: FloatArray, last_s: FloatArray, tokens: IntArray) -> Latencies:
-    gaps = np.where(tokens >= 2, tokens - 1, np.nan)
-    return Latencies(
-        ttft=(first_s - since_s) * _MS,
-        tpot=(last_s - first_s) * _MS / gaps,
-        e2e=(last_s - since_s) * _MS,
-        span_s=float(last_s.max() - since_s.min()),
-    )
+    return Latencies.of_times(since_s, observed.first_s, observed.last_s, tokens)

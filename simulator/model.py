@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from bench_records.regular_file import read_bounded, regular
 from bench_records.whole_file import written_whole
+from simulator.deployed import Deployed, Text
 from simulator.errors import SimulatorError
 from simulator.server import FrontEnd, Server, StepLaw
 
@@ -18,8 +19,8 @@ MODEL_SCHEMA = 1
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
 
-Text = Annotated[str, Meta(max_length=1000)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
+Share = Annotated[float, Meta(ge=0, le=1e3)]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class Draw:
 class Model:
     """A server that was fitted, with what is known of its truth. ``structure`` says why its structure was chosen, ``findings``
     what the runs do not show, or where the law does not hold.
+
+    ``deployed`` is the server that was measured, None where no run says. ``held_out`` is the error of each latency on halves of
+    the runs that were not fitted: the root mean square of the differences of the logarithms of its quantiles.
     """
 
     schema: int
@@ -75,6 +79,8 @@ class Model:
     sources: Annotated[tuple[Source, ...], Meta(max_length=1000)]
     structure: Texts
     findings: Texts
+    deployed: Deployed | None = None
+    held_out: Annotated[dict[Text, Share], Meta(max_length=100)] = field(default_factory=dict)
 
 
 def write_model(model: Model, path: Path) -> None:

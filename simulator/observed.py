@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from bench_records.run_folder import RunFolder, unreadable
 from bench_records.table import read_table
 from simulator.arrays import BoolArray, FloatArray, IntArray
+from simulator.deployed import Deployed, deployed
 from simulator.errors import SimulatorError
 from simulator.traffic import Traffic
 
@@ -39,7 +40,7 @@ class Observed:
     Arrays have the shape [requests], but ``starts`` [requests + 1], ``times_s`` and ``counts`` [responses]: the responses of
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
     ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
-    are unknown.
+    are unknown. ``deployed`` is the server that was measured, None where the run does not say.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Observed:
     counts: IntArray
     users: int | None
     left_out: int = 0
+    deployed: Deployed | None = None
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -84,7 +86,7 @@ def read_observed(path: Path) -> Observed:
 
     Raises RunFolderError where it cannot be read, and SimulatorError where it was not streamed or holds no success.
     """
-    table = _read(path)
+    table, server = _read(path)
     done = pc.and_(pc.equal(table["outcome"], "done"), pc.greater(pc.list_value_length(table["token_times_ns"]), 0))
     known = pc.and_(pc.is_valid(table["input_tokens"]), pc.is_valid(table["output_tokens"]))
     usable = table.filter(pc.and_(pc.fill_null(done, False), pc.and_(known, pc.is_valid(table["sent_ns"]))))
@@ -93,16 +95,17 @@ def read_observed(path: Path) -> Observed:
     usable = usable.take(pc.sort_indices(usable["sent_ns"]))
     observed = _observed(path.name if path.is_file() else path.resolve().name, usable, table.num_rows - usable.num_rows)
     _check_streamed(observed, path)
-    return observed
+    return replace(observed, deployed=server)
 
 
-def _read(path: Path) -> pa.Table:
+def _read(path: Path) -> tuple[pa.Table, Deployed | None]:
     if path.is_dir():
         folder = RunFolder(path)
-        folder.check_finished(folder.read_manifest())
-        return folder.read_requests(_COLUMNS)
+        manifest = folder.read_manifest()
+        folder.check_finished(manifest)
+        return folder.read_requests(_COLUMNS), deployed(manifest)
     try:
-        return read_table(path, _COLUMNS)
+        return read_table(path, _COLUMNS), None
     except (OSError, pa.ArrowException, UnicodeError) as error:
         raise unreadable(path, error) from error
 

@@ -14,19 +14,29 @@ from simulator.simulation import simulate
 from simulator.traffic import Traffic
 
 
-def simulated_run(server: Server, traffic: Traffic, seed: int, name: str) -> Observed:
-    """Send ``traffic`` to ``server``; returns what the client saw."""
-    times: list[list[float]] = [[] for _ in range(len(traffic))]
-    counts: list[list[int]] = [[] for _ in range(len(traffic))]
-    cost = server.front_end.response
+class Responses:
+    """The arrival of each response of a request, in s, and its tokens: a list for each request. ``cost`` is that of a response,
+    in s.
+    """
 
-    def record(written: Round) -> None:
+    def __init__(self, requests: int, cost: float) -> None:
+        self._cost = cost
+        self.times_s: list[list[float]] = [[] for _ in range(requests)]
+        self.counts: list[list[int]] = [[] for _ in range(requests)]
+
+    def add(self, written: Round) -> None:
+        """Take the responses of a round."""
         carried = Counter(chain.from_iterable(tokens.requests for tokens in written.tokens))
         for place, request in enumerate(written.requests, start=1):
-            times[request].append(written.start_s + cost * place)
-            counts[request].append(carried[request])
+            self.times_s[request].append(written.start_s + self._cost * place)
+            self.counts[request].append(carried[request])
 
-    answers = simulate(server, traffic, seed, record)
+
+def simulated_run(server: Server, traffic: Traffic, seed: int, name: str) -> Observed:
+    """Send ``traffic`` to ``server``; returns what the client saw."""
+    responses = Responses(len(traffic), server.front_end.response)
+    answers = simulate(server, traffic, seed, responses.add)
+    times, counts = responses.times_s, responses.counts
     return Observed(
         name=name,
         scheduled_s=answers.sent_s,

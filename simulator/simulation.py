@@ -1,4 +1,4 @@
-"""Traffic through one simulated server or several behind a router, in the order of time. Deterministic for a seed."""
+"""Traffic through one simulated server, or several with a router, in the order of time. Deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Observe = Callable[[Round], None]
 
 @dataclass(frozen=True)
 class Deployment:
-    """Equal servers behind a router that takes no time."""
+    """Equal servers, and the router in front of them, which takes no time."""
 
     server: Server
     replicas: int = 1

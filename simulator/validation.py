@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.hull import beyond
+from simulator.deployed import check_tokenizer, difference
+from simulator.figures import Key, drawn_server
+from simulator.hull import beyond, extents_of
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
 from simulator.observed import Observed
 from simulator.server import Server
 from simulator.simulation import simulate
 
-Key = tuple[str, str]  # metric and figure
 _SEEDS = 5  # simulations whose mean is the prediction
 KEYS: tuple[Key, ...] = (*((metric, figure) for metric in LATENCIES for figure in FIGURES), (THROUGHPUT, "mean"))
 GOOD: Mapping[Key, float] = {
@@ -71,24 +72,29 @@ def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validat
     true = measured(observed, observed.scheduled_s).figures()
     repeated = [_figures(model.server, observed, seed + number) for number in range(_SEEDS)]
     drawn = range(min(draws, len(model.draws)))
-    others = [_figures(_drawn(model, number), observed, seed + _SEEDS + number) for number in drawn]
+    others = [_figures(drawn_server(model, number), observed, seed + _SEEDS + number) for number in drawn]
     predictions = []
     for key in KEYS:
         if np.isfinite(true[key]) and true[key] > 0:
             values = [figures[key] for figures in (*repeated, *others)]
             predicted = float(np.mean([figures[key] for figures in repeated]))
             predictions.append(Prediction(key, true[key], predicted, min(values), max(values)))
-    return Validation(observed.name, len(observed), observed.users, beyond(model.hull, observed), tuple(predictions))
+    return Validation(observed.name, len(observed), observed.users, _beyond(model, observed), tuple(predictions))
+
+
+def _beyond(model: Model, observed: Observed) -> tuple[str, ...]:
+    """Raises SimulatorError where the run counts its tokens by another tokenizer."""
+    found = beyond(model.hull, extents_of(observed))
+    if model.deployed is None or observed.deployed is None:
+        return found
+    check_tokenizer(model.deployed, observed.deployed.tokenizer, observed.name)
+    apart = difference(model.deployed, observed.deployed)
+    return found if apart is None else (f"another server, {apart}", *found)
 
 
 def _figures(server: Server, observed: Observed, seed: int) -> dict[Key, float]:
     arrivals = np.maximum.accumulate(observed.scheduled_s)
     return simulated(simulate(server, observed.traffic(arrivals), seed)).figures()
-
-
-def _drawn(model: Model, number: int) -> Server:
-    draw = model.draws[number]
-    return replace(model.server, law=draw.law, front_end=draw.front_end)
 
 
 def median_error(validations: Sequence[Validation], key: Key) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,12 +65,24 @@ if TYPE_CHECKING:
     from harness.distribution.remote_pool import RemotePool
 
 
+@dataclass(frozen=True)
+class Instead:
+    """The object of a context whose measuring verbs do something else than to measure."""
+
+    carry_out: Callable[[str, MeasureOptions, Load, PrepareRequests], int]
+
+
 def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> int:
-    """Carry out one measurement under ``load``, or that of the prepared requests, and return the exit status."""
+    """Carry out one measurement under ``load``, or that of the prepared requests, and return the exit status.
+
+    Within a context that has an ``Instead``, that is carried out.
+    """
+    context = click.get_current_context(silent=True)
+    instead = None if context is None else context.find_object(Instead)
+    if instead is not None:
+        return instead.carry_out(verb, options, load, prepare_requests)
     _check(options)
-    reference = _read_reference(options.criteria)
-    if options.output.op_stats_csv is not None:
-        check_op_stats_file(options.output.op_stats_csv)
+    reference = reference_of(options)
     with open_run_folder(verb, options.output.run_dir, options.output.shared_results) as folder, signals_as_interrupt():
         try:
             with (
@@ -89,18 +101,31 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 result = _run(prepared, options, observation, folder, manifest, pool)
                 recorded = Moment.now()
             closed = Moment.now()
-            report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
-            _announce_bound(report)
-            _write_extras(report, options.output)
-            is_fast_enough = _check_performance(report, options.criteria, reference)
-            passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
+            report, passed = concluded(folder, options, reference)
             click.echo(record_whole_times(folder, Milestones(options.call.started, recorded, closed)), err=True)
         except KeyboardInterrupt:
             if folder.requests.exists():
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
             raise
         click.echo(f"Report: {folder.html}")
-        return _status(report, result, is_fast_enough and passed)
+        return status_of(report, result, passed)
+
+
+def reference_of(options: MeasureOptions) -> dict[str, float] | None:
+    """The numbers of --check_perf_json, None without it. Raises UsageError where files of the options cannot be used."""
+    if options.output.op_stats_csv is not None:
+        check_op_stats_file(options.output.op_stats_csv)
+    return _read_reference(options.criteria)
+
+
+def concluded(folder: RunFolder, options: MeasureOptions, reference: dict[str, float] | None) -> tuple[RunReport, bool]:
+    """Write and print the reports of a recorded run, and whether it meets the criteria of the options."""
+    report = show_run(folder, options.output.plots, FULL if options.output.full else ANSWER)
+    _announce_bound(report)
+    _write_extras(report, options.output)
+    is_fast_enough = _check_performance(report, options.criteria, reference)
+    passed = gates_passed(report, options.criteria.fail_if, options.criteria.undecided)
+    return report, is_fast_enough and passed
 
 
 def _check(options: MeasureOptions) -> None:
@@ -248,7 +273,8 @@ def _check_performance(report: RunReport, options: CriteriaOptions, reference: d
     return all(check.passed for check in checks)
 
 
-def _status(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
+def status_of(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
+    """The exit status of a run."""
     if result.interrupted:
         return ExitStatus.INTERRUPTED
     all_done = all(record.outcome in (Outcome.DONE, Outcome.WITHDRAWN) for record in result.records)

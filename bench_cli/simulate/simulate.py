@@ -5,6 +5,7 @@ from __future__ import annotations
 import cloup
 
 from bench_cli.simulate.fit import fit
+from bench_cli.simulate.run import run
 from bench_cli.simulate.validate import validate
 
 
@@ -20,4 +21,5 @@ def command() -> None:
 
 
 command.add_command(fit)
+command.add_command(run)
 command.add_command(validate)

@@ -65,6 +65,11 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.retokenised_ratio": None,
     "target.address": None,
     "target.embedded": None,
+    "simulation": Weight.CHANGED,
+    "simulation.model": None,
+    "simulation.draws": None,
+    "simulation.ranges": None,
+    "simulation.beyond": None,
     "server": Weight.CHANGED,
     "server.engine_files": None,
     "schedule": Weight.WARN,
@@ -86,7 +91,14 @@ _ADVICE_FOR = {
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
+SIMULATION = "simulation"
 _ABSENT = "–"
+_MEASURED = "measured"
+_ONE_SIDE = (
+    "A simulated run beside a measured one shows how wrong the model is: 'bench simulate validate' does that, or "
+    "--allow_simulated compares them all the same."
+)
+_ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {
     MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",
@@ -96,13 +108,26 @@ _DISTURBED = {
 
 def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
     """All differences between ``runs``, and all faults of one of them, the most serious first."""
-    unsorted = [*_credibility(runs), *_requests(runs), *_settings(runs)]
+    unsorted = [*_credibility(runs), *_simulations(runs), *_requests(runs), *_settings(runs)]
     return tuple(sorted(unsorted, key=lambda disagreement: list(Weight).index(disagreement.weight)))
 
 
 def refused(disagreements: Sequence[Disagreement]) -> bool:
     """Whether a disagreement rules out a comparison."""
     return any(disagreement.weight is Weight.REFUSE for disagreement in disagreements)
+
+
+def without_refusals(
+    found: Sequence[Disagreement], *, allow_different: bool, allow_simulated: bool
+) -> tuple[Disagreement, ...]:
+    """The disagreements, those that rule out a comparison left out where they are allowed: that one side alone was simulated by
+    ``allow_simulated``, all others by ``allow_different``.
+    """
+    return tuple(
+        each
+        for each in found
+        if each.weight is not Weight.REFUSE or not (allow_simulated if each.what == SIMULATION else allow_different)
+    )
 
 
 def same_requests(runs: Sequence[RunReport]) -> bool:
@@ -157,6 +182,15 @@ def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
         yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
 
 
+def _simulations(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
+    simulations = [run.manifest.simulation for run in runs]
+    if not any(simulations):
+        return
+    values = tuple(_MEASURED if each is None else str(each) for each in simulations)
+    weight, advice = (Weight.WARN, _ALL_SIMULATED) if all(simulations) else (Weight.REFUSE, _ONE_SIDE)
+    yield Disagreement(SIMULATION, weight, values, advice)
+
+
 def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     counts = [run.requests.index.size for run in runs]
     if _same_schedule(runs) and len(set(counts)) > 1:
@@ -166,9 +200,12 @@ def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
     flat = [dict(_flattened(run.document)) for run in runs]
+    one_side = len({run.manifest.simulation is None for run in runs}) > 1  # then its keys are absent on the other
     for key in sorted({key for settings in flat for key in settings}):
         weight = _weight_of(key)
         values = tuple(settings.get(key, _ABSENT) for settings in flat)
+        if one_side and key.startswith(SIMULATION):
+            continue
         if weight is not None and len(set(values)) > 1:
             yield Disagreement(key, weight, values, _ADVICE_FOR.get(key, _ADVICE[weight]))
 

@@ -19,6 +19,7 @@ from reports.compare.comparable import (
     same_requests,
     same_schedules,
     schedules_apart,
+    without_refusals,
 )
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
@@ -241,20 +242,21 @@ def compare(
     conditions: Sequence[AnyCondition] = (),
     *,
     allow_different: bool = False,
+    allow_simulated: bool = False,
     runs_paired: bool = False,
     looks: Looks | None = None,
 ) -> Comparison:
     """Compare every arm with the first. ``runs_paired``: the i-th runs of all arms were measured in turn. ``looks``: those at
     an experiment that ends when it is decided.
 
-    Raises NotComparableError, unless ``allow_different``.
+    Raises NotComparableError, unless ``allow_different``, and where one side alone was simulated, unless ``allow_simulated``.
     """
     baseline, *others = arms
     by_arm = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
-    if not allow_different:
-        for arm, found in zip(others, by_arm, strict=True):
-            if refused(found):
-                raise NotComparableError(_refusal(baseline, arm, found))
+    for arm, found in zip(others, by_arm, strict=True):
+        left = without_refusals(found, allow_different=allow_different, allow_simulated=allow_simulated)
+        if refused(left):
+            raise NotComparableError(_refusal(baseline, arm, left))
     return Comparison(
         tuple(arms),
         tuple(

@@ -15,7 +15,8 @@ class ConfiguredTarget:
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
     run's tokenizer, of the text of a random token of its vocabulary. Both are None where unknown. ``sends_finish_reason``: the
-    probe before the run had one; None for a protocol without.
+    probe before the run had one; None for a protocol without. ``simulation`` is what simulated the server, None
+    of a real one.
     """
 
     model: str
@@ -26,10 +27,12 @@ class ConfiguredTarget:
     template_tokens: int | None = None
     retokenised_ratio: float | None = None
     sends_finish_reason: bool | None = None
+    simulation: str | None = None
 
     def __str__(self) -> str:
         streamed = "streamed" if self.streaming else "unstreamed"
-        return f"{self.model or 'unknown model'} over {self.protocol or '?'}, {streamed}"
+        simulation = "" if self.simulation is None else f", {self.simulation}"
+        return f"{self.model or 'unknown model'} over {self.protocol or '?'}, {streamed}{simulation}"
 
 
 def configured_target(manifest: Manifest) -> ConfiguredTarget:
@@ -44,6 +47,7 @@ def configured_target(manifest: Manifest) -> ConfiguredTarget:
         template_tokens=target.template_tokens,
         retokenised_ratio=target.retokenised_ratio,
         sends_finish_reason=target.sends_finish_reason,
+        simulation=None if manifest.simulation is None else str(manifest.simulation),
     )
 
 

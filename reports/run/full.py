@@ -9,6 +9,7 @@ from reports.render.tables import Table, cell_text, console_table
 from reports.run.class_table import console_class_table
 from reports.run.headline import describe_calibration, describe_run, verdict
 from reports.run.rows import WINDOW_COLUMNS, guard_note, slip_over_time_rows, unsupported_p99, window_rows
+from reports.run.simulated import simulation_table
 from reports.run.tables import (
     arrival_law_table,
     gate_table,
@@ -36,6 +37,7 @@ def render(report: RunReport) -> str:
         _latencies(report),
         console_table(interval_table(report), "95 % intervals, ms"),
         console_table(tail_table(report)),
+        _model_error(report),
         console_table(rate_table(report), "Rates"),
         console_class_table(report),
         console_table(stage_table(report), "Stages"),
@@ -51,6 +53,11 @@ def render(report: RunReport) -> str:
         *(f"{f.severity.value:>8}  {f.sentence} [{f.code}]\n          {f.advice}" for f in report.findings),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _model_error(report: RunReport) -> str:
+    table = simulation_table(report)
+    return f"{console_table(table, table.title)}\n{table.note}" if table.rows else ""
 
 
 def _upstream(report: RunReport) -> str:

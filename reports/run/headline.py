@@ -16,9 +16,14 @@ def describe_run(report: RunReport) -> str:
 
 
 def verdict(report: RunReport) -> str:
-    """The run's validity in one line, with the codes of the findings that make it invalid."""
+    """The run's validity in one line, with the codes of the findings that make it invalid; first that it was simulated."""
     invalid = [finding.code for finding in report.findings if finding.severity is Severity.INVALID]
-    return "This run is valid." if report.valid else f"THIS RUN IS NOT VALID: {', '.join(invalid)}."
+    text = "This run is valid." if report.valid else f"THIS RUN IS NOT VALID: {', '.join(invalid)}."
+    simulation = report.manifest.simulation
+    if simulation is None:
+        return text
+    beyond = f" BEYOND WHAT ITS MODEL WAS FITTED TO ({'; '.join(simulation.beyond)})" if simulation.beyond else ""
+    return printable(f"SIMULATED{beyond}: no server was measured. {text}")
 
 
 def describe_calibration(report: RunReport) -> str:

@@ -8,6 +8,7 @@ from reports.render.plain_text import escaped
 from reports.render.tables import markdown_table
 from reports.run.class_table import class_table
 from reports.run.headline import describe_calibration, describe_run, verdict
+from reports.run.simulated import simulation_table
 from reports.run.tables import (
     arrival_law_table,
     failure_tables,
@@ -29,7 +30,13 @@ def render_markdown(report: RunReport) -> str:
         f"- **{finding.severity.value}**: {escaped(finding.sentence)} {escaped(finding.advice)} `{finding.code}`"
         for finding in report.findings
     )
-    tables = [gate_table(report), latency_table(report), interval_table(report), rate_table(report)]
+    tables = [
+        gate_table(report),
+        latency_table(report),
+        simulation_table(report),
+        interval_table(report),
+        rate_table(report),
+    ]
     tables += [
         class_table(report),
         stage_table(report),

@@ -23,6 +23,7 @@ from reports.run.pictures.latency import latency_pictures
 from reports.run.pictures.server import server_pictures
 from reports.run.pictures.traffic import arrival_pictures, token_pictures
 from reports.run.rows import percentile_cell
+from reports.run.simulated import simulation_table
 from reports.run.tables import (
     arrival_law_table,
     failure_tables,
@@ -99,15 +100,17 @@ def run_page(report: RunReport, pictures: RunPictures) -> Page:
 
 
 def _tone(report: RunReport) -> Tone:
-    """The colour of the verdict: a valid run that failed a gate is no good news."""
+    """The colour of the verdict: a valid run that failed a gate is no good news, and a simulated one no measurement."""
     if not report.valid:
         return Tone.BAD
-    return Tone.CAUTION if any(gate.status is Status.FAILED for gate in report.gates) else Tone.GOOD
+    failed = any(gate.status is Status.FAILED for gate in report.gates)
+    return Tone.CAUTION if failed or report.manifest.simulation is not None else Tone.GOOD
 
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
-    latency = [_with_rows(table) for table in (latency_table(report), interval_table(report), tail_table(report))]
+    tables = (latency_table(report), simulation_table(report), interval_table(report), tail_table(report))
+    latency = [_with_rows(table) for table in tables]
     classes = _joined([_with_rows(class_table(report))])
     load_tables = (rate_table(report), stage_table(report), arrival_law_table(report), window_table(report))
     load = [_with_rows(table) for table in load_tables]
@@ -115,7 +118,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
     return [
         Section("gates", "Gates", _joined([_with_rows(gate_table(report))])),
         Section("findings", "Findings", (remarks,) if remarks else (Note("No findings."),)),
-        Section("latency", "Latency", (*_joined(latency[:1]), *pictures.latency, *_joined(latency[1:])), pairs=True),
+        Section("latency", "Latency", (*_joined(latency[:2]), *pictures.latency, *_joined(latency[2:])), pairs=True),
         Section("why", "Why", _why(report)),
         Section("classes", "Classes", classes),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),

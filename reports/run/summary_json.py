@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
+
 from reports.metrics.arrival_law import check_arrivals
 from reports.metrics.asked_arrivals import AskedArrivals
 from reports.metrics.catalogue import (
@@ -94,6 +96,7 @@ def summary(report: RunReport) -> dict[str, object]:
         ],
         "calibration": _calibration(report),
         "schedule": {"digest": report.schedule.digest, "seed": report.schedule.seed},
+        "simulation": None if report.manifest.simulation is None else msgspec.to_builtins(report.manifest.simulation),
     }
 
 

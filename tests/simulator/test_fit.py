@@ -9,7 +9,7 @@ import pytest
 
 from simulator.errors import SimulatorError
 from simulator.fit import fit, fit_engine
-from simulator.hull import beyond, hull_of
+from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
 from simulator.recorded import simulated_run
 from simulator.server import Admission, Server, StepLaw
@@ -68,7 +68,7 @@ def test_a_heavier_run_lies_beyond_what_was_fitted(model: Model) -> None:
 
 def test_a_run_does_not_lie_beyond_itself() -> None:
     observed = simulated_run(SERVER, poisson(30, 300, 1), 1, "run")
-    assert beyond(hull_of([observed]), observed) == ()
+    assert beyond(hull_of([observed]), extents_of(observed)) == ()
 
 
 def test_too_few_steps_are_one_sentence() -> None:

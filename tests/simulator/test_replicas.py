@@ -1,4 +1,4 @@
-"""Several simulated servers behind a router, against theory, and the clients that send to them."""
+"""Several simulated servers with a router, against theory, and the clients that send to them."""
 
 from __future__ import annotations
 

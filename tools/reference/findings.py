@@ -17,6 +17,7 @@ from reports.findings import (
     load,
     outcomes,
     server,
+    simulation,
     target,
 )
 from reports.findings.checks import KINDS
@@ -26,7 +27,7 @@ from reports.findings.finding import Finding
 _THEMES: tuple[tuple[str, tuple[ModuleType, ...]], ...] = (
     ("The client", (client, calibration)),
     ("Workers on other hosts", (distribution,)),
-    ("The target", (target, engine)),
+    ("The target", (target, engine, simulation)),
     ("The load", (load, in_flight)),
     ("The answers", (outcomes, cancellations)),
     ("Numbers that must agree", (consistency, server)),

@@ -63,6 +63,7 @@ from reports.metrics.upstream import upstream_statistics
 from reports.metrics.windows import compute_windows, whole_window
 from reports.run.op_stats import check_perf
 from reports.run.pictures.over_time import per_second, percentile_per_part
+from reports.run.simulated import simulation_table
 from reports.run.tables import failure_tables, slowest_table
 from reports.statistics.arrays import mean_of_known
 from reports.statistics.autocorrelation import Mean, mean_of
@@ -157,6 +158,7 @@ NUMBERS = (
     Number("Peak rates of the client", "calibration.requests_per_s, responses_per_s", (peak_rates,)),
     Number("Upstream's statistics", "--op_stats_csv", (upstream_statistics,)),
     Number("Check against reference numbers", "--check_perf_json", (check_perf,)),
+    Number("Model's error of a simulated run", "simulation.ranges", (simulation_table,)),
     Number("Slowest requests", "", (slowest_table,)),
     Number("Requests and tokens per second over time", "", (per_second,)),
     Number("Percentiles over time", "", (percentile_per_part,)),

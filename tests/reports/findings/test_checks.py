@@ -83,6 +83,9 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield steady, clock_readings(slept_ms=60_000)
     yield steady, {"connections": {"limit_reached": 7}}
     yield steady, {"calibration": calibration(rate_limit(50), rate_limit(None, 125))}
+    simulation = {"model": "model.json", "digest": "0f", "fitted_to": ["a"], "replicas": 2, "router": "rr", "draws": 3}
+    yield steady, {"simulation": simulation}
+    yield steady, {"simulation": simulation | {"replicas": 1, "beyond": ["81 requests a second, fitted up to 67"]}}
 
 
 def _causes_of_delay() -> Iterator[list[ClientSample]]:

@@ -1,0 +1,100 @@
+"""The simulated deployment: a model from its file, its replicas and their router, in place of a target."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.target import Target
+from bench_cli.simulate.deployment_options import DeploymentOptions
+from bench_cli.tokenizers import open_tokenizer, shipped_tokenizer
+from harness.clients.secret_values import Spellings
+from harness.clients.transport.url import Origin
+from harness.protocols.listed import PROTOCOLS
+from harness.protocols.protocol import MeasuredModel
+from simulator.deployed import Deployed, check_tokenizer, fingerprint
+from simulator.model import Model, read_model
+from simulator.routers import Router
+from simulator.simulation import Deployment
+
+if TYPE_CHECKING:
+    from harness.protocols.known_client import KnownClient
+
+_NOWHERE = Origin("http", "simulated", 80)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A deployment that is simulated: ``name`` and ``digest`` are those of the model's file."""
+
+    model: Model
+    name: str
+    digest: str
+    deployment: Deployment
+    draws: int
+
+
+def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
+    """The deployment of the options. Raises SimulatorError."""
+    model = read_model(options.model)
+    digest = hashlib.sha256(options.model.read_bytes()).hexdigest()
+    draws = min(options.draws, len(model.draws))
+    deployment = Deployment(model.server, replicas, Router(options.router))
+    return Simulated(model, options.model.name, digest, deployment, draws)
+
+
+def simulated_target(simulated: Simulated, options: MeasureOptions) -> Target:
+    """What the requests are prepared for: a target with the fitted server's model and tokenizer, to which nothing can be sent.
+
+    Raises SimulatorError for another tokenizer than the fitted runs', UsageError where theirs is gone, and for unstreamed runs.
+    """
+    if options.target.streaming is False:
+        raise click.UsageError("--no_streaming: a simulated server streams its answers, as the fitted runs did")
+    fitted = simulated.model.deployed or Deployed("grpc", "unknown", token_ids=True)
+    if simulated.model.deployed is not None and options.target.model not in (None, fitted.model):
+        raise click.UsageError(f"--model {options.target.model}: {simulated.name} was fitted to runs of {fitted.model}")
+    folder = _tokenizer_dir(fitted, options.target.tokenizer_dir)
+    tokenizer = shipped_tokenizer() if simulated.model.deployed is None and folder is None else None
+    if folder is not None:
+        tokenizer = open_tokenizer(folder)
+    protocol = PROTOCOLS[fitted.protocol].load() if fitted.protocol in PROTOCOLS else options.target.serving
+    return Target(
+        origin=_NOWHERE,
+        protocol=protocol,
+        headers=(),
+        client=cast("KnownClient", _NoClient()),
+        model=MeasuredModel(fitted.model, fitted.token_ids, supports_ignore_eos=True, returns_text=not fitted.token_ids),
+        tokenizer=tokenizer,
+        tokenizer_dir=folder,
+        template_tokens=fitted.template_tokens or None,
+    )
+
+
+def _tokenizer_dir(fitted: Deployed, given: Path | None) -> Path | None:
+    if given is not None:
+        check_tokenizer(fitted, fingerprint(given), f"--tokenizer_dir {given}")
+        return given
+    if fitted.tokenizer_dir is None:
+        return None
+    folder = Path(fitted.tokenizer_dir)
+    found = fingerprint(folder)
+    if found is None:
+        raise click.UsageError(
+            f"the tokenizer of the fitted runs is no longer in {folder}: give its folder with --tokenizer_dir"
+        )
+    check_tokenizer(fitted, found, str(folder))
+    return folder
+
+
+class _NoClient:
+    """What a manifest asks of a client."""
+
+    streaming = True
+    continuous_usage: bool | None = None
+    expects_finish_reason: bool | None = None
+    hidden: Spellings = ()

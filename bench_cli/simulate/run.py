@@ -1,0 +1,42 @@
+"""``bench simulate run``: what a measuring verb would measure, simulated."""
+
+from __future__ import annotations
+
+import click
+import cloup
+
+from bench_cli.declared import takes
+from bench_cli.experiments.options import FORWARDS_OPTIONS, run_arguments
+from bench_cli.simulate.deployment_options import RunOptions
+from bench_cli.simulate.measuring_verb import invoke
+
+
+@cloup.command(
+    name="run",
+    context_settings=FORWARDS_OPTIONS,
+    epilog="""\b
+Examples:
+  bench simulate run --model model.json token_norm_dist --request_rate 60 --isl 256 --osl 64
+  bench simulate run --model model.json --replicas 4 --router least_outstanding trace conversations.csv
+  bench simulate run --model model.json dataset --concurrency 50 --num_requests 2000""",
+)
+@takes(RunOptions)
+@run_arguments
+@click.pass_context
+def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...]) -> int:
+    """Simulate what a measuring verb with its options would measure, on one fitted server or several.
+
+    The schedule is that of the real run, digest for digest, and the result is an ordinary run folder, marked as simulated,
+    which report, why and compare read. 'bench compare' refuses it beside a measured run, unless --allow_simulated is given.
+
+    Each number is shown with the model's error, too: the least and the most over --draws of its constants. What lies beyond the
+    fitted runs is named first. Options that only matter to a real server, as --url, have no effect.
+
+    Not simulated: prefix caches, cancellations, early ends (--stop_if, --until), warm-up and failures. Answers are as long as
+    requested.
+    """
+    from bench_cli.simulate.carry_out import Simulating
+    from bench_cli.simulate.deployment import read_simulated
+
+    simulated = read_simulated(options.deployment, options.replicas)
+    return invoke(context, arguments, Simulating(simulated).carry_out)

@@ -1,0 +1,63 @@
+"""A schedule as a simulation takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import click
+import numpy as np
+
+from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users
+from simulator.traffic import Traffic
+from workloads.elements.request import HistorySource, Request
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule, SessionSchedule
+
+_S = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedTraffic:
+    """The lengths of a schedule's requests, and when its clients send them, faster or slower by a factor."""
+
+    schedule: AnySchedule
+    traffic: Traffic
+
+    def clients(self, faster: float = 1.0) -> Clients:
+        """The clients of one simulation; the arrivals are ``faster`` by this factor."""
+        match self.schedule:
+            case ClosedSchedule(requests, starts_ns, _, end_ns):
+                return Users([at * _S for at in starts_ns], len(requests), inf if end_ns is None else end_ns * _S)
+            case SessionSchedule(_, offsets_ns, parents, think_times_ns):
+                offsets = [None if at is None else at * _S / faster for at in offsets_ns]
+                return Turns(offsets, parents, [at * _S for at in think_times_ns])
+            case schedule:
+                arrivals = [at * _S / faster for at in schedule.offsets_ns]
+                most = schedule.max_concurrency
+                return OpenLoop(arrivals) if most is None else Ceiling(arrivals, most)
+
+
+def simulated_traffic(schedule: AnySchedule, template_tokens: int) -> SimulatedTraffic:
+    """The requests of ``schedule``; the server adds ``template_tokens`` to each prompt.
+
+    Raises UsageError for what cannot be simulated: prompts of unknown lengths, cancellations, and other models.
+    """
+    requests = schedule.requests
+    if isinstance(schedule, SessionSchedule) and schedule.history is HistorySource.SERVER:
+        raise click.UsageError("--history server: a simulated server has no text, so its answers cannot be in later prompts")
+    if any(request.cancel is not None for request in requests):
+        raise click.UsageError("--cancel: cancellations are not simulated; leave it out")
+    if any(request.variant is not None for request in requests):
+        raise click.UsageError("--class: a model or LoRA adapter of its own is not simulated; give classes by weights alone")
+    inputs = np.array([template_tokens + _input_tokens(request) for request in requests], np.int64)
+    outputs = np.array([max(1, request.output_tokens) for request in requests], np.int64)
+    return SimulatedTraffic(schedule, Traffic(np.zeros(len(requests)), inputs, inputs, outputs))
+
+
+def _input_tokens(request: Request) -> int:
+    ids: Sequence[int] | None = request.input_ids
+    found = request.input_tokens if request.input_tokens is not None else None if ids is None else len(ids)
+    if found is None:
+        raise click.UsageError("the lengths of the prompts are not known without the model's tokenizer: give --tokenizer_dir")
+    return max(1, found)

@@ -1,0 +1,63 @@
+"""Findings about a run that was simulated, and not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from reports.findings.finding import Finding, RunFacts, Severity
+
+
+@dataclass(frozen=True)
+class Simulated(Finding):
+    """``model`` is the name of the model's file, ``fitted_to`` the runs that it was fitted to; ``router`` is None for one
+    replica.
+    """
+
+    model: str
+    fitted_to: list[str]
+    replicas: int
+    router: str | None
+    draws: int
+
+    code = "simulated"
+    severities = (Severity.WARNING,)
+    when = "the run was made by `bench simulate run`, so its numbers are those of a model"
+    advices = (
+        "Each number is as wrong as the model: 'bench simulate validate' with runs that were not fitted says how wrong. "
+        "Measure before you rely on it.",
+    )
+    briefs = ("Simulated, no server was measured: see bench simulate validate",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = facts.manifest.simulation
+        return None if found is None else cls(found.model, list(found.fitted_to), found.replicas, found.router, found.draws)
+
+    def _sentence(self) -> str:
+        replicas = "one replica" if self.replicas == 1 else f"{self.replicas:,} replicas with a router ({self.router})"
+        return f"No server was measured: {self.model}, fitted to {', '.join(self.fitted_to)}, simulated {replicas}."
+
+
+@dataclass(frozen=True)
+class BeyondModel(Finding):
+    """``beyond`` is what the run holds more of than the fitted runs, a phrase each."""
+
+    beyond: list[str]
+
+    code = "beyond_model"
+    severities = (Severity.WARNING,)
+    when = (
+        "a simulated run has over 5 % more requests in flight, requests or output tokens a second (of a replica), or longer "
+        "requests, than the fitted runs"
+    )
+    advices = ("The model is extrapolated, and how wrong it is there is not known: fit it to runs that reach as far.",)
+    briefs = ("Beyond what the model was fitted to: fit runs that reach as far",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = facts.manifest.simulation
+        return cls(list(found.beyond)) if found is not None and found.beyond else None
+
+    def _sentence(self) -> str:
+        return f"The run lies beyond what the model was fitted to: {'; '.join(self.beyond)}."

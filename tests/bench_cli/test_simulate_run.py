@@ -1,0 +1,210 @@
+"""``bench simulate run`` from a model's file to the folder of a run, and what reads that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from bench_cli import run
+from bench_cli.simulate.traffic import simulated_traffic
+from bench_cli.tokenizers import ordinary_token_ids, shipped_tokenizer
+from bench_errors import ExitStatus
+from bench_records.run_folder import RunFolder
+from reports.run_report import read_run
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from simulator.clients import clients_of
+from simulator.deployed import Deployed, fingerprint
+from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Source, write_model
+from simulator.observed import read_observed
+from simulator.recorded import simulated_run
+from simulator.routers import Router
+from simulator.simulation import Deployment, simulate_deployment
+from tests.simulator.known import SERVER, poisson
+from workloads.arrivals.processes import Exponential
+from workloads.elements.request import CancelPoint, LengthLimits, Request
+from workloads.lengths.families import Constant
+from workloads.lengths.samples import Independent
+from workloads.prompts.token_norm_dist import TokenNormDist
+from workloads.schedule.load import OpenLoop
+from workloads.schedule.schedule import Schedule
+
+_HULL = (Extent("requests in flight", 40.0), Extent("requests a second", 60.0))
+_FITTED = Deployed("grpc", "tensorrt_llm", True, str(DEMO_ENGINE_DIR), fingerprint(DEMO_ENGINE_DIR))
+_TRAFFIC = ["token_norm_dist", "--request_rate", "40", "--num_requests", "120", "--isl", "150", "--osl", "9", "--seed", "5"]
+
+
+def _model(path: Path, **replaced: Any) -> Path:
+    slower = replace(SERVER.law, step=1.1 * SERVER.law.step)
+    model = Model(
+        schema=MODEL_SCHEMA,
+        server=SERVER,
+        parameters=(),
+        draws=(Draw(SERVER.law, SERVER.front_end), Draw(slower, SERVER.front_end)),
+        hull=_HULL,
+        sources=(Source("half", 400, None, 3_000),),
+        structure=(),
+        findings=(),
+        deployed=_FITTED,
+    )
+    write_model(replace(model, **replaced), path)
+    return path
+
+
+def _simulated(tmp_path: Path, name: str, *options: str, traffic: list[str] = _TRAFFIC) -> Path:
+    model = tmp_path / "model.json"
+    if not model.exists():
+        _model(model)
+    folder = tmp_path / name
+    arguments = ["simulate", "run", "--model", str(model), *options, *traffic, "--run_dir", str(folder)]
+    assert run(arguments) == ExitStatus.VALID
+    return folder
+
+
+def test_a_simulated_run_has_the_schedule_of_the_real_one_and_says_everywhere_that_it_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _simulated(tmp_path, "run")
+    text = capsys.readouterr().out
+    lengths = Independent(Constant(150), Constant(9))
+    ids = ordinary_token_ids(shipped_tokenizer())
+    requests = TokenNormDist(lengths, ids, 5, LengthLimits(), None, ignore_eos=True).draw(120).requests
+    schedule = OpenLoop(Exponential(40.0)).schedule(requests, 5)
+    report = read_run(RunFolder(folder))
+    assert report.schedule.digest == schedule.digest
+    summary = json.loads((folder / "summary.json").read_text())
+    ranges = summary["simulation"]["ranges"]
+    p50 = summary["metrics"]["tpot_ms"]["p50"]
+    low, high = ranges["tpot_ms"]["p50"]
+    assert low == pytest.approx(p50, rel=1e-6)
+    assert 1.05 * p50 < high < 1.15 * p50
+    assert summary["simulation"]["draws"] == 2
+    for shown in (text, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
+        assert "SIMULATED: no server was measured." in shown
+        assert "simulated by model.json" in shown
+    assert "With the model's error, by 2 draws" in " ".join(text.split())
+    assert run(["why", str(folder)]) == ExitStatus.VALID
+    assert "SIMULATED" in capsys.readouterr().out
+
+
+def test_the_records_are_the_simulated_times(tmp_path: Path) -> None:
+    observed = read_observed(_simulated(tmp_path, "run", "--draws", "0"))
+    traffic = observed.traffic(observed.sent_s)
+    again = simulated_run(SERVER, traffic, 5, "again")
+    assert observed.times_s == pytest.approx(again.times_s, abs=1e-7)
+    assert (observed.input_tokens == 150).all()
+    assert observed.deployed == _FITTED
+
+
+def test_a_simulated_run_is_refused_beside_a_measured_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulated, other, measured = (_simulated(tmp_path, name, "--draws", "0") for name in ("a", "b", "c"))
+    document = json.loads((measured / "run.json").read_text())
+    (measured / "run.json").write_text(json.dumps(document | {"simulation": None}))
+    capsys.readouterr()
+    assert run(["compare", str(measured), str(simulated), "--allow_different"]) == ExitStatus.INVALID
+    assert "simulation: measured against simulated by model.json" in capsys.readouterr().err
+    assert run(["compare", str(measured), str(simulated), "--allow_simulated"]) == ExitStatus.VALID
+    assert "measured | simulated by model.json" in " ".join(capsys.readouterr().out.split())
+    assert run(["compare", str(simulated), str(other)]) == ExitStatus.VALID
+    assert "No server was measured" in capsys.readouterr().out
+
+
+def test_what_lies_beyond_the_fitted_runs_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = [*_TRAFFIC[:2], "200", *_TRAFFIC[3:]]
+    folder = _simulated(tmp_path, "run", traffic=traffic)
+    captured = capsys.readouterr()
+    assert captured.out.startswith("SIMULATED BEYOND WHAT ITS MODEL WAS FITTED TO (")
+    assert "requests a second, fitted up to 60" in captured.err
+    assert "beyond_model" in {finding.code for finding in read_run(RunFolder(folder)).findings}
+
+
+def test_replicas_share_the_requests(tmp_path: Path) -> None:
+    one = _simulated(tmp_path, "one", "--draws", "0")
+    four = _simulated(tmp_path, "four", "--draws", "0", "--replicas", "4", "--router", "rr")
+    assert read_observed(four).last_s.sum() < read_observed(one).last_s.sum()
+    manifest = RunFolder(four).read_manifest()
+    assert manifest.simulation is not None
+    assert (manifest.simulation.replicas, manifest.simulation.router) == (4, "rr")
+
+
+def test_a_gate_judges_a_simulated_run(tmp_path: Path) -> None:
+    arguments = ["simulate", "run", "--model", str(_model(tmp_path / "model.json")), "--draws", "0", *_TRAFFIC]
+    assert run([*arguments, "--fail_if", "p50_ttft>1ms", "--run_dir", str(tmp_path / "run")]) == ExitStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        ["--concurrency", "5", "--num_requests", "60"],
+        ["--concurrency", "5", "--duration", "3"],
+        ["--request_rate", "200", "--max_concurrency", "4", "--num_requests", "60"],
+    ],
+)
+def test_loads_that_wait_for_answers_hold_their_number_in_flight(tmp_path: Path, load: list[str]) -> None:
+    folder = _simulated(tmp_path, "run", "--draws", "0", traffic=["token_norm_dist", *load])
+    requests = read_run(RunFolder(folder)).requests
+    in_flight = [int(((requests.sent_ns <= at) & (requests.done_ns > at)).sum()) for at in np.sort(requests.sent_ns)]
+    assert max(in_flight) == (4 if "--max_concurrency" in load else 5)
+    if "--duration" in load:
+        assert requests.scheduled_ns.max() < 3e9
+    if "--max_concurrency" in load:
+        assert (requests.sent_ns - requests.scheduled_ns).max() > 10e6
+        assert (requests.sent_ns == requests.released_ns).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "reason"),
+    [
+        ({}, ["replay"], "after the options comes what to simulate"),
+        ({}, [*_TRAFFIC, "--stop_if", "p99_ttft>1s"], "--stop_if: a simulation has no early end"),
+        ({}, [*_TRAFFIC, "--no_streaming"], "--no_streaming: a simulated server streams"),
+        ({}, [*_TRAFFIC, "--model", "ensemble"], "--model ensemble: model.json was fitted to runs of tensorrt_llm"),
+        (
+            {"deployed": replace(_FITTED, tokenizer="0")},
+            [*_TRAFFIC, "--tokenizer_dir", str(DEMO_ENGINE_DIR)],
+            "has another tokenizer than the runs that the model was fitted to",
+        ),
+        (
+            {"deployed": replace(_FITTED, tokenizer_dir="/gone")},
+            _TRAFFIC,
+            "the tokenizer of the fitted runs is no longer in /gone",
+        ),
+        ({"schema": 9}, _TRAFFIC, "is a model of schema 9"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: dict[str, Any], arguments: list[str], reason: str
+) -> None:
+    path = _model(tmp_path / "model.json", **model)
+    assert run(["simulate", "run", "--model", str(path), *arguments]) == ExitStatus.USAGE
+    assert reason in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_requests_that_the_simulator_has_no_answer_for_are_refused() -> None:
+    for request, reason in (
+        (Request(5, prompt="text"), "the lengths of the prompts are not known"),
+        (Request(5, input_ids=(1, 2), cancel=CancelPoint(after_tokens=2)), "--cancel"),
+    ):
+        with pytest.raises(click.UsageError, match=reason):
+            simulated_traffic(Schedule((request,), (0,), 1), 0)
+
+
+def test_a_faster_schedule_is_the_same_one_in_less_time() -> None:
+    schedule = Schedule(tuple(Request(3, input_ids=(1,) * 9) for _ in range(4)), (0, 10**9, 2 * 10**9, 3 * 10**9), 1)
+    simulated = simulated_traffic(schedule, template_tokens=2)
+    assert [at for at, _ in simulated.clients(2.0).first()] == [0.0, 0.5, 1.0, 1.5]
+    assert simulated.traffic.input_tokens.tolist() == [11] * 4
+
+
+def test_router_names_are_those_of_the_simulator() -> None:
+    from bench_cli.simulate.deployment_options import ROUTERS
+
+    assert tuple(router.value for router in Router) == ROUTERS
+    traffic = poisson(50, 20, 1)
+    assert simulate_deployment(Deployment(SERVER, 3), traffic, clients_of(traffic), 1).replicas.max() == 2
