@@ -76,7 +76,7 @@ class EngineSettings(Concern, title="Engine (embedded)"):
     core_instance_count: int = option(
         1,
         type=click.IntRange(1, 64),
-        help="vllm: instances of tensorrt_llm, which share one engine. Each sends up to 5,000 to 10,000 responses/s.",
+        help="vllm: instances of tensorrt_llm, which share one engine. For more streamed tokens/s than one sends.",
     )
 
     def folder(self, engine_dir: Path | None) -> Path:

@@ -98,11 +98,16 @@ class AsyncLLM:
                 self.errored = True
             first = []
             generated = 0
-            for running in self._running.values():
+            scheduled = list(self._running.values())[: self.vllm_config.scheduler_config.max_num_seqs]
+            for running in scheduled:
                 first += [0.01] if not running.tokens else []
                 generated += 1
                 self._step(running)
-            scheduler = SimpleNamespace(num_running_reqs=len(self._running), num_waiting_reqs=0, kv_cache_usage=0.5)
+            scheduler = SimpleNamespace(
+                num_running_reqs=len(scheduled),
+                num_waiting_reqs=len(self._running) - len(scheduled),
+                kv_cache_usage=0.5,
+            )
             self._logger.record(
                 scheduler_stats=scheduler,
                 iteration_stats=SimpleNamespace(
