@@ -147,7 +147,7 @@ def open_probes(runs: RunOptions, folder: SearchFolder, before_each: str | None)
     target = read(TargetOptions, parsed.params, Call())
     check_target_options(target)
     repository = read(EmbeddedOptions, parsed.params, Call()).repository(target.tokenizer_dir)
-    with open_pipeline(repository, folder.server_log) as addresses:
+    with open_pipeline(repository, folder.server_log, target.serving.embedded_port) as addresses:
         yield ChildProbes(folder, runs.arguments, before_each, environment_of(addresses))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from harness.protocols.protocol import EmbeddedPort
 from serving.launch.addresses import ServerAddresses, choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
@@ -19,24 +20,27 @@ _VARIABLE = "INFLIGHT_BENCH_PIPELINE"
 
 
 @contextmanager
-def open_pipeline(repository: RepositorySpec, server_log: Path) -> Iterator[ServerAddresses]:
+def open_pipeline(repository: RepositorySpec, server_log: Path, port: EmbeddedPort | None = None) -> Iterator[ServerAddresses]:
     """The shared pipeline where the environment names one, which serves ``repository`` already; else one that is deployed, and
-    logs to ``server_log``. Raises ServingError.
+    logs to ``server_log``; it has the OpenAI front end where that is the ``port`` to be measured. Raises ServingError.
     """
     shared = shared_pipeline()
     if shared is not None:
         yield shared
         return
     click.echo("Deploying the embedded pipeline …", err=True)
-    with deploy(repository, choose_addresses(), server_log) as server:
+    chosen = choose_addresses(openai_port=0 if port == "openai" else None)
+    with deploy(repository, chosen, server_log) as server:
         addresses = server.addresses
-        click.echo(f"Ready: gRPC {addresses.grpc}, HTTP {addresses.http}, metrics {addresses.metrics}", err=True)
+        openai = "" if addresses.openai is None else f", OpenAI {addresses.openai}"
+        click.echo(f"Ready: gRPC {addresses.grpc}, HTTP {addresses.http}, metrics {addresses.metrics}{openai}", err=True)
         yield addresses
 
 
 def environment_of(addresses: ServerAddresses) -> dict[str, str]:
     """The variable by which runs share the pipeline at ``addresses``."""
-    return {_VARIABLE: f"{addresses.host} {addresses.http_port} {addresses.grpc_port} {addresses.metrics_port}"}
+    ports = (addresses.http_port, addresses.grpc_port, addresses.metrics_port, addresses.openai_port or 0)
+    return {_VARIABLE: " ".join((addresses.host, *map(str, ports)))}
 
 
 def shared_pipeline() -> ServerAddresses | None:
@@ -44,5 +48,6 @@ def shared_pipeline() -> ServerAddresses | None:
     named = os.environ.get(_VARIABLE)
     if named is None:
         return None
-    host, http_port, grpc_port, metrics_port = named.split()
-    return ServerAddresses(host, int(http_port), int(grpc_port), int(metrics_port))
+    host, *ports = named.split()
+    http_port, grpc_port, metrics_port, openai_port = map(int, ports)
+    return ServerAddresses(host, http_port, grpc_port, metrics_port, openai_port=openai_port or None)

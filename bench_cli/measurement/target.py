@@ -84,8 +84,9 @@ def open_target(options: TargetOptions, client: ClientOptions, embedded: Embedde
         return
     repository = embedded.repository(options.tokenizer_dir)
     context_tokens = read_context_tokens(repository.engine, repository.engine_dir, repository.engine_options)
-    with open_pipeline(repository, server_log) as addresses:
-        target = _connect(options, client, _embedded_address(options.serving, addresses), repository.tokenizer_dir)
+    with open_pipeline(repository, server_log, options.serving.embedded_port) as addresses:
+        address = _embedded_address(options, addresses)
+        target = _connect(options, client, address, repository.tokenizer_dir)
         yield replace(target, embedded=addresses, context_tokens=context_tokens)
 
 
@@ -113,9 +114,15 @@ def _own_tokens(prompt: str | Sequence[int], tokenizer: Any | None) -> int | Non
     return None if tokenizer is None else len(tokenizer.encode(prompt, add_special_tokens=False))
 
 
-def _embedded_address(protocol: ServingProtocol, addresses: ServerAddresses) -> Origin:
-    assert protocol.embedded_port is not None, "check_target_options"
-    return read_address(protocol, {"grpc": addresses.grpc, "http": addresses.http}[protocol.embedded_port])
+def _embedded_address(options: TargetOptions, addresses: ServerAddresses) -> Origin:
+    match options.serving.embedded_port:
+        case "grpc":
+            return read_address(options.serving, addresses.grpc)
+        case "http":
+            return read_address(options.serving, addresses.http)
+        case "openai":
+            return read_address(options.serving, f"http://{addresses.host}:{addresses.openai_port}", options.endpoint)
+    raise AssertionError("check_target_options refuses other protocols")
 
 
 def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, embedded_tokenizer: Path | None) -> Target:

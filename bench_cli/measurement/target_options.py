@@ -200,7 +200,7 @@ class TargetOptions(Concern, title="What to measure"):
     prompt_as: str | None = option(
         None,
         type=click.Choice(["ids", "text"]),
-        show_default="ids with --tokenizer, else text",
+        show_default="ids with --tokenizer or without --url, else text",
         help="Send prompts to OpenAI's completions as token ids, which have exactly the requested length, or as text.",
         group=_OVER_HTTP,
     )
@@ -218,7 +218,8 @@ class TargetOptions(Concern, title="What to measure"):
     @property
     def token_ids(self) -> bool:
         """Whether prompts are sent as token ids, by a protocol that takes ids or text."""
-        return self.prompt_as == "ids" or (self.prompt_as is None and self.tokenizer_dir is not None)
+        has_tokenizer = self.tokenizer_dir is not None or self.url is None  # the embedded pipeline's own
+        return self.prompt_as == "ids" or (self.prompt_as is None and has_tokenizer)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -239,8 +240,7 @@ def check_target_options(options: TargetOptions) -> None:
     """Raises UsageError for an option that the protocol does not have, a malformed --url and an unknown model."""
     protocol = options.serving
     if protocol.embedded_port is None and options.url is None:
-        needs = f"-i {protocol.name} needs --url"
-        raise click.UsageError(f"{needs}: the embedded pipeline serves Triton's protocols (-i grpc, -i http)")
+        raise click.UsageError(f"-i {protocol.name} needs --url: the embedded pipeline does not serve it")
     if not protocol.takes_own_fields:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if value:
@@ -253,6 +253,9 @@ def check_target_options(options: TargetOptions) -> None:
         raise click.UsageError("--header goes with -i http, -i openai and -i openai_completions")
     if options.url is not None:
         read_address(protocol, options.url, options.endpoint)
+    elif protocol.embedded_port == "openai":
+        if options.model is not None:
+            raise click.UsageError("--model: the embedded pipeline has one model for OpenAI's clients; omit it, or give --url")
     elif options.model not in (None, DEFAULT_MODEL, *_TEXT_MODELS):
         raise click.UsageError(
             f"--model {options.model}: the embedded pipeline has {DEFAULT_MODEL}, which takes token ids, and "

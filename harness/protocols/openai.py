@@ -23,6 +23,7 @@ from harness.protocols.protocol import (
     CacheReset,
     ClientSettings,
     ConnectedModel,
+    EmbeddedPort,
     MeasuredModel,
     Probed,
     ServingProtocol,
@@ -43,7 +44,7 @@ class OpenAIProtocol(ServingProtocol):
     endpoint: ClassVar[str]
     """The path below the base path."""
     calibrated_as: ClassVar[Literal["grpc", "sse"]] = "sse"
-    embedded_port: ClassVar[Literal["grpc", "http"] | None] = None
+    embedded_port: ClassVar[EmbeddedPort | None] = None
     takes_own_fields: ClassVar[bool] = True
 
     @abstractmethod

@@ -8,7 +8,7 @@ from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_server import CHAT
 from harness.protocols.openai import OpenAIProtocol
-from harness.protocols.protocol import ClientSettings, MeasuredModel
+from harness.protocols.protocol import ClientSettings, EmbeddedPort, MeasuredModel
 
 
 class OpenAIChat(OpenAIProtocol):
@@ -16,6 +16,7 @@ class OpenAIChat(OpenAIProtocol):
 
     name: ClassVar[str] = "openai"
     client_type: ClassVar[type[OpenAIClient]] = OpenAIChatClient
+    embedded_port: ClassVar[EmbeddedPort | None] = "openai"
     endpoint: ClassVar[str] = CHAT
     takes_messages: ClassVar[bool] = True
 

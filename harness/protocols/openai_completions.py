@@ -11,7 +11,7 @@ from harness.clients.openai_completions import OpenAICompletionsClient
 from harness.clients.openai_server import COMPLETIONS
 from harness.clients.transport.url import HttpUrl
 from harness.protocols.openai import OpenAIProtocol
-from harness.protocols.protocol import ClientSettings, MeasuredModel
+from harness.protocols.protocol import ClientSettings, EmbeddedPort, MeasuredModel
 
 
 class OpenAICompletions(OpenAIProtocol):
@@ -19,6 +19,7 @@ class OpenAICompletions(OpenAIProtocol):
 
     name: ClassVar[str] = "openai_completions"
     client_type: ClassVar[type[OpenAIClient]] = OpenAICompletionsClient
+    embedded_port: ClassVar[EmbeddedPort | None] = "openai"
     endpoint: ClassVar[str] = COMPLETIONS
     takes_ids_or_text: ClassVar[bool] = True
 

@@ -120,6 +120,9 @@ class Probed:
     prompt_tokens: int | None
 
 
+EmbeddedPort = Literal["grpc", "http", "openai"]
+
+
 class ServingProtocol(ABC):
     """One protocol, its server and its options. An address is an Origin, or a URL where the protocol has a path of its own."""
 
@@ -130,7 +133,7 @@ class ServingProtocol(ABC):
     have one: to decode it executes nothing that they contain."""
     calibrated_as: ClassVar[Literal["grpc", "sse"]]
     """The transport whose calibration applies."""
-    embedded_port: ClassVar[Literal["grpc", "http"] | None]
+    embedded_port: ClassVar[EmbeddedPort | None]
     """The port of the embedded pipeline that speaks it; None where none does."""
     pools_connections: ClassVar[bool] = False
     """Whether requests in flight share connections, whose number can be set."""

@@ -16,7 +16,7 @@ from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.prefix_cache_reset import GrpcResetCall, ResetCall
 from harness.clients.triton.statistics import ReadStatistics, grpc_statistics
-from harness.protocols.protocol import ClientSettings, UrlError
+from harness.protocols.protocol import ClientSettings, EmbeddedPort, UrlError
 from harness.protocols.triton import EndAndPad, TritonProtocol
 
 _PORTS = {"grpc": 8001}  # Triton's
@@ -28,7 +28,7 @@ class TritonGrpc(TritonProtocol):
     name: ClassVar[str] = "grpc"
     client_type: ClassVar[type] = TritonGrpcClient
     calibrated_as: ClassVar[Literal["grpc", "sse"]] = "grpc"
-    embedded_port: ClassVar[Literal["grpc", "http"] | None] = "grpc"
+    embedded_port: ClassVar[EmbeddedPort | None] = "grpc"
     pools_connections: ClassVar[bool] = True
     takes_headers: ClassVar[bool] = False
 

@@ -15,7 +15,7 @@ from harness.clients.triton.http import TritonHttpClient, inspect_model
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.prefix_cache_reset import HttpResetCall, ResetCall
 from harness.clients.triton.statistics import ReadStatistics, http_statistics
-from harness.protocols.protocol import HTTP_PORTS, ClientSettings, UrlError
+from harness.protocols.protocol import HTTP_PORTS, ClientSettings, EmbeddedPort, UrlError
 from harness.protocols.triton import EndAndPad, TritonProtocol
 
 _STATISTICS_PATH = "/v2/models/stats"
@@ -27,7 +27,7 @@ class TritonHttp(TritonProtocol):
     name: ClassVar[str] = "http"
     client_type: ClassVar[type] = TritonHttpClient
     calibrated_as: ClassVar[Literal["grpc", "sse"]] = "sse"
-    embedded_port: ClassVar[Literal["grpc", "http"] | None] = "http"
+    embedded_port: ClassVar[EmbeddedPort | None] = "http"
 
     def address(self, url: str, path: str | None) -> Origin:
         """Scheme, host and port; the port defaults to 8000, for https to 443."""

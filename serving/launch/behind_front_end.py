@@ -27,9 +27,9 @@ def with_front_end(
     addresses = plan.addresses
     assert addresses.openai_port is not None
     if not spec.decoupled_mode:
-        raise LaunchError("--openai_port: the front end streams, which needs decoupled models; omit --no_decoupled_mode")
+        raise LaunchError("--no_decoupled_mode: the OpenAI front end streams, which needs decoupled models")
     if find_spec("aiohttp") is None:
-        raise LaunchError("--openai_port: the front end needs aiohttp; install it with: pip install 'inflight-bench[proxy]'")
+        raise LaunchError("the OpenAI front end needs aiohttp; install it with: pip install 'inflight-bench[proxy]'")
     host = LOOPBACK if inner.host == EVERY_ADDRESS else inner.host
     settings = FrontEndSettings(
         host=addresses.host,

@@ -11,6 +11,7 @@ from pathlib import Path
 from serving.engines import check_installed
 from serving.launch.addresses import ServerAddresses
 from serving.launch.admin_key import new_key, restricted_apis
+from serving.launch.behind_front_end import with_front_end
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
@@ -80,7 +81,8 @@ def deploy(
     repository_dir: Path | None = None,
     on_wait: Callable[[float], None] = lambda waited_s: None,
 ) -> Iterator[Server]:
-    """Write the repository to ``repository_dir`` (None: a temporary folder), start Triton, wait until every model is READY.
+    """Write the repository to ``repository_dir`` (None: a temporary folder), start Triton, and where ``addresses`` have a port
+    for it the OpenAI front end, and wait until every model is READY.
 
     On exit the server and the temporary folder are gone. ``log`` receives the server's output. Nobody has the key of its
     administrative protocols.
@@ -93,6 +95,9 @@ def deploy(
         restricted = replace(addresses, restricted_apis=restricted_apis(addresses.restricted_apis))
         patience = Supervision(ready_timeout_s=ready_timeout_s(spec.engine))
         plan = embedded_plan(repository, restricted, log, models=spec.model_names, supervision=patience)
+        planned = replace(with_engine(plan, spec.engine), admin_key=new_key())
+        if addresses.openai_port is not None:
+            planned = with_front_end(planned, addresses, spec)
         write_repository(spec, repository)
-        with running(replace(with_engine(plan, spec.engine), admin_key=new_key()), on_wait) as server:
+        with running(planned, on_wait) as server:
             yield server

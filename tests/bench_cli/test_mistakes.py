@@ -45,7 +45,7 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("dataset --slo latency<=3", _USAGE, ("--slo", "is none of ttft")),
     ("dataset --slo p90_ttft<=3", _USAGE, ("--slo", "use p50, p99 or mean")),
     ("dataset --fail_if ttft>3", _USAGE, ("--fail_if", "write p99_ttft")),
-    ("dataset -i openai", _USAGE, ("-i openai needs --url",)),
+    ("dataset -i openai -m ensemble", _USAGE, ("--model", "one model for OpenAI's clients")),
     ("dataset --url localhost:99999", _USAGE, ("--url", "give host:port")),
     ("dataset --url http://localhost:8000", _USAGE, ("--url", "-i openai or -i http")),
     ("dataset -i openai --url http://h/v1?version=1", _USAGE, ("--url", "has a query", "--endpoint '/v1/chat/completions?")),

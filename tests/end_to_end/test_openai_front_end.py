@@ -9,15 +9,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.parquet import read_table
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.settings import FrontEndSettings, front_end_command
 from serving.launch.addresses import choose_addresses
 from serving.launch.server import Server
 from serving.text.tokenizer import load_tokenizer
+from tests.end_to_end.test_bench import BENCH, descendants_of
 from tests.end_to_end.triton_calls import (
     core_inputs,
     generated_tokens,
@@ -239,3 +242,15 @@ def test_client_that_leaves_ends_its_request_at_the_engine(front_end: _FrontEnd,
         connection.close()
         page = wait_until_idle(decoupled_server)
     assert generated_tokens(page) - before < 2 * 4000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["openai", "openai_completions"])
+def test_measurement_without_a_url_deploys_the_front_end(tmp_path: Path, protocol: str) -> None:
+    greedy = json.dumps({"temperature": 0})
+    command = ("token_norm_dist", "-i", protocol, "--extra_body", greedy, "--num_requests", "4", "--ignore_eos", "--osl", "9")
+    done = subprocess.run([*BENCH, *command, "--run_dir", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode in (0, 3), done.stderr  # a busy machine may send late
+    requests = read_table(tmp_path / "run" / "requests.parquet").to_pylist()
+    assert [request["output_tokens"] for request in requests] == [9] * 4
+    assert not descendants_of(str(tmp_path))

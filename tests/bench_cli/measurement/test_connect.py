@@ -90,12 +90,11 @@ def test_grpc_addresses() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-i", "openai"], "-i openai needs --url"),
+        (["-i", "openai", "-m", "ensemble"], "--model: the embedded pipeline has one model for OpenAI's clients"),
         (["--endpoint", "/v1/chat"], "--endpoint goes with -i openai"),
         (["-i", "http", "--extra_body", '{"temperature": 0}'], "--extra_body goes with -i openai"),
         (["--reset_prefix_cache"], "--reset_prefix_cache goes with --url"),
         (["--header", "X: y"], "--header goes with -i http, -i openai and -i openai_completions"),
-        (["-i", "openai_completions"], "-i openai_completions needs --url"),
         (["--prompt_as", "ids"], "--prompt_as goes with -i openai_completions"),
         (["-i", "openai", "--url", "h", "--prompt_as", "text"], "--prompt_as goes with -i openai_completions"),
         (["-i", "openai_completions", "--url", "h/v1/chat/completions"], "is a path of -i openai; give"),

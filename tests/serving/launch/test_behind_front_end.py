@@ -40,13 +40,11 @@ def test_server_on_every_address_is_asked_on_loopback() -> None:
 
 
 def test_models_that_cannot_stream_have_no_front_end() -> None:
-    with pytest.raises(LaunchError, match="--openai_port: the front end streams, which needs decoupled models"):
+    with pytest.raises(LaunchError, match="--no_decoupled_mode: the OpenAI front end streams"):
         with_front_end(_PLAN, _INNER, replace(_SPEC, decoupled_mode=False))
 
 
 def test_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behind_front_end, "find_spec", lambda name: None)
-    with pytest.raises(
-        LaunchError, match=r"--openai_port: the front end needs aiohttp; .*pip install 'inflight-bench\[proxy\]'"
-    ):
+    with pytest.raises(LaunchError, match=r"the OpenAI front end needs aiohttp; .*pip install 'inflight-bench\[proxy\]'"):
         with_front_end(_PLAN, _INNER, _SPEC)
