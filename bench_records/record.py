@@ -61,6 +61,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``server_queue_ns``, ``server_prefill_ns`` and ``server_decode_ns`` are what the server measured of the request: before its
     engine began, from there to the first token, and from there to the last. ``server_arrival_ns`` is when the engine took it
     in, by the monotonic clock of the server's host, which is the client's own where the two are one host.
+
+    ``connect_ns`` is how long the request waited, from its send on, for a connection of its own to open.
     """
 
     index: int
@@ -97,3 +99,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     server_queue_ns: int | None = None
     server_prefill_ns: int | None = None
     server_decode_ns: int | None = None
+    connect_ns: int | None = None

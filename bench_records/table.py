@@ -185,6 +185,13 @@ REQUEST_COLUMNS = (
         "by the server, the time from the first token to the last",
         _NOT_TIMED,
     ),
+    Column(
+        "connect_ns",
+        pa.int64(),
+        "ns",
+        "time from `sent_ns` until a connection was open (TCP, and TLS where there is one), over which the request then went",
+        "it went over a connection that was open, or failed",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -4,10 +4,10 @@
 
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
-slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes, or a client is stopped
-by SIGSTOP for half a second. The table has how much of the injected time the right phase has more, what is unattributed, how
-far "the percentile without the phase" of the delayed requests lies from that of the others, and what another phase has more
-at most.
+slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes or the handshake of each
+connection, or a client is stopped by SIGSTOP for half a second. The table has how much of the injected time the right phase
+has more, what is unattributed, how far "the percentile without the phase" of the delayed requests lies from that of the
+others, and what another phase has more at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.measured import Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
-from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy
+from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
 from benchmarks.injection.scripted_openai import scripted_openai
 from benchmarks.injection.slow_models import slow_pipeline
 from reports.metrics.request_phases import Phase
@@ -50,13 +50,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Case:
-    """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped."""
+    """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped. With ``tls``
+    each request needs a connection of its own, over HTTP.
+    """
 
     name: str
     phase: Phase
     server: Delays = NONE
     proxy: ProxyDelays = NO_DELAY
     stops: bool = False
+    tls: bool = False
 
 
 def cases(delay_s: float) -> tuple[Case, ...]:
@@ -64,6 +67,7 @@ def cases(delay_s: float) -> tuple[Case, ...]:
     return (
         Case("way to the server", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s)),
         Case("way back", Phase.RETURN, proxy=ProxyDelays(to_client_s=delay_s)),
+        Case("connection", Phase.CONNECT, proxy=ProxyDelays(handshake_s=delay_s), tls=True),
         Case("stopped client", Phase.SLIP, stops=True),
         Case("slow tokenizer", Phase.FRONT_END, Delays(tokenizer_s=delay_s)),
         Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
@@ -80,15 +84,21 @@ def injected_ns(case: Case, run: MeasuredPhases, delay_s: float) -> NDArray[np.f
 
 
 def measure_case(
-    case: Case, port: int, target: list[str], traffic: Traffic, folder: Path
+    case: Case, ports: Ports, target: Target, traffic: Traffic, folder: Path
 ) -> tuple[MeasuredPhases, NDArray[np.float64]]:
-    """The run of a case against the server at ``port``, and what was injected."""
-    with delaying_proxy(port, case.proxy) as proxied:
-        arguments = [*traffic.options, *(word.format(port=proxied) for word in target)]
+    """The run of a case against the server at ``ports``, and what was injected."""
+    folder.mkdir()
+    proxy, port, options, environment = case.proxy, ports.usual, target.options, dict[str, str]()
+    if case.tls:
+        certificate, context = self_signed(folder)
+        proxy, port, options = replace(proxy, tls=context, closes=True), ports.http, target.options_of_tls
+        environment = {"SSL_CERT_FILE": str(certificate)}
+    with delaying_proxy(port, proxy) as proxied:
+        arguments = [*traffic.options, *(word.format(port=proxied) for word in options)]
         if case.stops:
-            run, stops = measure_stopped(folder, arguments)
+            run, stops = measure_stopped(folder / "run", arguments)
             return run, stopped_ns(run, stops)
-        run = measure(folder, arguments)
+        run = measure(folder / "run", arguments, environment)
     return run, injected_ns(case, run, traffic.delay_s)
 
 
@@ -96,21 +106,31 @@ def measure_case(
 
 
 EMBEDDED = ["--url", "127.0.0.1:{port}", "-i", "grpc", "--model", "ensemble"]
+EMBEDDED_TLS = ["--url", "https://127.0.0.1:{port}", "-i", "http", "--model", "ensemble"]
 OPENAI = ["--url", "http://127.0.0.1:{port}", "-i", "openai"]
+OPENAI_TLS = ["--url", "https://127.0.0.1:{port}", "-i", "openai"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The port of a server that is measured as a rule, and that of HTTP."""
+
+    usual: int
+    http: int
 
 
 @contextmanager
-def embedded(delays: Delays, folder: Path) -> Iterator[int]:
-    """The port of the embedded pipeline."""
+def embedded(delays: Delays, folder: Path) -> Iterator[Ports]:
+    """The ports of the embedded pipeline."""
     with slow_pipeline(delays, folder) as server:
-        yield server.addresses.grpc_port
+        yield Ports(server.addresses.grpc_port, server.addresses.http_port)
 
 
 @contextmanager
-def over_openai(delays: Delays, folder: Path) -> Iterator[int]:
+def over_openai(delays: Delays, folder: Path) -> Iterator[Ports]:
     """The port of the scripted server."""
     with scripted_openai(delays) as port:
-        yield port
+        yield Ports(port, port)
 
 
 @dataclass(frozen=True)
@@ -119,7 +139,8 @@ class Target:
 
     name: str
     options: list[str]
-    serve: Callable[[Delays, Path], AbstractContextManager[int]]
+    options_of_tls: list[str]
+    serve: Callable[[Delays, Path], AbstractContextManager[Ports]]
     unseen: tuple[Phase, ...] = ()
 
     def seen(self, phase: Phase) -> Phase:
@@ -127,17 +148,19 @@ class Target:
 
 
 TARGETS = (
-    Target("embedded", EMBEDDED, embedded),
-    Target("openai", OPENAI, over_openai, unseen=(Phase.FRONT_END, Phase.RETURN)),  # vLLM returns durations without a stamp
+    Target("embedded", EMBEDDED, EMBEDDED_TLS, embedded),
+    Target(
+        "openai", OPENAI, OPENAI_TLS, over_openai, unseen=(Phase.FRONT_END, Phase.RETURN)
+    ),  # vLLM returns durations without a stamp
 )
 
 
 def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path) -> Iterator[tuple[Case, Found]]:
     """What is found in each of the cases; one server for each kind of server."""
     for delays, alike in groupby(chosen, key=lambda case: case.server):
-        with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as port:
+        with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as ports:
             for case in alike:
-                run, injected = measure_case(case, port, target.options, traffic, folder / case.name)
+                run, injected = measure_case(case, ports, target, traffic, folder / case.name)
                 yield case, found(run, target.seen(case.phase), injected)
 
 

@@ -212,6 +212,7 @@ def as_requests(run: Run) -> Requests:
         server_queue_ns=np.full(n, np.nan),
         server_prefill_ns=np.full(n, np.nan),
         server_decode_ns=np.full(n, np.nan),
+        connect_ns=np.full(n, np.nan),
     )
 
 

@@ -58,6 +58,13 @@ class MeasuredPhases:
         spans_ns = self.times.by_phase.get(phase, np.zeros(which.size))
         return spans_ns[which] / 1e6
 
+    def more_ms(self) -> dict[Phase, float]:
+        """By phase, how much more the median delayed request has than the median other one."""
+        return {
+            phase: float(np.median(self.spans_ms(phase, self.delayed)) - np.median(self.spans_ms(phase, self.others)))
+            for phase in Phase
+        }
+
     def parts(self, which: NDArray[np.bool_]) -> LatencyParts:
         """What ``bench why`` says of E2E latency, had the run these requests alone."""
         run = MeasuredRun(self.requests.only(which), self.report.metrics.streamed, configured_load(self.report.manifest), None)
@@ -68,7 +75,8 @@ class MeasuredPhases:
 
 @dataclass(frozen=True)
 class Found:
-    """What the ``delayed`` requests of a run have more than its ``others``.
+    """What the ``delayed`` requests of a run have more than the median of its ``others``. Shares are medians over the delayed
+    ones: other work on the machine may delay some by seconds.
 
     ``found`` is the share of the injected time in the right phase; ``elsewhere`` is how much more any other phase has at most,
     as a share of the injected time. ``unattributed`` is a share of the latency of the delayed ones, and ``contradicted`` counts
@@ -122,10 +130,12 @@ def stopped_ns(run: MeasuredPhases, stops: Sequence[tuple[int, int]]) -> NDArray
 
 def found(run: MeasuredPhases, phase: Phase, injected_ns: NDArray[np.float64]) -> Found:
     """``injected_ns``, shape [n], was put into the ``phase`` of each request that is delayed."""
-    delayed, others = run.delayed, run.others
-    injected_ms = float(injected_ns[delayed].mean()) / 1e6
+    delayed, others = run.delayed & (injected_ns > 0), run.others
+    injected_ms = float(np.median(injected_ns[delayed])) / 1e6
+    each_ms = injected_ns[delayed] / 1e6
     more = {
-        other: float(run.spans_ms(other, delayed).mean() - run.spans_ms(other, others).mean()) / injected_ms for other in Phase
+        any_phase: float(np.median((run.spans_ms(any_phase, delayed) - np.median(run.spans_ms(any_phase, others))) / each_ms))
+        for any_phase in Phase
     }
     elsewhere = max((other for other in Phase if other is not phase), key=lambda other: abs(more[other]))
     times, parts = run.times, (run.parts(delayed), run.parts(others))

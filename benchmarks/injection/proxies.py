@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.injection.windows import injects
 
-_END = b"\r\n0\r\n\r\n"  # of a body in chunks
+_END = b"0\r\n\r\n"  # of a body in chunks
 _READ_BYTES = 1 << 16
 
 

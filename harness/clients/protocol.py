@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from typing import Annotated, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -29,6 +29,17 @@ TokenId = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 OnResponses = Callable[[Sequence[int], Sequence[bytes]], None]
 """Called with the arrival times (ns of ``now_ns``) and the bytes of responses as they are read."""
+
+
+class AnswerEnd(NamedTuple):
+    """An answer that the server ended in order.
+
+    ``missing`` is that it lacks the end marker of the protocol, in words; None where it does not. ``connect_ns`` is how long
+    the request waited for a connection of its own to open; None where one was open.
+    """
+
+    missing: str | None = None
+    connect_ns: int | None = None
 
 
 class MalformedResponseError(Exception):
@@ -102,16 +113,15 @@ class Connection(Protocol):
         """
         ...
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """Send one encoded request and call ``on_responses`` with the bytes of responses as they are read.
 
         They may be handed over late, many at once, with the times of their arrival. Returns when the server has ended its
-        answer in order: that the end marker of the protocol is missing, in words; None where it is not. Raises
-        ExchangeFailedError.
+        answer in order; None where there is nothing to say of it. Raises ExchangeFailedError.
         """
         ...
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """As ``exchange``, but every response is handed over as it arrives, which costs more."""
         ...
 

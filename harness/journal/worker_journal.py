@@ -49,7 +49,8 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     ``released_ns`` is when it could be sent: later than due only where it waited for room below a ceiling.
 
     ``failure`` is the failure of the transport, or None; the bodies are decoded after the run. ``error`` is its message, or
-    without a failure what the end of the answer lacks.
+    without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection to open;
+    None where one was open, or it failed.
     """
 
     index: Count
@@ -61,6 +62,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     bodies: list[bytes]
     failure: Outcome | None
     error: str | None
+    connect_ns: Count | None = None
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):

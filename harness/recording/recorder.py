@@ -57,6 +57,7 @@ class Recorder:
             released_ns=exchange.released_ns,
             sent_ns=exchange.sent_ns,
             done_ns=exchange.done_ns,
+            connect_ns=exchange.connect_ns,
             worker=worker,
         )
         try:

@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_records.record import Outcome
-from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError, OnResponses, Response
+from harness.clients.protocol import (
+    AnswerEnd,
+    Client,
+    Connection,
+    ExchangeFailedError,
+    MalformedResponseError,
+    OnResponses,
+    Response,
+)
 from workloads.elements.request import CancelPoint, Request
 
 
@@ -26,7 +34,7 @@ class PlannedCancellation:
 
     async def carry_out(
         self, connection: Connection, payload: bytes, on_responses: OnResponses, timeout_s: float
-    ) -> str | None:
+    ) -> AnswerEnd | None:
         """As ``Connection.exchange``, to the answer's end or the point, which raises ExchangeFailedError (WITHDRAWN)."""
         after_ns, after_tokens = self.point.after_ns, self.point.after_tokens
         tokens = TokensSoFar(self.client)

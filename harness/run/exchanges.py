@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bench_records.record import Outcome
 from harness.clients.answer_limits import AnswerTooLongError
-from harness.clients.protocol import Connection, ExchangeFailedError, OnResponses
+from harness.clients.protocol import AnswerEnd, Connection, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange
 from harness.run.cancellations import PlannedCancellation
@@ -125,10 +125,12 @@ class Exchanges:
 
         failure: Outcome | None = None
         problem: str | None = None
+        connect_ns: int | None = None
         self._control.count_sent()
         sent_ns = now_ns() - self.start_ns
         try:
-            problem = await self._exchange(index, payload, on_responses)
+            end = await self._exchange(index, payload, on_responses)
+            problem, connect_ns = (None, None) if end is None else end
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
             if isinstance(broken, AnswerTooLongError):  # its bytes must fill neither the disk nor the recorder's memory
@@ -139,7 +141,7 @@ class Exchanges:
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
-        exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem)
+        exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns)
         # Writing an exchange takes 0.1 ms, and a user's next request as long. Where many end together, one is written in each
         # iteration of the loop, so that other work does not wait for all of them. An exchange that is cancelled here is
         # written at once: it has ended, and since ``stopped`` is true by then, no further one is sent.
@@ -150,7 +152,7 @@ class Exchanges:
             await asyncio.sleep(0)  # it may have failed without a wait, and a user's retries must not block the loop
         return exchange
 
-    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> str | None:
+    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> AnswerEnd | None:
         """As ``Connection.exchange``; the ExchangeFailedError of a request that was cancelled as planned is WITHDRAWN."""
         planned, timeout_s = self._limits.cancellations.get(index), self._limits.timeout_s
         if planned is None:

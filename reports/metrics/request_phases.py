@@ -32,6 +32,7 @@ class Phase(Enum):
 
     SLIP = "schedule slip"
     CEILING = "wait at the ceiling"
+    CONNECT = "connect"
     FRONT_END = "front end"
     QUEUE = "engine queue"
     PREFILL = "prefill"
@@ -119,7 +120,8 @@ def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: 
     spans = {
         Phase.SLIP: requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns,
         Phase.CEILING: ceiling_ns,
-        Phase.FRONT_END: arrival_ns - requests.sent_ns,
+        Phase.CONNECT: requests.connect_ns,
+        Phase.FRONT_END: arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns),
         Phase.QUEUE: queue_ns,
         Phase.PREFILL: prefill_ns,
     }
@@ -147,12 +149,13 @@ def _server_clock(requests: Requests, start_ns: int | None) -> _ServerClock | No
     """The server's clock: the client's own where events are in order on it, as on one host, else by bounds. None without
     stamps, and where the bounds are too wide or contradict each other.
 
-    The engine takes a request in after the client sent it, and has the first token before the client. So each request bounds
-    the run's start on the server's clock from both sides. The error grows by what the bounds of the run's halves differ by.
+    The engine takes a request in after the client sent it over an open connection, and has the first token before the client.
+    So each request bounds the run's start on the server's clock from both sides. The error grows by what the bounds of the
+    run's halves differ by.
     """
     engine_ns = requests.server_arrival_ns + requests.server_queue_ns + requests.server_prefill_ns
     at_once = requests.first_token_ns == requests.last_token_ns  # with the last token, as all of an unstreamed answer
-    latest_ns = requests.server_arrival_ns - requests.sent_ns
+    latest_ns = requests.server_arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns)
     earliest_ns = engine_ns + np.where(at_once, np.nan_to_num(requests.server_decode_ns), 0.0) - requests.first_token_ns
     known = ~np.isnan(latest_ns + earliest_ns)
     if not known.any():

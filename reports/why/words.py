@@ -47,6 +47,12 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
             "Requests waited at --max_concurrency. Raise it, or lower the rate: bench capacity finds the load that the target "
             "holds.",
         ),
+        Phase.CONNECT: PhaseWords(
+            "client",
+            f"{_ALONE}: over connections that are open requests would reach the server in another order.",
+            "Requests waited for new connections, TCP and TLS: the server or a proxy closed those before, or more requests "
+            "were in flight than ever before. Let idle connections live longer, or use gRPC, where requests share them.",
+        ),
         Phase.FRONT_END: PhaseWords(
             "client, server",
             f"{_ALONE}: requests that reach the engine earlier may wait in its queue instead.",

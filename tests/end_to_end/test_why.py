@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.injected_delays import EMBEDDED, OPENAI, embedded, over_openai
-from benchmarks.injection.delays import Delays
+from benchmarks.injected_delays import EMBEDDED, OPENAI, TARGETS, Target, Traffic, cases, embedded, measure_case, over_openai
+from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped, stopped_ns
 from benchmarks.injection.proxies import ProxyDelays, delaying_proxy
 from reports.metrics.request_phases import Phase
@@ -27,8 +27,7 @@ _WAYS = ProxyDelays(to_server_s=0.1, to_client_s=0.15)
 def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
     """By medians, since other work on the machine delays single requests."""
     times, delayed, others = run.times, run.delayed, run.others
-    for phase in Phase:
-        more_ms = np.median(run.spans_ms(phase, delayed)) - np.median(run.spans_ms(phase, others))
+    for phase, more_ms in run.more_ms().items():
         assert more_ms == pytest.approx(injected_ms.get(phase, 0.0), rel=0.05, abs=25.0), phase
     assert (times.contradiction_ns == 0.0).all()
     [middle, _], [of_others, _] = run.parts(delayed).percentiles, run.parts(others).percentiles
@@ -42,7 +41,7 @@ def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
 
 
 def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path) -> None:
-    with embedded(_DELAYS, tmp_path / "server") as port, delaying_proxy(port, _WAYS) as proxied:
+    with embedded(_DELAYS, tmp_path / "server") as ports, delaying_proxy(ports.usual, _WAYS) as proxied:
         run = measure(tmp_path / "run", [*_ONE_A_SECOND, *(word.format(port=proxied) for word in EMBEDDED)])
     _check(
         run,
@@ -54,16 +53,26 @@ def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path
 
 def test_each_delay_of_an_openai_server_is_found_where_it_is_or_unattributed(tmp_path: Path) -> None:
     """vLLM's times have no stamp: what passes before and after the engine is unattributed."""
-    with over_openai(_DELAYS, tmp_path) as port, delaying_proxy(port, _WAYS) as proxied:
+    with over_openai(_DELAYS, tmp_path) as ports, delaying_proxy(ports.usual, _WAYS) as proxied:
         run = measure(tmp_path / "run", [*_ONE_A_SECOND, *(word.format(port=proxied) for word in OPENAI)])
     _check(run, {Phase.QUEUE: 200.0, Phase.PREFILL: 200.0, Phase.DECODE: 200.0, Phase.UNATTRIBUTED: 400.0})
 
 
 def test_a_stop_of_the_client_is_schedule_slip(tmp_path: Path) -> None:
-    with over_openai(Delays(), tmp_path) as port:
-        load = ["--request_rate", "10", "--num_requests", "160", *(word.format(port=port) for word in OPENAI)]
+    with over_openai(Delays(), tmp_path) as ports:
+        load = ["--request_rate", "10", "--num_requests", "160", *(word.format(port=ports.usual) for word in OPENAI)]
         run, stops = measure_stopped(tmp_path / "run", [*_TRAFFIC, *load])
     injected_ns = stopped_ns(run, stops)
     assert np.count_nonzero(injected_ns) >= 5
     found_ms = run.spans_ms(Phase.SLIP, injected_ns > 0)
     assert found_ms.sum() == pytest.approx(injected_ns.sum() / 1e6, rel=0.05)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_late_handshake_is_found_in_the_time_to_connect(target: Target, tmp_path: Path) -> None:
+    traffic = Traffic(requests=40, rate=2.0, delay_s=0.2)
+    [case] = [case for case in cases(traffic.delay_s) if case.tls]
+    with target.serve(NONE, tmp_path / "server") as ports:
+        run, _ = measure_case(case, ports, target, traffic, tmp_path / "case")
+    assert run.more_ms()[Phase.CONNECT] == pytest.approx(200.0, rel=0.1)
+    assert (run.spans_ms(Phase.CONNECT, run.others) > 0).all()

@@ -13,13 +13,21 @@ import msgspec
 
 from bench_records.record import Outcome
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits, message_too_long, too_many_responses
-from harness.clients.protocol import NOT_JSON, ConnectionUsage, ExchangeFailedError, OnResponses, is_full_message
+from harness.clients.protocol import (
+    NOT_JSON,
+    AnswerEnd,
+    ConnectionUsage,
+    ExchangeFailedError,
+    OnResponses,
+    is_full_message,
+)
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsConnection
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.tcp import Arrival
 from harness.clients.transport.url import Origin
+from harness.host.clock import now_ns
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
@@ -298,11 +306,11 @@ class HttpCaller:
             new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
             self._idle.update(dict.fromkeys(new))
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
         return await self._exchange(payload, _Receiver(on_responses, False, self._limits), timeout_s)
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> str | None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """The same, each event as it arrives."""
         return await self._exchange(payload, _Receiver(on_responses, True, self._limits), timeout_s)
 
@@ -313,23 +321,26 @@ class HttpCaller:
         if self._streams is not None:
             self._streams.close()
 
-    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> str | None:
+    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> AnswerEnd | None:
         deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
         connection = self._idle_connection()
         if connection is not None:
             with suppress(_UnprocessedError):
-                return await self._send_over(connection, payload, receiver, deadline)
+                missing = await self._send_over(connection, payload, receiver, deadline)
+                return None if missing is None else AnswerEnd(missing)
+        began_ns = now_ns()
         try:
             async with asyncio.timeout_at(deadline.at_s):
                 connection = await self._new_connection()
         except TimeoutError as error:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
-        return await self._send_over(connection, payload, receiver, deadline)
+        connect_ns = now_ns() - began_ns
+        return AnswerEnd(await self._send_over(connection, payload, receiver, deadline), connect_ns)
 
     async def _send_over(
         self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline
     ) -> str | None:
-        """Send once, as ``exchange``."""
+        """Send once; returns that the end marker is missing, in words, or None."""
         answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)

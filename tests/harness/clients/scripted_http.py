@@ -79,10 +79,10 @@ async def exchange(connection: Connection, payload: bytes, timeout_s: float = 10
     """One exchange: what came, how it failed, if it did, and the message of that, or what its end lacks."""
     bodies: list[bytes] = []
     try:
-        missing = await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
+        end = await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), timeout_s)
     except ExchangeFailedError as error:
         return bodies, error.outcome, str(error)
-    return bodies, None, missing or ""
+    return bodies, None, (None if end is None else end.missing) or ""
 
 
 def chunked(*parts: bytes) -> bytes:

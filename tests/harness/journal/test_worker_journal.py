@@ -43,7 +43,7 @@ _ANSWERED = st.builds(
 _THREE = (
     Exchange(0, 9, 9, 10, 90, [20, 30], [b"first", b"second"], None, None),
     Exchange(7, 12, 14, 15, 95, [], [], Outcome.TIMEOUT, "DEADLINE_EXCEEDED: 5 s"),
-    Exchange(3, 16, 16, 16, 99, [80], [b"\x00\xff" * 20], None, None),
+    Exchange(3, 16, 16, 16, 99, [80], [b"\x00\xff" * 20], None, None, 4),
 )
 
 

@@ -31,7 +31,7 @@ def _ns(ms: float) -> int:
 def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, stamped: bool = True) -> Record:
     """A request with these parts, in ms, two tokens and what the server says of it; with ``stamped`` its arrival, too."""
     sent = due + parts.get(Phase.SLIP, 0.0) + parts.get(Phase.CEILING, 0.0)
-    arrival = sent + parts[Phase.FRONT_END]
+    arrival = sent + parts.get(Phase.CONNECT, 0.0) + parts[Phase.FRONT_END]
     first = arrival + parts[Phase.QUEUE] + parts[Phase.PREFILL] + parts[Phase.RETURN]
     return make(
         index,
@@ -43,12 +43,14 @@ def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, sta
         server_queue_ns=_ns(parts[Phase.QUEUE]),
         server_prefill_ns=_ns(parts[Phase.PREFILL]),
         server_decode_ns=_ns(parts[Phase.DECODE]),
+        connect_ns=_ns(parts[Phase.CONNECT]) if Phase.CONNECT in parts else None,
     )
 
 
 _PARTS = {
     Phase.SLIP: 1.5,
     Phase.CEILING: 4.0,
+    Phase.CONNECT: 6.0,
     Phase.FRONT_END: 9.0,
     Phase.QUEUE: 70.25,
     Phase.PREFILL: 12.0,
@@ -125,7 +127,14 @@ def test_a_clock_that_drifts_too_much_is_not_used(make_requests: MakeRequests, a
 
 def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: MakeRequests, answered: Make) -> None:
     found = phase_times(make_requests([_timed(answered, 0, 0.0, _PARTS, stamped=False)]), TTFT, True, _START_NS)
-    assert list(found.by_phase) == [Phase.SLIP, Phase.CEILING, Phase.QUEUE, Phase.PREFILL, Phase.UNATTRIBUTED]
+    assert list(found.by_phase) == [
+        Phase.SLIP,
+        Phase.CEILING,
+        Phase.CONNECT,
+        Phase.QUEUE,
+        Phase.PREFILL,
+        Phase.UNATTRIBUTED,
+    ]
     assert _found_ms(found)[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.FRONT_END] + _PARTS[Phase.RETURN])
 
 
@@ -193,6 +202,7 @@ def _any_request(draw: st.DrawFn) -> Record:
         server_queue_ns=draw(_MAYBE),
         server_prefill_ns=draw(_MAYBE),
         server_decode_ns=draw(_MAYBE),
+        connect_ns=draw(_MAYBE),
     )
 
 

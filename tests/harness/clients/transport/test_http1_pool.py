@@ -603,3 +603,23 @@ def test_two_hundred_exchanges_at_once_all_end() -> None:
             return answers
 
     assert uvloop.run(run()) == [([b"%d" % k] * 5, None, "") for k in range(200)]
+
+
+def test_a_request_that_opens_a_connection_says_how_long_that_took() -> None:
+    async def script(peer: Peer) -> None:
+        for _ in range(2):
+            await peer.read_request()
+            await peer.send(EVENTS_HEAD + chunked(b"data: one\n\n"))
+
+    async def run() -> None:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            opening = await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0)
+            assert opening is not None
+            assert opening.missing is None
+            assert opening.connect_ns is not None
+            assert 0 < opening.connect_ns < 5_000_000_000
+            assert await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0) is None  # over the same connection
+            await caller.close()
+
+    uvloop.run(run())
