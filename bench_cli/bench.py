@@ -31,6 +31,7 @@ _VERBS = {
     },
     "What if": {
         "simulate": ("bench_cli.simulate.simulate", "Fit a server to runs, and predict others."),
+        "size": ("bench_cli.simulate.size", "Find how many replicas hold a workload."),
     },
     "Read runs": {
         "report": ("bench_cli.report", "Render a run's report again."),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from simulator.clients import Clients
-from simulator.latencies import Latencies
+from simulator.latencies import LATENCIES, Latencies
 from simulator.model import Model
 from simulator.server import Server
 from simulator.simulation import Answers, Deployment, simulate_deployment
@@ -17,6 +17,18 @@ from simulator.traffic import Traffic
 Key = tuple[str, str]  # metric and figure
 Ranges = dict[Key, tuple[float, float]]
 """The least and the most of each figure: ms, and 1/s of the throughput."""
+
+
+LatencyFactors = Mapping[str, float]
+"""By latency, the factor by which the truth may be longer than what is simulated."""
+
+
+def latency_factors(model: Model, draws: int, seed: int) -> list[LatencyFactors]:
+    """Factors of each draw, log-normal: their logarithms have the error that the fit had on what was not fitted, of each
+    latency, as their standard deviation. The errors of one draw's latencies are one: TTFT is a part of E2E latency.
+    """
+    normal = np.random.default_rng([seed, draws]).standard_normal(draws)
+    return [{name: float(np.exp(model.held_out.get(name, 0.0) * each)) for name in LATENCIES} for each in normal]
 
 
 def drawn_server(model: Model, number: int) -> Server:

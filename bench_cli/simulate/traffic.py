@@ -9,10 +9,12 @@ from math import inf
 import click
 import numpy as np
 
+from simulator.arrays import FloatArray
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users
+from simulator.simulation import Answers
 from simulator.traffic import Traffic
 from workloads.elements.request import HistorySource, Request
-from workloads.schedule.schedule import AnySchedule, ClosedSchedule, SessionSchedule
+from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule, SessionSchedule
 
 _S = 1e-9
 
@@ -23,6 +25,13 @@ class SimulatedTraffic:
 
     schedule: AnySchedule
     traffic: Traffic
+
+    def due_s(self, answers: Answers, faster: float = 1.0) -> FloatArray:
+        """When each request was due: at its own time in an open loop, else when it was sent; shape [requests]."""
+        if not isinstance(self.schedule, Schedule):
+            return answers.sent_s
+        due: FloatArray = np.array(self.schedule.offsets_ns, np.float64) * (_S / faster)
+        return due
 
     def clients(self, faster: float = 1.0) -> Clients:
         """The clients of one simulation; the arrivals are ``faster`` by this factor."""

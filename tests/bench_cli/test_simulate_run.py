@@ -39,7 +39,7 @@ _FITTED = Deployed("grpc", "tensorrt_llm", True, str(DEMO_ENGINE_DIR), fingerpri
 _TRAFFIC = ["token_norm_dist", "--request_rate", "40", "--num_requests", "120", "--isl", "150", "--osl", "9", "--seed", "5"]
 
 
-def _model(path: Path, **replaced: Any) -> Path:
+def model_file(path: Path, **replaced: Any) -> Path:
     slower = replace(SERVER.law, step=1.1 * SERVER.law.step)
     model = Model(
         schema=MODEL_SCHEMA,
@@ -59,7 +59,7 @@ def _model(path: Path, **replaced: Any) -> Path:
 def _simulated(tmp_path: Path, name: str, *options: str, traffic: list[str] = _TRAFFIC) -> Path:
     model = tmp_path / "model.json"
     if not model.exists():
-        _model(model)
+        model_file(model)
     folder = tmp_path / name
     arguments = ["simulate", "run", "--model", str(model), *options, *traffic, "--run_dir", str(folder)]
     assert run(arguments) == ExitStatus.VALID
@@ -133,7 +133,7 @@ def test_replicas_share_the_requests(tmp_path: Path) -> None:
 
 
 def test_a_gate_judges_a_simulated_run(tmp_path: Path) -> None:
-    arguments = ["simulate", "run", "--model", str(_model(tmp_path / "model.json")), "--draws", "0", *_TRAFFIC]
+    arguments = ["simulate", "run", "--model", str(model_file(tmp_path / "model.json")), "--draws", "0", *_TRAFFIC]
     assert run([*arguments, "--fail_if", "p50_ttft>1ms", "--run_dir", str(tmp_path / "run")]) == ExitStatus.FAILED
 
 
@@ -180,7 +180,7 @@ def test_loads_that_wait_for_answers_hold_their_number_in_flight(tmp_path: Path,
 def test_what_cannot_be_simulated_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: dict[str, Any], arguments: list[str], reason: str
 ) -> None:
-    path = _model(tmp_path / "model.json", **model)
+    path = model_file(tmp_path / "model.json", **model)
     assert run(["simulate", "run", "--model", str(path), *arguments]) == ExitStatus.USAGE
     assert reason in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "runs").exists()

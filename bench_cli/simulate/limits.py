@@ -1,0 +1,61 @@
+"""Limits on a share of the requests, judged on a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from bench_records.search import PlannedTier
+from reports.capacity.limits import Limit, limit_set
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from simulator.arrays import FloatArray
+from simulator.figures import LatencyFactors
+from simulator.latencies import LATENCIES, Latencies
+from simulator.simulation import Answers
+
+
+@dataclass(frozen=True)
+class SimulatedLimits:
+    """Limits that hold together; ``name`` is None where there is one set alone."""
+
+    name: str | None
+    limits: tuple[Limit, ...]
+
+    def reached(self, due_s: FloatArray, answers: Answers, factors: LatencyFactors) -> tuple[float, ...]:
+        """For each limit the value that the allowed share of the requests is beyond, over the limit: above 1 where it does not
+        hold. ``due_s`` is when each request was due; latencies are longer by ``factors``.
+        """
+        was_sent = answers.replicas >= 0
+        times = (due_s[was_sent], answers.first_s[was_sent], answers.last_s[was_sent])
+        latencies = Latencies.of_times(*times, answers.output_tokens[was_sent])
+        return tuple(_reached(limit, latencies, factors) for limit in self.limits)
+
+
+def simulated_limits(tier: PlannedTier) -> SimulatedLimits:
+    """The limits of a set. Raises UsageError for one that a simulation does not show."""
+    limits = limit_set(tier.name, (*tier.limits, *tier.objectives)).limits
+    for limit in limits:
+        names = {objective.metric.name for objective in limit.objectives} or {limit.requirement.metric.name}
+        if limit.requirement.metric is FAILED_SHARE:
+            raise click.UsageError(f"--slo {limit.requirement}: no request fails in a simulation; limit latencies")
+        if not names <= set(LATENCIES):
+            raise click.UsageError(f"--slo {limit.requirement}: a simulation is judged by {', '.join(LATENCIES)}")
+    return SimulatedLimits(tier.name, limits)
+
+
+def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> float:
+    if limit.requirement.metric is ATTAINMENT:
+        shares = [_over(each.metric.name, each.limit_ms, latencies, factors) for each in limit.objectives]
+        worst: FloatArray = np.nan_to_num(np.max(shares, axis=0))
+    else:
+        worst = _over(limit.requirement.metric.name, limit.requirement.limit, latencies, factors)
+        worst = worst[~np.isnan(worst)]
+    return float(np.quantile(worst, 1.0 - limit.allowed, method="higher")) if worst.size else 0.0
+
+
+def _over(metric: str, limit_ms: float, latencies: Latencies, factors: LatencyFactors) -> FloatArray:
+    """Each request's latency over the limit; NaN where it has none."""
+    values: FloatArray = getattr(latencies, metric) * factors[metric] / limit_ms
+    return values

@@ -1,0 +1,104 @@
+"""The answer of ``bench size`` in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench_cli.simulate.limits import SimulatedLimits
+from reports.capacity.limits import Limit
+from reports.metrics.catalogue import ATTAINMENT
+from reports.render.tables import Table, console_table, three_digits
+from simulator.arrays import FloatArray
+from simulator.sizing import Sizing
+
+_INTERVAL = (5, 50, 95)  # per cent
+_CEILING = 3.0  # of the rate: no higher factor was tried
+
+
+@dataclass(frozen=True)
+class SizedTier:
+    """The answer for one set of limits. ``reached`` has, by the number of replicas, what each limit reached in each draw, over
+    the limit. ``rates`` are the factors of the workload's rate that replicas hold, ``beyond`` what lies beyond the fitted runs.
+    """
+
+    limits: SimulatedLimits
+    sizing: Sizing
+    reached: Mapping[int, Sequence[tuple[float, ...]]]
+    beyond: tuple[str, ...]
+    rates: Mapping[int, float]
+
+
+def size_text(tiers: Sequence[SizedTier], confidence: float, draws: int, rate_per_s: float | None) -> str:
+    """First what lies beyond the fitted runs, then for each set the answer and a table."""
+    parts = [
+        f"{_named(tier)}This lies beyond what the model was fitted to, so its errors are not known: {'; '.join(tier.beyond)}."
+        for tier in tiers
+        if tier.beyond
+    ]
+    for tier in tiers:
+        parts += [f"{_named(tier)}{answer(tier, confidence, rate_per_s)}", console_table(_table(tier, draws))]
+    parts.append(
+        f"Simulated, no server was measured: {draws} draws of the model's constants, its errors and the schedule. Ranges are 5 "
+        "to 95 % of them."
+    )
+    return "\n\n".join(parts)
+
+
+def answer(tier: SizedTier, confidence: float, rate_per_s: float | None) -> str:
+    """The answer in one sentence or two: "6 replicas, 95 %; 5 cannot be excluded; the seventh buys 18 % of rate."."""
+    sizing, share = tier.sizing, f"{100 * confidence:.3g} %"
+    if sizing.replicas is None:
+        open_from = "" if sizing.lowest >= sizing.most else f"; from {sizing.lowest:,} on that cannot be excluded"
+        return f"No number up to {_replicas(sizing.most)} holds with {share}{open_from}."
+    parts = [f"{_replicas(sizing.replicas)}, {share}"]
+    if sizing.lowest < sizing.replicas:
+        fewer = sizing.replicas - 1
+        between = " and " if sizing.lowest == fewer - 1 else " to "
+        span = f"{fewer:,}" if sizing.lowest == fewer else f"{sizing.lowest:,}{between}{fewer:,}"
+        parts.append(f"{span} cannot be excluded")
+    elif sizing.replicas > 1:
+        parts.append(f"{sizing.replicas - 1:,} do not hold" if sizing.replicas > 2 else "1 does not hold")
+    return "; ".join([*parts, *_next(tier, rate_per_s)]) + "."
+
+
+def _next(tier: SizedTier, rate_per_s: float | None) -> list[str]:
+    """What a further replica buys, and the rate that these hold."""
+    number = tier.sizing.replicas or 0
+    here, there = tier.rates.get(number), tier.rates.get(number + 1)
+    if here is None or there is None or here >= _CEILING or there >= _CEILING:
+        return []
+    found = [f"one more buys {there / here - 1:.0%} of rate"]
+    rate = [] if rate_per_s is None else [f"the median of what these hold is {three_digits(here * rate_per_s)} requests/s"]
+    return [*found, *rate]
+
+
+def _table(tier: SizedTier, draws: int) -> Table:
+    columns = ("replicas", "holds", *(str(limit.requirement) for limit in tier.limits.limits))
+    rows = tuple(
+        (f"{n:,}", f"{tier.sizing.held(n)} of {draws}", *(_cell(limit, column) for limit, column in _columns(tier, values)))
+        for n, values in tier.reached.items()
+    )
+    return Table("sizes", "Sizes", columns, rows)
+
+
+def _columns(tier: SizedTier, values: Sequence[tuple[float, ...]]) -> list[tuple[Limit, FloatArray]]:
+    return list(zip(tier.limits.limits, np.array(values).T, strict=True))
+
+
+def _cell(limit: Limit, reached: FloatArray) -> str:
+    """The median and the range of what a limit reached, in ms; of attainment as a factor of its objectives."""
+    is_share = limit.requirement.metric is ATTAINMENT
+    low, middle, high = np.percentile(reached, _INTERVAL) * (1.0 if is_share else limit.requirement.limit)
+    unit = "x the limits" if is_share else "ms"
+    return f"{three_digits(float(middle))} ({three_digits(float(low))} – {three_digits(float(high))}) {unit}"
+
+
+def _named(tier: SizedTier) -> str:
+    return "" if tier.limits.name is None else f"{tier.limits.name}: "
+
+
+def _replicas(number: int) -> str:
+    return "1 replica" if number == 1 else f"{number:,} replicas"

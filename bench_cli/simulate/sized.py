@@ -1,0 +1,119 @@
+"""What ``bench size`` does where a measuring verb would measure: simulate its workload with more and fewer replicas."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stderr
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from statistics import median
+
+import click
+import numpy as np
+
+from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.prepare import PrepareRequests
+from bench_cli.simulate.carry_out import check_options, prepared_traffic
+from bench_cli.simulate.deployment import Simulated
+from bench_cli.simulate.limits import SimulatedLimits, simulated_limits
+from bench_cli.simulate.size_text import SizedTier, size_text
+from bench_cli.simulate.traffic import SimulatedTraffic
+from bench_errors import ExitStatus
+from bench_records.search import PlannedTier
+from reports.render.plain_text import printable
+from simulator.figures import LatencyFactors, drawn_server, latency_factors
+from simulator.hull import beyond, extents_of_replicas
+from simulator.simulation import simulate_deployment
+from simulator.sizing import Sizing, highest_factor, size
+from workloads.schedule.load import Load
+from workloads.schedule.schedule import Schedule
+
+_SCHEDULES = 8  # of different seeds, over which the draws are dealt
+_RATE_DRAWS = 5  # from which the rates that replicas hold are taken
+_SLOWEST, _FASTEST, _RATIO = 0.5, 3.0, 1.02  # of the workload's rate
+
+
+@dataclass(frozen=True)
+class Size:
+    """A question to answer for the workload of a measuring verb; ``draws`` may be more than the model has, which are then used
+    again with other errors and schedules.
+    """
+
+    simulated: Simulated
+    tiers: Sequence[PlannedTier]
+    confidence: float
+    draws: int
+    most: int
+
+    def carry_out(self, verb: str, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> int:
+        """Size the deployment for each set of limits, print the answers, and return the exit status."""
+        check_options(options)
+        limits = [simulated_limits(tier) for tier in self.tiers]
+        traffics = self._traffics(options, load, prepare_requests)
+        click.echo(f"Simulating {len(traffics[0].traffic):,} requests, {load}, {self.draws} times for each number.", err=True)
+        tiers = [self._tier(each, traffics) for each in limits]
+        click.echo(size_text(tiers, self.confidence, self.draws, self._rate(traffics)))
+        return ExitStatus.VALID if all(tier.sizing.replicas is not None for tier in tiers) else ExitStatus.FAILED
+
+    def _traffics(self, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> tuple[SimulatedTraffic, ...]:
+        """The workload with seeds of its own; what is said about it is said once."""
+        found = []
+        for number in range(min(_SCHEDULES, self.draws)):
+            again = replace(options, traffic=replace(options.traffic, seed=options.traffic.seed + number))
+            with redirect_stderr(io.StringIO()) if number else nullcontext():
+                found.append(prepared_traffic(self.simulated, again, load, prepare_requests)[1])
+        return tuple(found)
+
+    def _tier(self, limits: SimulatedLimits, traffics: Sequence[SimulatedTraffic]) -> SizedTier:
+        factors = latency_factors(self.simulated.model, self.draws, seed=traffics[0].schedule.seed)
+
+        @cache
+        def values(replicas: int, draw: int, faster: float = 1.0) -> tuple[float, ...]:
+            return self._values(limits, traffics[draw % len(traffics)], factors[draw], (replicas, draw, faster))
+
+        def holds(replicas: int, draw: int, faster: float = 1.0) -> bool:
+            return max(values(replicas, draw, faster)) <= 1.0
+
+        sizing = size(holds, self.draws, self.most, self.confidence)
+        number = sizing.replicas or self.most
+        reached = {n: [values(n, draw) for draw in range(self.draws)] for n in (number - 1, number) if n >= 1}
+        outside = self._beyond(number, traffics[0])
+        return SizedTier(limits, sizing, reached, outside, self._rates(number, sizing, holds, traffics[0]))
+
+    def _rates(
+        self, number: int, sizing: Sizing, holds: Callable[[int, int, float], bool], traffic: SimulatedTraffic
+    ) -> dict[int, float]:
+        """How much faster the workload may arrive at these replicas, and at one more; empty where answers decide when."""
+        if sizing.replicas is None or not isinstance(traffic.schedule, Schedule):
+            return {}
+        chosen = range(min(_RATE_DRAWS, self.draws))
+        found = {}
+        for n in (number, number + 1):
+            at_most = (highest_factor(partial(holds, n, draw), _SLOWEST, _FASTEST, _RATIO) for draw in chosen)
+            found[n] = median(at_most)
+        return found
+
+    def _values(
+        self, limits: SimulatedLimits, traffic: SimulatedTraffic, factors: LatencyFactors, at: tuple[int, int, float]
+    ) -> tuple[float, ...]:
+        """What each limit reaches over the limit: above 1 it does not hold."""
+        replicas, draw, faster = at
+        model = self.simulated.model
+        server = drawn_server(model, draw % len(model.draws)) if model.draws else model.server
+        deployment = replace(self.simulated.deployment, server=server, replicas=replicas)
+        answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), draw)
+        return limits.reached(traffic.due_s(answers, faster), answers, factors)
+
+    def _beyond(self, replicas: int, traffic: SimulatedTraffic) -> tuple[str, ...]:
+        deployment = replace(self.simulated.deployment, replicas=replicas)
+        answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(), 0)
+        return tuple(map(printable, beyond(self.simulated.model.hull, extents_of_replicas(traffic.traffic, answers))))
+
+    def _rate(self, traffics: Sequence[SimulatedTraffic]) -> float | None:
+        """The requests a second of the workload; None where answers decide the arrivals."""
+        schedule = traffics[0].schedule
+        if not isinstance(schedule, Schedule) or len(schedule) < 2:
+            return None
+        seconds = float(np.ptp(schedule.offsets_ns)) / 1e9
+        return (len(schedule) - 1) / seconds if seconds else None

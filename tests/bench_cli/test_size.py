@@ -1,0 +1,84 @@
+"""``bench size`` from a model's file to the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench_cli import run
+from bench_errors import ExitStatus
+from simulator.model import Extent
+from simulator.server import Admission, Server, StepLaw
+from tests.bench_cli.test_simulate_run import model_file
+
+_ONE_AT_A_TIME = Server(StepLaw(step=10e-3), Admission(max_sequences=1))
+_TRAFFIC = [
+    "token_norm_dist",
+    "--request_rate",
+    "250",
+    "--num_requests",
+    "300",
+    "--isl",
+    "20",
+    "--osl",
+    "1",
+    "--arrival",
+    "constant",
+]
+_SLO = ["--slo", "p90_ttft<=15ms", "--router", "rr", "--draws", "18"]
+
+
+def _sized(tmp_path: Path, *options: str) -> int:
+    model = model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=(), hull=(Extent("requests in flight", 4.0),))
+    return run(["size", "--model", str(model), *options, *_TRAFFIC])
+
+
+def test_250_requests_a_second_of_10_ms_each_need_three_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Round robin of even arrivals: three get 83 a second each, which never wait, two get 125, more than 100."""
+    assert _sized(tmp_path, *_SLO) == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("3 replicas, 95 %; 2 do not hold; one more buys 3")  # 300 and 400 requests a second
+    assert "0 of 18" in text
+    assert "18 of 18" in text
+    assert "Simulated, no server was measured" in text
+
+
+def test_too_few_replicas_are_said_and_what_lies_beyond_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _sized(tmp_path, *_SLO, "--max_replicas", "2") == ExitStatus.FAILED
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("This lies beyond what the model was fitted to, so its errors are not known: ")
+    assert "No number up to 2 replicas holds with 95 %." in text
+
+
+def test_sets_of_limits_have_answers_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ["--slo", "fast:p90_ttft<=15ms", "--slo", "slow:attainment>=90%", "--slo", "slow:e2e<=10s"]
+    assert _sized(tmp_path, *limits, "--router", "rr", "--draws", "18") == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert "fast: 3 replicas, 95 %" in text
+    assert "slow: 1 replica, 95 %" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "say what has to hold"),
+        (("--slo", "p99_itl<=5ms"), "a simulation is judged by ttft, tpot, e2e"),
+        (("--slo", "failed_share<=1%"), "no request fails in a simulation"),
+        (("--slo", "p99_ttft<=5ms", "--draws", "9"), "a confidence of 0.95 needs 18 draws at least"),
+    ],
+)
+def test_what_cannot_be_sized_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], reason: str
+) -> None:
+    assert _sized(tmp_path, *options) == ExitStatus.USAGE
+    assert reason in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_error_of_the_fit_makes_the_answer_less_sure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """10 ms are within 10.1 ms by 1 % alone, so an error of 20 % leaves every number open."""
+    model = model_file(tmp_path / "model.json", server=replace(_ONE_AT_A_TIME), draws=(), held_out={"ttft": 0.2})
+    limits = ["--slo", "p90_ttft<=10.1ms", "--router", "rr", "--draws", "18", "--max_replicas", "6"]
+    assert run(["size", "--model", str(model), *limits, *_TRAFFIC]) == ExitStatus.FAILED
+    assert "from 3 on that cannot be excluded" in " ".join(capsys.readouterr().out.split())

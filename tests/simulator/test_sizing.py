@@ -1,0 +1,40 @@
+"""The search for a number of replicas, over draws that are known."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.sizing import confidence, draws_needed, highest_factor, size
+
+_MOST = 50
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.sampled_from([0.8, 0.9, 0.95]))
+def test_the_smallest_numbers_are_those_of_a_search_through_all(least: list[int], required: float) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def holds(replicas: int, draw: int) -> bool:
+        asked.append((replicas, draw))
+        return replicas >= least[draw]
+
+    found = size(holds, len(least), _MOST, required)
+    assert found.least == tuple(each if each <= _MOST else None for each in least)
+    held = [sum(each <= number for each in least) for number in range(1, _MOST + 1)]
+    sure = [number for number, count in enumerate(held, start=1) if confidence(count, len(least)) >= required]
+    open_ = [number for number, count in enumerate(held, start=1) if confidence(count, len(least)) > 1 - required]
+    assert found.replicas == (sure[0] if sure else None)
+    assert found.lowest == (open_[0] if open_ else _MOST)
+    assert len(asked) <= 14 * len(least)
+
+
+def test_a_confidence_needs_so_many_draws() -> None:
+    assert draws_needed(0.95) == 18
+    assert confidence(40, 40) > 0.95 > confidence(38, 40)
+
+
+@given(st.floats(0.3, 4.0))
+def test_the_highest_factor_is_within_its_ratio(true: float) -> None:
+    found = highest_factor(lambda factor: factor <= true, 0.5, 3.0, 1.02)
+    assert found <= max(true, 0.5)
+    assert found >= min(true, 3.0) / 1.02
