@@ -16,7 +16,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Reason
-from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank
+from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank, percentile_of
 from reports.statistics.probability import student_quantile
 
 FEWEST_AROUND = 20  # requests around a percentile
@@ -31,14 +31,19 @@ _NS_PER_MS, _NS_PER_S = 1e6, 1e9
 class PhaseShare:
     """A phase of the requests around a percentile: its ``mean_ms``, and its ``share`` of their mean latency, 0 to 1.
 
-    ``without_ms`` is the percentile of all requests, had this phase taken no time of any and all else been the same; None where
-    it falls among requests of which no latency is known.
+    ``without`` is the percentile of all requests in ms, had this phase taken no time of any and all else been the same; its
+    value is None where it falls among requests of which no latency is known. Where the percentile itself has a reason for no
+    interval, ``without`` has none for the same reason.
     """
 
     phase: Phase
     mean_ms: Estimate
     share: Estimate
-    without_ms: float | None
+    without: Estimate
+
+    @property
+    def without_ms(self) -> float | None:
+        return self.without.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +192,15 @@ class _Ranked:
         part_ns, latency_ns = times.by_phase[phase][around], times.latency_ns[around]
         share = _share_estimate(part_ns, latency_ns, spells)
         mean_ms = _mean_estimate(_mean(part_ns) / _NS_PER_MS, _mean(latency_ns) / _NS_PER_MS, share, percentile)
-        return PhaseShare(phase, mean_ms, share, self._without(phase, q))
+        return PhaseShare(phase, mean_ms, share, self._without(phase, percentile, q))
 
-    def _without(self, phase: Phase, q: float) -> float | None:
+    def _without(self, phase: Phase, percentile: Estimate, q: float) -> Estimate:
         """The percentile if every request had been faster by its time in the phase; one without a latency stays the slowest."""
-        phase_ms = np.nan_to_num(self.times.by_phase[phase][self.ranking], nan=0.0) / _NS_PER_MS
-        return _finite(nearest_rank(np.sort(self.slowest_ms[self.ranking] - phase_ms), q))
+        counted = ~np.isnan(self.slowest_ms)
+        phase_ms = np.nan_to_num(self.times.by_phase[phase][counted], nan=0.0) / _NS_PER_MS
+        if not phase_ms.any():
+            return percentile
+        return percentile_of(self.slowest_ms[counted] - phase_ms, q, percentile.reason)
 
 
 def _ranks_around(q: float, n: int) -> slice:

@@ -46,7 +46,7 @@ from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import percentile_key
 from reports.why.answer import METRICS, explain
-from reports.why.documents import parts_table
+from reports.why.documents import parts_table, without_table
 from reports.why.words import answer, remarks, remedy, without_largest
 
 _EXPLAINED = 0.99
@@ -151,7 +151,12 @@ def _why(report: RunReport) -> tuple[Block, ...]:
     for latency in run.latencies:
         parts = latency.percentiles[-1]
         answered = f"{answer(latency.metric, parts)} {without_largest(latency.metric, parts)}".strip()
-        blocks += [Note(answered), parts_table(latency), Note(" ".join((*remarks(report, parts), remedy(parts))).strip())]
+        blocks += [
+            Note(answered),
+            parts_table(latency),
+            without_table(latency),
+            Note(" ".join((*remarks(report, parts), remedy(parts))).strip()),
+        ]
     return tuple(blocks)
 
 

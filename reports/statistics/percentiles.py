@@ -124,6 +124,21 @@ def summarise(
     )
 
 
+def percentile_of(
+    series: NDArray[np.float64], q: float, no_interval_reason: Reason | None = None, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The ``q``-quantile of ``series``, shape [n], n ≥ 1, with its interval, for any quantile; else as ``summarise``.
+
+    Its value is None where it falls among infinite values.
+    """
+    ranked, finite = _ranked(series, None), np.isfinite(series)
+    if not finite.any():
+        return ranked.percentile(q)
+    mean = mean_of(series, None if finite.all() else finite)
+    reason = no_interval_reason or mean.no_interval_reason
+    return _with_limits(q, ranked, mean, confidence) if reason is None else replace(ranked.percentile(q), reason=reason)
+
+
 @dataclass(frozen=True, eq=False)
 class _Ranked:
     """A series with its values sorted: once with ``censored`` ones at their bounds, once with those infinite. The first

@@ -12,6 +12,7 @@ from reports.render.tables import Cell, Quantity, Table
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
 from reports.why.words import (
+    LEAST_SHARE,
     WORDS,
     answer,
     change,
@@ -54,6 +55,7 @@ def _of_run(run: ExplainedRun) -> Document:
         blocks += [
             Paragraph(answer(latency.metric, parts), is_answer=True, aside=without_largest(latency.metric, parts)),
             parts_table(latency),
+            without_table(latency),
             _class_table(run.classes_of(latency.metric)),
             _stretch_table(run.stretches_of(latency.metric)),
             _slowest_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
@@ -99,6 +101,18 @@ def parts_table(latency: LatencyParts) -> Table:
     if missing_intervals(last) is None:
         return replace(table, widths=(*[None] * (len(columns) - 3), _INTERVAL_WIDTH, None, None))
     return replace(table.chosen([name for name in columns if name != _INTERVAL]), sides=f"l{sides[2:]}")
+
+
+def without_table(latency: LatencyParts) -> Table:
+    """A row for each phase that the answer names: the last percentile without it, with its interval; no row where none has
+    one.
+    """
+    last = latency.percentiles[-1]
+    name = f"{percentile_name(last.q)} {latency.metric.label} without a phase"
+    named = [share for share in last.shares if (share.share.value or 0.0) >= LEAST_SHARE]
+    rows = tuple((f"without {share.phase.value}", share.without_ms, share.without.interval_text or None) for share in named)
+    shown = rows if any(share.without.interval is not None for share in named) else ()
+    return Table(name, name, ("", f"{percentile_name(last.q)} ms", _INTERVAL), shown, sides="lrr")
 
 
 def _class_table(classes: tuple[ClassParts, ...]) -> Table:

@@ -74,6 +74,7 @@ def _percentile(parts: PercentileParts) -> dict[str, object]:
                 "mean_ms": _estimate(share.mean_ms),
                 "share": _estimate(share.share),
                 "without_ms": share.without_ms,
+                "without": _estimate(share.without),
                 "assumes": WORDS[share.phase].assumes,
             }
             for share in parts.shares

@@ -15,7 +15,7 @@ from reports.statistics.estimate import Cause, Reason
 from reports.statistics.percentiles import percentile_key, required_samples
 from reports.why.answer import PartsDifference
 
-_LEAST_SHARE = 0.005  # that the answer names
+LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
 _LEAST_SHOWN_MS = 0.05
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
@@ -130,7 +130,9 @@ def without_largest(metric: Metric, parts: PercentileParts) -> str:
     if largest is None or largest.without_ms is None or parts.value_ms is None:
         return ""
     words = WORDS[largest.phase]
-    return f"Without the {largest.phase.value} it would be {three_digits(largest.without_ms)} ms. {words.assumes}"
+    limits = largest.without.limits_text(three_digits) if largest.without.interval is not None else ""
+    interval = f" (95 % interval {limits})" if limits else ""
+    return f"Without the {largest.phase.value} it would be {three_digits(largest.without_ms)} ms{interval}. {words.assumes}"
 
 
 def remedy(parts: PercentileParts) -> str:
@@ -182,7 +184,7 @@ def unlike_sources(difference: PartsDifference) -> str:
 
 
 def _ranked(shares: Iterable[PhaseShare]) -> list[PhaseShare]:
-    named = [share for share in shares if (share.share.value or 0.0) >= _LEAST_SHARE]
+    named = [share for share in shares if (share.share.value or 0.0) >= LEAST_SHARE]
     return sorted(named, key=lambda share: (share.phase is Phase.UNATTRIBUTED, -(share.share.value or 0.0)))
 
 

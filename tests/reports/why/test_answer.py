@@ -182,6 +182,20 @@ def test_shares_without_intervals_have_one_reason_and_no_column(make_report: Mak
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
+def test_the_percentile_without_a_phase_is_shown_with_its_interval(make_report: MakeReport, answered: Make) -> None:
+    queues = np.random.default_rng(3).normal(300.0, 60.0, 400).tolist()
+    report = make_report(_run(answered, queues), **_ON_ONE_HOST)
+    why = _explained(report, 0.5)
+    parts = why.runs[0].latencies[0].percentiles[-1]
+    low, high = parts.by_phase[Phase.PREFILL].without.interval or (0.0, 0.0)
+    assert low < (parts.by_phase[Phase.PREFILL].without_ms or 0.0) < high
+    text = console_text(document(why))
+    assert f"{low:.2f} – {high:.2f}" in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+    said = without_largest(TTFT, parts)  # all but the queue is constant
+    assert said.startswith("Without the engine queue it would be 80.0 ms (95 % interval 80.0 – 80.0). This takes")
+
+
 # ---- two runs
 
 
