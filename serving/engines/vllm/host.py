@@ -184,6 +184,7 @@ class Host:
         self._stats_due_ns = 0
         self._will_flush = False
         self._llm: Any = None
+        self._server: asyncio.Server | None = None  # uvloop closes a server that nothing refers to
         self._limits: Message = {}
         self._vocabulary_size = self._context_tokens = 0
 
@@ -191,7 +192,7 @@ class Host:
         """Load the engine, and serve until the first socket closes; returns the exit status."""
         try:
             if self._start["listener"] is not None:
-                await asyncio.start_unix_server(
+                self._server = await asyncio.start_unix_server(
                     self._join, sock=socket.socket(fileno=self._start["listener"]), limit=_READ_BYTES
                 )
             await self._load()

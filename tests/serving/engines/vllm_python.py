@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import uvloop
 
 REAL = os.environ.get("BENCH_VLLM_PYTHON", "")
 """The Python with the real vLLM; empty in `make test`."""
@@ -27,7 +28,8 @@ def vllm_python(folder: Path) -> str:
         return REAL
     libraries = folder / "libraries"
     libraries.mkdir(exist_ok=True)
-    for package in (Path(msgspec.__file__).parent, Path(__file__).with_name("fake_vllm") / "vllm"):
+    installed = [Path(str(package.__file__)).parent for package in (msgspec, uvloop)]  # vLLM requires both
+    for package in (*installed, Path(__file__).with_name("fake_vllm") / "vllm"):
         if not (libraries / package.name).exists():
             (libraries / package.name).symlink_to(package)
     script = folder / "python"
