@@ -51,9 +51,10 @@ def delaying_proxy(port: int, delays: ProxyDelays) -> Iterator[int]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         accepting.cancel()
-        for task in asyncio.all_tasks(loop):
+        left = asyncio.all_tasks(loop)
+        for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         listening.close()
         loop.close()
 

@@ -42,9 +42,10 @@ def scripted_openai(delays: Delays) -> Iterator[int]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        for task in asyncio.all_tasks(loop):
+        left = asyncio.all_tasks(loop)
+        for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
 
 
