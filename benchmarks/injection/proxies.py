@@ -54,7 +54,7 @@ def delaying_proxy(port: int, delays: ProxyDelays) -> Iterator[int]:
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(asyncio.wait([*left, loop.create_task(asyncio.sleep(0.0))]))
         listening.close()
         loop.close()
 

@@ -45,7 +45,7 @@ def scripted_openai(delays: Delays) -> Iterator[int]:
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(asyncio.wait([*left, loop.create_task(asyncio.sleep(0.0))]))
         loop.close()
 
 

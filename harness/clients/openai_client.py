@@ -4,8 +4,8 @@ https://platform.openai.com/docs/api-reference. The servers (vLLM, trtllm-serve,
 different fields, so only what each of them takes is sent: ``model``, the prompt, ``stream``, ``max_tokens`` (in chats
 trtllm-serve refuses it beside its newer name ``max_completion_tokens``, which older servers refuse),
 ``stream_options.include_usage`` where streamed, ``ignore_eos`` where requested. Sampling keeps the server's defaults; ``extra``
-adds the user's own fields. ``include_metrics`` asks vLLM for what it measured of the request (``asks_for_times``); what comes
-without a request is read, too.
+adds the user's own fields. ``times_fields`` ask the server for what it measured of the request; what comes without a request is
+read, too.
 
 The last chunk has only the usage, and carries no token. The others carry one token or several; one whose text is empty carries
 a character that is not complete yet. ``stream_options.continuous_usage_stats`` adds a running count to each chunk; servers that
@@ -33,7 +33,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings, spellings
-from harness.clients.server_times import of_vllm
+from harness.clients.server_times import ServerTimes, of_dynamo, of_vllm
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
 from workloads.elements.request import Request
@@ -50,8 +50,8 @@ class OpenAIClient(msgspec.Struct, frozen=True):
     """A Client for one model of a server, whose requests go to ``path``. ``extra`` is added to every body.
 
     ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. Requests of the run ``run_id`` name it, and their
-    number, in the header X-Request-ID; "" sends no such header. ``asks_for_times``: each request asks vLLM for its own
-    times of it.
+    number, in the header X-Request-ID; "" sends no such header. ``times_fields`` of each request ask the server
+    for its own times of it.
     """
 
     origin: Origin
@@ -64,7 +64,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
     sends_finish_reason: bool = False
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
     secrets: tuple[str, ...] = ()  # among what is sent
-    asks_for_times: bool = False
+    times_fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     run_id: str = ""
 
     def prompt_sent(self, request: Request) -> str | Sequence[int]:
@@ -114,10 +114,8 @@ class OpenAIClient(msgspec.Struct, frozen=True):
                 fields["stream_options"]["continuous_usage_stats"] = True
         if request.ignore_eos:
             fields["ignore_eos"] = True
-        if self.asks_for_times:
-            fields["include_metrics"] = True
         accept = "text/event-stream" if self.streaming else "application/json"
-        body = msgspec.json.encode(fields | dict(self.extra))
+        body = msgspec.json.encode(fields | dict(self.times_fields) | dict(self.extra))
         identity = {"x-request-id": f"{self.run_id}-{index}"} if self.run_id else {}
         return post_request(self.origin, self.path, body, accept, {**authorization(), **identity, **self.headers})
 
@@ -159,6 +157,7 @@ class Chunk(msgspec.Struct, Generic[AnyChoice], gc=False):
     error: Any = None
     object: str | None = None
     metrics: Any = None  # of vLLM
+    nvext: Any = None  # of Dynamo
 
 
 _NO_USAGE = _Usage()
@@ -207,8 +206,14 @@ class ChunkReader(Generic[AnyChoice]):
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
             server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
-            server_times=None if chunk.metrics is None else of_vllm(chunk.metrics),
+            server_times=_server_times(chunk),
         )
+
+
+def _server_times(chunk: Chunk[Any]) -> ServerTimes | None:
+    if chunk.metrics is not None:
+        return of_vllm(chunk.metrics)
+    return None if chunk.nvext is None else of_dynamo(chunk.nvext)
 
 
 def _number(choice: Choice) -> int:

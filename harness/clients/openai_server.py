@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harness.clients.transport.http_get import HttpStatusError, get_json
+from harness.clients.transport.http_get import GetError, HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.errors import TargetError
 
@@ -46,6 +46,15 @@ def served_models(origin: Origin, path: str, headers: Mapping[str, str], timeout
     try:
         return tuple(model.id for model in msgspec.convert(listed, _Models).data)
     except msgspec.ValidationError:
+        return None
+
+
+def models_owner(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: float) -> str | None:
+    """Whose the first listed model is, which names the kind of server: "vllm", "tensorrt_llm", and Dynamo's "nvidia"."""
+    try:
+        listed = get_json(origin, models_path(path), {**authorization(), **headers}, timeout_s)
+        return next((model.owned_by for model in msgspec.convert(listed, _OwnedModels).data), None)
+    except (GetError, msgspec.ValidationError):
         return None
 
 
@@ -95,3 +104,11 @@ class _Model(msgspec.Struct):
 
 class _Models(msgspec.Struct):
     data: list[_Model]
+
+
+class _Owned(msgspec.Struct):
+    owned_by: str | None = None
+
+
+class _OwnedModels(msgspec.Struct):
+    data: list[_Owned]

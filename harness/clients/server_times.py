@@ -5,6 +5,7 @@ Durations count by the server's own clock, so they need no common clock with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -53,6 +54,39 @@ def of_vllm(metrics: Any) -> ServerTimes | None:
         decode_ns=_of_ms(metrics.get("generation_time_ms")),
     )
     return None if times == _NOTHING else times
+
+
+def of_dynamo(nvext: Any) -> ServerTimes | None:
+    """The times by ``nvext`` of an answer of NVIDIA's Dynamo, whatever that is; None where it has none of them.
+
+    They count from the receipt by its front end (``TimingInfo`` in its lib/llm/src/protocols/common/timing.rs), so that its
+    tokenizing and routing are part of the queue. Where prefill and decode share a worker, it notes no start of the prefill.
+    Its one stamp, of the wall clock in whole ms, is not used.
+    """
+    timing = nvext.get("timing") if isinstance(nvext, dict) else None
+    if not isinstance(timing, dict):
+        return None
+    first_ns, whole_ns = _of_ms(timing.get("ttft_ms")), _of_ms(timing.get("total_time_ms"))
+    times = ServerTimes(
+        queue_ns=_of_ms(timing.get("prefill_wait_time_ms")),
+        prefill_ns=_of_ms(timing.get("prefill_time_ms")),
+        decode_ns=whole_ns - first_ns if first_ns is not None and whole_ns is not None and first_ns <= whole_ns else None,
+    )
+    return None if times == _NOTHING else times
+
+
+def fields_asking_for_times(owner: str | None) -> Mapping[str, Any]:
+    """The fields of a request that ask a server of OpenAI's protocols for its times; ``owner`` is that of its models.
+
+    trtllm-serve refuses fields that it does not know, and returns no times in its answers.
+    """
+    match owner:
+        case "nvidia":
+            return {"nvext": {"extra_fields": ["timing"]}}
+        case "tensorrt_llm":
+            return {}
+        case _:
+            return {"include_metrics": True}
 
 
 _NOTHING = ServerTimes()

@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
 from harness.clients.deployment import openai_deployment
 from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_probe import PROBE, probe_openai
-from harness.clients.openai_server import BASE, CHAT, COMPLETIONS, choose_model, served_models, unlisted_model
+from harness.clients.openai_server import BASE, CHAT, COMPLETIONS, choose_model, models_owner, served_models, unlisted_model
 from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.protocol import Client
+from harness.clients.server_times import fields_asking_for_times
 from harness.clients.transport.url import HttpUrl, Origin, parse_base
 from harness.errors import TargetError
 from harness.protocols.protocol import (
@@ -62,7 +63,6 @@ class OpenAIProtocol(ServingProtocol):
             extra=settings.extra_body,
             limits=settings.limits,
             secrets=settings.secrets,
-            asks_for_times=settings.server_timings,
         )
 
     def address(self, url: str, path: str | None) -> HttpUrl:
@@ -89,7 +89,7 @@ class OpenAIProtocol(ServingProtocol):
         at = _url(address)
         served = deadline.call(lambda left_s: served_models(at.origin, at.path, settings.headers, left_s))
         name = choose_model(settings.model, served)
-        client = self.client(at, name, settings)
+        client = replace(self.client(at, name, settings), times_fields=self._times_fields(at, settings, deadline))
         return ConnectedModel(
             self.model(name, settings),
             lambda end_id, pad_id: client,
@@ -97,6 +97,12 @@ class OpenAIProtocol(ServingProtocol):
             describe=partial(openai_deployment, at.origin, at.path, settings.headers),
             warning=unlisted_model(name, served),
         )
+
+    def _times_fields(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> Mapping[str, Any]:
+        """What asks the server for its times of each request, where they are wanted."""
+        if not settings.server_timings:
+            return {}
+        return fields_asking_for_times(deadline.call(lambda left_s: models_owner(at.origin, at.path, settings.headers, left_s)))
 
     def probe(self, client: Client, left_s: Callable[[], float]) -> Probed | None:
         assert isinstance(client, OpenAIClient)

@@ -90,7 +90,7 @@ def test_what_the_user_asks_for_is_added() -> None:
 
 def test_times_are_asked_for_only_where_they_are_wanted() -> None:
     request = Request(output_tokens=20, prompt="x")
-    assert _encoded(_client(asks_for_times=True), request)[1]["include_metrics"] is True
+    assert _encoded(_client(times_fields={"include_metrics": True}), request)[1]["include_metrics"] is True
     assert "include_metrics" not in _encoded(_client(), request)[1]
 
 
@@ -146,6 +146,8 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
          Response(server_tokens_so_far=4, server_input_tokens=9,
                   server_times=ServerTimes(queue_ns=2_000_000, prefill_ns=8_500_000))),
         (_USAGE | {"metrics": None}, Response(server_tokens_so_far=4, server_input_tokens=9)),
+        (_USAGE | {"nvext": {"timing": {"request_received_ms": 1_795_310_631_000, "prefill_wait_time_ms": 3.5}}},
+         Response(server_tokens_so_far=4, server_input_tokens=9, server_times=ServerTimes(queue_ns=3_500_000))),
         ({"choices": [], "prompt_filter_results": []}, Response()),
         *(
             ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}},

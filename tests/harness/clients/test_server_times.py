@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.server_times import ServerTimes, of_stamps, of_vllm
+from harness.clients.server_times import ServerTimes, fields_asking_for_times, of_dynamo, of_stamps, of_vllm
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,41 @@ def test_vllms_time_to_first_token_is_the_prefill() -> None:
 )
 def test_what_is_no_duration_is_unknown_and_fails_no_request(metrics: Any) -> None:
     assert of_vllm(metrics) is None
+
+
+def test_dynamos_times_count_from_the_receipt_by_its_front_end() -> None:
+    """A sample written from the documented schema, ``TimingInfo`` of ai-dynamo/dynamo; not recorded from a server."""
+    timing = {
+        "request_received_ms": 1_795_310_631_218,
+        "prefill_wait_time_ms": 4.25,
+        "prefill_time_ms": 31.5,
+        "ttft_ms": 35.75,
+        "total_time_ms": 410.75,
+        "kv_hit_rate": 0.5,
+    }
+    times = ServerTimes(queue_ns=4_250_000, prefill_ns=31_500_000, decode_ns=375_000_000)
+    assert of_dynamo({"worker_id": {"prefill_worker_id": 1}, "timing": timing}) == times
+    aggregated = {name: timing[name] for name in ("request_received_ms", "ttft_ms", "total_time_ms")}
+    assert of_dynamo({"timing": aggregated}) == ServerTimes(decode_ns=375_000_000)
+
+
+@pytest.mark.parametrize(
+    "nvext",
+    [
+        None,
+        [],
+        {},
+        {"timing": None},
+        {"timing": {"request_received_ms": 1}},
+        {"timing": {"ttft_ms": 9.0, "total_time_ms": 8.0, "prefill_time_ms": -1.0}},
+    ],
+)
+def test_an_answer_of_dynamo_without_durations_has_no_times(nvext: Any) -> None:
+    assert of_dynamo(nvext) is None
+
+
+def test_each_server_is_asked_in_its_own_way() -> None:
+    """trtllm-serve would refuse a request with a field that it does not know."""
+    assert fields_asking_for_times("nvidia") == {"nvext": {"extra_fields": ["timing"]}}
+    assert fields_asking_for_times("tensorrt_llm") == {}
+    assert fields_asking_for_times("vllm") == fields_asking_for_times(None) == {"include_metrics": True}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from http.server import BaseHTTPRequestHandler
+
 import pytest
 
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS
+from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_completions import OpenAICompletionsClient
 from harness.protocols.openai import OpenAIProtocol
 from harness.protocols.openai_chat import OpenAIChat
 from harness.protocols.openai_completions import OpenAICompletions
 from harness.protocols.protocol import ClientSettings, TwoPathsError, UrlError
+from harness.protocols.set_up_deadline import SetUpDeadline
+from tests.harness.threaded_http import threaded_http
 
 _BOTH = [OpenAIChat(), OpenAICompletions()]
 
@@ -56,3 +62,34 @@ def test_a_model_of_completions_takes_ids_or_text_as_the_user_wants_and_answers_
     client = protocol.client(protocol.address("h", None), "m", settings)
     assert isinstance(client, OpenAICompletionsClient)
     assert (client.token_ids, client.streaming) == (as_ids, True)
+
+
+@pytest.mark.parametrize(
+    ("owner", "wanted", "fields"),
+    [
+        ("nvidia", True, {"nvext": {"extra_fields": ["timing"]}}),
+        ("vllm", True, {"include_metrics": True}),
+        (None, True, {"include_metrics": True}),
+        ("tensorrt_llm", True, {}),
+        ("nvidia", False, {}),
+    ],
+)
+def test_a_server_is_asked_for_its_times_in_its_own_way(owner: str | None, wanted: bool, fields: dict[str, object]) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"data": [{"id": "m", "owned_by": owner}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is printed."""
+
+    settings = ClientSettings(None, None, {}, {}, (), None, DEFAULT_ANSWER_LIMITS, server_timings=wanted)
+    protocol = OpenAIChat()
+    with threaded_http(Handler) as port:
+        connected = protocol.connect(protocol.address(f"127.0.0.1:{port}", None), settings, SetUpDeadline.of(10.0))
+        client = connected.make_client(None, None)
+    assert isinstance(client, OpenAIClient)
+    assert client.times_fields == fields
