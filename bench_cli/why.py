@@ -38,6 +38,13 @@ class Options(Concern):
     slowest: int | None = option(
         None, type=click.IntRange(1, 1_000), metavar="N", help="Show the phases of the N slowest requests, too."
     )
+    server_times: Path | None = option(
+        None,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The server's times of the run's requests, where they are not in the run: a trace of Triton (--trace-config "
+        "level=TIMESTAMPS, rate=1), or the answer of trtllm-serve's /perf_metrics, saved after the run.",
+    )
     form: str = option("console", "--format", type=click.Choice(_FORMATS), show_default=True, help="What is printed on stdout.")
 
 
@@ -75,11 +82,15 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     from reports.why.answer import METRICS, Detail, explain
     from reports.why.documents import document
     from reports.why.json_file import document as json_document
+    from reports.why.server_files import with_server_times
 
     _check(options, runs)
     chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
     detail = Detail(options.over_time or 0, options.slowest or 0)
-    why = explain([read_run(RunFolder(run)) for run in runs], chosen, round(options.percentile / 100.0, 6), detail)
+    explained = [read_run(RunFolder(run)) for run in runs]
+    if options.server_times is not None:
+        explained = [with_server_times(explained[0], options.server_times)]
+    why = explain(explained, chosen, round(options.percentile / 100.0, 6), detail)
     invalid = [run.report for run in why.runs if not run.report.valid]
     reports = (run.report for run in why.runs)
     marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
@@ -98,6 +109,8 @@ def _check(options: Options, runs: tuple[Path, ...]) -> None:
     """Raises UsageError."""
     if len(runs) > 2:
         raise click.UsageError(f"{len(runs)} runs are given; give one run, or two to explain their difference")
+    if len(runs) == 2 and options.server_times is not None:
+        raise click.UsageError("--server_times is for one run: it has the requests of one")
     for name in options.given("over_time", "slowest") if len(runs) == 2 and options.form != "json" else ():
         raise click.UsageError(f"--{name} is for one run; of two runs it is in --format json alone")
     if len({run.resolve() for run in runs}) < len(runs):

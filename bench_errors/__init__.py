@@ -20,6 +20,7 @@ BenchError                          1
 │   ├── ConditionError              2   a condition of --fail_if cannot be read
 │   ├── MissingLibraryError         1   an optional library is not installed
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
+│   ├── ServerTimesError            2   --server_times has no times of the run's requests
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
 ├── simulator.errors
 │   └── SimulatorError              2   a run cannot be fitted, or a model cannot be read

@@ -25,6 +25,12 @@ class OpStatsError(BenchError):
     """The statistics cannot be appended to the file; the text names the option."""
 
 
+class ServerTimesError(BenchError):
+    """A server's times of requests cannot be read, or belong to no request of the run; the text says what would do."""
+
+    exit_status = ExitStatus.USAGE
+
+
 class NotComparableError(BenchError):
     """The runs measured different work, or one of them is invalid; the text names what differs."""
 

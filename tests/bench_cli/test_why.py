@@ -159,3 +159,26 @@ def test_the_delays_of_a_server_are_found_in_their_phases(
         assert phases["unattributed"] >= 0.95 * 30.0
         assert (last["timed"], last["contradicted"]) == (12, 0)
         assert sum(phases.values()) == pytest.approx(last["mean_ms"])
+
+
+def test_times_that_the_server_wrote_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run_dir = _folder(tmp_path / "a", 88)
+    model = json.loads(RunFolder(run_dir).manifest.read_text())["target"]["model"]
+    events = {"QUEUE_START": 5, "COMPUTE_START": 55, "INFER_RESPONSE_COMPLETE": 95, "GRPC_SEND_START": 95}
+    trace = [
+        entry
+        for k in range(40)
+        for entry in (
+            {"id": k, "model_name": model, "request_id": str(k)},
+            *({"id": k, "timestamps": [{"name": name, "ns": (1_000 * k + ms) * 10**6}]} for name, ms in events.items()),
+        )
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    arguments = ["--metric", "ttft", "--server_times", str(tmp_path / "trace.json")]
+    assert run(["why", str(run_dir), *arguments]) == ExitStatus.VALID
+    assert capsys.readouterr().out.startswith("p99 TTFT 100 ms: 50 % engine queue, 40 % prefill, 10 % unattributed.")
+    assert run(["why", str(run_dir), str(_folder(tmp_path / "b", 40)), *arguments]) == ExitStatus.USAGE
+    assert "--server_times is for one run" in capsys.readouterr().err
+    (tmp_path / "trace.json").write_text("[]")
+    assert run(["why", str(run_dir), *arguments]) == ExitStatus.USAGE
+    assert "has no times of requests to" in capsys.readouterr().err
