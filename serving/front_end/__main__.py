@@ -18,9 +18,10 @@ from pathlib import Path
 
 import grpc.aio
 import uvloop
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
 from serving.front_end.core_client import CoreClient
+from serving.front_end.core_events import CoreEvents
 from serving.front_end.prompts import PromptReader, open_prompt_reader
 from serving.front_end.service import OpenAIService, Vocabulary
 from serving.front_end.settings import PROCESS_NAME, FrontEndSettings, read_settings
@@ -28,7 +29,7 @@ from serving.proxy.short_log import ShortLog
 from serving.text.detokenization import special_token_ids
 
 _PR_SET_NAME = 15
-_METRICS_TIMEOUT_S = 10.0
+_CONNECT_S = 10.0
 _UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.enable_http_proxy", 0))
 
 
@@ -50,9 +51,9 @@ async def _serve(settings: FrontEndSettings, reader: PromptReader) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     async with (
         grpc.aio.insecure_channel(settings.server, _UNBOUNDED) as channel,
-        ClientSession(timeout=ClientTimeout(_METRICS_TIMEOUT_S)) as session,
+        _open_session() as session,
     ):
-        core = CoreClient(channel, settings.core_model)
+        core = CoreClient(channel, settings.core_model, CoreEvents(session, settings.http, settings.core_model))
         service = OpenAIService(settings, reader, _vocabulary(reader, Path(settings.tokenizer_dir)), core, session)
         loop.add_signal_handler(signal.SIGINT, service.refuse_requests)
         loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -67,6 +68,16 @@ async def _serve(settings: FrontEndSettings, reader: PromptReader) -> None:
         await web.TCPSite(runner, settings.host, settings.port, backlog=1024).start()
         await ended.wait()
         await runner.cleanup()
+
+
+def _open_session() -> ClientSession:
+    """Connections to Triton, one a request: at its end it waits for idle ones."""
+    return ClientSession(
+        connector=TCPConnector(limit=0, force_close=True),
+        timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),  # an answer may take as long as the model does
+        cookie_jar=DummyCookieJar(),
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+    )
 
 
 def _vocabulary(reader: PromptReader, tokenizer_dir: Path) -> Vocabulary:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.front_end.core_client import CoreResponse
+from serving.front_end.core_response import CoreResponse
 from serving.front_end.generation import Generation
 from serving.text.detokenization import decode
 from serving.text.generated_text import GeneratedText, TextStream
@@ -40,7 +40,10 @@ class Piece:
 
 
 class Choice:
-    """One sequence, from its first response to its end; ``end_ids`` are the tokens that end it."""
+    """One sequence, from its first response to its end; ``end_ids`` are the tokens that end it.
+
+    ``is_cut``: a stop text ended it, of which the engine does not know.
+    """
 
     def __init__(
         self, index: int, generation: Generation, tokenizer: Any, special_ids: Collection[int], end_ids: Collection[int]
@@ -53,6 +56,7 @@ class Choice:
         self._characters = 0  # of all tokens so far, each alone
         self.tokens = 0
         self.is_finished = False
+        self.is_cut = False
 
     def add(self, response: CoreResponse) -> Piece:
         """What the response adds. After the end of the choice it adds nothing."""
@@ -67,6 +71,7 @@ class Choice:
         elif is_last:
             reason = "length" if self.tokens >= (self._generation.max_tokens or 0) else "stop"
         self.is_finished = reason is not None
+        self.is_cut = self._text.stopped and not has_end
         return Piece(self._index, text, ids, self._log_probs(response), reason)
 
     def end(self) -> Piece:

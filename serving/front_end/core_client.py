@@ -1,50 +1,39 @@
-"""Triton's core model over gRPC: one stream a request, which ends at the engine where its reader ends."""
+"""Triton's core model: one exchange a request, which ends at the engine where its reader ends."""
 
 from __future__ import annotations
 
 import asyncio
 from array import array
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 import grpc.aio
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
-from serving.client.request import ModelInterface
+from serving.client.request import GenerationRequest, ModelInterface
+from serving.client.triton import encode
+from serving.errors import RequestError
 from serving.front_end.api_error import SERVER_ERROR, ApiError
+from serving.front_end.core_events import CoreEvents, can_stream
+from serving.front_end.core_response import CoreResponse, error_of, not_ready
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _FINAL = "triton_final_response"
 _REAL_STATUS = (("triton_grpc_error", "true"),)  # an error ends the stream with its status, where 24.10 else sends text alone
 _ASK_TIMEOUT_S = 5.0
 _INVALID = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
-_QUEUE_FULL = "queue size"
 _FLOATS = {"FP32": np.float32, "FP16": np.float16}
 
 
-@dataclass(frozen=True, slots=True)
-class CoreResponse:
-    """One response: new tokens of the sequence ``index``; ``is_final``: no response follows, of any sequence.
-
-    ``log_probs`` [tokens] and ``logits`` [tokens, vocabulary] are empty unless requested.
-    """
-
-    index: int
-    token_ids: list[int]
-    log_probs: list[float]
-    logits: NDArray[Any] | None
-    is_final: bool
-
-
 class CoreClient:
-    """``model`` is the core model's name; all streams share ``channel``."""
+    """``model`` is the core model's name; all gRPC streams share ``channel``, and ``events`` takes what it can."""
 
-    def __init__(self, channel: grpc.aio.Channel, model: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, model: str, events: CoreEvents) -> None:
         self._model = model
+        self._events = events
         self._interface: ModelInterface | None = None
         self._infer = channel.stream_stream(
             f"{_SERVICE}ModelStreamInfer",
@@ -81,14 +70,27 @@ class CoreClient:
             self._interface = ModelInterface(self._model, frozenset(inputs), frozenset(outputs))
         return self._interface
 
-    async def generate(self, message: Any) -> AsyncGenerator[CoreResponse, None]:
-        """The responses to ``message``, a ``ModelInferRequest``. Raises ApiError. Closing the iterator cancels the request."""
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[CoreResponse, None]:
+        """The responses to ``request``. Raises ApiError. Closing the iterator ends the request at the engine."""
+        model = await self.interface()
+        way = self._events.generate if can_stream(request) else self._generate_over_grpc
+        try:
+            async with aclosing(way(model, request)) as responses:
+                async for response in responses:
+                    yield response
+        except RequestError as error:
+            raise ApiError(str(error)) from error
+
+    async def _generate_over_grpc(
+        self, model: ModelInterface, request: GenerationRequest
+    ) -> AsyncGenerator[CoreResponse, None]:
+        message = encode(model, request)
         call = self._infer(metadata=_REAL_STATUS)
         try:
             await call.write(message)
             while (response := await call.read()) is not grpc.aio.EOF:
                 if response.error_message:
-                    raise _error_of(response.error_message, is_invalid=True)
+                    raise error_of(response.error_message, is_invalid=True)
                 read = read_response(response.infer_response)
                 yield read
                 if read.is_final:
@@ -125,11 +127,5 @@ def _api_error(error: BaseException) -> ApiError:
     if not isinstance(error, grpc.aio.AioRpcError):
         return ApiError("the model's connection ended", 503, SERVER_ERROR)
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return ApiError("the model is not ready: it is starting, ending or overloaded", 503, SERVER_ERROR)
-    return _error_of(error.details() or error.code().name, error.code() in _INVALID)
-
-
-def _error_of(message: str, is_invalid: bool) -> ApiError:
-    if _QUEUE_FULL in message:
-        return ApiError(message, 429, "rate_limit_error", code="rate_limit_exceeded")
-    return ApiError(message) if is_invalid else ApiError(message, 500, SERVER_ERROR)
+        return not_ready()
+    return error_of(error.details() or error.code().name, error.code() in _INVALID)

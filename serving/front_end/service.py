@@ -9,16 +9,15 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
 
-from aiohttp import ClientError, ClientSession, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from serving.errors import RequestError
+from serving.client.request import GenerationRequest
 from serving.front_end.api_error import SERVER_ERROR, ApiError
 from serving.front_end.bodies import ChatBody, CompletionBody, read_body
 from serving.front_end.choices import Choice, Piece
 from serving.front_end.core_client import CoreClient
-from serving.front_end.core_message import core_message
+from serving.front_end.core_request import core_request
 from serving.front_end.formats import (
     DONE,
     AnswerHead,
@@ -38,6 +37,7 @@ from serving.proxy.request_guard import refusal
 _REQUEST_ID = "X-Request-ID"
 _USABLE_ID = re.compile(r"[!-~]{1,200}")
 _JSON = "application/json"
+_METRICS_TIMEOUT = ClientTimeout(total=10)
 _EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 _CHAT, _COMPLETION = ChatFormat(), CompletionFormat()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -59,7 +59,7 @@ class _Job:
     generation: Generation
     prompts: Sequence[Prompt]
     choices: Sequence[Choice]
-    messages: Sequence[Any]
+    requests: Sequence[GenerationRequest]
 
     @property
     def usage(self) -> Usage:
@@ -134,7 +134,7 @@ class OpenAIService:
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         """Triton's own page, which clients of OpenAI's servers look for here."""
         try:
-            async with self._session.get(self._settings.metrics) as page:
+            async with self._session.get(self._settings.metrics, timeout=_METRICS_TIMEOUT) as page:
                 return web.Response(
                     status=page.status, body=await page.read(), headers={"Content-Type": page.headers["Content-Type"]}
                 )
@@ -194,16 +194,13 @@ class OpenAIService:
         own_ends = () if generation.ignore_eos else self._vocabulary.end_ids
         end_ids = tuple(dict.fromkeys((*own_ends, *generation.stop_token_ids)))
         model = await self._core.interface()
-        try:
-            messages = [core_message(model, prompt.token_ids, generation, end_ids, request_id) for prompt in prompts]
-        except RequestError as error:
-            raise ApiError(str(error)) from error
+        requests = [core_request(model, prompt.token_ids, generation, end_ids, request_id) for prompt in prompts]
         choices = [
             Choice(index, generation, self._reader.tokenizer, self._vocabulary.special_ids, end_ids)
             for index in range(len(prompts) * generation.n)
         ]
         head = AnswerHead(form, request_id, int(time.time()), self._settings.model, generation.include_usage)
-        return _Job(head, generation, prompts, choices, messages)
+        return _Job(head, generation, prompts, choices, requests)
 
     def _max_tokens(self, generation: Generation, prompt_tokens: int) -> int:
         """The most tokens of a sequence. Raises ApiError where the context has no room for them."""
@@ -257,15 +254,15 @@ class OpenAIService:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pieces_of(self, job: _Job, number: int) -> AsyncGenerator[Piece, None]:
-        """What is generated for one prompt, until all its choices have ended."""
+        """What is generated for one prompt. The engine's own end is awaited, since an exchange that ends before cancels it."""
         count = job.generation.n
         choices = job.choices[number * count : (number + 1) * count]
-        async with aclosing(self._core.generate(job.messages[number])) as responses:
+        async with aclosing(self._core.generate(job.requests[number])) as responses:
             async for response in responses:
                 choice = choices[response.index]
                 if not choice.is_finished and (response.token_ids or response.is_final):
                     yield choice.add(response)
-                    if choice.is_finished and all(other.is_finished for other in choices):
+                    if choice.is_cut and all(other.is_finished for other in choices):
                         return
         for choice in choices:
             if not choice.is_finished:

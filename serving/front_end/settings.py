@@ -13,7 +13,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FrontEndSettings:
-    """``host`` is a numeric address, ``server`` the host:port of Triton's gRPC, ``metrics`` the URL of its metrics.
+    """``host`` is a numeric address, ``server`` the host:port of Triton's gRPC, ``http`` the URL of its HTTP, and
+    ``metrics`` that of its metrics.
 
     Clients name the model ``model``; requests go to Triton's ``core_model``. ``context_tokens`` bounds prompt and output
     together, None where unknown. ``allowed_hosts`` are names of this server in a Host header, beyond numeric addresses and
@@ -23,6 +24,7 @@ class FrontEndSettings:
     host: str
     port: int
     server: str
+    http: str
     metrics: str
     model: str
     tokenizer_dir: str

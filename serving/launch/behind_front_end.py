@@ -35,6 +35,7 @@ def with_front_end(
         host=addresses.host,
         port=addresses.openai_port,
         server=f"{host}:{inner.grpc_port}",
+        http=f"http://{host}:{inner.http_port}",
         metrics=f"http://{host}:{inner.metrics_port}/metrics",
         model=model or spec.engine_dir.name,
         tokenizer_dir=str(spec.tokenizer_dir),

@@ -82,6 +82,7 @@ def front_end(decoupled_server: Server) -> Iterator[_FrontEnd]:
         addresses.host,
         addresses.http_port,
         server.grpc,
+        f"http://{server.http}",
         f"http://{server.metrics}/metrics",
         "demo",
         str(DEMO_ENGINE_DIR),

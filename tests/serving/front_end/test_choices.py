@@ -11,7 +11,7 @@ import pytest
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.choices import Choice, Piece
-from serving.front_end.core_client import CoreResponse
+from serving.front_end.core_response import CoreResponse
 from serving.front_end.generation import Generation
 from serving.text.tokenizer import load_tokenizer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from serving.client.request import ModelInterface
-from serving.client.triton import add_input
+from serving.client.triton import add_input, encode
 from serving.errors import RequestError
+from serving.front_end.api_error import ApiError
 from serving.front_end.core_client import read_response
-from serving.front_end.core_message import core_message
+from serving.front_end.core_events import can_stream, event_body, read_event
+from serving.front_end.core_request import core_request
 from serving.front_end.generation import Generation, Sampling
 from serving.repository.tensors import CORE_INPUTS, CORE_OUTPUTS, Release, parse_tensors
 
@@ -25,7 +28,8 @@ def _model(release: Release | None = None) -> ModelInterface:
 
 
 def _tensors(generation: Generation, end_ids: tuple[int, ...] = (2,), model: ModelInterface | None = None) -> dict[str, Any]:
-    message = core_message(model or _model(), [5, 6, 7], generation, end_ids, "r1")
+    model = model or _model()
+    message = encode(model, core_request(model, [5, 6, 7], generation, end_ids, "r1"))
     assert (message.model_name, message.id) == ("tensorrt_llm", "r1")
     dtypes = {"INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "UINT64": np.uint64}
     values: dict[str, Any] = {"outputs": [output.name for output in message.outputs]}
@@ -152,3 +156,56 @@ def test_logits_have_a_row_a_token(dtype: Any) -> None:
     read = read_response(_response(generation_logits=np.arange(6).astype(dtype).reshape(1, 1, 2, 3)))
     assert read.logits is not None
     assert read.logits.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+# ---- over the generate extension
+
+
+def test_body_of_the_generate_extension_has_the_same_tensors() -> None:
+    request = core_request(_model(), [5, 6, 7], replace(_GREEDY, stream=True), (2,), "r1")
+    assert can_stream(request)
+    assert json.loads(event_body(_model(), request)) == {
+        "id": "r1",
+        "input_ids": [5, 6, 7],
+        "input_lengths": 3,
+        "request_output_len": 9,
+        "end_id": 2,
+        "streaming": True,
+        "seed": 0,
+        "exclude_input_in_output": True,
+        "runtime_top_k": 1,
+    }
+
+
+@pytest.mark.parametrize("fields", [{"stream": False}, {"top_logprobs": 3}])
+def test_other_requests_go_over_grpc(fields: dict[str, Any]) -> None:
+    generation = replace(_GREEDY, **{"stream": True, **fields})
+    assert not can_stream(core_request(_model(), [5], generation, (2,), "r1"))
+    assert not can_stream(core_request(_model(), [5], replace(_GREEDY, stream=True), (2, 3), "r1"))  # two dimensions
+
+
+def test_text_tensors_of_the_generate_extension() -> None:
+    generation = replace(_GREEDY, stream=True, sampling=Sampling(guide=("json_schema", '{"a": "é"}')))
+    body = json.loads(event_body(_model(), core_request(_model(), [5], generation, (2,), "r1")))
+    assert (body["guided_decoding_guide"], body["input_ids"]) == ('{"a": "é"}', 5)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"output_ids": [4, 5, 0], "sequence_length": 2, "sequence_index": 1}, (1, [4, 5], [])),
+        ({"output_ids": 4, "sequence_length": [1], "output_log_probs": -1.5, "model_name": "x"}, (0, [4], [-1.5])),
+        ({"output_ids": [], "sequence_length": 0}, (0, [], [])),
+    ],
+)
+def test_event_of_the_generate_extension(event: dict[str, Any], expected: tuple[int, list[int], list[float]]) -> None:
+    read = read_event(b"data: " + json.dumps(event).encode())
+    assert (read.index, read.token_ids, read.log_probs) == expected
+    assert not read.is_final  # no event says so
+
+
+@pytest.mark.parametrize(("status", "answered", "text"), [(400, 400, "no"), (500, 500, "no"), (500, 429, "Maximum queue size")])
+def test_error_of_the_generate_extension(status: int, answered: int, text: str) -> None:
+    with pytest.raises(ApiError, match=text) as caught:
+        read_event(json.dumps({"error": text}).encode(), status)
+    assert caught.value.status == answered

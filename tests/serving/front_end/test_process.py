@@ -23,7 +23,8 @@ _BODY = json.dumps({"model": "demo", "prompt": [5], "max_tokens": 1})
 
 def _settings(tokenizer_dir: Path = DEMO_ENGINE_DIR) -> FrontEndSettings:
     free = choose_addresses()
-    return FrontEndSettings(free.host, free.http_port, free.grpc, f"http://{free.metrics}/metrics", "demo", str(tokenizer_dir))
+    http, metrics = f"http://{free.host}:9", f"http://{free.metrics}/metrics"
+    return FrontEndSettings(free.host, free.http_port, free.grpc, http, metrics, "demo", str(tokenizer_dir))
 
 
 @pytest.fixture

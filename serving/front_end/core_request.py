@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 
 from serving.client.request import GenerationRequest, ModelInterface, Scalar
-from serving.client.triton import encode
 from serving.front_end.generation import Generation
 
 NO_END_ID = -1
 _SEEDS = 1 << 64
 
 
-def core_message(
+def core_request(
     model: ModelInterface, token_ids: Sequence[int], generation: Generation, end_ids: Sequence[int], request_id: str
-) -> Any:
-    """The ``ModelInferRequest``. ``generation.max_tokens`` is known; ``end_ids`` are those that end a sequence.
-
-    Raises RequestError where the model has no input for what is requested.
-    """
+) -> GenerationRequest:
+    """The request; ``generation.max_tokens`` is known, and ``end_ids`` are those that end a sequence."""
     sampling = generation.sampling
     scalars: dict[str, Scalar] = {
         "request_output_len": generation.max_tokens or 1,
@@ -52,14 +48,13 @@ def core_message(
         scalars["return_generation_logits" if generation.top_logprobs else "return_log_probs"] = True
     if "exclude_input_in_output" not in model.inputs:  # up to release 0.11, where streamed responses alone have no prompt
         del scalars["exclude_input_in_output"]
-    request = GenerationRequest(
+    return GenerationRequest(
         input_ids=(tuple(token_ids),),
         scalars=scalars,
         arrays={"stop_words_list": _single_tokens(end_ids[1:])} if len(end_ids) > 1 else {},
         requested_outputs=_outputs(generation),
         request_id=request_id,
     )
-    return encode(model, request)
 
 
 def streams_tokens(model: ModelInterface, generation: Generation) -> bool:
