@@ -104,12 +104,13 @@ def parts_table(latency: LatencyParts) -> Table:
 
 
 def without_table(latency: LatencyParts) -> Table:
-    """A row for each phase that the answer names: the last percentile without it, with its interval; no row where none has
-    one.
+    """A row for each phase that the answer names and that has a source: the last percentile without it, with its interval; no
+    row where none has one.
     """
     last = latency.percentiles[-1]
     name = f"{percentile_name(last.q)} {latency.metric.label} without a phase"
-    named = [share for share in last.shares if (share.share.value or 0.0) >= LEAST_SHARE]
+    known = [share for share in last.shares if share.phase is not Phase.UNATTRIBUTED]
+    named = [share for share in known if (share.share.value or 0.0) >= LEAST_SHARE]
     rows = tuple((f"without {share.phase.value}", share.without_ms, share.without.interval_text or None) for share in named)
     shown = rows if any(share.without.interval is not None for share in named) else ()
     return Table(name, name, ("", f"{percentile_name(last.q)} ms", _INTERVAL), shown, sides="lrr")
