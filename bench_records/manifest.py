@@ -505,9 +505,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     """The simulated server of a run that was not measured: the ``model`` by its file's name and digest, the runs that it was
     fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica.
 
-    ``beyond`` is what the run holds more of than those runs, a phrase each. ``ranges`` are the least and the most of each
-    number, by the keys of ``summary.json``, over this run's own simulation and those with the ``draws`` of the model's
-    constants.
+    ``beyond`` is what the run holds more of than those runs, a phrase each. ``ranges`` are 5 and 95 % of each number, by
+    the keys of ``summary.json``, over ``draws`` of the model's constants and the error of its fit.
     """
 
     model: str

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy.special
 
-from simulator.clients import Clients
-from simulator.latencies import LATENCIES, Latencies
+from simulator.clients import Clients, OpenLoop
+from simulator.latencies import LATENCIES, THROUGHPUT, Latencies
 from simulator.model import Model
 from simulator.server import Server
 from simulator.simulation import Answers, Deployment, simulate_deployment
@@ -16,7 +17,10 @@ from simulator.traffic import Traffic
 
 Key = tuple[str, str]  # metric and figure
 Ranges = dict[Key, tuple[float, float]]
-"""The least and the most of each figure: ms, and 1/s of the throughput."""
+"""The range of each figure: ms, and 1/s of the throughput."""
+RANGE = (5.0, 95.0)  # per cent of what the draws and the errors give
+_NORMAL = scipy.special.ndtri((np.arange(200) + 0.5) / 200)  # a standard normal law in equal parts
+_ERROR_OF_THROUGHPUT = "e2e"
 
 
 LatencyFactors = Mapping[str, float]
@@ -53,12 +57,31 @@ def predicted_ranges(
     draws: int,
     seed: int,
 ) -> Ranges:
-    """The least and the most of each figure over ``answers`` and simulations with ``draws`` draws of the model's constants, all
-    with the same requests and ``seed``; ``clients`` makes the clients of each.
+    """The ranges of the figures of ``answers``, by simulations with ``draws`` draws of the model's constants, with the same
+    requests and ``seed``; ``clients`` makes the clients of each.
     """
-    found = [figures_of(traffic, answers)]
+    own = figures_of(traffic, answers)
+    drawn = []
     for number in range(draws):
-        drawn = replace(deployment, server=drawn_server(model, number))
-        found.append(figures_of(traffic, simulate_deployment(drawn, traffic, clients(), seed)))
-    keys = [key for key, value in found[0].items() if np.isfinite(value)]
-    return {key: (min(each[key] for each in found), max(each[key] for each in found)) for key in keys}
+        other = replace(deployment, server=drawn_server(model, number))
+        drawn.append(figures_of(traffic, simulate_deployment(other, traffic, clients(), seed)))
+    return ranges_of(own, drawn, model.held_out, waits=not isinstance(clients(), OpenLoop))
+
+
+def ranges_of(
+    own: Mapping[Key, float], drawn: Sequence[Mapping[Key, float]], held_out: Mapping[str, float], *, waits: bool
+) -> Ranges:
+    """5 to 95 % of the figures of ``drawn`` simulations, and at least ``own``, each longer or shorter by a log-normal error of
+    the size that the fit had on what was not fitted, ``held_out`` by latency.
+
+    Where clients wait for answers (``waits``), the throughput has the error of E2E latency, else none: arrivals decide it.
+    """
+    found = {}
+    for key, value in own.items():
+        if not np.isfinite(value):
+            continue
+        error = held_out.get(_ERROR_OF_THROUGHPUT, 0.0) if key[0] == THROUGHPUT and waits else held_out.get(key[0], 0.0)
+        values = np.array([each[key] for each in drawn] or [value])
+        low, high = np.percentile(np.outer(values, np.exp(error * _NORMAL)), RANGE)
+        found[key] = (min(float(low), value), max(float(high), value))
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.deployed import check_tokenizer, difference
-from simulator.figures import Key, drawn_server
+from simulator.figures import Key, drawn_server, ranges_of
 from simulator.hull import beyond, extents_of
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
@@ -31,7 +31,7 @@ GOOD: Mapping[Key, float] = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """One figure: what was measured, what the model predicts, and between which values its draws lie."""
+    """One figure: what was measured, what the model predicts, and its range."""
 
     key: Key
     measured: float
@@ -46,7 +46,7 @@ class Prediction:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the measured value lies between the draws'."""
+        """Whether the measured value lies within the range."""
         return self.low <= self.measured <= self.high
 
 
@@ -66,20 +66,19 @@ class Validation:
 
 
 def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validation:
-    """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations, and one with each of the first
-    ``draws`` of the model's constants.
+    """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
+    of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted.
     """
     true = measured(observed, observed.scheduled_s).figures()
     repeated = [_figures(model.server, observed, seed + number) for number in range(_SEEDS)]
     drawn = range(min(draws, len(model.draws)))
     others = [_figures(drawn_server(model, number), observed, seed + _SEEDS + number) for number in drawn]
-    predictions = []
-    for key in KEYS:
-        if np.isfinite(true[key]) and true[key] > 0:
-            values = [figures[key] for figures in (*repeated, *others)]
-            predicted = float(np.mean([figures[key] for figures in repeated]))
-            predictions.append(Prediction(key, true[key], predicted, min(values), max(values)))
-    return Validation(observed.name, len(observed), observed.users, _beyond(model, observed), tuple(predictions))
+    predicted = {key: float(np.mean([figures[key] for figures in repeated])) for key in true}
+    ranges = ranges_of(predicted, [*repeated, *others], model.held_out, waits=observed.users is not None)
+    predictions = tuple(
+        Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0
+    )
+    return Validation(observed.name, len(observed), observed.users, _beyond(model, observed), predictions)
 
 
 def _beyond(model: Model, observed: Observed) -> tuple[str, ...]:
@@ -104,7 +103,7 @@ def median_error(validations: Sequence[Validation], key: Key) -> float | None:
 
 
 def coverage(validations: Sequence[Validation]) -> float:
-    """The share of all predictions whose draws enclose what was measured."""
+    """The share of all predictions whose range encloses what was measured."""
     return float(np.mean([each.is_covered for validation in validations for each in validation.predictions]))
 
 

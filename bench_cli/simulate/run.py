@@ -29,8 +29,9 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     The schedule is that of the real run, digest for digest, and the result is an ordinary run folder, marked as simulated,
     which report, why and compare read. 'bench compare' refuses it beside a measured run, unless --allow_simulated is given.
 
-    Each number is shown with the model's error, too: the least and the most over --draws of its constants. What lies beyond the
-    fitted runs is named first. Options that only matter to a real server, as --url, have no effect.
+    Each number is shown with the model's error, too: 5 to 95 % over --draws of its constants, with the error that the fit had
+    on what it was not fitted to. What lies beyond the fitted runs is named first. Options that only matter to a real server,
+    as --url, have no effect.
 
     Not simulated: prefix caches, cancellations, early ends (--stop_if, --until), warm-up and failures. Answers are as long as
     requested.

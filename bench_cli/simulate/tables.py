@@ -71,7 +71,7 @@ def validation_text(model: Model, validations: Sequence[Validation]) -> str:
     parts += [f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted]
     parts += [console_table(_predictions(each), heading=_heading(each)) for each in validations]
     parts.append(console_table(_errors(validations)))
-    parts.append(f"{coverage(validations):.0%} of the measured figures lie within the range of the model's draws.")
+    parts.append(f"{coverage(validations):.0%} of the measured figures lie within their ranges of 5 to 95 %.")
     parts.append(verdict(validations))
     return "\n\n".join(parts)
 

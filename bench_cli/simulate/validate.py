@@ -41,7 +41,8 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     latency and throughput. Then say what the model is good for.
 
     Runs that lie beyond what was fitted, by requests in flight, rates or lengths, are named first and counted apart. The range
-    of a figure is that of the model's draws: its own uncertainty and one seed's noise.
+    of a figure, 5 to 95 %, holds the model's draws, the noise of seeds, and the error that the fit had on what it was not
+    fitted to.
     """
     from bench_cli.simulate.tables import validation_text
     from simulator.model import read_model

@@ -15,7 +15,7 @@ _MEAN = "mean"
 
 
 def simulation_table(report: RunReport) -> Table:
-    """Each number beside the least and the most over draws of the model's constants; no rows of a run that was measured."""
+    """Each number beside its range with the model's error; no rows of a run that was measured."""
     simulation = report.manifest.simulation
     rows = [] if simulation is None else [row for metric in (TTFT, TPOT, E2E) for row in _rows(report, simulation, metric)]
     if simulation is not None and (limits := simulation.ranges.get(REQUEST_THROUGHPUT.key, {}).get("value")) is not None:
@@ -24,11 +24,11 @@ def simulation_table(report: RunReport) -> Table:
         )
     draws = 0 if simulation is None else simulation.draws
     note = (
-        f"From the least to the most over this run's simulation and {draws} with other draws of the model's constants, on the "
-        "same requests: no interval of a known confidence."
+        f"From 5 to 95 % over {draws} draws of the model's constants on the same requests, each longer or shorter by the error "
+        "that the fit had on what it was not fitted to."
     )
     return Table(
-        "model_error", "With the model's error", ("from the schedule", "this simulation", "least", "most"), tuple(rows), note
+        "model_error", "With the model's error", ("from the schedule", "this simulation", "5 %", "95 %"), tuple(rows), note
     )
 
 
