@@ -14,7 +14,7 @@ from simulator.launch_law import fit_launch_law
 from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
 from simulator.observed import Observed
 from simulator.server import Server, StepLaw
-from simulator.step_law import FEWEST_ROWS, FittedLaw, choose_terms, fit_law
+from simulator.step_law import FEWEST_ROWS, FittedLaw, choose_terms, fit_law, sample_of, widened
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import Structure, structure_of
 
@@ -69,7 +69,7 @@ def fit_engine(runs: Sequence[Steps], names: Sequence[str], seed: int) -> tuple[
     """
     structure = structure_of(runs)
     _check_steps(names, len(structure.sample))
-    return structure, _fit_law(structure, seed)
+    return structure, fit_structure(structure, seed)
 
 
 def _check_steps(names: Sequence[str], rows: int) -> None:
@@ -81,10 +81,12 @@ def _check_steps(names: Sequence[str], rows: int) -> None:
         )
 
 
-def _fit_law(structure: Structure, seed: int) -> FittedLaw:
+def fit_structure(structure: Structure, seed: int) -> FittedLaw:
+    """The law of the step of an engine with this structure."""
     if structure.admission.lookahead:
         return fit_launch_law(structure.steps, _INTERVAL_DRAWS, seed)
-    return fit_law(structure.sample, choose_terms(structure.sample), _INTERVAL_DRAWS, seed)
+    law = fit_law(structure.sample, choose_terms(structure.sample), _INTERVAL_DRAWS, seed)
+    return widened(law, [sample_of(steps, structure.admission.token_budget) for steps in structure.steps], seed)
 
 
 def _thresholds(law: StepLaw) -> list[str]:

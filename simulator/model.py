@@ -25,9 +25,7 @@ Share = Annotated[float, Meta(ge=0, le=1e3)]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A constant in s with its range: 95 % of the bootstrap's draws, too narrow for an interval. ``identified`` is
-    whether the fitted runs show it.
-    """
+    """A constant in s with its range, 95 % of the draws. ``identified`` is whether the fitted runs show it."""
 
     name: Text
     value: float

@@ -21,15 +21,21 @@ def prefill_by_step(steps: Steps, budget: int | None) -> FloatArray:
     """The prompt tokens that each step computed, shape [steps].
 
     A prompt is complete in the step of the first token. What exceeds ``budget`` beside the sequences that decode was computed
-    in the steps before, as far as the engine was busy.
+    in the steps before, as far as the engine was busy. A step that leaves a prompt incomplete is full, so of the steps that
+    prompts are spread over it is the last that has room left.
     """
     if budget is None:
         return steps.prefill.copy()
     computed = np.zeros(len(steps))
-    carried = 0.0
+    carried, last = 0.0, -1  # what steps before have to compute, and the last step that it is spread over
     room = np.maximum(budget - steps.decoding, 1.0)
     for number in range(len(steps) - 1, -1, -1):
+        last = last if carried else number
         wanted = steps.prefill[number] + carried
         computed[number] = min(wanted, room[number]) if steps.is_busy[number] else wanted
         carried = wanted - computed[number]
+        if not carried and last > number:
+            moved = min(max(room[number] - computed[number], 0.0), computed[last])
+            computed[number] += moved
+            computed[last] -= moved
     return computed

@@ -42,6 +42,12 @@ def structure_of(runs: Sequence[Steps]) -> Structure:
     return Structure(admission, steps, sample, (why_order, why_limit, *why_law))
 
 
+def known_structure(runs: Sequence[Steps], admission: Admission) -> Structure:
+    """The structure of an engine whose ``admission`` is known, with the steps of ``runs`` as it reads them."""
+    steps = tuple(map(_as_prefill_first, runs)) if admission.order is Order.PREFILL_FIRST else tuple(runs)
+    return Structure(admission, steps, joined([sample_of(each, admission.token_budget) for each in steps]), ())
+
+
 def _order(runs: Sequence[Steps]) -> tuple[Order, str]:
     joining = [steps.is_busy & steps.is_clear & (steps.prompts > 0) for steps in runs]
     count = sum(int(chosen.sum()) for chosen in joining)

@@ -48,6 +48,18 @@ def test_chunks_are_laid_back_from_the_step_of_the_first_token() -> None:
     assert prefill_by_step(steps, None).tolist() == steps.prefill.tolist()
 
 
+def test_the_steps_of_a_prompt_are_full_up_to_the_last() -> None:
+    """So the durations of steps are those of the law, whichever part of a prompt they have."""
+    chunked = replace(SERVER, noise=(0.0,), admission=Admission(token_budget=256))
+    steps = recover_steps(simulated_run(chunked, poisson(rate=30, requests=600, seed=1, prompt=300), 0, "run"))
+    sample = sample_of(steps, 256)
+    law = chunked.law
+    has_prompt = sample.features[:, 1] > 0
+    expected = law.step + law.prefill * sample.features[:, 1] + law.sequence * sample.features[:, 2]
+    errors = np.abs(sample.durations_s - expected)[has_prompt]
+    assert (errors < 0.2e-3).mean() > 0.85
+
+
 @pytest.mark.parametrize(
     ("admission", "rate"),
     [
