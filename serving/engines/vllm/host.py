@@ -249,8 +249,7 @@ class Host:
         await self._check_ids()
         self._telemetry = Telemetry(self._start["bounds_s"])
         self._context_tokens = int(config.model_config.max_model_len)
-        gc.collect()
-        gc.freeze()  # what vLLM has loaded stays; a collection that went through it would stop all answers for a second
+        settle()
         self._first.send(self._ready())
         self._loaded.set()
 
@@ -431,6 +430,20 @@ class StatLogger:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
+
+
+def settle() -> None:
+    """Spare each token the cost of what loading vLLM left.
+
+    Its variables are read again for each token unless they are cached, as its core process has them; older releases cannot.
+    A collection that went through all loaded objects would stop all answers meanwhile.
+    """
+    with suppress(ImportError):
+        from vllm.envs import enable_envs_cache
+
+        enable_envs_cache()
+    gc.collect()
+    gc.freeze()
 
 
 def prompt(input_ids: list[int]) -> Any:
