@@ -25,10 +25,13 @@ _WAYS = ProxyDelays(to_server_s=0.1, to_client_s=0.15)
 
 
 def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
-    """By medians, since other work on the machine delays single requests."""
+    """By medians, since other work on the machine delays single requests. An injected time is in its phase; there may be more,
+    since a process that has slept must wait for a core, and less, since one that has not may wait for its turn.
+    """
     times, delayed, others = run.times, run.delayed, run.others
     for phase, more_ms in run.more_ms().items():
-        assert more_ms == pytest.approx(injected_ms.get(phase, 0.0), rel=0.05, abs=25.0), phase
+        injected = injected_ms.get(phase, 0.0)
+        assert 0.95 * injected - 25.0 <= more_ms <= 1.5 * injected + 25.0, phase
     assert (times.contradiction_ns == 0.0).all()
     [middle, _], [of_others, _] = run.parts(delayed).percentiles, run.parts(others).percentiles
     for phase, ms in injected_ms.items():
@@ -36,8 +39,8 @@ def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
         assert without_ms is not None
         assert middle.value_ms is not None
         assert of_others.value_ms is not None
-        assert middle.value_ms - without_ms == pytest.approx(ms, rel=0.3)
-        assert middle.value_ms == pytest.approx(of_others.value_ms + sum(injected_ms.values()), rel=0.1)
+        assert 0.9 * ms <= middle.value_ms - without_ms <= 1.6 * ms + 50.0
+        assert middle.value_ms == pytest.approx(of_others.value_ms + sum(injected_ms.values()), rel=0.25)
 
 
 def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path) -> None:
