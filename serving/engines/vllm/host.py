@@ -38,6 +38,7 @@ _STATS_PERIOD_NS = 50_000_000
 _READ_BYTES = 1 << 24
 _CLOSE_TIMEOUT_S = 2.0
 _SHUTDOWN_S = 2.0
+_LAST_JOINS_S = 0.5  # for those that wait for an engine that cannot be loaded
 _PROBE = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -175,7 +176,8 @@ class Host:
         self._fronts = {first}  # those that are ready
         self._start = start
         self._loop = asyncio.get_running_loop()
-        self._loaded = asyncio.Event()
+        self._loaded = asyncio.Event()  # or it cannot be: then ``_failure`` is the reason
+        self._failure: str | None = None
         self._joined = 0
         self._telemetry = Telemetry(start["bounds_s"])
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -201,7 +203,10 @@ class Host:
             return 0
         except Exception as error:
             traceback.print_exc()
-            self._fail(str(error) or repr(error))
+            self._failure = str(error) or repr(error)
+            self._fail(self._failure)
+            self._loaded.set()
+            await asyncio.sleep(_LAST_JOINS_S)
             return 1
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -211,9 +216,12 @@ class Host:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             if front.is_of_this_user():
                 await self._loaded.wait()
-                self._fronts.add(front)
-                front.send(self._ready())
-                await self._serve(front)
+                if self._failure is not None:
+                    front.send({"type": "Failed", "reason": self._failure})
+                else:
+                    self._fronts.add(front)
+                    front.send(self._ready())
+                    await self._serve(front)
         self._fronts.discard(front)
         for key in [key for key in self._tasks if key[0] is front]:
             self._tasks[key].cancel()

@@ -231,6 +231,17 @@ def test_an_engine_that_does_not_load_gives_its_reason(tmp_path: Path) -> None:
         open_engine("vllm", checkpoint(tmp_path, fails="no room for the weights"), options)
 
 
+@fake_only
+def test_an_engine_that_does_not_load_gives_its_reason_to_all_that_share_it(tmp_path: Path) -> None:
+    options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
+    folder, name = checkpoint(tmp_path, fails="no room for the weights"), str(tmp_path)
+    fronts = [Front(number, name, lambda client_id: None) for number in range(3)]
+    opening = ThreadPoolExecutor()
+    for opened in [opening.submit(open_shared_engine, "vllm", folder, options, front) for front in reversed(fronts)]:
+        with pytest.raises(EngineError, match="no room for the weights"):
+            opened.result(_WAIT_S)
+
+
 def test_a_killed_host_ends_the_requests_and_its_engine(tmp_path: Path) -> None:
     engine = _open(tmp_path)
     answer: queue.SimpleQueue[Increment] = queue.SimpleQueue()
