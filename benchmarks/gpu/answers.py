@@ -29,7 +29,7 @@ class CoreModel:
         self._client.start_stream(lambda result, error: self._responses.put((result, error)))
 
     def answer(self, prompt_ids: list[int]) -> list[int]:
-        """The generated ids."""
+        """The generated ids, without the prompt, with which the answer of a deployed model begins by default."""
         tensors = {"input_ids": prompt_ids, "input_lengths": [len(prompt_ids)], "request_output_len": [_OUTPUT_TOKENS]}
         inputs = []
         for name, values in tensors.items():
@@ -47,7 +47,7 @@ class CoreModel:
             if found is not None:
                 ids += found.ravel()[: int(result.as_numpy("sequence_length").ravel()[0])].tolist()
             if result.get_response().parameters["triton_final_response"].bool_param:
-                return ids
+                return ids[len(prompt_ids) :]
 
 
 def main() -> None:

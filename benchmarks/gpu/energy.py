@@ -14,11 +14,12 @@ from reports.run_report import read_run
 from reports.statistics.arrays import FloatArray
 
 NVIDIA_SMI = ("--query-gpu=timestamp,power.draw.instant", "--format=csv,noheader,nounits", "--loop-ms=100")
+_SLACK_S = 1.0
 Readings = tuple[FloatArray, FloatArray]  # seconds since the epoch, ascending; joules since the first, or watts
 
 
 def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
-    """Joules a token of the run in ``folder`` by each witness, over the steady window as far as all three cover it.
+    """Joules a token of the run in ``folder`` by each witness, over the steady window. One that misses a part of it has none.
 
     ``smi`` is what nvidia-smi printed with ``NVIDIA_SMI``, of one GPU; ``aiperf`` the folder of AIPerf's artifacts, which may
     be missing. The tokens are those that arrived in the window.
@@ -33,10 +34,16 @@ def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
     witnesses = {
         "bench": (counter.times_ns / 1e9 + started_s, counter.values),
         "power.draw.instant": _integral(_smi(smi)),
-        **{f"aiperf {number}": readings for number, readings in enumerate(_aiperf(aiperf))},
+        **({"aiperf": readings} if (readings := _aiperf(aiperf, counter.labels["uuid"])) is not None else {}),
     }
-    start_s = max(window.start_s + started_s, *(times[0] for times, _ in witnesses.values()))
-    end_s = min(window.end_s + started_s, *(times[-1] for times, _ in witnesses.values()))
+    begin_s, end_s = window.start_s + started_s, window.end_s + started_s
+    witnesses = {
+        name: given
+        for name, given in witnesses.items()
+        if given[0][0] <= begin_s + _SLACK_S and given[0][-1] >= end_s - _SLACK_S
+    }
+    start_s = max(begin_s, *(times[0] for times, _ in witnesses.values()))
+    end_s = min(end_s, *(times[-1] for times, _ in witnesses.values()))
     tokens = 0
     for row in RunFolder(folder).read_requests(("token_times_ns", "token_counts")).to_pylist():
         times_s = np.array(row["token_times_ns"] or [], float) / 1e9 + started_s
@@ -65,13 +72,16 @@ def _integral(readings: Readings) -> Readings:
     return times, np.concatenate(([0.0], np.cumsum(np.diff(times) * (watts[1:] + watts[:-1]) / 2)))
 
 
-def _aiperf(folder: Path) -> list[Readings]:
-    """The energy counters that AIPerf read, a GPU each."""
-    gpus: dict[str, list[tuple[float, float]]] = {}
+def _aiperf(folder: Path, uuid: str) -> Readings | None:
+    """The energy counter of GPU ``uuid`` as AIPerf read it; None without readings."""
+    readings = []
     for path in sorted(folder.rglob("*gpu_telemetry*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             reading = json.loads(line)
             energy = reading.get("telemetry_data", {}).get("nvidia_energy_consumption")
-            if energy is not None:
-                gpus.setdefault(reading["gpu_uuid"], []).append((reading["timestamp_ns"] / 1e9, energy * 1e6))
-    return [tuple(np.array(column) for column in zip(*sorted(readings), strict=True)) for readings in gpus.values()]  # type: ignore[misc]
+            if energy is not None and reading["gpu_uuid"] == uuid:
+                readings.append((reading["timestamp_ns"] / 1e9, energy * 1e6))
+    if not readings:
+        return None
+    times, joules = zip(*sorted(readings), strict=True)
+    return np.array(times), np.array(joules)

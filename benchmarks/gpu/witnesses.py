@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.gpu.energy import NVIDIA_SMI
 
 _STOP_S = 20.0
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _LEAD_S = 300.0  # longer than any stage: the watcher is stopped with it
 
 
@@ -45,8 +46,9 @@ def aiperf(program: str, url: str, model_dir: Path, out: Path) -> Iterator[None]
         "--isl", "16", "--osl", "2", "--request-rate", "0.5", "--benchmark-duration", str(_LEAD_S), "--gpu-telemetry", "pynvml",
         "--output-artifact-dir", str(out), "--ui-type", "none",
     ]  # fmt: skip
+    environment = {key: value for key, value in os.environ.items() if key not in _OFFLINE}  # with these it opens no folder
     with out.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         try:
             yield
         finally:
