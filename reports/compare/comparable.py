@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class Disagreement:
     weight: Weight
     values: tuple[str, ...]
     advice: str
+
+    @property
+    def values_text(self) -> str:
+        """The values in their order; equal ones that follow each other once, with their number."""
+        runs = [(value, len(list(equal))) for value, equal in groupby(self.values)]
+        return " | ".join(value if count == 1 else f"{value} (× {count})" for value, count in runs)
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does

@@ -42,7 +42,7 @@ def _full(pair: ArmComparison) -> Document:
         Paragraph(headline(pair), is_answer=True),
         replace(difference_table(pair), title=""),
         *map(Paragraph, notes(pair)),
-        Notes(tuple(f"{d.weight.value}: {d.what}: {' / '.join(d.values)}" for d in pair.disagreements)),
+        Notes(tuple(f"{d.weight.value}: {d.what}: {d.values_text}" for d in pair.disagreements)),
         conditions_notes(pair.conditions),
     )
 
@@ -53,4 +53,4 @@ def _table(pair: ArmComparison) -> Table:
 
 
 def _disagreement(pair: Disagreement) -> tuple[str, str]:
-    return f"{pair.weight.value:>8}  {pair.what}: {' | '.join(pair.values)}", f"          {pair.advice}"
+    return f"{pair.weight.value:>8}  {pair.what}: {pair.values_text}", f"          {pair.advice}"

@@ -85,7 +85,7 @@ def _sections(pair: ArmComparison, number: int) -> list[Section]:
     ]
     sections = [Section(name, printable(f"{pair.arm.name} against A"), tuple(blocks), pairs=True)]
     remarks = tuple(
-        Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {' | '.join(d.values)}"), d.advice, d.weight.value)
+        Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {d.values_text}"), d.advice, d.weight.value)
         for d in pair.disagreements
     )
     if remarks:

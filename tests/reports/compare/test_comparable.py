@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.compare.comparable import Weight, disagreements, refused, same_requests
+from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams
 from tests.reports.manifests import machine_use
@@ -174,3 +174,9 @@ def test_what_disturbed_a_target_is_named_with_the_run_that_it_disturbed(make_re
     assert found["machine_shared"].values[1].startswith("Other programs used 1.10 of the 2 cores")
     assert found["target_paused"].values[2].startswith("No stream had a token for 3.02 s")
     assert "machine_shared" not in {disagreement.what for disagreement in disagreements([calm, stopped])}
+
+
+def test_equal_values_of_repeats_are_shown_once() -> None:
+    repeats = Disagreement("target.model", Weight.CHANGED, ("a", "a", "a", "b", "b", "a"), "")
+    assert repeats.values_text == "a (× 3) | b (× 2) | a"
+    assert Disagreement("target.model", Weight.CHANGED, ("a", "b"), "").values_text == "a | b"
