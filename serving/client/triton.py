@@ -9,6 +9,7 @@ import queue
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -176,10 +177,31 @@ class _Exchange:
         self._pending = 1  # requests without a final response
         self._lock = threading.Lock()
         self.stopped = False
-        self._call = stub.ModelStreamInfer(iter(self._requests.get, None), timeout=timeout_s)
+        self._started: Future[Any] = Future()
+        self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(stub, timeout_s), name="stream", daemon=True).start()
+
+    def _read(self, stub: Any, timeout_s: float | None) -> None:
+        """Put each message, and then the error that ended the stream, or None.
+
+        Signals interrupt the main thread alone: one that does so within gRPC leaves its locks taken, and closing the channel
+        would wait for them for ever.
+        """
+        try:
+            call = stub.ModelStreamInfer(iter(self._requests.get, None), timeout=timeout_s)
+            self._started.set_result(call)
+            for message in call:
+                self._arrived.put(message)
+            self._arrived.put(None)
+        except Exception as error:
+            if not self._started.done():
+                self._started.set_exception(error)
+            self._arrived.put(error)
 
     def __iter__(self) -> Iterator[Any]:
-        for message in self._call:
+        while (message := self._arrived.get()) is not None:
+            if isinstance(message, Exception):
+                raise message
             yield message
             if message.infer_response.parameters[_FINAL].bool_param and self._is_over():
                 return
@@ -200,12 +222,13 @@ class _Exchange:
         with self._lock:
             if self._pending:
                 self.stopped = True
-                self._call.cancel()
+                self._started.result().cancel()
 
     def cancel(self) -> None:
         """End the call, in whatever state it is."""
         self._requests.put(None)
-        self._call.cancel()
+        if self._started.exception() is None:
+            self._started.result().cancel()
 
 
 class _StopTimer:
