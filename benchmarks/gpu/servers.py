@@ -51,7 +51,7 @@ class _Server:
 @contextmanager
 def deployed(deployment: Deployment, out: Path) -> Iterator[dict[str, Target]]:
     """Both servers, started together: those that became ready. Logs are in ``out``; the end of a failed one's is printed."""
-    servers = {"triton": _triton(deployment), "openai": _openai(deployment)}
+    servers = {"triton": _triton(deployment, out / "triton_log.txt"), "openai": _openai(deployment)}
     with ExitStack() as stack:
         processes = {
             name: stack.enter_context(_running(server.command, out / f"{name}-server.log")) for name, server in servers.items()
@@ -66,7 +66,7 @@ def deployed(deployment: Deployment, out: Path) -> Iterator[dict[str, Target]]:
         yield targets
 
 
-def _triton(deployment: Deployment) -> _Server:
+def _triton(deployment: Deployment, log: Path) -> _Server:
     """The pipeline, with decoupled models, a response a token, and no cache of prompts: some runs send the same ones."""
     http, grpc, metrics = _free_ports(3)
     command = (
@@ -74,7 +74,8 @@ def _triton(deployment: Deployment) -> _Server:
         "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
         "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
         "--max_stream_interval", "1", "--core_instance_count", str(max(1, len(os.sched_getaffinity(0)) // _CORES_AN_INSTANCE)),
-        "--no_enable_kv_cache_reuse", "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
+        "--log_file", str(log), "--no_enable_kv_cache_reuse",
+        "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
         *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
     )  # fmt: skip
     options = ("-i", "grpc", "--url", f"127.0.0.1:{grpc}", "--metrics_url", f"http://127.0.0.1:{metrics}/metrics")
