@@ -12,7 +12,6 @@ host's time includes that of the fake. The wall time of a step of 0.001 s says h
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shutil
 import statistics
@@ -26,7 +25,7 @@ from pathlib import Path
 import psutil
 import uvloop
 
-from benchmarks.through_triton import requests_of
+from benchmarks.through_triton import requests_of, responses_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
@@ -122,17 +121,7 @@ def measure(way: Way, requests: list[Request], in_flight: int) -> dict[str, tupl
 
 async def _drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> tuple[int, int]:
     """Numbers of tokens and of responses with tokens."""
-    connection = await client.connect(10.0)
-    room = asyncio.Semaphore(in_flight)
-    bodies: list[bytes] = []
-
-    async def one(payload: bytes) -> None:
-        async with room:
-            await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), 120.0)
-
-    await asyncio.gather(*[one(client.encode(number, request)) for number, request in enumerate(requests)])
-    await connection.close()
-    counts = [len(client.decode(body).token_ids or ()) for body in bodies]
+    counts = [len(client.decode(body).token_ids or ()) for body in await responses_of(client, requests, in_flight)]
     return sum(counts), sum(1 for count in counts if count)
 
 

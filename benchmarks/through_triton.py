@@ -118,6 +118,12 @@ def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
 
 
 async def drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> int:
+    """The number of tokens."""
+    return sum(len(client.decode(body).token_ids or ()) for body in await responses_of(client, requests, in_flight))
+
+
+async def responses_of(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> list[bytes]:
+    """The responses to all ``requests``, sent over one connection, as many at a time."""
     connection = await client.connect(10.0)
     room = asyncio.Semaphore(in_flight)
     bodies: list[bytes] = []
@@ -128,7 +134,7 @@ async def drive(client: TritonGrpcClient, requests: list[Request], in_flight: in
 
     await asyncio.gather(*[one(client.encode(number, request)) for number, request in enumerate(requests)])
     await connection.close()
-    return sum(len(client.decode(body).token_ids or ()) for body in bodies)
+    return bodies
 
 
 def main() -> None:

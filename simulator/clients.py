@@ -62,7 +62,7 @@ class Ceiling:
 
 
 class Users:
-    """A closed loop: user u starts at ``starts_s[u]``, and whoever is free sends the next of ``requests``, before ``end_s``."""
+    """A closed loop: user u starts at ``starts_s[u]``, and a free user sends the next of ``requests``, before ``end_s``."""
 
     def __init__(self, starts_s: Sequence[float], requests: int, end_s: float = inf) -> None:
         self._starts_s = sorted(starts_s)[:requests]

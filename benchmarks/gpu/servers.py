@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -16,9 +15,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.gpu.processes import until_the_end
+
 BENCH = str(Path(sys.executable).with_name("bench"))
 _READY_S = 420.0
-_STOP_S = 30.0
 _CORES_AN_INSTANCE = 4
 
 
@@ -119,15 +119,8 @@ def _running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byt
             start_new_session=True,
             env={"VLLM_NO_USAGE_STATS": "1", **os.environ},
         )
-    try:
+    with until_the_end(process):
         yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.wire PORT FILE
 
-Writes every packet of ``PORT`` that has content to ``FILE``, until SIGTERM. It needs CAP_NET_RAW.
+Writes every packet of ``PORT`` that has content to ``FILE``, until SIGINT. It needs CAP_NET_RAW.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Exchange:
 
 
 def record(port: int, path: Path) -> None:
-    """Write the packets of ``port`` on loopback until SIGTERM."""
+    """Write the packets of ``port`` on loopback until SIGINT or SIGTERM."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_IPV4)) as packets, path.open("wb", 1 << 22) as out:
         packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -55,7 +55,8 @@ def record(port: int, path: Path) -> None:
         def stop(number: int, _: StackFrame | None) -> None:
             stopped.append(number)
 
-        signal.signal(signal.SIGTERM, stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         print("ready", flush=True)
         while not stopped:
             try:

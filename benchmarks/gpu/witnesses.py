@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.gpu.energy import NVIDIA_SMI
+from benchmarks.gpu.processes import until_the_end
 
-_STOP_S = 20.0
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _LEAD_S = 300.0  # longer than any stage: the watcher is stopped with it
 
@@ -20,22 +19,23 @@ _LEAD_S = 300.0  # longer than any stage: the watcher is stopped with it
 @contextmanager
 def packets(port: int, out: Path) -> Iterator[None]:
     """Write the packets of ``port`` to ``out``; nothing where this user may not."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.gpu.wire", str(port), str(out)], stdout=subprocess.PIPE
-    ) as process:
+    command = [sys.executable, "-m", "benchmarks.gpu.wire", str(port), str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    with until_the_end(process):
         assert process.stdout is not None
         process.stdout.readline()
         yield
-        process.send_signal(signal.SIGTERM)
 
 
 @contextmanager
 def instant_power(out: Path) -> Iterator[None]:
     """Write what nvidia-smi reads ten times a second, of the first visible GPU."""
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    with out.open("wb") as file, subprocess.Popen(["nvidia-smi", "-i", gpu, *NVIDIA_SMI], stdout=file) as process:
+    with (
+        out.open("wb") as file,
+        until_the_end(subprocess.Popen(["nvidia-smi", "-i", gpu, *NVIDIA_SMI], stdout=file, start_new_session=True)),
+    ):
         yield
-        process.terminate()
 
 
 @contextmanager
@@ -49,12 +49,5 @@ def aiperf(program: str, url: str, model_dir: Path, out: Path) -> Iterator[None]
     environment = {key: value for key, value in os.environ.items() if key not in _OFFLINE}  # with these it opens no folder
     with out.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
-        try:
+        with until_the_end(process):
             yield
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
