@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,18 @@ def _known_format(ctx: click.Context, parameter: click.Parameter, name: str | No
     return name
 
 
+def _known_fields(ctx: click.Context, parameter: click.Parameter, spelled: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of --field. Raises BadParameter."""
+    if spelled:
+        from workloads.readers.named_columns import NamedColumns
+
+        try:
+            NamedColumns.of(spelled)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, parameter) from None
+    return spelled
+
+
 def workload_output() -> Path:
     """The field of ``--output``, the workload to write."""
     return option(
@@ -55,20 +68,32 @@ class ReaderOptions(Concern, title="Reading the file"):
         callback=_known_format,
         metavar="FORMAT",
         show_default="by the shape of the file",
-        help="Format: azure, burstgpt, custom, mooncake, openai, parquet, qwen, sharegpt, text, turns, upstream.",
+        help="Format: azure, burstgpt, custom, dynamo, fields, mooncake, openai, parquet, qwen, sharegpt, text, turns or "
+        "upstream.",
+    )
+    field: tuple[str, ...] = option(
+        (),
+        metavar="NAME=COLUMN",
+        callback=_known_fields,
+        help="Read any JSON, CSV or Parquet by its columns: prompt=COLUMN, and answer, output_tokens, timestamp, session_id or "
+        "delay; or both input_tokens and output_tokens. Repeatable.",
     )
     strict: bool = option(False, help="Stop at the first row that cannot be read, instead of counting and skipping it.")
 
     def read(self, path: Path) -> Workload:
         """The workload of a file; rejected rows are reported on stderr in one line. Raises DatasetError."""
-        return read_file(path, self.format_name, self.strict)
+        return read_file(path, self.format_name, self.strict, self.field)
 
 
-def read_file(path: Path, format_name: str | None, strict: bool) -> Workload:
-    """The workload of a file; rejected rows are reported on stderr in one line. Raises DatasetError."""
+def read_file(path: Path, format_name: str | None, strict: bool, columns: Sequence[str] = ()) -> Workload:
+    """The workload of a file; rejected rows are reported on stderr in one line. ``columns`` are texts of --field.
+
+    Raises DatasetError.
+    """
     from workloads.readers.detect import read_workload_file
+    from workloads.readers.named_columns import NamedColumns
 
-    reading = read_workload_file(path, format_name, strict)
+    reading = read_workload_file(path, format_name, strict, NamedColumns.of(columns) if columns else None)
     if reading.rejects.count:
         click.echo(printable(str(reading.rejects)), err=True)
     return reading.workload

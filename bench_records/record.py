@@ -48,7 +48,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     counted, too, made for some requests to check it.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
     the first response with text besides it. ``parent`` is the index of the request whose answer a later turn of a session
-    waited for, and ``planned_ns`` the turn's own time where it has one: it is scheduled later where that answer ended later.
+    waited for, of several the one before it in its session, or the failed one of a turn that was not sent; ``planned_ns`` is
+    the turn's own time where it has one: it is scheduled later where that answer ended later.
     ``cached_input_tokens`` are those of ``input_tokens`` that the server found in its prefix cache, by its own count.
 
     ``traffic_class`` is the request's class in a mixture. It was to be cancelled ``cancel_after_ns`` of its send, or with its

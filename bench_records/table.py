@@ -111,7 +111,8 @@ REQUEST_COLUMNS = (
         "parent",
         pa.int64(),
         "",
-        "`index` of the request whose answer this turn of a session waited for",
+        "`index` of the request whose answer this turn of a session waited for; of several, the one before it in its session, "
+        "or the failed one of a turn that was not sent",
         "it waited for none",
     ),
     Column(

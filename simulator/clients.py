@@ -81,17 +81,28 @@ class Users:
 
 class Turns:
     """Sessions: a request without a parent is sent at its ``offsets_s``, another one ``think_times_s`` after its parent's
-    answer, and not before its offset, if it has one. Shape [requests] each; a parent has a smaller number.
+    answer, and not before its offset, if it has one. Shape [requests] each; a parent has a smaller number. ``joins``, empty or
+    of that shape, are requests that one waits for besides its parent.
     """
 
     def __init__(
-        self, offsets_s: Sequence[float | None], parents: Sequence[int | None], think_times_s: Sequence[float]
+        self,
+        offsets_s: Sequence[float | None],
+        parents: Sequence[int | None],
+        think_times_s: Sequence[float],
+        joins: Sequence[Sequence[int]] = (),
     ) -> None:
         self._offsets_s, self._parents, self._think_times_s = offsets_s, parents, think_times_s
         self._later: dict[int, list[int]] = {}
+        self._missing = [0 if parent is None else 1 for parent in parents]  # answers that a request still waits for
+        self._last_s = [0.0] * len(parents)  # of these answers
         for request, parent in enumerate(parents):
             if parent is not None:
                 self._later.setdefault(parent, []).append(request)
+        for request, joined in enumerate(joins):
+            self._missing[request] += len(joined)
+            for other in joined:
+                self._later.setdefault(other, []).append(request)
 
     def first(self) -> list[Send]:
         return [
@@ -101,6 +112,10 @@ class Turns:
         ]
 
     def answered(self, at_s: float, request: int) -> list[Send]:
-        return [
-            (max(at_s + self._think_times_s[turn], self._offsets_s[turn] or 0.0), turn) for turn in self._later.get(request, ())
-        ]
+        sends: list[Send] = []
+        for turn in self._later.get(request, ()):
+            self._missing[turn] -= 1
+            self._last_s[turn] = max(self._last_s[turn], at_s)
+            if not self._missing[turn]:
+                sends.append((max(self._last_s[turn] + self._think_times_s[turn], self._offsets_s[turn] or 0.0), turn))
+        return sends

@@ -107,6 +107,7 @@ def command(options: Options) -> int:
         scaling,
         options.own_lengths.lengths(),
         sessions if sessions.sessions is not None else None,
+        options.reader.field,
     )
     return measure("dataset", shared, load, partial(prepare_dataset, file, repeated))
 

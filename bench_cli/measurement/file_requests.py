@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,7 +42,8 @@ class FileTraffic:
     """The file ``path``: its ``workload`` as it is sent, and ``unscaled`` the same rows without ``scaling``, None where that
     changes nothing.
 
-    ``lengths`` are the output lengths of prompts without one. ``sessions`` None: no turn waits for an answer.
+    ``lengths`` are the output lengths of prompts without one. ``sessions`` None: no turn waits for an answer. ``columns`` are
+    those of --field.
     """
 
     path: Path
@@ -50,6 +52,7 @@ class FileTraffic:
     scaling: Scaling
     lengths: OutputLengths
     sessions: SessionOptions | None
+    columns: tuple[str, ...] = ()
 
     @cached_property
     def is_random(self) -> bool:
@@ -154,10 +157,12 @@ def _rules(sessions: SessionOptions) -> SessionRules:
     return SessionRules(clock, round(sessions.think_time * 1e9), history=history)
 
 
-def _file_entries(file: FileTraffic, drawn: Drawn) -> _Entries:
+def _file_entries(file: FileTraffic, drawn: Drawn) -> dict[str, Any]:
     """What a dataset and a trace have in the manifest; what is sent otherwise than the file has it is on stderr, too."""
     facts, lengths = file.workload.facts, file.lengths
-    entries: _Entries = {"format": facts.format, "rejected_rows": facts.rejected_rows, **file.scaling.entries()}
+    entries: dict[str, Any] = {"format": facts.format, "rejected_rows": facts.rejected_rows, **file.scaling.entries()}
+    if file.columns:
+        entries["field"] = list(file.columns)
     if file.is_random:
         return entries | {"synthetic": True}
     entries["op_tokens_per_word"] = lengths.tokens_per_word

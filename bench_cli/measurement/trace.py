@@ -74,8 +74,8 @@ Examples:
     "path",
     metavar="FILE",
     type=WorkloadPath(),
-    help="A trace of Azure, BurstGPT, Mooncake or Qwen-Bailian, prompts with a timestamp, or a workload.parquet; '-' is "
-    "standard input.",
+    help="A trace of Azure, BurstGPT, Dynamo, Mooncake or Qwen-Bailian, timed prompts, or a workload.parquet; '-' is standard "
+    "input.",
 )
 @takes(Options)
 def command(options: Options, path: Path) -> int:
@@ -98,6 +98,7 @@ def command(options: Options, path: Path) -> int:
     scaling = options.scaling.scaling()
     workload = options.reader.read(path)
     report_rows_without_text(workload, path)
+    _check_times(options, workload, path)
     _check_lengths(options.own_lengths, workload)
     timed = replay.timed(workload, shared.traffic.seed)
     rows = _whole_conversations(timed, replay)
@@ -108,11 +109,26 @@ def command(options: Options, path: Path) -> int:
         scaling,
         options.own_lengths.lengths(),
         sessions,
+        options.reader.field,
     )
     times = TraceTimes(replay, shared.load.request_rate if shared.given("request_rate") else None)
     _report_silence(file.workload, shared)
     load = make_load(_with_own_rate(_on_the_clock(shared, replay), timed).load)
     return measure("trace", shared, load, partial(prepare_trace, file, times))
+
+
+def _check_times(options: Options, workload: Workload, path: Path) -> None:
+    """Raise UsageError where turns would be sent at recorded times, or scaled to a rate, that the trace does not have."""
+    untimed = workload.facts.untimed_rows
+    if not untimed or options.measure.load.concurrency is not None:
+        return
+    lacking = f"{path}: {untimed:,} of {len(workload):,} requests have no time of their own, but wait for answers"
+    if options.sessions.sessions != "think_time":
+        raise click.UsageError(f"{lacking}: give --sessions think_time")
+    if options.measure.given("request_rate"):
+        raise click.UsageError(f"{lacking}, so the trace has no rate that --request_rate could scale; give --speed")
+    if options.trace.given("start"):
+        raise click.UsageError(f"{lacking}, so what comes after --start is unknown; --duration cuts the end")
 
 
 def _check_lengths(options: OwnLengths, workload: Workload) -> None:

@@ -38,9 +38,9 @@ class SimulatedTraffic:
         match self.schedule:
             case ClosedSchedule(requests, starts_ns, _, end_ns):
                 return Users([at * _S for at in starts_ns], len(requests), inf if end_ns is None else end_ns * _S)
-            case SessionSchedule(_, offsets_ns, parents, think_times_ns):
+            case SessionSchedule(_, offsets_ns, parents, think_times_ns, joins=joins):
                 offsets = [None if at is None else at * _S / faster for at in offsets_ns]
-                return Turns(offsets, parents, [at * _S for at in think_times_ns])
+                return Turns(offsets, parents, [at * _S for at in think_times_ns], joins)
             case schedule:
                 arrivals = [at * _S / faster for at in schedule.offsets_ns]
                 most = schedule.max_concurrency

@@ -45,9 +45,9 @@ def _length_picture(unit: str, series: Sequence[tuple[str, Integers]]) -> Pictur
 
 
 def arrival_pictures(workload: Workload) -> Iterator[Picture]:
-    """Requests and tokens a second over time, and the gaps between arrivals; none without arrivals."""
+    """Requests and tokens a second over time, and the gaps between arrivals; none without arrivals of all requests."""
     arrival_ns = values_of(workload, "arrival_ns")
-    if arrival_ns.size < 2 or arrival_ns[-1] == arrival_ns[0]:
+    if workload.facts.untimed_rows or arrival_ns.size < 2 or arrival_ns[-1] == arrival_ns[0]:
         return
     at_s = arrival_ns / 1e9
     edges = np.linspace(at_s[0], at_s[-1], _PARTS + 1)

@@ -27,7 +27,8 @@ def command() -> None:
     """Import, synthesize, show and write the traffic of datasets and traces.
 
     Every format is recognised by the shape of the file, which may be compressed (.gz, .zst): datasets of upstream, ShareGPT,
-    OpenAI's messages, vLLM's custom JSONL, MT-Bench and plain text, and traces of Azure, BurstGPT, Mooncake and Qwen-Bailian.
+    OpenAI's messages, vLLM's custom JSONL, MT-Bench and plain text, and traces of Azure, BurstGPT, Dynamo, Mooncake and
+    Qwen-Bailian; --field reads others.
     """
 
 

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from bench_records.record import Outcome, Record
 from harness.journal.worker_journal import Ended
 from harness.recording.completeness import judge_completeness
@@ -114,28 +116,29 @@ def _of_sessions(
     for number, worker in enumerate(workers):
         fates |= dict.fromkeys(schedule.indices(number, len(workers)), _fate_of_unrecorded(worker))
     accounted: dict[int, Record] = {}
-    for index, (offset_ns, parent, think_ns) in enumerate(
-        zip(times.offsets_ns, times.parents, times.think_times_ns, strict=True)
-    ):
+    for index, (offset_ns, think_ns) in enumerate(zip(times.offsets_ns, times.think_times_ns, strict=True)):
         record = records.get(index)
-        if record is None and _never_began(offset_ns, parent, accounted, end_ns):
+        waited_for = times.waited_for(index)
+        if record is None and _never_began(offset_ns, waited_for, accounted, end_ns):
             continue
-        if record is None and parent is None:
+        if record is None and not waited_for:
             record = recorder.unsent(index, offset_ns or 0, *fates[index](index))
-        elif record is None and parent is not None:
-            before = accounted[parent]
-            fate = _fate_behind(before) or fates[index](index)
-            answered_ns = before.scheduled_ns if before.done_ns is None else before.done_ns
-            record = recorder.unsent(index, turn_due_ns(offset_ns, think_ns, answered_ns), *fate)
+        elif record is None:
+            before = [accounted[other] for other in waited_for]
+            answered_ns = max(other.scheduled_ns if other.done_ns is None else other.done_ns for other in before)
+            behind = next(((other.index, fate) for other in before if (fate := _fate_behind(other))), None)
+            waited_in_vain, fate = behind or (waited_for[0], fates[index](index))
+            unsent = recorder.unsent(index, turn_due_ns(offset_ns, think_ns, answered_ns), *fate)
+            record = replace(unsent, parent=waited_in_vain)
         assert record is not None
         accounted[index] = record
     return tuple(sorted(accounted.values(), key=lambda record: (record.scheduled_ns, record.index)))
 
 
-def _never_began(offset_ns: int | None, parent: int | None, accounted: Mapping[int, Record], end_ns: int | None) -> bool:
-    """Whether a turn belongs to a session that would have begun after a rule ended the run."""
-    if parent is not None:
-        return parent not in accounted
+def _never_began(offset_ns: int | None, waited_for: Sequence[int], accounted: Mapping[int, Record], end_ns: int | None) -> bool:
+    """Whether a turn belongs to a session that would have begun after a rule ended the run, or waits for one of such."""
+    if waited_for:
+        return not accounted.keys() >= set(waited_for)
     return end_ns is not None and (offset_ns or 0) >= end_ns
 
 

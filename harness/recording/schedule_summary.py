@@ -86,6 +86,13 @@ class SessionTimes(msgspec.Struct, frozen=True, tag="sessions"):
     offsets_ns: tuple[Ns | None, ...]
     parents: tuple[int | None, ...]
     think_times_ns: tuple[Ns, ...]
+    joins: tuple[tuple[int, ...], ...] = ()
+
+    def waited_for(self, index: int) -> tuple[int, ...]:
+        """The requests whose answers a turn waits for, its parent first; none of a first turn."""
+        parent = self.parents[index]
+        joins = self.joins[index] if self.joins else ()
+        return joins if parent is None else (parent, *joins)
 
     def of_later_turn(self, index: int) -> tuple[int | None, int | None]:
         """The parent and the own time of a later turn; both None of a first one."""
@@ -108,9 +115,13 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
             case ClosedTimes(user_starts_ns=starts_ns):
                 counts = {len(self.requests)} if starts_ns else set()
             case SessionTimes(offsets_ns=offsets, parents=parents, think_times_ns=think_times):
-                counts = {len(offsets), len(parents), len(think_times)}
-                if not all(parent is None or 0 <= parent < index for index, parent in enumerate(parents)):
+                counts = {len(offsets), len(parents), len(think_times), len(self.times.joins or parents)}
+                joins = self.times.joins if len(counts) == 1 else ()
+                waits = [*enumerate(parents), *((index, other) for index, joined in enumerate(joins) for other in joined)]
+                if not all(other is None or 0 <= other < index for index, other in waits):
                     raise ValueError("a turn waits for itself or a later one")
+                if any(joined and parent is None for joined, parent in zip(joins, parents, strict=False)):
+                    raise ValueError("a first turn waits for others")
         if counts != {len(self.requests)}:
             raise ValueError("its times are not those of its requests")
 
@@ -121,8 +132,8 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
                 return range(worker, len(self.requests), workers)
             case ClosedTimes():
                 return self.part_of_users(self.times, worker, workers).indices
-            case SessionTimes(parents=parents):
-                return session_shard(parents, worker, workers)
+            case SessionTimes(parents=parents, joins=joins):
+                return session_shard(parents, worker, workers, joins)
 
     def part_of_users(self, times: ClosedTimes, worker: int, workers: int) -> ClosedPart:
         """The part of a closed loop that ``worker`` of ``workers`` sends."""
@@ -140,7 +151,7 @@ def summarise_schedule(schedule: AnySchedule, decode: Decode | None = None) -> S
         case ClosedSchedule():
             times = ClosedTimes(schedule.user_starts_ns, schedule.end_ns)
         case SessionSchedule():
-            times = SessionTimes(schedule.offsets_ns, schedule.parents, schedule.think_times_ns)
+            times = SessionTimes(schedule.offsets_ns, schedule.parents, schedule.think_times_ns, schedule.joins)
     return ScheduleSummary(schedule.digest, times, tuple(_summarise_request(request, decode) for request in schedule.requests))
 
 

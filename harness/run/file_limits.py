@@ -46,7 +46,8 @@ def in_flight(part: AnyPart, timeout_s: float) -> InFlight:
         first_ns = sorted(
             ns for ns, parent in zip(part.offsets_ns, part.parents, strict=True) if parent is None and ns is not None
         )
-        return InFlight(most_due_within(first_ns, 0), len(first_ns))
+        waited_for = {parent for parent in part.parents if parent is not None}  # two in flight do not wait for each other
+        return InFlight(most_due_within(first_ns, 0), max(len(first_ns), len(part.indices) - len(waited_for)))
     together = most_due_within(part.offsets_ns, 0)
     overlapping = most_due_within(part.offsets_ns, round(timeout_s * 1e9))
     if part.max_concurrency is None:

@@ -15,33 +15,66 @@ from workloads.schedule.schedule import SessionPart, turn_due_ns
 async def send_sessions(
     part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
-    """Send the requests of whole sessions. A turn after a failed one is not sent: there is no answer for it to follow."""
+    """Send the requests of whole sessions. A turn after a failed one is not sent: there is no answer for it to follow.
+
+    A turn that joins others waits for the answers of all, and is due after the last of them.
+    """
 
     def is_over(due_ns: int, place: int) -> bool:
         return part.parents[place] is None and exchanges.is_over(due_ns)  # sessions that have begun come to their end
 
     agenda = Agenda(sleeper, exchanges.start_ns, is_over)
-    following: list[list[int]] = [[] for _ in part.indices]
+    waits = _Waits(part)
     for place, (parent, offset_ns) in enumerate(zip(part.parents, part.offsets_ns, strict=True)):
         if parent is None:
             agenda.add(offset_ns or 0, place)
-        else:
-            following[parent].append(place)
 
     ready = {place: payloads[place] for place, parent in enumerate(part.parents) if parent is None}
 
     async def one(place: int, due_ns: int) -> None:
         exchange = await exchanges.carry_out(part.indices[place], due_ns, due_ns, ready.pop(place))
-        for later in following[place]:
+        for later in waits.following[place]:
             payload = turns.behind(exchange, place, later)
             if payload is not None:
                 ready[later] = payload
-                agenda.add(turn_due_ns(part.offsets_ns[later], part.think_times_ns[later], exchange.done_ns), later)
+                answered(later, exchange.done_ns)
+        if waits.joining[place] and turns.answered(exchange):
+            for later in waits.joining[place]:
+                answered(later, exchange.done_ns)
         agenda.has_ended()
+
+    def answered(later: int, done_ns: int) -> None:
+        last_ns = waits.last_ns(later, done_ns)
+        if last_ns is not None:
+            agenda.add(turn_due_ns(part.offsets_ns[later], part.think_times_ns[later], last_ns), later)
 
     while (entry := await agenda.next()) is not None and not exchanges.stopped:
         due_ns, place = entry
         exchanges.spawn(one(place, due_ns))
+
+
+class _Waits:
+    """Which turns wait for each one: ``following`` have it as their parent, ``joining`` wait for it, too. Shape [requests]."""
+
+    def __init__(self, part: SessionPart) -> None:
+        self.following: list[list[int]] = [[] for _ in part.indices]
+        self.joining: list[list[int]] = [[] for _ in part.indices]
+        for place, parent in enumerate(part.parents):
+            if parent is not None:
+                self.following[parent].append(place)
+        for place, joined in enumerate(part.joins):
+            for other in joined:
+                self.joining[other].append(place)
+        self._missing = {place: 1 + len(joined) for place, joined in enumerate(part.joins) if joined}
+        self._last_ns = dict.fromkeys(self._missing, 0)
+
+    def last_ns(self, later: int, done_ns: int) -> int | None:
+        """One of the answers that the turn ``later`` waits for ended at ``done_ns``: when the last did, None before."""
+        if later not in self._missing:
+            return done_ns
+        self._missing[later] -= 1
+        self._last_ns[later] = max(self._last_ns[later], done_ns)
+        return None if self._missing[later] else self._last_ns[later]
 
 
 class Agenda:

@@ -26,6 +26,10 @@ class TurnPayloads(Protocol):
         """
         ...
 
+    def answered(self, exchange: Exchange) -> bool:
+        """Whether the exchange has an answer that other turns may wait for."""
+        ...
+
 
 class RecordedTurns:
     """Payloads made before the run. Only the last response of an answer is decoded, since it has the error if there is one."""
@@ -35,15 +39,17 @@ class RecordedTurns:
         self._client = client
 
     def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+        return self._payloads[later] if self.answered(exchange) else None
+
+    def answered(self, exchange: Exchange) -> bool:
         if exchange.failure is Outcome.WITHDRAWN:
-            return self._payloads[later]
+            return True
         if exchange.failure is not None or not exchange.bodies:
-            return None
+            return False
         try:
-            error = self._client.decode(exchange.bodies[-1]).error
+            return self._client.decode(exchange.bodies[-1]).error is None
         except MalformedResponseError:
-            return None
-        return self._payloads[later] if error is None else None
+            return False
 
 
 class AnsweredTurns:
@@ -65,6 +71,9 @@ class AnsweredTurns:
         asked = (*self._said.get(place, ()), *request.history, Message("user", request.prompt or ""))
         self._said[later] = (*asked, Message("assistant", answer))
         return self._client.encode(self._indices[later], replace(following, history=self._said[later] + following.history))
+
+    def answered(self, exchange: Exchange) -> bool:
+        return self._answer(exchange) is not None
 
     def _answer(self, exchange: Exchange) -> str | None:
         withdrawn = exchange.failure is Outcome.WITHDRAWN

@@ -47,6 +47,8 @@ def _files(folder: Path) -> dict[str, list[str]]:
     (folder / "trace.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     said = [[{"from": who, "value": f"{who} {k}"} for who in ("human", "gpt") * 2] for k in range(3)]
     (folder / "chats.json").write_text(json.dumps([{"id": str(k), "conversations": turns} for k, turns in enumerate(said)]))
+    (folder / "other.csv").write_text("q,n\nsay a,2\nsay b,3\n")
+    run(["workload", "import", str(folder / "trace.jsonl"), "-o", str(folder / "trace.parquet")])
     (folder / "corpus.txt").write_text("The quick brown fox jumps over the lazy dog. " * 60)
     return {
         "trace": ["trace", "trace.jsonl", "--speed", "2", "--start", "0.02", "--duration", "0.09"],
@@ -55,6 +57,8 @@ def _files(folder: Path) -> dict[str, list[str]]:
         "dataset": ["dataset", "--dataset", "chats.json", "--repeat_dataset", "--num_requests", "7", "--request_rate", "90"],
         "sessions": ["dataset", "--dataset", "chats.json", "--sessions", "think_time", "--think_time", "0.01"],
         "users": ["dataset", "--dataset", "chats.json", "--sessions", "think_time", "--users", "2", "--user_rate", "50"],
+        "columns": ["dataset", "--dataset", "other.csv", "--field", "prompt=q", "--field", "output_tokens=n"],
+        "imported": ["trace", "trace.parquet", "--speed", "2"],
         "corpus": ["dataset", "--dataset", "corpus.txt", "--isl", "9", "--osl", "3", "--num_requests", "5"],
     }
 
@@ -93,7 +97,10 @@ def test_a_replay_has_the_schedule_and_the_options_of_the_run(
     assert compare.startswith("Compare: bench compare recorded runs/")
 
 
-@pytest.mark.parametrize("kind", ["trace", "trace at a rate", "trace of users", "dataset", "sessions", "users", "corpus"])
+@pytest.mark.parametrize(
+    "kind",
+    ["trace", "trace at a rate", "trace of users", "dataset", "sessions", "users", "corpus", "columns", "imported"],
+)
 def test_a_replay_reads_the_file_of_the_run_again(server: ScriptedServer, tmp_path: Path, kind: str) -> None:
     line = [*_files(tmp_path)[kind], *_TOKENIZER]
     recorded = RunFolder(_record(server, *line, model="text")).read_document()[0]

@@ -100,13 +100,32 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
 
 
 def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Workload:
-    """The workload of these rows alone, in their rising order; a parent that is not among them is none."""
+    """The workload of these rows alone, in their rising order; a parent or a join that is not among them is none."""
     numbers = np.asarray(rows, np.int64)
     table = pc.take(workload.table, pa.array(numbers))
     place = np.full(len(workload) + 1, -1, np.int64)  # the last is for rows without a parent
     place[numbers] = np.arange(numbers.size)
     parents = place[pc.fill_null(table["parent"], len(workload)).to_numpy()]
+    if table["joins"].null_count < len(table):
+        parents, joins = _waited_for(parents, table["joins"].to_pylist(), place)
+        table = table.set_column(
+            SCHEMA.get_field_index("joins"), SCHEMA.field("joins"), pa.array(joins, SCHEMA.field("joins").type)
+        )
     return _with(workload, table, "parent", pa.array(parents, mask=parents < 0))
+
+
+def _waited_for(
+    parents: NDArray[np.int64], joins: Sequence[Sequence[int] | None], place: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[list[int] | None]]:
+    """Parents, -1 for none, and joins by their new places. A row that has lost its parent alone waits for its last join."""
+    parents = parents.copy()
+    kept: list[list[int] | None] = []
+    for row, joined in enumerate(joins):
+        left = sorted(int(place[other]) for other in joined or () if place[other] >= 0)
+        if left and parents[row] < 0:
+            parents[row] = left.pop()
+        kept.append(left or None)
+    return parents, kept
 
 
 def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float) -> Workload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench_errors import BenchError, ExitStatus
@@ -33,5 +33,7 @@ class WorkloadError(BenchError):
 class DatasetError(WorkloadError):
     """A dataset file cannot be used; the text names the file, the line or row, and what was expected."""
 
-    def __init__(self, path: Path, problem: str, where: str | None = None) -> None:
-        super().__init__(f"{path}, {where}: {problem}" if where else f"{path}: {problem}")
+    def __init__(self, path: Path, problem: str | Sequence[str | Field], where: str | None = None) -> None:
+        """``problem`` may be parts of a sentence, as those of WorkloadError."""
+        parts = (problem,) if isinstance(problem, str) else tuple(problem)
+        super().__init__(f"{path}, {where}: " if where else f"{path}: ", *parts)

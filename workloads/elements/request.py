@@ -69,12 +69,14 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The place of a request in its session: ``parent`` is the index of the request whose answer it waits for, None for the
-    first turn. It is due ``think_time_ns`` after that answer, and not before ``after_first_ns`` after the session's first turn.
+    first turn, and ``joins`` are the indices of others that it waits for, too, as of parallel sub-turns. It is due
+    ``think_time_ns`` after the last of these answers, and not before ``after_first_ns`` after the session's first turn.
     """
 
     parent: int | None = None
     think_time_ns: int = 0
     after_first_ns: int | None = None
+    joins: tuple[int, ...] = ()
 
 
 class HistorySource(StrEnum):

@@ -138,7 +138,7 @@ class _Turns:
 
 def check_times(workload: Workload, clock: TurnClock) -> None:
     """Raise WorkloadError where ``clock`` needs times that the file lacks."""
-    if clock is TurnClock.RECORDED and workload.table["arrival_ns"].null_count:
+    if clock is TurnClock.RECORDED and (workload.table["arrival_ns"].null_count or workload.facts.untimed_rows):
         raise WorkloadError(
             Field("sessions"),
             f" recorded: {workload.facts.source} has no arrival times; use ",
@@ -226,11 +226,11 @@ def _answer(row: _Row) -> str:
 
 
 def behind_their_parents(workload: Workload, rows: Sequence[int]) -> tuple[int, ...]:
-    """The part of ``rows``, which rise, whose parents are in ``rows``, with the parents of these, and so on."""
-    parents = workload.table["parent"].to_pylist()
+    """The part of ``rows``, which rise, that wait only for rows in ``rows``, for which this holds, too, and so on."""
+    parents, joins = (workload.table[name].to_pylist() for name in ("parent", "joins"))
     sent: set[int] = set()
     for row in rows:
-        if parents[row] is None or parents[row] in sent:
+        if (parents[row] is None or parents[row] in sent) and sent.issuperset(joins[row] or ()):
             sent.add(row)
     return tuple(row for row in rows if row in sent)
 

@@ -16,6 +16,7 @@ from workloads.readers.formats import (
     azure,
     burstgpt,
     custom_prompts,
+    dynamo_requests,
     mooncake,
     openai_messages,
     question_turns,
@@ -26,13 +27,16 @@ from workloads.readers.formats import (
 )
 from workloads.readers.hugging_face import hugging_face_rows, is_hugging_face
 from workloads.readers.json_rows import BYTE_ORDER_MARK, LocatedRow, first_object, is_array, json_rows
+from workloads.readers.named_columns import NAME as FIELDS
+from workloads.readers.named_columns import NamedColumns
+from workloads.readers.parquet_rows import PARQUET_MAGIC
 from workloads.readers.rejects import RejectCounter, Rejects
 from workloads.readers.servegen import is_client_profile
 from workloads.readers.source import Source, name_of, open_source
 from workloads.table.workload import Workload, parse_workload
 
 _PARQUET = "parquet"
-_PARQUET_MAGIC = b"PAR1"
+_OTHERS = (Field("field"), " prompt=COLUMN reads any other JSON, CSV or Parquet")
 _COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 
@@ -60,10 +64,10 @@ class CsvReader(Protocol):
 
 # In the order in which a row's keys are looked at: a conversation may have an "output" too, upstream's rows have no turns.
 JSON_READERS: tuple[JsonReader, ...] = (
-    mooncake, qwen_bailian, sharegpt, openai_messages, question_turns, custom_prompts, upstream_json,
+    dynamo_requests, mooncake, qwen_bailian, sharegpt, openai_messages, question_turns, custom_prompts, upstream_json,
 )  # fmt: skip
 _CSV_READERS: tuple[CsvReader, ...] = (azure, burstgpt)
-FORMATS = tuple(sorted([*(r.NAME for r in JSON_READERS), *(r.NAME for r in _CSV_READERS), text_corpus.NAME, _PARQUET]))
+FORMATS = tuple(sorted([*(r.NAME for r in JSON_READERS), *(r.NAME for r in _CSV_READERS), text_corpus.NAME, _PARQUET, FIELDS]))
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,27 @@ class Reading:
     rejects: Rejects
 
 
-def read_workload_file(path: Path, format: str | None = None, strict: bool = False) -> Reading:  # noqa: A002
+def read_workload_file(
+    path: Path,
+    format: str | None = None,  # noqa: A002
+    strict: bool = False,
+    columns: NamedColumns | None = None,
+) -> Reading:
     """Read a file of any known format, standard input where ``path`` is ``-``, or a dataset of Hugging Face (a folder, or
-    ``hf:NAME``); ``format`` is one of ``FORMATS``.
+    ``hf:NAME``); ``format`` is one of ``FORMATS``. With ``columns`` it is a file of any rows that have these.
 
     A row that cannot be read is counted; with ``strict`` the first malformed one is an error. Raises DatasetError.
     """
     rejects = RejectCounter(name_of(path), strict)
     if is_client_profile(path):
         raise DatasetError(path, "has clients of ServeGen, not requests; `bench workload synthesize` draws requests from them")
+    if columns is not None and format not in (None, FIELDS):
+        raise WorkloadError(Field("format"), f" {format} cannot be combined with ", Field("field"), ", which names the columns")
     if is_hugging_face(path):
-        workload = _read_hugging_face(path, format, rejects)
+        workload = columns.workload(hugging_face_rows(path), rejects) if columns else _read_hugging_face(path, format, rejects)
     else:
         with open_source(path) as source:
-            workload = _read(source, format or _format_of(source), rejects)
+            workload = columns.read(source, rejects) if columns else _read(source, format or _format_of(source), rejects)
     if rejects.count:
         workload = replace(workload, facts=replace(workload.facts, rejected_rows=rejects.count))
     return Reading(workload, rejects.total())
@@ -99,27 +110,29 @@ def _read_hugging_face(path: Path, name: str | None, rejects: RejectCounter) -> 
     if first is None:
         raise DatasetError(path, "holds no rows")
     first_row = first[1] if isinstance(first[1], dict) else {}
-    reader = _json_reader(name) if name is not None else _recognising(first_row)
+    reader = _json_reader(path, name) if name is not None else _recognising(first_row)
     if reader is None:
         columns = ", ".join(map(repr, first_row))
         shapes = "; ".join(reader.SHAPE for reader in JSON_READERS)
-        raise DatasetError(path, f"unknown shape with the columns {columns}; known are: {shapes}")
+        raise DatasetError(path, (f"unknown shape with the columns {columns}; known are: {shapes}; ", *_OTHERS))
     return reader.read(itertools.chain([first], rows), rejects)
 
 
 def _read(source: Source, name: str, rejects: RejectCounter) -> Workload:
-    if name == _PARQUET:
+    if name == _PARQUET or source.head.startswith(PARQUET_MAGIC):  # an imported file may be named by its origin's format
         return parse_workload(source.path, source.read())
     if name == text_corpus.NAME:
         return text_corpus.read(source, rejects)
     csv_reader = {reader.NAME: reader for reader in _CSV_READERS}.get(name)
     if csv_reader is not None:
         return csv_reader.read(source, rejects)
-    return _json_reader(name).read(json_rows(source, rejects), rejects)
+    return _json_reader(source.path, name).read(json_rows(source, rejects), rejects)
 
 
-def _json_reader(name: str) -> JsonReader:
+def _json_reader(path: Path, name: str) -> JsonReader:
     reader = {reader.NAME: reader for reader in JSON_READERS}.get(name)
+    if name == FIELDS:
+        raise DatasetError(path, (Field("format"), f" {FIELDS} needs ", Field("field"), ", which names the columns"))
     if reader is None:
         raise WorkloadError(Field("format"), f" {name}: is none of {', '.join(FORMATS)}")
     return reader
@@ -130,7 +143,7 @@ def _recognising(first_row: Row) -> JsonReader | None:
 
 
 def _format_of(source: Source) -> str:
-    if source.head.startswith(_PARQUET_MAGIC):
+    if source.head.startswith(PARQUET_MAGIC):
         return _PARQUET
     first_row = first_object(source.head)
     if first_row is not None:
@@ -163,7 +176,9 @@ def _unknown(source: Source, first_row: Row | None) -> DatasetError:
     elif b"\x00" in source.head or not _is_utf_8(source.head):
         return DatasetError(source.path, "is binary, or text that is not UTF-8; no format of workloads begins so")
     shapes = "; ".join([*(r.SHAPE for r in JSON_READERS), *(r.SHAPE for r in _CSV_READERS), text_corpus.SHAPE])
-    return DatasetError(source.path, f"unknown shape; known are: {shapes}; and workload.parquet", "row 1")
+    has = f" with {', '.join(map(repr, first_row))}" if first_row else ""
+    problem = (f"unknown shape{has}; known are: {shapes}; and workload.parquet; ", *_OTHERS)
+    return DatasetError(source.path, problem, "row 1")
 
 
 def _is_utf_8(head: bytes) -> bool:

@@ -19,10 +19,10 @@ from workloads.table.workload import Workload, WorkloadFacts
 class TextRow:
     """One turn: ``parent`` is the index of the row before it in its session; the others are the workload's columns.
 
-    ``arrival_ns`` counts from any moment.
+    ``arrival_ns`` counts from any moment. Without a ``prompt`` a row has both lengths.
     """
 
-    prompt: str
+    prompt: str | None
     answer: str | None = None
     history: tuple[Message, ...] = ()
     session: str | None = None
@@ -30,6 +30,7 @@ class TextRow:
     output_tokens: int | None = None
     arrival_ns: int | None = None
     think_time_ns: int | None = None
+    input_tokens: int | None = None
 
 
 def timed_rows(located: Iterable[tuple[str, TextRow]], rejects: RejectCounter) -> list[TextRow]:
@@ -70,6 +71,7 @@ def text_workload(name: str, rows: Sequence[TextRow], rejects: RejectCounter) ->
             "history": [[vars_of(message) for message in row.history] or None for row in rows],
             "prompt": [row.prompt for row in rows],
             "answer": [row.answer for row in rows],
+            "input_tokens": [row.input_tokens for row in rows],
             "output_tokens": [row.output_tokens for row in rows],
             "think_time_ns": [row.think_time_ns for row in rows],
         },

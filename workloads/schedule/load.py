@@ -137,6 +137,7 @@ class Sessions:
             tuple(turn.think_time_ns for turn in self.turns),
             seed,
             self.history,
+            tuple(turn.joins for turn in self.turns) if any(turn.joins for turn in self.turns) else (),
         )
 
     def __str__(self) -> str:

@@ -55,4 +55,5 @@ def with_probes(
         offsets_ns=(*schedule.offsets_ns, *offsets_ns),
         parents=(*schedule.parents, *[None] * len(probes)),
         think_times_ns=(*schedule.think_times_ns, *[0] * len(probes)),
+        joins=(*schedule.joins, *[()] * len(probes)) if schedule.joins else (),
     )

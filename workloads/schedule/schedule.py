@@ -49,7 +49,7 @@ class ClosedPart:
 class SessionPart:
     """One worker's part of a schedule of sessions: ``indices`` of requests, with what ``SessionSchedule`` holds of each.
 
-    ``parents`` are positions in this part, which has whole sessions.
+    ``parents`` and ``joins`` are positions in this part, which has whole sessions.
     """
 
     indices: tuple[int, ...]
@@ -57,6 +57,7 @@ class SessionPart:
     parents: tuple[int | None, ...]
     think_times_ns: tuple[int, ...]
     history: HistorySource = HistorySource.RECORDED
+    joins: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class SessionSchedule:
 
     Shape [n] each: ``parents`` are indices of earlier requests, None for first turns. ``offsets_ns`` are the due times of first
     turns, and the earliest ones of later turns, None where that is their parent's. ``turn_due_ns`` is the rule. With the
-    server's ``history`` a request has only the messages between its parent's answer and its prompt.
+    server's ``history`` a request has only the messages between its parent's answer and its prompt. ``joins`` are the indices
+    of earlier requests that a later turn waits for besides its parent; empty where no turn does.
     """
 
     requests: tuple[Request, ...]
@@ -146,6 +148,7 @@ class SessionSchedule:
     think_times_ns: tuple[int, ...]
     seed: int
     history: HistorySource = HistorySource.RECORDED
+    joins: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -158,23 +161,29 @@ class SessionSchedule:
         for request, (offset_ns, parent, think_time_ns) in zip(self.requests, times, strict=True):
             numbers = (-1 if offset_ns is None else offset_ns, -1 if parent is None else parent, think_time_ns)
             _add(digest, struct.pack("<qqq", *numbers), request)
+        if self.joins:
+            digest.update(b"joins")
+            for joined in self.joins:
+                digest.update(struct.pack(f"<q{len(joined)}q", len(joined), *joined))
         return digest.hexdigest()
 
     def shard(self, index: int, count: int) -> tuple[int, ...]:
         """The request indices of worker ``index`` of ``count``: a session belongs to one worker."""
-        return session_shard(self.parents, index, count)
+        return session_shard(self.parents, index, count, self.joins)
 
     def part(self, index: int, count: int) -> SessionPart:
         """The part of worker ``index`` of ``count``."""
         indices = self.shard(index, count)
         position = {request: place for place, request in enumerate(indices)}
         parents = (self.parents[k] for k in indices)
+        joins = tuple(tuple(position[joined] for joined in self.joins[k]) for k in indices) if self.joins else ()
         return SessionPart(
             indices,
             tuple(self.offsets_ns[k] for k in indices),
             tuple(None if parent is None else position[parent] for parent in parents),
             tuple(self.think_times_ns[k] for k in indices),
             self.history,
+            joins,
         )
 
 
@@ -183,18 +192,42 @@ AnyPart = OpenPart | ClosedPart | SessionPart
 
 
 def turn_due_ns(offset_ns: int | None, think_time_ns: int, answered_ns: int) -> int:
-    """When a later turn is due whose parent's answer ended at ``answered_ns``: after the think time, not before its offset."""
+    """When a later turn is due that waited for answers of which the last ended at ``answered_ns``: after the think time, not
+    before its offset.
+    """
     return max(answered_ns + think_time_ns, offset_ns or 0)
 
 
-def session_shard(parents: Sequence[int | None], index: int, count: int) -> tuple[int, ...]:
-    """The requests of every ``count``-th session from ``index`` on; sessions are numbered by their first turns."""
-    numbers: list[int] = []
-    sessions = 0
-    for parent in parents:
-        numbers.append(sessions if parent is None else numbers[parent])
-        sessions += parent is None
-    return tuple(k for k, number in enumerate(numbers) if number % count == index)
+def session_shard(
+    parents: Sequence[int | None], index: int, count: int, joins: Sequence[Sequence[int]] = ()
+) -> tuple[int, ...]:
+    """The requests of every ``count``-th session from ``index`` on; sessions are numbered by their first turns.
+
+    Sessions of which a turn of one waits for a turn of another belong to one worker: they are one session here.
+    """
+    first: list[int] = []
+    for number, parent in enumerate(parents):
+        first.append(number if parent is None else first[parent])
+    merged = _merged(first, joins)
+    numbers: dict[int, int] = {}
+    return tuple(k for k, root in enumerate(merged) if numbers.setdefault(root, len(numbers)) % count == index)
+
+
+def _merged(first: Sequence[int], joins: Sequence[Sequence[int]]) -> Sequence[int]:
+    """The first turn of each request's session, the earliest one of sessions that wait for each other."""
+    into: dict[int, int] = {}
+
+    def root_of(turn: int) -> int:
+        while turn in into:
+            turn = into[turn]
+        return turn
+
+    for number, joined in enumerate(joins):
+        for other in joined:
+            earlier, later = sorted((root_of(first[number]), root_of(first[other])))
+            if earlier != later:
+                into[later] = earlier
+    return [root_of(turn) for turn in first] if into else first
 
 
 def closed_part(requests: int, user_starts_ns: tuple[int, ...], end_ns: int | None, index: int, count: int) -> ClosedPart:

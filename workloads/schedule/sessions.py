@@ -52,17 +52,18 @@ def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, histor
 
 def replayed_sessions(sent: Workload, rules: SessionRules) -> Sessions:
     """The conversations of ``sent``, whose requests are its rows, at its times."""
-    names = ("arrival_ns", "parent", "think_time_ns")
+    names = ("arrival_ns", "parent", "think_time_ns", "joins")
     first_ns: list[int] = []
     turns: list[Turn] = []
-    for arrival_ns, parent, think_time_ns in zip(*(sent.table[name].to_pylist() for name in names), strict=True):
+    for arrival_ns, parent, think_time_ns, joins in zip(*(sent.table[name].to_pylist() for name in names), strict=True):
         first_ns.append(arrival_ns if parent is None else first_ns[parent])
         if parent is None:
             turns.append(Turn())
         elif rules.clock is TurnClock.RECORDED:
-            turns.append(Turn(parent, after_first_ns=arrival_ns - first_ns[-1]))
+            turns.append(Turn(parent, after_first_ns=arrival_ns - first_ns[-1], joins=tuple(joins or ())))
         else:
-            turns.append(Turn(parent, rules.think_time_ns if think_time_ns is None else think_time_ns))
+            think_ns = rules.think_time_ns if think_time_ns is None else think_time_ns
+            turns.append(Turn(parent, think_ns, joins=tuple(joins or ())))
     begins = tuple(begin for begin, turn in zip(first_ns, turns, strict=True) if turn.parent is None)
     description = f"{len(begins):,} sessions at the trace's own times, {TURN_RULES[rules.clock]}"
     return Sessions(Recorded(begins), tuple(turns), description, rules.history)

@@ -117,9 +117,9 @@ def lengths_of(workload: Workload) -> tuple[LengthStatistics, ...]:
 
 
 def arrivals_of(workload: Workload) -> ArrivalStatistics | None:
-    """None where the origin has no arrivals."""
+    """None where the origin has no arrivals, or not those of all requests."""
     arrival_ns = values_of(workload, "arrival_ns")
-    if not arrival_ns.size:
+    if not arrival_ns.size or workload.facts.untimed_rows:
         return None
     gaps_s = np.diff(arrival_ns) / 1e9
     duration_s = float(arrival_ns[-1] - arrival_ns[0]) / 1e9

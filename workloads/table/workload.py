@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from workloads.elements.errors import DatasetError
+from workloads.elements.errors import DatasetError, Field
 
 _MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 _FACTS_KEY = b"inflight_bench_workload"
@@ -38,8 +38,11 @@ SCHEMA = pa.schema(
         ("token_ids", pa.list_(pa.int64())),  # of the whole prompt
         ("block_hashes", pa.list_(pa.int64())),  # one a block of ``block_tokens`` input tokens: equal hashes, equal prefix
         ("request_class", pa.string()),  # model, adapter, log type or service class
+        ("joins", pa.list_(pa.int64())),  # earlier rows besides ``parent`` whose answers this one waits for: parallel sub-turns
+        ("request_id", pa.string()),  # the origin's name of the request
     ]
 )
+_ADDED = ("joins", "request_id")  # since the first version; files without them are read, and have the digest that they had
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class WorkloadFacts:
     ``format`` is the reader's or generator's name, ``source`` the file's name or the generator's parameters as text.
     ``rejected_rows`` is the number of rows that could not be read. ``block_tokens`` is the length in tokens of a block of
     ``block_hashes``. ``tick_ns`` is the grid that the origin rounded its arrivals to; None where there is none.
+    ``untimed_rows`` is the number of later turns without a time of their own, whose arrivals are the earliest possible.
     """
 
     format: str
@@ -56,6 +60,7 @@ class WorkloadFacts:
     rejected_rows: int = 0
     block_tokens: int | None = None
     tick_ns: int | None = None
+    untimed_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,13 @@ class Workload:
     @property
     def digest(self) -> str:
         """SHA-256 over the columns and facts: equal digests are equal workloads."""
-        digest = hashlib.sha256(json.dumps(asdict(self.facts), sort_keys=True).encode())
-        for column in self.table.columns:
-            _add(digest, column.combine_chunks())
+        facts = asdict(self.facts)
+        if not self.facts.untimed_rows:
+            del facts["untimed_rows"]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        for name, column in zip(SCHEMA.names, self.table.columns, strict=True):
+            if name not in _ADDED or column.null_count < len(self):
+                _add(digest, column.combine_chunks())
         return digest.hexdigest()
 
     def write(self, path: Path) -> None:
@@ -105,14 +114,21 @@ def parse_workload(path: Path, content: bytes) -> Workload:
         raise DatasetError(path, f"is not Parquet: {error}") from error
     metadata = table.schema.metadata or {}
     if _FACTS_KEY not in metadata:
-        raise DatasetError(path, "is not a workload of bench; `bench workload import` makes one from a dataset or trace")
-    table = table.replace_schema_metadata(None)
+        raise DatasetError(path, ("is not a workload of bench; ", Field("field"), " prompt=COLUMN reads other Parquet"))
+    table = _with_added(table.replace_schema_metadata(None))
     if table.schema != SCHEMA:
         raise DatasetError(path, "has other columns than this version of bench writes; import its origin again")
     problem = _problem(table)
     if problem is not None:
         raise DatasetError(path, f"is damaged: {problem}; import its origin again")
     return Workload(table, _facts(path, metadata[_FACTS_KEY]))
+
+
+def _with_added(table: pa.Table) -> pa.Table:
+    for name in _ADDED:
+        if name not in table.column_names:
+            table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
+    return table
 
 
 def _parquet_table(path: Path, content: bytes) -> pa.Table:
@@ -137,6 +153,12 @@ def _problem(table: pa.Table) -> str | None:
     parents = table["parent"].drop_null().to_numpy()
     if ((parents < 0) | (parents >= np.flatnonzero(has_parent))).any():
         return "a parent is not an earlier row"
+    if not has_parent[table["joins"].is_valid().to_numpy()].all():
+        return "a row joins others and has no parent"
+    joins = table["joins"].combine_chunks()
+    joined = joins.flatten().to_numpy(zero_copy_only=False)
+    if ((joined < 0) | (joined >= pc.list_parent_indices(joins).to_numpy())).any():
+        return "a join is not an earlier row"
     return None
 
 

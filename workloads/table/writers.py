@@ -108,7 +108,9 @@ def _single_prompts(workload: Workload) -> Iterator[Row]:
 
 
 def _timed(workload: Workload) -> Iterator[Row]:
-    """The rows with an arrival and both lengths."""
+    """The rows with an arrival and both lengths; none where some arrivals are not the origin's."""
+    if workload.facts.untimed_rows:
+        return iter(())
     names = ("arrival_ns", "input_tokens", "output_tokens")
     return (row for row in _rows(workload, *names, "block_hashes") if all(row[name] is not None for name in names))
 

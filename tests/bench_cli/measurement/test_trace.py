@@ -13,6 +13,7 @@ from bench_cli import run
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from workloads.readers.detect import read_workload_file
 from workloads.table.workload import Workload, WorkloadFacts
 
 _TOKENIZER = Path(__file__).parents[3] / "serving" / "demo_engine"
@@ -116,6 +117,66 @@ def test_turns_of_a_trace_wait_for_their_answers(server: ScriptedServer, tmp_pat
         assert manifest["workload"]["shared_prefix_limit"] == pytest.approx(48 / 120)
         digests.add(manifest["schedule"]["digest"])
     assert len(digests) == 1
+
+
+_SAMPLES = Path(__file__).parents[3] / "datasets"
+
+
+@pytest.mark.parametrize(("name", "speed", "joined"), [("dynamo_request_trace", "10", 8), ("agent_sessions", "10", 6)])
+def test_tool_waits_and_parallel_sub_turns_of_agents_are_kept_by_any_number_of_workers(
+    server: ScriptedServer, tmp_path: Path, name: str, speed: str, joined: int
+) -> None:
+    imported = read_workload_file(_SAMPLES / f"{name}.jsonl").workload.table.to_pylist()
+    assert sum(row["joins"] is not None for row in imported) == joined
+    digests = set()
+    for workers in ("1", "4"):
+        options = ("--sessions", "think_time", "--speed", speed, "--workers", workers, "--tokenizer_dir", str(_TOKENIZER))
+        _trace(server, tmp_path / workers, _SAMPLES / f"{name}.jsonl", *options, model="scripted")
+        rows = _rows(tmp_path / workers)
+        assert len(rows) == len(imported)
+        for row, origin in zip(rows, imported, strict=True):
+            waited_for = [] if origin["parent"] is None else [origin["parent"], *(origin["joins"] or ())]
+            assert row["parent"] == origin["parent"]
+            if waited_for:
+                think_ns = round(origin["think_time_ns"] / float(speed))
+                assert row["scheduled_ns"] == max(rows[other]["done_ns"] for other in waited_for) + think_ns
+                assert row["sent_ns"] >= row["scheduled_ns"]
+            else:
+                assert row["scheduled_ns"] == round(origin["arrival_ns"] / float(speed))
+        digests.add(RunFolder(tmp_path / workers).read_document()[0]["schedule"]["digest"])
+    assert len(digests) == 1
+
+
+def test_turns_that_join_one_that_is_too_long_are_not_sent(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = {"output_length": 2, "hash_ids": [0]}
+    rows = [
+        lengths | {"request_id": "a", "timestamp": 0, "input_length": 8},
+        lengths | {"request_id": "b", "wait_for": ["a"], "input_length": 400},
+        lengths | {"request_id": "c", "wait_for": ["a"], "input_length": 9},
+        lengths | {"request_id": "d", "wait_for": ["a", "b", "c"], "input_length": 8},
+    ]
+    options = ("--sessions", "think_time", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
+    _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
+    assert [row["requested_input_tokens"] for row in _rows(tmp_path / "r")] == [8, 9]
+    assert "1 turns are left out, since the one that they wait for is not sent." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "48 of 54 requests have no time of their own, but wait for answers: give --sessions think_time"),
+        (("--sessions", "recorded"), "give --sessions think_time"),
+        (("--sessions", "think_time", "--request_rate", "5"), "the trace has no rate that --request_rate could scale"),
+        (("--sessions", "think_time", "--start", "1"), "what comes after --start is unknown"),
+    ],
+)
+def test_times_that_a_trace_of_agents_lacks_are_not_made_up(
+    server: ScriptedServer, tmp_path: Path, options: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _trace(server, tmp_path / "r", _SAMPLES / "agent_sessions.jsonl", *options) == ExitStatus.USAGE
+    assert problem in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_turns_behind_one_that_is_too_long_are_not_sent(

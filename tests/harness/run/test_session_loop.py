@@ -35,6 +35,7 @@ def _schedule(
     parents: Sequence[int | None],
     offsets_ms: Sequence[float | None],
     think_ms: Sequence[float] | None = None,
+    joins: Sequence[Sequence[int]] = (),
 ) -> SessionSchedule:
     return SessionSchedule(
         tuple(requests),
@@ -42,6 +43,7 @@ def _schedule(
         tuple(parents),
         tuple(round(ms * _MS) for ms in think_ms or [0] * len(requests)),
         0,
+        joins=tuple(map(tuple, joins)),
     )
 
 
@@ -88,6 +90,38 @@ def test_one_answer_may_be_waited_for_by_several_turns(tmp_path: Path, server: S
     first, later, sooner = _by_index(Run(_plan(server, tmp_path, schedule, 1)).execute(quiet))
     assert first.done_ns is not None
     assert (later.scheduled_ns, sooner.scheduled_ns) == (first.done_ns + 50 * _MS, first.done_ns + 5 * _MS)
+
+
+def test_a_turn_that_joins_others_is_due_after_the_last_answer(tmp_path: Path, server: ScriptedServer) -> None:
+    parts = [scripted(Act.ANSWER, 1, ms) for ms in (40, 5)]
+    one = ([scripted(Act.ANSWER), *parts, scripted(Act.ANSWER)], [None, 0, 0, 0], [0, None, None, None], [0, 0, 0, 7])
+    requests, parents, offsets_ms, think_ms, joins = [], [], [], [], []
+    for first in range(0, 32, 4):
+        requests += one[0]
+        parents += [None if parent is None else first + parent for parent in one[1]]
+        offsets_ms += [first, None, None, None]
+        think_ms += one[3]
+        joins += [(), (), (), (first + 1, first + 2)]
+    schedule = _schedule(requests, parents, offsets_ms, think_ms, joins)
+    records = _by_index(Run(_plan(server, tmp_path, schedule, 4)).execute(quiet))
+    assert [record.outcome for record in records] == [Outcome.DONE] * 32
+    for first in range(0, 32, 4):
+        done_ns = [records[first + k].done_ns or 0 for k in range(3)]
+        assert records[first + 3].scheduled_ns == max(done_ns) + 7 * _MS
+        assert max(done_ns) == done_ns[1]
+        assert len({records[first + k].worker for k in range(4)}) == 1
+
+
+def test_a_turn_that_joins_a_failed_one_is_not_sent(tmp_path: Path, server: ScriptedServer) -> None:
+    parts = [scripted(Act.ANSWER, 1, 40), scripted(Act.ERROR)]
+    requests = [scripted(Act.ANSWER), *parts, *[scripted(Act.ANSWER)] * 3]
+    joins = [(), (), (), (1, 2), (), ()]
+    schedule = _schedule(requests, [None, 0, 0, 0, 3, None], [0, None, None, None, None, 1], joins=joins)
+    records = _by_index(Run(_plan(server, tmp_path, schedule, 1)).execute(quiet))
+    assert [records[k].outcome for k in (0, 1, 5)] == [Outcome.DONE] * 3
+    assert [(record.outcome, record.parent) for record in records[3:5]] == [(Outcome.NOT_SENT, 2), (Outcome.NOT_SENT, 3)]
+    assert {record.error for record in records[3:5]} == {"request 2, whose answer it waited for, failed"}
+    assert records[3].scheduled_ns == records[1].done_ns
 
 
 def test_turns_behind_a_failure_are_not_sent_and_other_sessions_go_on(tmp_path: Path, server: ScriptedServer) -> None:

@@ -167,6 +167,14 @@ def test_rows_are_taken_with_those_of_their_parents_that_are_taken() -> None:
     assert rows_of(_trace([0, 1, 2]), (0, 2)).table["input_tokens"].to_pylist() == [1, 3]
 
 
+def test_joins_are_taken_with_those_of_their_rows_that_are_taken() -> None:
+    columns = {"arrival_ns": range(6), "parent": [None, 0, 0, 0, 3, 4], "joins": [None, None, None, [1, 2], None, [1, 3]]}
+    trace = Workload.of_columns(WorkloadFacts("dynamo", "t.jsonl"), 6, columns)
+    taken = rows_of(trace, (0, 2, 3, 5)).table
+    assert (taken["parent"].to_pylist(), taken["joins"].to_pylist()) == ([None, 0, 0, 2], [None, None, [1], None])
+    assert rows_of(trace, range(6)).digest == trace.digest
+
+
 def test_a_conversation_that_began_before_the_start_goes_on_without_its_parent() -> None:
     replayed = Replay(start_s=1.0).replayed(_turns([0, _SECOND, 2 * _SECOND], [None, 0, 1], [None, 5, 6]), 0)
     assert replayed.table["parent"].to_pylist() == [None, 0]

@@ -21,6 +21,12 @@ _UPSTREAM = [{"input": "a", "instruction": "b", "output": "c d"}, {"input": "e",
 _SHAREGPT = [{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello you"}]}]
 _MOONCAKE = [{"timestamp": k, "input_length": 600, "output_length": 5, "hash_ids": [0, k]} for k in range(3)]
 _QWEN = [{**row, "chat_id": k, "parent_chat_id": -1, "hash_ids": [k] * 38} for k, row in enumerate(_MOONCAKE)]
+_DYNAMO = [
+    {"schema": "dynamo.request.trace.v1", "event_type": "request_end", "event_time_unix_ms": 1_000 + k, "request": {
+        "request_id": f"r{k}", "request_received_ms": 900 + k, "output_tokens": 5,
+        "replay": {"trace_block_size": 64, "input_length": 100, "input_sequence_hashes": [0, k]}}}
+    for k in range(3)
+]  # fmt: skip
 _BURST_HEADER = b"Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
 
 
@@ -38,6 +44,7 @@ FILES = {
     "openai": _lines([{"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}] * 2),
     "custom": _lines([{"prompt": "a", "output_tokens": 3}] * 2),
     "turns": _lines([{"question_id": 1, "turns": ["a", "b"]}] * 2),
+    "dynamo": _dump(_DYNAMO),
     "mooncake": _lines(_MOONCAKE),
     "qwen": _lines(_QWEN),
     "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n" + b"2023-11-16 18:15:46.6805900,374,44\n" * 2,
@@ -50,8 +57,8 @@ def test_each_format_is_recognised_by_its_shape(read: Read, name: str) -> None:
     assert read(FILES[name], strict=True).workload.facts.format == name
 
 
-def test_every_format_is_tried_here_and_text_and_parquet_elsewhere() -> None:
-    assert {*FILES, "text", "parquet"} == set(FORMATS)
+def test_every_format_is_tried_here_except_three_that_are_tried_elsewhere() -> None:
+    assert {*FILES, "text", "parquet", "fields"} == set(FORMATS)
 
 
 @pytest.mark.parametrize("name", [name for name, content in FILES.items() if content[:1] in b"[{"])

@@ -10,6 +10,7 @@ from workloads.arrivals.processes import Constant, Exponential
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
+from workloads.schedule.schedule import SessionSchedule
 from workloads.schedule.sessions import replayed_sessions, sessions_from, sessions_of_users
 from workloads.table.workload import Workload, WorkloadFacts
 
@@ -80,3 +81,36 @@ def test_a_turn_is_due_at_its_recorded_time_or_its_think_time_after_the_answer()
     thinking = replayed_sessions(_trace(), SessionRules(TurnClock.THINK_TIME, think_time_ns=3))
     assert thinking.turns[2:] == (Turn(0, 7), Turn(1, 3), Turn(2, 3))
     assert str(thinking).startswith("2 sessions at the trace's own times, a later turn due its think time after the answer")
+
+
+def test_a_trace_that_joins_sub_turns_keeps_the_joins() -> None:
+    columns = {"arrival_ns": [0, 1, 2, 3], "parent": [None, 0, 0, 0], "joins": [None, None, None, [1, 2]]}
+    workload = Workload.of_columns(WorkloadFacts("dynamo", "t.jsonl"), 4, columns)
+    for clock in TurnClock:
+        schedule = replayed_sessions(workload, SessionRules(clock)).schedule([Request(1, prompt="x")] * 4, 0)
+        assert schedule.joins == ((), (), (), (1, 2))
+
+
+@given(st.integers(1, 5), st.data())
+def test_what_waits_for_each_other_belongs_to_one_worker(workers: int, data: st.DataObject) -> None:
+    parents: list[int | None] = []
+    joins: list[tuple[int, ...]] = []
+    for index in range(data.draw(st.integers(1, 12))):
+        parents.append(data.draw(st.none() | st.integers(0, index - 1)) if index else None)
+        others = st.lists(st.integers(0, max(0, index - 1)), max_size=2)
+        joins.append(tuple(data.draw(others)) if parents[-1] is not None else ())
+    requests = tuple(Request(1, prompt=str(index)) for index in range(len(parents)))
+    times = (tuple(0 if parent is None else None for parent in parents), tuple(parents), (0,) * len(parents))
+    plain = SessionSchedule(requests, *times, 0)
+    schedule = SessionSchedule(requests, *times, 0, joins=tuple(joins))
+    shards = [schedule.shard(worker, workers) for worker in range(workers)]
+    assert sorted(index for shard in shards for index in shard) == list(range(len(parents)))
+    for worker, shard in enumerate(shards):
+        part = schedule.part(worker, workers)
+        assert part.indices == shard
+        for place, index in enumerate(shard):
+            assert [part.indices[other] for other in part.joins[place]] == list(joins[index])
+            assert (part.parents[place] is None) == (parents[index] is None)
+    assert (schedule.digest == plain.digest) == (not schedule.joins)
+    if not any(joins):
+        assert shards == [plain.shard(worker, workers) for worker in range(workers)]

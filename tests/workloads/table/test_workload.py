@@ -58,6 +58,35 @@ def test_the_digest_covers_every_column_and_the_facts() -> None:
     assert len({workload.digest, *(other.digest for other in others)}) == 4
 
 
+def test_a_file_of_before_there_were_joins_is_read_and_keeps_its_digest(tmp_path: Path) -> None:
+    workload = Workload.of_columns(FACTS, 2, {"prompt": ["a", "b"], "parent": [None, 0]})
+    assert workload.digest == "551630a0d3a819407f5eaf3326b0db1c1c6b613717e2a0f14a5cf1c18310d0e3"
+    path = tmp_path / "workload.parquet"
+    workload.write(path)
+    table = pq.read_table(path).drop_columns(["joins", "request_id"])
+    pq.write_table(table, path)
+    assert parse_workload(path, path.read_bytes()) == workload
+    joined = Workload.of_columns(FACTS, 2, {"prompt": ["a", "b"], "parent": [None, 0], "joins": [None, [0]]})
+    assert joined.digest != workload.digest
+
+
+@pytest.mark.parametrize(
+    ("parents", "joins", "problem"),
+    [
+        ([None, 0, 0], [None, None, [2]], "a join is not an earlier row"),
+        ([None, 0, 0], [None, [-1], None], "a join is not an earlier row"),
+        ([None, None, 0], [None, [0], None], "a row joins others and has no parent"),
+    ],
+)
+def test_joins_that_cannot_be_are_named(
+    parents: list[int | None], joins: list[list[int] | None], problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "workload.parquet"
+    Workload.of_columns(FACTS, 3, {"parent": parents, "joins": joins}).write(path)
+    with pytest.raises(DatasetError, match=problem):
+        parse_workload(path, path.read_bytes())
+
+
 def test_the_digest_does_not_depend_on_how_the_table_is_chunked() -> None:
     workload = Workload.of_columns(FACTS, 4, {"prompt": ["a", "b", None, "d"]})
     chunked = Workload(pa.concat_tables([workload.table.slice(0, 1), workload.table.slice(1)]), FACTS)
@@ -90,7 +119,7 @@ def test_a_file_that_is_not_parquet_is_named(content: bytes, problem: str, tmp_p
 def test_parquet_that_is_not_a_workload_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(DatasetError, match="bench workload import"):
+    with pytest.raises(DatasetError, match="field prompt=COLUMN reads other Parquet"):
         parse_workload(path, path.read_bytes())
 
 

@@ -29,7 +29,7 @@ def recognises(first_row: Row) -> bool:
 def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     """The workload of the rows. Raises DatasetError."""
     turns: list[BlockRow] = []
-    seen: set[int | None] = set()
+    seen: set[int | str | None] = set()
     for where, row in accepted(rows, _row, rejects):
         if row.id in seen:
             rejects.malformed(where, f'"chat_id" {row.id} occurs in an earlier row, too')

@@ -59,7 +59,7 @@ def test_a_row_without_output_is_left_out(read: Read) -> None:
         (_row(0, 6000, 5, [0, 1, 2]), '"hash_ids" has 3 blocks, and "input_length" 6000 needs 12'),
         (_row(0, 600, 5, [0, "1"]), '"hash_ids" must be a list of 64-bit integers'),
         (_row(0, 600, 5, [0, 1.5]), '"hash_ids" must be a list of 64-bit integers'),
-        (_row(0, 600, 5, [0, 2**63]), '"hash_ids" must be a list of 64-bit integers'),
+        (_row(0, 600, 5, [0, 2**64]), '"hash_ids" must be a list of 64-bit integers'),
         (_row(0, 600, 5, {"0": 1}), '"hash_ids" must be a list, found dict'),
         ({"timestamp": 0, "input_length": 600, "output_length": 5}, 'the field "hash_ids" is missing'),
     ],
@@ -67,6 +67,60 @@ def test_a_row_without_output_is_left_out(read: Read) -> None:
 def test_a_malformed_row_is_named_with_its_line(rows: Rows, row: Any, problem: str) -> None:
     with pytest.raises(DatasetError, match=f"line 2: {problem}"):
         rows(_GOOD, row, lines=True)
+
+
+def _agentic(name: str, *waits: str, **more: Any) -> dict[str, Any]:
+    row = {"request_id": name, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]} | more
+    return row | ({"wait_for": list(waits)} if waits else {})
+
+
+_ROOT = _agentic("a", timestamp=0)
+
+
+def test_a_row_waits_for_all_that_it_names_and_for_its_tools(read: Read) -> None:
+    parts = [_agentic("b", "a", delay=5), _agentic("c", "a", delay=5, tool_wait_ms=40, session_id="side")]
+    rows = [_agentic("d", "a", "b", "c", "b", delay_ms=1), *parts, _ROOT]  # in any order
+    reading = read("\n".join(map(json.dumps, rows)).encode(), strict=True)
+    columns = ("request_id", "arrival_ns", "session", "parent", "joins", "think_time_ns")
+    assert list(zip(*(reading.workload.table[name].to_pylist() for name in columns), strict=True)) == [
+        ("a", 0, "a", None, None, None),
+        ("b", 5_000_000, "a", 0, None, 5_000_000),
+        ("c", 45_000_000, "side", 0, None, 45_000_000),
+        ("d", 46_000_000, "a", 0, [1, 2], 1_000_000),
+    ]
+    assert (reading.workload.facts.untimed_rows, reading.workload.facts.tick_ns) == (3, None)
+
+
+def test_a_row_of_a_session_waits_for_the_one_before_it(read: Read) -> None:
+    rows = [_GOOD, _row(10, 600, 5, [0, 2]) | {"session_id": "s"}]
+    rows += [{"session_id": "s", "delay_ms": 50, "input_tokens": 520, "output_tokens": 2, "hash_ids": [0, 2]}]
+    reading = read("\n".join(map(json.dumps, rows)).encode(), strict=True)
+    columns = ("arrival_ns", "parent", "think_time_ns", "input_tokens", "output_tokens")
+    assert list(zip(*(reading.workload.table[name].to_pylist() for name in columns), strict=True)) == [
+        (0, None, None, 600, 5),
+        (10_000_000, None, None, 600, 5),
+        (60_000_000, 1, 50_000_000, 520, 2),
+    ]
+    assert reading.workload.facts.untimed_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (_agentic("b", "z"), "it waits for the request 'z', which the file lacks"),
+        (_agentic("b"), 'the field "timestamp" is missing'),
+        (_agentic("a", "a"), "\"request_id\" 'a' occurs in an earlier row, too"),
+        (_agentic("b", "a", delay=-1), '"delay" must be a time'),
+        (_agentic("b", wait_for="a"), '"wait_for" must be a list'),
+        (_agentic("b", wait_for=[None]), '"wait_for" must have strings or whole numbers'),
+        (_agentic("c", "late", timestamp=5), "its timestamp is before that of a request that it waits for"),
+        (_agentic("b", "b"), "the request 'b' waits for itself, over others"),
+    ],
+)
+def test_a_row_that_cannot_wait_is_named_with_its_line(rows: Rows, row: Any, problem: str) -> None:
+    others = [_ROOT, row, _agentic("late", "a", timestamp=9)]
+    with pytest.raises(DatasetError, match=f"line 2: {problem}"):
+        rows(*others, lines=True)
 
 
 def test_a_cut_last_line_is_counted(read: Read) -> None:

@@ -1,0 +1,61 @@
+"""Rows of CSV with a header, as texts by the names of its columns: for files of texts, whose cells may hold line ends.
+
+``csv_columns.py`` reads the columns of traces, which have millions of rows of numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from workloads.elements.errors import DatasetError
+from workloads.readers.json_rows import MOST_LINE_BYTES, LocatedRow
+from workloads.readers.rejects import RejectCounter
+from workloads.readers.source import Source
+
+_DELIMITERS = ",;\t"
+
+
+def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
+    """Each row with the line at which it begins; an empty cell is None. Raises DatasetError.
+
+    Commas, semicolons or tabs separate columns, whichever the header has the most of.
+    """
+    if b"\x00" in source.head:
+        raise DatasetError(source.path, "is binary: neither JSON, nor CSV, nor Parquet")
+    text = io.TextIOWrapper(source.stream, "utf-8-sig", "surrogateescape", newline="")
+    first = source.head.partition(b"\n")[0].decode("utf-8", "replace")
+    csv.field_size_limit(MOST_LINE_BYTES)
+    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=first.count))
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check(source, header)
+        line = reader.line_num + 1
+        for cells in reader:
+            where, line = f"line {line}", reader.line_num + 1
+            if not any(cells):
+                continue
+            problem = _problem(cells, header)
+            if problem is None:
+                yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
+            else:
+                rejects.malformed(where, problem)
+    except csv.Error as error:
+        raise DatasetError(source.path, f"is not CSV: {error}", f"line {reader.line_num}") from error
+
+
+def _check(source: Source, header: list[str]) -> None:
+    if not any(header):
+        raise DatasetError(source.path, "is empty")
+    twice = next((name for number, name in enumerate(header) if name in header[:number]), None)
+    if twice is not None:
+        raise DatasetError(source.path, f"the column {twice!r} occurs twice", "line 1")
+
+
+def _problem(cells: list[str], header: list[str]) -> str | None:
+    if len(cells) != len(header):
+        return f"has {len(cells)} columns, not {len(header)}"
+    if any("\udc80" <= character <= "\udcff" for cell in cells if not cell.isascii() for character in cell):
+        return "is not UTF-8"
+    return None
