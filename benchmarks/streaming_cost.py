@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from benchmarks.process_cpu import read_cpu
 from benchmarks.through_triton import requests_of, responses_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
@@ -36,33 +37,7 @@ from serving.repository.pipeline import RepositorySpec
 from tests.serving.engines.vllm_python import ARGUMENTS, checkpoint, vllm_python
 from workloads.elements.request import Request
 
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _CLIENT = "client"
-
-
-@dataclass(frozen=True, slots=True)
-class Cpu:
-    """CPU seconds of a process, and of each of its threads by its id."""
-
-    process_s: float
-    threads_s: Mapping[int, float]
-
-    def since(self, earlier: Cpu) -> tuple[float, float]:
-        """Seconds of the process, and of the thread that used most."""
-        busiest_s = max(spent_s - earlier.threads_s.get(thread, 0.0) for thread, spent_s in self.threads_s.items())
-        return self.process_s - earlier.process_s, busiest_s
-
-
-def read_cpu(pid: int) -> Cpu:
-    threads_s = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        threads_s[int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    return Cpu(_spent_s(Path(f"/proc/{pid}/stat")), threads_s)
-
-
-def _spent_s(stat: Path) -> float:
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
 
 @dataclass(frozen=True)
@@ -114,7 +89,7 @@ def measure(way: Way, requests: list[Request], in_flight: int) -> dict[str, tupl
     wall_s = time.monotonic() - started_s
     assert tokens == sum(request.output_tokens for request in requests)
     spent = {name: read_cpu(pid).since(before[name]) for name, pid in way.processes.items()}
-    return {name: (1e6 * whole / tokens, 1e6 * busiest / tokens) for name, (whole, busiest) in spent.items()} | {
+    return {name: (1e6 * whole / tokens, 1e6 * busiest.ran_s / tokens) for name, (whole, busiest) in spent.items()} | {
         "wall": (1e6 * wall_s / tokens, responses / tokens)
     }
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from serving.engines import open_engine
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
 from serving.engines.openvino.scheduling import blocks_for
 from serving.engines.openvino.worker import generation_config, load_pipeline
-from serving.engines.protocol import EngineOptions, Increment, Sampling
+from serving.engines.protocol import Engine, EngineOptions, Increment, Sampling
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
@@ -75,11 +75,14 @@ def in_one_process() -> Iterator[Way]:
 
 
 @contextmanager
-def direct(
-    streaming: bool, name: str = "openvino", engine_dir: Path = DEMO_ENGINE_DIR, options: EngineOptions = OPTIONS
-) -> Iterator[Way]:
+def direct(streaming: bool) -> Iterator[Way]:
     """The engine of the served model, in its worker process behind a pipe, without Triton and client."""
-    engine = open_engine(name, engine_dir, options)
+    with closing(open_engine("openvino", DEMO_ENGINE_DIR, OPTIONS)) as engine:
+        yield driven(engine, streaming)
+
+
+def driven(engine: Engine, streaming: bool) -> Way:
+    """Requests that go to ``engine`` from this process."""
 
     def run(requests: list[Request], in_flight: int) -> int:
         room = threading.Semaphore(in_flight)
@@ -101,10 +104,7 @@ def direct(
             ended.acquire()
         return tokens
 
-    try:
-        yield run
-    finally:
-        engine.close()
+    return run
 
 
 @contextmanager

@@ -1,84 +1,149 @@
-"""Cost of Triton and a client before vLLM: tokens/s through the deployed core model against ``AsyncLLM`` driven directly.
+"""Where the speed of vLLM goes on its way through Triton: tokens/s of each layer in turns, and what its processes spend.
 
     python -m benchmarks.vllm_through_triton --engine_python PYTHON --model_dir DIR [--engine_arg KEY=VALUE …] [--rounds 3]
 
-As ``benchmarks/through_triton.py`` for the embedded engine: all variants get the same requests, a fixed number in flight, in
-turns. Each has an engine of its own, and all are loaded at once, so the memory must hold six.
+The same requests go through ``LLM.generate``, ``AsyncLLM``, the engine by its socket, and the core model on Triton with the
+client of ``bench``, streamed and not: a response has one token. ``--in_flight`` requests are sent at a time, except to
+``LLM.generate``, which gets all at once. The four engines are loaded together, so the memory must hold them all. For each layer
+the processes that computed are printed: cores in use, and the busiest thread, with the time in which it waited for a core. A
+thread that runs all the time is the limit; one whose time a step grows from layer to layer shares its core with another.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from benchmarks.through_triton import Way, direct, drive, measure_in_turns, requests_of
+from benchmarks import alone_in_vllm
+from benchmarks.alone_in_vllm import Generated
+from benchmarks.process_cpu import named_processes, read_cpu
+from benchmarks.through_triton import Way, drive, driven, requests_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
-from serving.engines import check_installed
+from serving.engines import check_installed, open_engine
 from serving.engines.protocol import EngineOptions
-from serving.engines.vllm.engine import engine_arguments
-from serving.engines.vllm.environment import environment
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
 from workloads.elements.request import Request
 
-_BARE = Path(__file__).with_name("in_vllm") / "bare_async_llm.py"
+_LEAST_CORES = 0.03  # of a process that is printed
+Run = Callable[[list[Request], int], Generated]
+Runs = Mapping[str, Run]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A process during a round: the cores that it used; the shares of the time in which its busiest thread ran and waited."""
+
+    name: str
+    cores: float
+    ran: float
+    waited: float | None
 
 
 @contextmanager
-def alone(model_dir: Path, options: EngineOptions, streaming: bool) -> Iterator[Way]:
-    """``AsyncLLM`` in a process of its own, which gets a load as one line."""
-    command = [options.engine_python, str(_BARE), json.dumps(engine_arguments(model_dir, options))]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(os.environ),
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        sending, answers = process.stdin, process.stdout
-        assert answers.readline() == "ready\n"
-
-        def run(requests: list[Request], in_flight: int) -> int:
-            load = {"requests": [[request.input_ids, request.output_tokens] for request in requests]}
-            sending.write(json.dumps(load | {"in_flight": in_flight, "streaming": streaming}) + "\n")
-            sending.flush()
-            return int(answers.readline())
-
-        yield run
-        sending.close()
+def offline(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
+    with alone_in_vllm.offline(model_dir, options) as load:
+        yield {"LLM.generate": lambda requests, _: load(requests, {})}
 
 
 @contextmanager
-def through_triton(model_dir: Path, options: EngineOptions, decoupled: bool, streaming: bool, tokens: int) -> Iterator[Way]:
-    """The core model on Triton, with at most ``tokens`` in a response, driven by the client of ``bench``."""
+def async_alone(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
+    with alone_in_vllm.async_llm(model_dir, options) as load:
+        yield {
+            "AsyncLLM": lambda requests, in_flight: load(requests, {"in_flight": in_flight, "streaming": False}),
+            "AsyncLLM, streamed": lambda requests, in_flight: load(requests, {"in_flight": in_flight, "streaming": True}),
+        }
+
+
+@contextmanager
+def by_socket(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
+    with closing(open_engine("vllm", model_dir, options)) as engine:
+        yield {
+            "the engine by its socket": timed(driven(engine, streaming=False)),
+            "the engine by its socket, streamed": timed(driven(engine, streaming=True)),
+        }
+
+
+@contextmanager
+def through_triton(model_dir: Path, options: EngineOptions, instances: int) -> Iterator[Runs]:
+    """The core model, decoupled, with ``instances`` that share the engine, driven by the client of ``bench``."""
     spec = RepositorySpec(
-        model_dir, model_dir, engine="vllm", decoupled_mode=decoupled, engine_options=options, max_stream_interval=tokens
+        model_dir,
+        model_dir,
+        engine="vllm",
+        decoupled_mode=True,
+        engine_options=options,
+        max_stream_interval=1,
+        core_instance_count=instances,
     )
     with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
-        client = TritonGrpcClient(server.addresses.grpc, model, streaming)
-        yield lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight))
+        yield {
+            name: _through(TritonGrpcClient(server.addresses.grpc, model, streaming))
+            for name, streaming in (("Triton", False), ("Triton, streamed", True))
+        }
+
+
+def _through(client: TritonGrpcClient) -> Run:
+    return timed(lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight)))
+
+
+def timed(way: Way) -> Run:
+    def run(requests: list[Request], in_flight: int) -> Generated:
+        started_s = time.monotonic()
+        tokens = way(requests, in_flight)
+        return Generated(tokens, time.monotonic() - started_s)
+
+    return run
+
+
+@contextmanager
+def together(layers: Sequence[AbstractContextManager[Runs]]) -> Iterator[dict[str, Run]]:
+    """The runs of all layers, whose engines are loaded at the same time, in their order."""
+    with ThreadPoolExecutor(len(layers)) as pool, ExitStack() as stack:  # a host dies with the thread that started it
+        runs: dict[str, Run] = {}
+        for layer, entered in zip(layers, list(pool.map(lambda layer: layer.__enter__(), layers)), strict=True):
+            stack.push(layer)
+            runs |= entered
+        yield runs
+
+
+def measure(run: Run, requests: list[Request], in_flight: int) -> tuple[float, list[Spent]]:
+    """Tokens/s, and what the processes spent, that which computed most first."""
+    processes = list(named_processes())
+    before = {pid: read_cpu(pid) for _, pid in processes}
+    generated = run(requests, in_flight)
+    asked = sum(request.output_tokens for request in requests)
+    assert generated.output_tokens == asked, f"{generated.output_tokens} of {asked} tokens"
+    spent = []
+    for name, pid in processes:
+        with suppress(OSError):  # it has ended meanwhile
+            process_s, thread = read_cpu(pid).since(before[pid])
+            waited = None if thread.waited_s is None else thread.waited_s / generated.seconds
+            spent.append(Spent(name, process_s / generated.seconds, thread.ran_s / generated.seconds, waited))
+    return generated.output_tokens / generated.seconds, sorted(spent, key=lambda each: -each.cores)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine_python", required=True)
     parser.add_argument("--model_dir", type=Path, required=True)
     parser.add_argument("--engine_arg", action="append", default=[])
     parser.add_argument("--max_num_sequences", type=int, default=256)
+    parser.add_argument("--max_num_tokens", type=int, default=EngineOptions().max_num_tokens)
+    parser.add_argument("--memory_share", type=float, default=0.2, help="of the memory, for each of the four engines")
+    parser.add_argument("--core_instance_count", type=int, default=1)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--in_flight", type=int, default=128)
     parser.add_argument("--input_tokens", type=int, default=128)
@@ -87,6 +152,8 @@ def main() -> None:
     given = parser.parse_args()
     options = EngineOptions(
         max_num_sequences=given.max_num_sequences,
+        max_num_tokens=given.max_num_tokens,
+        kv_cache_free_gpu_mem_fraction=given.memory_share,
         enable_kv_cache_reuse=False,  # the prompts are the same in each round
         guided_decoding_backend="",
         engine_python=given.engine_python,
@@ -94,21 +161,35 @@ def main() -> None:
     )
     check_installed("vllm", options)
     model_dir = given.model_dir.resolve()
-    ways = {
-        "AsyncLLM alone": alone(model_dir, options, streaming=False),
-        "AsyncLLM alone, streamed": alone(model_dir, options, streaming=True),
-        "engine by its socket, streamed": direct(True, "vllm", model_dir, options),
-        "Triton, not decoupled": through_triton(model_dir, options, decoupled=False, streaming=False, tokens=1),
-        "Triton, streamed token by token": through_triton(model_dir, options, decoupled=True, streaming=True, tokens=1),
-        "Triton, streamed, up to 4 tokens": through_triton(model_dir, options, decoupled=True, streaming=True, tokens=4),
-    }
+    layers = (
+        offline(model_dir, options),
+        async_alone(model_dir, options),
+        by_socket(model_dir, options),
+        through_triton(model_dir, options, given.core_instance_count),
+    )
     requests = requests_of(given.requests, given.input_tokens, given.output_tokens)
-    rates = measure_in_turns(ways, requests, given.in_flight, given.rounds)
-    base = statistics.median(rates["AsyncLLM alone"])
+    rates: dict[str, list[float]] = defaultdict(list)
+    spent: dict[str, list[Spent]] = {}
+    with together(layers) as runs:
+        for round_number in range(given.rounds + 1):
+            for name, run in runs.items():
+                rate, spent[name] = measure(run, requests, given.in_flight)
+                if round_number:  # the first warms up
+                    rates[name].append(rate)
+                    print(f"round {round_number}: {name}: {rate:,.0f} tok/s", flush=True)
+    _print(rates, spent, given.output_tokens)
+
+
+def _print(rates: Mapping[str, list[float]], spent: Mapping[str, list[Spent]], output_tokens: int) -> None:
+    base = statistics.median(rates["LLM.generate"])
     for name, values in rates.items():
         median = statistics.median(values)
         span = f"{median:7,.0f} tok/s ({min(values):,.0f} to {max(values):,.0f})"
-        print(f"{name:34} {median / given.output_tokens:6,.1f} req/s {span} {median / base:6.1%}")
+        print(f"{name:34} {median / output_tokens:6,.1f} req/s {span} {median / base:6.1%}")
+        for each in spent[name]:
+            if each.cores >= _LEAST_CORES:
+                waited = "" if each.waited is None else f", waited for a core {each.waited:4.0%}"
+                print(f"    {each.name:22} {each.cores:5.2f} cores; busiest thread {each.ran:5.0%}{waited}")
 
 
 if __name__ == "__main__":

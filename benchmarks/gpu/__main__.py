@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -26,15 +26,16 @@ import numpy as np
 from tabulate import tabulate
 
 from bench_records.run_folder import RunFolder
+from benchmarks import alone_in_vllm
 from benchmarks.gpu import energy, wire, witnesses
 from benchmarks.gpu.servers import BENCH, Deployment, Target, deployed
 from benchmarks.gpu.stages import ENERGY, WIRE, Stage, all_stages
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.run_report import RunReport, read_run
 from serving.engines.protocol import EngineOptions
-from serving.engines.vllm.engine import engine_arguments
+from workloads.elements.request import Request
 
-_OFFLINE = Path(__file__).parents[1] / "in_vllm" / "offline.py"
+_WARM_UP_REQUESTS = 50
 _START_S = 120.0  # of a server on a GPU, with its graphs
 
 
@@ -80,28 +81,29 @@ def offline(sitting: Sitting, deployment: Deployment) -> None:
     print("offline", flush=True)
     random = np.random.default_rng(0)
     lengths = zip(random.normal(128, 5, sitting.requests), random.normal(20, 2, sitting.requests), strict=True)
-    load = [[random.integers(3, 3_000, max(1, round(prompt))).tolist(), max(1, round(output))] for prompt, output in lengths]
-    (sitting.out / "load.json").write_text(json.dumps(load), encoding="utf-8")
+    requests = [
+        Request(max(1, round(output)), input_ids=tuple(random.integers(3, 3_000, max(1, round(prompt))).tolist()))
+        for prompt, output in lengths
+    ]
     options = EngineOptions(
         max_num_sequences=deployment.max_num_sequences,
+        max_num_tokens=deployment.max_num_tokens,
         kv_cache_free_gpu_mem_fraction=deployment.memory_share,
         enable_kv_cache_reuse=False,
         guided_decoding_backend="",
         engine_python=deployment.engine_python,
         engine_arg=deployment.engine_args,
     )
-    arguments = {
-        key: value
-        for key, value in engine_arguments(deployment.model_dir, options).items()
-        if key not in ("skip_tokenizer_init", "disable_log_stats")
-    }
-    command = [deployment.engine_python, str(_OFFLINE), json.dumps(arguments), str(sitting.out / "load.json")]
-    with (sitting.out / "offline.log").open("wb") as log:
-        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=False)
-    if answer.returncode:
-        print(f"vLLM alone ended with {answer.returncode}: see {sitting.out / 'offline.log'}")
+    log_path = sitting.out / "offline.log"
+    try:
+        with log_path.open("wb") as log, alone_in_vllm.offline(deployment.model_dir, options, log) as load:
+            load(requests[:_WARM_UP_REQUESTS], {})
+            generated = load(requests, {})
+    except RuntimeError as error:
+        print(f"{error}: see {log_path}")
     else:
-        path.write_bytes(answer.stdout)
+        found = {**asdict(generated), "requests": len(requests)}
+        path.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 def run_stages(sitting: Sitting, deployment: Deployment) -> None:
@@ -199,6 +201,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--engine_arg", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--max_num_sequences", type=int, default=512)
+    parser.add_argument("--max_num_tokens", type=int, default=8_192, help="of a step; vLLM's own default depends on the caller")
     parser.add_argument("--memory_share", type=float, default=0.4, help="of the GPU's memory, for each of two servers")
     parser.add_argument("--requests", type=int, default=5_000)
     parser.add_argument("--only", action="append", metavar="PATTERN", help="stages, as a shell's pattern; repeatable")
@@ -209,7 +212,12 @@ def main() -> None:
     deadline_s = time.monotonic() + 60.0 * given.minutes
     sitting = Sitting(given.out.resolve(), given.requests, tuple(given.only or ("*",)), given.aiperf, deadline_s)
     deployment = Deployment(
-        given.engine_python, given.model_dir.resolve(), tuple(given.engine_arg), given.max_num_sequences, given.memory_share
+        given.engine_python,
+        given.model_dir.resolve(),
+        tuple(given.engine_arg),
+        given.max_num_sequences,
+        given.max_num_tokens,
+        given.memory_share,
     )
     try:
         offline(sitting, deployment)

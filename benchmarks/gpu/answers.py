@@ -3,7 +3,9 @@
     python -m benchmarks.gpu.answers HOST:PORT HOST:PORT [--prompts 200] [--vocabulary 128000]
 
 Prompts of 128±5 random tokens go to each core model over gRPC, one at a time, so that no batch changes the rounding; answers
-have 20 tokens. Prints how many are equal in all their tokens, and where the others differ first.
+have 20 tokens. Prints how many are equal in all their tokens, and where the others differ first: the second deployment against
+the first, and the first against itself, which is what chance alone does. In half precision the order of a sum decides between
+tokens that random weights make nearly equal: serve them with ``--engine_arg dtype=float32``.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Sequence
+from itertools import zip_longest
 from queue import Queue
 
 import numpy as np
@@ -60,18 +64,24 @@ def main() -> None:
     lengths = np.maximum(1, random.normal(128, 5, given.prompts).round().astype(int))
     prompts = [random.integers(3, given.vocabulary, length).tolist() for length in lengths]
     models = [CoreModel(url) for url in given.urls]
-    answers = [[model.answer(prompt) for prompt in prompts] for model in models]
-    first = Counter(
-        next((place for place, pair in enumerate(zip(*pair_of_answers, strict=True)) if pair[0] != pair[1]), None)
-        for pair_of_answers in zip(*answers, strict=True)
+    first, second, again = ([model.answer(prompt) for prompt in prompts] for model in (models[0], models[1], models[0]))
+    found = {
+        "prompts": given.prompts,
+        "distinct": len({tuple(answer) for answer in first}),
+        "second": compare(first, second),
+        "first_again": compare(first, again),
+    }
+    print(json.dumps(found))
+
+
+def compare(answers: Sequence[list[int]], others: Sequence[list[int]]) -> dict[str, object]:
+    """How many are equal, and the others by the place of their first difference."""
+    places = Counter(
+        next((place for place, pair in enumerate(zip_longest(*both)) if pair[0] != pair[1]), None)
+        for both in zip(answers, others, strict=True)
     )
-    equal = first.pop(None, 0)
-    distinct = len({tuple(answer) for answer in answers[0]})
-    print(
-        json.dumps(
-            {"prompts": given.prompts, "equal": equal, "distinct": distinct, "first_difference": dict(sorted(first.items()))}
-        )
-    )
+    equal = places.pop(None, 0)
+    return {"equal": equal, "first_difference": {str(place): count for place, count in sorted(places.items())}}
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
         "seconds": end_s - start_s,
         "output_tokens": tokens,
         "joules": joules,
-        "joules_per_token": {name: value / tokens for name, value in joules.items()},
+        "joules_per_token": {name: value / tokens if tokens else None for name, value in joules.items()},
     }
 
 

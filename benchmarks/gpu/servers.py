@@ -24,12 +24,16 @@ _CORES_AN_INSTANCE = 4
 
 @dataclass(frozen=True)
 class Deployment:
-    """What both serve. ``engine_args`` are arguments of vLLM's AsyncEngineArgs, KEY=VALUE; ``memory_share`` that of a GPU."""
+    """What both serve. ``engine_args`` are arguments of vLLM's AsyncEngineArgs, KEY=VALUE; ``memory_share`` that of a GPU.
+
+    ``max_num_tokens`` is the most of a step: the defaults of vLLM's classes differ, and its rate with them.
+    """
 
     engine_python: str
     model_dir: Path
     engine_args: tuple[str, ...]
     max_num_sequences: int
+    max_num_tokens: int
     memory_share: float
 
 
@@ -72,6 +76,7 @@ def _triton(deployment: Deployment, log: Path) -> _Server:
     command = (
         BENCH, "serve", "--engine", "vllm", "--engine_python", deployment.engine_python,
         "--model_dir", str(deployment.model_dir), "--max_num_sequences", str(deployment.max_num_sequences),
+        "--max_num_tokens", str(deployment.max_num_tokens),
         "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
         "--max_stream_interval", "1", "--core_instance_count", str(max(1, len(os.sched_getaffinity(0)) // _CORES_AN_INSTANCE)),
         "--log_file", str(log), "--no_enable_kv_cache_reuse",
@@ -90,7 +95,8 @@ def _openai(deployment: Deployment) -> _Server:
         deployment.engine_python, "-m", "vllm.entrypoints.cli.main", "serve", str(deployment.model_dir),
         "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log",
         "--gpu-memory-utilization", str(deployment.memory_share),
-        "--no-enable-prefix-caching", "--max-num-seqs", str(deployment.max_num_sequences), *arguments,
+        "--no-enable-prefix-caching", "--max-num-seqs", str(deployment.max_num_sequences),
+        "--max-num-batched-tokens", str(deployment.max_num_tokens), *arguments,
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     options = ("-i", "openai", "--url", url, "--model", "model", "--ignore_eos", "--tokenizer", str(deployment.model_dir))

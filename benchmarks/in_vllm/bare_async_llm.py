@@ -1,9 +1,9 @@
-"""vLLM's ``AsyncLLM`` alone, for ``benchmarks/vllm_through_triton.py``: it runs in vLLM's environment, without our packages.
+"""vLLM's ``AsyncLLM`` alone, for other benchmarks: it runs in vLLM's environment, without our packages.
 
     PYTHON bare_async_llm.py ARGUMENTS_JSON
 
 Each line of standard input is a load, ``{"requests": [[ids, tokens], …], "in_flight": n, "streaming": true}``; its answer is a
-line of standard output with the number of generated tokens. A first line says that the engine is loaded.
+line of standard output, ``{"output_tokens": n, "seconds": s}``. A first line says that the engine is loaded.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import asyncio
 import json
 import os
 import sys
+import time
 from typing import Any
 
 
-async def run(llm: Any, load: dict[str, Any], numbers: list[int]) -> int:
+async def run(llm: Any, load: dict[str, Any], numbers: list[int]) -> dict[str, float]:
     from vllm.inputs import tokens_input
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -31,7 +32,9 @@ async def run(llm: Any, load: dict[str, Any], numbers: list[int]) -> int:
                 generated += len(output.outputs[0].token_ids)
         return generated
 
-    return sum(await asyncio.gather(*[one(ids, tokens) for ids, tokens in load["requests"]]))
+    started_s = time.monotonic()
+    counts = await asyncio.gather(*[one(ids, tokens) for ids, tokens in load["requests"]])
+    return {"output_tokens": sum(counts), "seconds": time.monotonic() - started_s}
 
 
 async def main() -> None:
@@ -45,7 +48,7 @@ async def main() -> None:
     print("ready", file=replies, flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        print(await run(llm, json.loads(line), numbers), file=replies, flush=True)
+        print(json.dumps(await run(llm, json.loads(line), numbers)), file=replies, flush=True)
     llm.shutdown()
 
 

@@ -1,8 +1,9 @@
-"""vLLM's ``LLM.generate`` alone, for ``benchmarks/gpu``: all prompts at once. It runs in vLLM's environment.
+"""vLLM's ``LLM.generate`` alone, for other benchmarks: it runs in vLLM's environment, without our packages.
 
-    PYTHON offline.py ARGUMENTS_JSON LOAD_JSON
+    PYTHON offline.py ARGUMENTS_JSON
 
-LOAD_JSON names a file with ``[[ids, tokens], …]``. Prints one line of JSON: seconds, and the tokens that were generated.
+Each line of standard input is a load, ``{"requests": [[ids, tokens], …]}``, whose prompts are all given at once; its answer is
+a line of standard output, ``{"output_tokens": n, "seconds": s}``. A first line says that the engine is loaded.
 """
 
 from __future__ import annotations
@@ -11,25 +12,30 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
+from typing import Any
+
+
+def run(llm: Any, load: list[tuple[list[int], int]]) -> dict[str, float]:
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    prompts = [TokensPrompt(prompt_token_ids=ids) for ids, _ in load]
+    parameters = [SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False) for _, tokens in load]
+    started_s = time.monotonic()
+    outputs = llm.generate(prompts, parameters, use_tqdm=False)
+    seconds = time.monotonic() - started_s
+    return {"output_tokens": sum(len(output.outputs[0].token_ids) for output in outputs), "seconds": seconds}
 
 
 def main() -> None:
-    from vllm import LLM, SamplingParams
-    from vllm.inputs import TokensPrompt
+    from vllm import LLM
 
-    reply = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM logs to standard output
     llm = LLM(**json.loads(sys.argv[1]), skip_tokenizer_init=True)
-    load = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    prompts = [TokensPrompt(prompt_token_ids=ids) for ids, _ in load]
-    parameters = [SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False) for _, tokens in load]
-    llm.generate(prompts[:50], parameters[:50], use_tqdm=False)
-    began_s = time.perf_counter()
-    outputs = llm.generate(prompts, parameters, use_tqdm=False)
-    seconds = time.perf_counter() - began_s
-    tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
-    print(json.dumps({"seconds": seconds, "requests": len(load), "output_tokens": tokens}), file=reply, flush=True)
+    print("ready", file=replies, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(llm, json.loads(line)["requests"])), file=replies, flush=True)
 
 
 if __name__ == "__main__":
