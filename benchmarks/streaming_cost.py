@@ -25,8 +25,8 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from benchmarks.driving import requests_of, responses_of
 from benchmarks.process_cpu import read_cpu
-from benchmarks.through_triton import requests_of, responses_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions

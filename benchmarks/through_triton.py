@@ -9,12 +9,10 @@ so that drift in the machine's speed does not favour one; the ratio of the media
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,27 +22,19 @@ import openvino as ov
 import openvino_genai as genai
 import uvloop
 
+from benchmarks.driving import Way, drive, driven, requests_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines import open_engine
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
 from serving.engines.openvino.scheduling import blocks_for
 from serving.engines.openvino.worker import generation_config, load_pipeline
-from serving.engines.protocol import Engine, EngineOptions, Increment, Sampling
+from serving.engines.protocol import EngineOptions, Sampling
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.repository.pipeline import RepositorySpec
 from workloads.elements.request import Request
 
 OPTIONS = EngineOptions(enable_kv_cache_reuse=False)  # the prompts are the same in each round
-Way = Callable[[list[Request], int], int]
-
-
-def requests_of(count: int, input_tokens: int, output_tokens: int) -> list[Request]:
-    random = np.random.default_rng(0)
-    return [
-        Request(output_tokens, input_ids=tuple(random.integers(3, 3072, input_tokens).tolist()), ignore_eos=True)
-        for _ in range(count)
-    ]
 
 
 @contextmanager
@@ -81,32 +71,6 @@ def direct(streaming: bool) -> Iterator[Way]:
         yield driven(engine, streaming)
 
 
-def driven(engine: Engine, streaming: bool) -> Way:
-    """Requests that go to ``engine`` from this process."""
-
-    def run(requests: list[Request], in_flight: int) -> int:
-        room = threading.Semaphore(in_flight)
-        tokens = 0
-        ended = threading.Semaphore(0)
-
-        def deliver(increment: Increment) -> None:
-            nonlocal tokens
-            tokens += len(increment.token_ids)
-            if increment.is_last:
-                room.release()
-                ended.release()
-
-        for number, request in enumerate(requests):
-            room.acquire()
-            assert request.input_ids is not None
-            engine.submit(number, request.input_ids, Sampling(request.output_tokens), deliver, streaming=streaming)
-        for _ in requests:
-            ended.acquire()
-        return tokens
-
-    return run
-
-
 @contextmanager
 def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
     """The core model on Triton, driven by the client of ``bench``."""
@@ -115,26 +79,6 @@ def through_triton(decoupled: bool, streaming: bool) -> Iterator[Way]:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
         client = TritonGrpcClient(server.addresses.grpc, model, streaming)
         yield lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight))
-
-
-async def drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> int:
-    """The number of tokens."""
-    return sum(len(client.decode(body).token_ids or ()) for body in await responses_of(client, requests, in_flight))
-
-
-async def responses_of(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> list[bytes]:
-    """The responses to all ``requests``, sent over one connection, as many at a time."""
-    connection = await client.connect(10.0)
-    room = asyncio.Semaphore(in_flight)
-    bodies: list[bytes] = []
-
-    async def one(payload: bytes) -> None:
-        async with room:
-            await connection.exchange(payload, lambda _, arrived: bodies.extend(arrived), 120.0)
-
-    await asyncio.gather(*[one(client.encode(number, request)) for number, request in enumerate(requests)])
-    await connection.close()
-    return bodies
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ import uvloop
 
 from benchmarks import alone_in_vllm
 from benchmarks.alone_in_vllm import Generated
+from benchmarks.driving import Way, drive, driven, requests_of
 from benchmarks.process_cpu import named_processes, read_cpu
-from benchmarks.through_triton import Way, drive, driven, requests_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines import check_installed, open_engine
 from serving.engines.protocol import EngineOptions
@@ -52,14 +52,14 @@ class Spent:
 
 
 @contextmanager
-def offline(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
-    with alone_in_vllm.offline(model_dir, options) as load:
+def offline(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Runs]:
+    with alone_in_vllm.offline(model_dir, options, logs / "llm.log") as load:
         yield {"LLM.generate": lambda requests, _: load(requests, {})}
 
 
 @contextmanager
-def async_alone(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
-    with alone_in_vllm.async_llm(model_dir, options) as load:
+def async_alone(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Runs]:
+    with alone_in_vllm.async_llm(model_dir, options, logs / "async_llm.log") as load:
         yield {
             "AsyncLLM": lambda requests, in_flight: load(requests, {"in_flight": in_flight, "streaming": False}),
             "AsyncLLM, streamed": lambda requests, in_flight: load(requests, {"in_flight": in_flight, "streaming": True}),
@@ -76,7 +76,7 @@ def by_socket(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
 
 
 @contextmanager
-def through_triton(model_dir: Path, options: EngineOptions, instances: int) -> Iterator[Runs]:
+def through_triton(model_dir: Path, options: EngineOptions, logs: Path, instances: int) -> Iterator[Runs]:
     """The core model, decoupled, with ``instances`` that share the engine, driven by the client of ``bench``."""
     spec = RepositorySpec(
         model_dir,
@@ -87,7 +87,7 @@ def through_triton(model_dir: Path, options: EngineOptions, instances: int) -> I
         max_stream_interval=1,
         core_instance_count=instances,
     )
-    with tempfile.TemporaryDirectory() as folder, deploy(spec, choose_addresses(), Path(folder) / "log") as server:
+    with deploy(spec, choose_addresses(), logs / "triton.log") as server:
         model = inspect_model(server.addresses.grpc, "tensorrt_llm")
         yield {
             name: _through(TritonGrpcClient(server.addresses.grpc, model, streaming))
@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--input_tokens", type=int, default=128)
     parser.add_argument("--output_tokens", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--logs", type=Path, help="a folder for the logs of the engines")
     given = parser.parse_args()
     options = EngineOptions(
         max_num_sequences=given.max_num_sequences,
@@ -161,11 +162,12 @@ def main() -> None:
     )
     check_installed("vllm", options)
     model_dir = given.model_dir.resolve()
+    logs: Path = given.logs or Path(tempfile.mkdtemp(prefix="vllm-through-triton-"))
     layers = (
-        offline(model_dir, options),
-        async_alone(model_dir, options),
+        offline(model_dir, options, logs),
+        async_alone(model_dir, options, logs),
         by_socket(model_dir, options),
-        through_triton(model_dir, options, given.core_instance_count),
+        through_triton(model_dir, options, logs, given.core_instance_count),
     )
     requests = requests_of(given.requests, given.input_tokens, given.output_tokens)
     rates: dict[str, list[float]] = defaultdict(list)

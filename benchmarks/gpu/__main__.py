@@ -94,13 +94,12 @@ def offline(sitting: Sitting, deployment: Deployment) -> None:
         engine_python=deployment.engine_python,
         engine_arg=deployment.engine_args,
     )
-    log_path = sitting.out / "offline.log"
     try:
-        with log_path.open("wb") as log, alone_in_vllm.offline(deployment.model_dir, options, log) as load:
+        with alone_in_vllm.offline(deployment.model_dir, options, sitting.out / "offline.log") as load:
             load(requests[:_WARM_UP_REQUESTS], {})
             generated = load(requests, {})
     except RuntimeError as error:
-        print(f"{error}: see {log_path}")
+        print(error)
     else:
         found = {**asdict(generated), "requests": len(requests)}
         path.write_text(json.dumps(found) + "\n", encoding="utf-8")

@@ -38,11 +38,11 @@ async def run(llm: Any, load: dict[str, Any], numbers: list[int]) -> dict[str, f
 
 
 async def main() -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM logs to standard output, also while it is imported
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # vLLM logs to standard output
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**json.loads(sys.argv[1])))
     numbers = [0]
     print("ready", file=replies, flush=True)

@@ -28,10 +28,10 @@ def run(llm: Any, load: list[tuple[list[int], int]]) -> dict[str, float]:
 
 
 def main() -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM logs to standard output, also while it is imported
     from vllm import LLM
 
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # vLLM logs to standard output
     llm = LLM(**json.loads(sys.argv[1]), skip_tokenizer_init=True)
     print("ready", file=replies, flush=True)
     for line in sys.stdin:
