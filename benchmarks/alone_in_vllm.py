@@ -7,9 +7,9 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.driving import Generated
 from serving.engines.protocol import EngineOptions
 from serving.engines.vllm.engine import engine_arguments
 from serving.engines.vllm.environment import environment
@@ -17,15 +17,6 @@ from workloads.elements.request import Request
 
 _FOLDER = Path(__file__).with_name("in_vllm")
 _SET_BY_LLM = ("skip_tokenizer_init", "disable_log_stats")
-
-
-@dataclass(frozen=True)
-class Generated:
-    """The tokens of a load, and the seconds from the first request to the last token."""
-
-    output_tokens: int
-    seconds: float
-
 
 Load = Callable[[list[Request], Mapping[str, object]], Generated]
 

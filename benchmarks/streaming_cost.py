@@ -16,7 +16,6 @@ import os
 import shutil
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,20 +83,14 @@ def _processes(server: Server) -> Iterator[tuple[str, int]]:
 def measure(way: Way, requests: list[Request], in_flight: int) -> dict[str, tuple[float, float]]:
     """CPU µs a token by process: whole, and of its busiest thread; and the wall time under ``wall``."""
     before = {name: read_cpu(pid) for name, pid in way.processes.items()}
-    started_s = time.monotonic()
-    tokens, responses = uvloop.run(_drive(way.client, requests, in_flight))
-    wall_s = time.monotonic() - started_s
+    wall_s, bodies = uvloop.run(responses_of(way.client, requests, in_flight))
+    counts = [len(way.client.decode(body).token_ids or ()) for body in bodies]
+    tokens, responses = sum(counts), sum(map(bool, counts))
     assert tokens == sum(request.output_tokens for request in requests)
     spent = {name: read_cpu(pid).since(before[name]) for name, pid in way.processes.items()}
     return {name: (1e6 * whole / tokens, 1e6 * busiest.ran_s / tokens) for name, (whole, busiest) in spent.items()} | {
         "wall": (1e6 * wall_s / tokens, responses / tokens)
     }
-
-
-async def _drive(client: TritonGrpcClient, requests: list[Request], in_flight: int) -> tuple[int, int]:
-    """Numbers of tokens and of responses with tokens."""
-    counts = [len(client.decode(body).token_ids or ()) for body in await responses_of(client, requests, in_flight)]
-    return sum(counts), sum(1 for count in counts if count)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import openvino as ov
 import openvino_genai as genai
 import uvloop
 
-from benchmarks.driving import Way, drive, driven, requests_of
+from benchmarks.driving import Generated, Way, drive, driven, requests_of
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from serving.engines import open_engine
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
@@ -44,10 +44,11 @@ def in_one_process() -> Iterator[Way]:
     blocks = blocks_for(OPTIONS.max_tokens_in_paged_kv_cache)
     pipeline, guides = load_pipeline(DEMO_ENGINE_DIR, limits.context_tokens, OPTIONS, blocks)
 
-    def run(requests: list[Request], in_flight: int) -> int:
+    def run(requests: list[Request], in_flight: int) -> Generated:
         waiting = list(enumerate(requests))
         running: list[Any] = []
         tokens = 0
+        started_s = time.monotonic()
         while waiting or running:
             while waiting and len(running) < in_flight:
                 number, request = waiting.pop(0)
@@ -59,7 +60,7 @@ def in_one_process() -> Iterator[Way]:
             for handle in ended:
                 while handle.can_read():
                     tokens += sum(len(output.generated_ids) for output in handle.read().values())
-        return tokens
+        return Generated(tokens, time.monotonic() - started_s)
 
     yield run
 
@@ -117,9 +118,8 @@ def measure_in_turns(
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for round_number in range(rounds + 1):
             for name, run in runs.items():
-                started = time.monotonic()
-                tokens = run(requests, in_flight)
-                rate = tokens / (time.monotonic() - started)
+                generated = run(requests, in_flight)
+                tokens, rate = generated.output_tokens, generated.output_tokens / generated.seconds
                 assert tokens == sum(request.output_tokens for request in requests), f"{name}: {tokens} tokens"
                 if round_number:
                     rates[name].append(rate)

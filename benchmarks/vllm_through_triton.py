@@ -14,9 +14,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import alone_in_vllm
-from benchmarks.alone_in_vllm import Generated
 from benchmarks.driving import Way, drive, driven, requests_of
 from benchmarks.process_cpu import named_processes, read_cpu
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
@@ -37,8 +35,7 @@ from serving.repository.pipeline import RepositorySpec
 from workloads.elements.request import Request
 
 _LEAST_CORES = 0.03  # of a process that is printed
-Run = Callable[[list[Request], int], Generated]
-Runs = Mapping[str, Run]
+Ways = Mapping[str, Way]
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,13 @@ class Spent:
 
 
 @contextmanager
-def offline(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Runs]:
+def offline(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Ways]:
     with alone_in_vllm.offline(model_dir, options, logs / "llm.log") as load:
         yield {"LLM.generate": lambda requests, _: load(requests, {})}
 
 
 @contextmanager
-def async_alone(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Runs]:
+def async_alone(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator[Ways]:
     with alone_in_vllm.async_llm(model_dir, options, logs / "async_llm.log") as load:
         yield {
             "AsyncLLM": lambda requests, in_flight: load(requests, {"in_flight": in_flight, "streaming": False}),
@@ -67,16 +64,16 @@ def async_alone(model_dir: Path, options: EngineOptions, logs: Path) -> Iterator
 
 
 @contextmanager
-def by_socket(model_dir: Path, options: EngineOptions) -> Iterator[Runs]:
+def by_socket(model_dir: Path, options: EngineOptions) -> Iterator[Ways]:
     with closing(open_engine("vllm", model_dir, options)) as engine:
         yield {
-            "the engine by its socket": timed(driven(engine, streaming=False)),
-            "the engine by its socket, streamed": timed(driven(engine, streaming=True)),
+            "the engine by its socket": driven(engine, streaming=False),
+            "the engine by its socket, streamed": driven(engine, streaming=True),
         }
 
 
 @contextmanager
-def through_triton(model_dir: Path, options: EngineOptions, logs: Path, instances: int) -> Iterator[Runs]:
+def through_triton(model_dir: Path, options: EngineOptions, logs: Path, instances: int) -> Iterator[Ways]:
     """The core model, decoupled, with ``instances`` that share the engine, driven by the client of ``bench``."""
     spec = RepositorySpec(
         model_dir,
@@ -95,35 +92,26 @@ def through_triton(model_dir: Path, options: EngineOptions, logs: Path, instance
         }
 
 
-def _through(client: TritonGrpcClient) -> Run:
-    return timed(lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight)))
-
-
-def timed(way: Way) -> Run:
-    def run(requests: list[Request], in_flight: int) -> Generated:
-        started_s = time.monotonic()
-        tokens = way(requests, in_flight)
-        return Generated(tokens, time.monotonic() - started_s)
-
-    return run
+def _through(client: TritonGrpcClient) -> Way:
+    return lambda requests, in_flight: uvloop.run(drive(client, requests, in_flight))
 
 
 @contextmanager
-def together(layers: Sequence[AbstractContextManager[Runs]]) -> Iterator[dict[str, Run]]:
-    """The runs of all layers, whose engines are loaded at the same time, in their order."""
+def together(layers: Sequence[AbstractContextManager[Ways]]) -> Iterator[dict[str, Way]]:
+    """The ways of all layers, whose engines are loaded at the same time, in their order."""
     with ThreadPoolExecutor(len(layers)) as pool, ExitStack() as stack:  # a host dies with the thread that started it
-        runs: dict[str, Run] = {}
+        ways: dict[str, Way] = {}
         for layer, entered in zip(layers, list(pool.map(lambda layer: layer.__enter__(), layers)), strict=True):
             stack.push(layer)
-            runs |= entered
-        yield runs
+            ways |= entered
+        yield ways
 
 
-def measure(run: Run, requests: list[Request], in_flight: int) -> tuple[float, list[Spent]]:
+def measure(way: Way, requests: list[Request], in_flight: int) -> tuple[float, list[Spent]]:
     """Tokens/s, and what the processes spent, that which computed most first."""
     processes = list(named_processes())
     before = {pid: read_cpu(pid) for _, pid in processes}
-    generated = run(requests, in_flight)
+    generated = way(requests, in_flight)
     asked = sum(request.output_tokens for request in requests)
     assert generated.output_tokens == asked, f"{generated.output_tokens} of {asked} tokens"
     spent = []
@@ -172,10 +160,10 @@ def main() -> None:
     requests = requests_of(given.requests, given.input_tokens, given.output_tokens)
     rates: dict[str, list[float]] = defaultdict(list)
     spent: dict[str, list[Spent]] = {}
-    with together(layers) as runs:
+    with together(layers) as ways:
         for round_number in range(given.rounds + 1):
-            for name, run in runs.items():
-                rate, spent[name] = measure(run, requests, given.in_flight)
+            for name, way in ways.items():
+                rate, spent[name] = measure(way, requests, given.in_flight)
                 if round_number:  # the first warms up
                     rates[name].append(rate)
                     print(f"round {round_number}: {name}: {rate:,.0f} tok/s", flush=True)

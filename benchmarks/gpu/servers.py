@@ -1,4 +1,4 @@
-"""The two servers of a sitting: the five models on Triton over vLLM, and vLLM's own OpenAI server."""
+"""What a sitting measures: vLLM alone, the five models on Triton over vLLM, and vLLM's own OpenAI server."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import alone_in_vllm
+from benchmarks.alone_in_vllm import Load
+from benchmarks.driving import requests_of
 from benchmarks.gpu.processes import until_the_end
+from benchmarks.gpu.stages import OFFLINE, OPENAI, TRITON
+from serving.engines.protocol import EngineOptions
 
 BENCH = str(Path(sys.executable).with_name("bench"))
 _READY_S = 420.0
 _CORES_AN_INSTANCE = 4
+_WARM_UP = requests_of(50, 128, 20)
 
 
 @dataclass(frozen=True)
@@ -53,24 +59,47 @@ class _Server:
 
 
 @contextmanager
-def deployed(deployment: Deployment, out: Path) -> Iterator[dict[str, Target]]:
-    """Both servers, started together: those that became ready. Logs are in ``out``; the end of a failed one's is printed."""
-    servers = {"triton": _triton(deployment, out / "triton_log.txt"), "openai": _openai(deployment)}
+def deployed(deployment: Deployment, out: Path, wanted: Collection[str]) -> Iterator[tuple[Load | None, dict[str, Target]]]:
+    """vLLM alone and the servers of ``wanted``, started together: those that became ready.
+
+    Logs are in ``out``; why one is not ready is printed.
+    """
+    servers = {name: make(deployment, out) for name, make in ((TRITON, _triton), (OPENAI, _openai)) if name in wanted}
     with ExitStack() as stack:
         processes = {
             name: stack.enter_context(_running(server.command, out / f"{name}-server.log")) for name, server in servers.items()
         }
-        targets = {}
+        alone, targets = None, {}
+        try:
+            if OFFLINE in wanted:
+                alone = stack.enter_context(
+                    alone_in_vllm.offline(deployment.model_dir, _options(deployment), out / "offline.log")
+                )
+                alone(_WARM_UP, {})
+        except RuntimeError as error:
+            print(error, flush=True)
         for name, server in servers.items():
             try:
                 _wait(processes[name], server.ready_url, out / f"{name}-server.log")
                 targets[name] = server.target
             except RuntimeError as error:
                 print(f"{name}: {error}", flush=True)
-        yield targets
+        yield alone, targets
 
 
-def _triton(deployment: Deployment, log: Path) -> _Server:
+def _options(deployment: Deployment) -> EngineOptions:
+    return EngineOptions(
+        max_num_sequences=deployment.max_num_sequences,
+        max_num_tokens=deployment.max_num_tokens,
+        kv_cache_free_gpu_mem_fraction=deployment.memory_share,
+        enable_kv_cache_reuse=False,
+        guided_decoding_backend="",
+        engine_python=deployment.engine_python,
+        engine_arg=deployment.engine_args,
+    )
+
+
+def _triton(deployment: Deployment, out: Path) -> _Server:
     """The pipeline, with decoupled models, a response a token, and no cache of prompts: some runs send the same ones."""
     http, grpc, metrics = _free_ports(3)
     command = (
@@ -79,7 +108,7 @@ def _triton(deployment: Deployment, log: Path) -> _Server:
         "--max_num_tokens", str(deployment.max_num_tokens),
         "--kv_cache_free_gpu_mem_fraction", str(deployment.memory_share),
         "--max_stream_interval", "1", "--core_instance_count", str(max(1, len(os.sched_getaffinity(0)) // _CORES_AN_INSTANCE)),
-        "--log_file", str(log), "--no_enable_kv_cache_reuse",
+        "--log_file", str(out / "triton_log.txt"), "--no_enable_kv_cache_reuse",
         "--http_port", str(http), "--grpc_port", str(grpc), "--metrics_port", str(metrics),
         *(part for argument in deployment.engine_args for part in ("--engine_arg", argument)),
     )  # fmt: skip
@@ -87,7 +116,7 @@ def _triton(deployment: Deployment, log: Path) -> _Server:
     return _Server(command, f"http://127.0.0.1:{http}/v2/health/ready", Target(grpc, options))
 
 
-def _openai(deployment: Deployment) -> _Server:
+def _openai(deployment: Deployment, _: Path) -> _Server:
     """``vllm serve`` with one API process, as it starts by default."""
     (port,) = _free_ports(1)
     arguments = [part for argument in deployment.engine_args for part in _option(*argument.split("=", 1))]

@@ -1,4 +1,4 @@
-"""What a sitting measures, in the order of its worth."""
+"""What a sitting measures, in the order of its worth. Its machine's speed changes, so what is compared is measured in turns."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 _LOAD = ("token_norm_dist", "--isl", "128±5", "--osl", "20±2")
 _SHARES = (0.5, 0.8, 0.95)  # of the rate at which a server answers everything at once
-_REPEATS = 5
+_TURNS = _REPEATS = 5
 _TIMED_S, _REPEAT_S = 80.0, 15.0  # the steady window of the first, in which energy is compared, lasts 60 s at least
 _AROUND_S = 15.0  # a command's own start and end
 _LEAST_REQUESTS = 100
 WIRE, ENERGY = "wire", "energy"
+OFFLINE, TRITON, OPENAI = "offline", "triton", "openai"  # vLLM alone, the pipeline, vLLM's own server
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of ``bench`` on ``server``. ``name`` is its folder, ``witness`` its watcher, ``expected_s`` the longest time."""
+    """A run of ``bench`` on ``server``, or a load of vLLM alone.
+
+    ``name`` is its folder, ``witness`` its watcher, ``expected_s`` the longest time.
+    """
 
     name: str
     server: str
@@ -28,12 +32,14 @@ class Stage:
 def all_stages(requests: int, rates_per_s: Mapping[str, float]) -> Iterator[Stage]:
     """Those that are known before the others ran. ``requests`` is the number sent at once."""
     at_once = (*_LOAD, "--num_requests", str(requests))
-    yield Stage("triton-unstreamed", "triton", (*at_once, "--no_streaming"), 60.0)
-    for server in ("triton", "openai"):
-        yield Stage(f"{server}-streamed", server, at_once, 90.0)
+    for turn in range(_TURNS):
+        yield Stage(f"{OFFLINE}-{turn}", OFFLINE, (), 60.0)
+        yield Stage(f"triton-unstreamed-{turn}", TRITON, (*at_once, "--no_streaming"), 60.0)
+        yield Stage(f"triton-streamed-{turn}", TRITON, at_once, 60.0)
+    yield Stage("openai-streamed-0", OPENAI, at_once, 90.0)
     for server, rate in rates_per_s.items():
         for share, witness in zip(_SHARES, (WIRE, ENERGY, None), strict=True):
-            watched = witness if server == "triton" else None
+            watched = witness if server == TRITON else None
             yield Stage(
                 f"{server}-{share:.0%}".strip("%"), server, _timed(share * rate, _TIMED_S), _TIMED_S + _AROUND_S, watched
             )

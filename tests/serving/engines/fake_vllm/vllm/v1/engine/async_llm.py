@@ -29,6 +29,13 @@ class _Running:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class PrometheusStatLogger:
+    """As vLLM adds it to every engine that has loggers, for a page that no server of this process has."""
+
+    def record(self, **_: Any) -> None:
+        raise RuntimeError("these metrics have no reader, and each token pays for them")
+
+
 class AsyncLLM:
     def __init__(self, config: Any, logger: Any) -> None:
         if config.fails:
@@ -37,7 +44,7 @@ class AsyncLLM:
         cache.num_gpu_blocks = cache.num_gpu_blocks_override or cache.num_gpu_blocks
         self.vllm_config = config
         self.errored = False
-        self._logger = logger
+        self.logger_manager = SimpleNamespace(stat_loggers=[logger, PrometheusStatLogger()])
         self._running: dict[str, _Running] = {}
         self._cached: set[tuple[int, ...]] = set()
         # vLLM's engine is a process of its own, too
@@ -108,16 +115,14 @@ class AsyncLLM:
                 num_waiting_reqs=len(self._running) - len(scheduled),
                 kv_cache_usage=0.5,
             )
-            self._logger.record(
-                scheduler_stats=scheduler,
-                iteration_stats=SimpleNamespace(
-                    num_generation_tokens=generated,
-                    time_to_first_tokens_iter=first,
-                    inter_token_latencies_iter=[0.001] * (generated - len(first)),
-                    finished_requests=[],
-                ),
-                engine_idx=0,
+            iteration = SimpleNamespace(
+                num_generation_tokens=generated,
+                time_to_first_tokens_iter=first,
+                inter_token_latencies_iter=[0.001] * (generated - len(first)),
+                finished_requests=[],
             )
+            for logger in self.logger_manager.stat_loggers:
+                logger.record(scheduler_stats=scheduler, iteration_stats=iteration, engine_idx=0)
 
     def _step(self, running: _Running) -> None:
         parameters, position = running.parameters, len(running.tokens)
