@@ -53,10 +53,7 @@ def grpc_deployment(address: str, timeout_s: float) -> Deployment | None:
 
         server: Any = ask("ServerMetadata", service_pb2.ServerMetadataRequest(), service_pb2.ServerMetadataResponse)
         listed: Any = ask("ModelStatistics", service_pb2.ModelStatisticsRequest(), service_pb2.ModelStatisticsResponse)
-        models = None if listed is None else _models((model.name for model in listed.model_stats), config_of)
-    if server is None:
-        return None if models is None else Deployment(models=models)
-    return Deployment(server=server.name, version=server.version, extensions=tuple(server.extensions), models=models)
+        return _deployment(server, listed, config_of)
 
 
 class _Server(msgspec.Struct):
@@ -93,12 +90,16 @@ def http_deployment(origin: Origin, headers: Headers, timeout_s: float) -> Deplo
         except (ParseError, RecursionError, TypeError, ValueError):
             return None
 
-    server = ask("/v2", _Server)
-    listed = ask("/v2/models/stats", _Statistics)
+    return _deployment(ask("/v2", _Server), ask("/v2/models/stats", _Statistics), config_of)
+
+
+def _deployment(server: Any, listed: Any, config_of: Callable[[str], Any]) -> Deployment | None:
+    """What the answers for the ``server`` and for its models say, each None where there was none."""
     models = None if listed is None else _models((model.name for model in listed.model_stats), config_of)
     if server is None:
         return None if models is None else Deployment(models=models)
-    return Deployment(server=server.name, version=server.version, extensions=server.extensions, models=models)
+    extensions = None if server.extensions is None else tuple(server.extensions)
+    return Deployment(server=server.name, version=server.version, extensions=extensions, models=models)
 
 
 def _models(names: Iterable[str], config_of: Callable[[str], Any]) -> dict[str, Document]:
