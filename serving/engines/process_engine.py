@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -36,6 +37,7 @@ _CLOSE_TIMEOUT_S = 10
 _RESET_TIMEOUT_S = 600  # a large model is loaded anew
 _JOIN_TIMEOUT_S = 300.0  # until the process that starts the engine listens
 _JOIN_PERIOD_S = 0.05
+_REFUSE_S = 30.0  # in which every process that shares an engine comes to join it
 _BACKLOG = 64
 
 
@@ -88,6 +90,17 @@ def join(name: str, timeout_s: float = _JOIN_TIMEOUT_S) -> Link:
             if time.monotonic() > end_s:
                 raise EngineError(f"no process has started the engine that this one shares: {error}") from error
         time.sleep(_JOIN_PERIOD_S)
+
+
+def refuse(listener: socket.socket, joining: int, reason: str) -> None:
+    """Say why the engine cannot be loaded to the processes that join it, also to those that come later, ``joining`` in all."""
+    end_s = time.monotonic() + _REFUSE_S
+    with suppress(OSError):  # the time is up
+        for _ in range(joining):
+            listener.settimeout(max(0.0, end_s - time.monotonic()))
+            joined, _address_of_it = listener.accept()
+            with joined, suppress(OSError), Connection(os.dup(joined.fileno())) as pipe:
+                pipe.send_bytes(encode(Failed(reason)))
 
 
 def _address(name: str) -> str:

@@ -246,13 +246,14 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One of several processes that share an engine. Number 0 starts the engine's process; all others join it.
+    """One of ``count`` processes that share an engine. Number 0 starts the engine's process; all others join it.
 
     ``name`` is the same for all of them and for no other engine of this machine. ``on_stop`` is called with the client's id
     where another front got a request to stop it; see ``SharedEngine``.
     """
 
     number: int
+    count: int
     name: str
     on_stop: Callable[[str], None]
 

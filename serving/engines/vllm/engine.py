@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from serving.engines.process_engine import Link, ProcessEngine, join, listen, start
+from serving.engines.process_engine import Link, ProcessEngine, join, listen, refuse, start
 from serving.engines.protocol import (
     HISTOGRAM_BOUNDS_S,
     TOKENS_ONLY,
@@ -63,9 +63,12 @@ class VllmEngine(ProcessEngine):
         elif front.number > 0:
             super().__init__(join(front.name), front.on_stop)
         else:
-            with listen(front.name) as listener:  # the started process alone keeps it, so that all learn of its end
-                link = _start(engine_dir, options, listener)
-            super().__init__(link, front.on_stop)
+            with listen(front.name) as listener:  # once it is ready the started process alone keeps it: all learn of its end
+                try:
+                    super().__init__(_start(engine_dir, options, listener), front.on_stop)
+                except Exception as error:
+                    refuse(listener, front.count - 1, str(error))
+                    raise
 
     def submit(
         self,

@@ -6,9 +6,9 @@
 library. The messages are those of ``serving/engines/messages.py``, as the maps that MessagePack makes of them.
 
 ``START_JSON`` has ``arguments``, those of vLLM's ``AsyncEngineArgs``; ``kv_cache_tokens``, None for as many as fit into memory;
-``bounds_s``, of the histograms; and ``listener``, the descriptor of a socket at which other processes of the same user join, or
-None. Each has requests and request ids of its own. The increments of one engine step leave in one message to each. This process
-ends when the first socket closes or its parent dies, and its children end with it.
+``bounds_s``, of the histograms; and ``listener``, the descriptor of a socket at which other processes of the same user join
+once the engine is loaded, or None. Each has requests and request ids of its own. The increments of one engine step leave in one
+message to each. This process ends when the first socket closes or its parent dies, and its children end with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ _STATS_PERIOD_NS = 50_000_000
 _READ_BYTES = 1 << 24
 _CLOSE_TIMEOUT_S = 2.0
 _SHUTDOWN_S = 2.0
-_LAST_JOINS_S = 0.5  # for those that wait for an engine that cannot be loaded
 _PROBE = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -176,8 +175,6 @@ class Host:
         self._fronts = {first}  # those that are ready
         self._start = start
         self._loop = asyncio.get_running_loop()
-        self._loaded = asyncio.Event()  # or it cannot be: then ``_failure`` is the reason
-        self._failure: str | None = None
         self._joined = 0
         self._telemetry = Telemetry(start["bounds_s"])
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -193,20 +190,18 @@ class Host:
     async def run(self) -> int:
         """Load the engine, and serve until the first socket closes; returns the exit status."""
         try:
-            if self._start["listener"] is not None:
+            await self._load()
+            if self._start["listener"] is not None:  # who came before waits in its backlog
                 self._server = await asyncio.start_unix_server(
                     self._join, sock=socket.socket(fileno=self._start["listener"]), limit=_READ_BYTES
                 )
-            await self._load()
+            self._first.send(self._ready())
             await self._serve(self._first)
         except (asyncio.IncompleteReadError, ConnectionError):
             return 0
         except Exception as error:
             traceback.print_exc()
-            self._failure = str(error) or repr(error)
-            self._fail(self._failure)
-            self._loaded.set()
-            await asyncio.sleep(_LAST_JOINS_S)
+            self._fail(str(error) or repr(error))
             return 1
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -215,13 +210,9 @@ class Host:
         front = Front(self._joined, reader, writer)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             if front.is_of_this_user():
-                await self._loaded.wait()
-                if self._failure is not None:
-                    front.send({"type": "Failed", "reason": self._failure})
-                else:
-                    self._fronts.add(front)
-                    front.send(self._ready())
-                    await self._serve(front)
+                self._fronts.add(front)
+                front.send(self._ready())
+                await self._serve(front)
         self._fronts.discard(front)
         for key in [key for key in self._tasks if key[0] is front]:
             self._tasks[key].cancel()
@@ -259,8 +250,6 @@ class Host:
         self._telemetry = Telemetry(self._start["bounds_s"])
         self._context_tokens = int(config.model_config.max_model_len)
         settle()
-        self._first.send(self._ready())
-        self._loaded.set()
 
     def _ready(self) -> Message:
         limits = {"vocabulary_size": self._vocabulary_size, "context_tokens": self._context_tokens}

@@ -80,9 +80,11 @@ class TritonPythonModel:
 
     def _open_engine(self, args: dict[str, str], parameters: Parameters, options: EngineOptions) -> Engine:
         name, folder = parameters.text("engine"), Path(parameters.text("gpt_model_path"))
-        if parameters.integer("core_instance_count", 1) == 1:
+        instances = parameters.integer("core_instance_count", 1)
+        if instances == 1:
             return open_engine(name, folder, options)
-        shared = open_shared_engine(name, folder, options, Front(_instance_number(args), _meeting(args), self._stop_requests))
+        front = Front(_instance_number(args), instances, _meeting(args), self._stop_requests)
+        shared = open_shared_engine(name, folder, options, front)
         self._announce_stop = shared.announce_stop
         return shared
 

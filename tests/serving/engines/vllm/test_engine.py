@@ -20,7 +20,7 @@ import pytest
 
 from serving.engines import check_installed, open_engine, open_shared_engine, read_context_tokens
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.engines.process_engine import join, listen
+from serving.engines.process_engine import ProcessEngine, join, listen
 from serving.engines.protocol import (
     Engine,
     EngineOptions,
@@ -39,6 +39,7 @@ from serving.text.tokenizer import load_tokenizer
 from tests.serving.engines.vllm_python import ARGUMENTS, REAL, checkpoint, vllm_python
 
 _WAIT_S = 60.0
+_LATE_S = 1.5  # after which a load has failed
 _PROMPT = list(range(100, 130))
 _ENDED = "vLLM's engine has ended"
 real_only = pytest.mark.skipif(not REAL, reason="the fake vLLM has no guides")
@@ -235,11 +236,33 @@ def test_an_engine_that_does_not_load_gives_its_reason(tmp_path: Path) -> None:
 def test_an_engine_that_does_not_load_gives_its_reason_to_all_that_share_it(tmp_path: Path) -> None:
     options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
     folder, name = checkpoint(tmp_path, fails="no room for the weights"), str(tmp_path)
-    fronts = [Front(number, name, lambda client_id: None) for number in range(3)]
+    fronts = [Front(number, 3, name, lambda client_id: None) for number in range(3)]
     opening = ThreadPoolExecutor()
     for opened in [opening.submit(open_shared_engine, "vllm", folder, options, front) for front in reversed(fronts)]:
         with pytest.raises(EngineError, match="no room for the weights"):
             opened.result(_WAIT_S)
+
+
+@pytest.mark.parametrize("python", ["", "/bin/false", "/no/such/python"], ids=["it says why", "it dies", "it does not start"])
+@fake_only
+def test_a_process_that_joins_after_the_load_has_failed_hears_the_reason_at_once(tmp_path: Path, python: str) -> None:
+    options = EngineOptions(engine_python=python or vllm_python(tmp_path), engine_arg=ARGUMENTS)
+    folder, name = checkpoint(tmp_path, fails="no room for the weights"), str(tmp_path)
+    fronts = [Front(number, 3, name, lambda client_id: None) for number in range(3)]
+    opening = ThreadPoolExecutor()
+    first = opening.submit(open_shared_engine, "vllm", folder, options, fronts[0])
+    late = [opening.submit(_join_late, name) for _ in fronts[1:]]
+    with pytest.raises((EngineError, OSError)) as failed:
+        first.result(_WAIT_S)
+    assert [each.result(_WAIT_S) for each in late] == [str(failed.value)] * 2
+
+
+def _join_late(name: str) -> str:
+    """What a process hears that joins once the first one has nobody left to wait for but those that share its engine."""
+    time.sleep(_LATE_S)
+    with pytest.raises(EngineError) as refused:
+        ProcessEngine(join(name, timeout_s=0.0))
+    return str(refused.value)
 
 
 def test_a_killed_host_ends_the_requests_and_its_engine(tmp_path: Path) -> None:
@@ -263,9 +286,9 @@ def test_processes_share_an_engine(tmp_path: Path) -> None:
     stopped: queue.SimpleQueue[str] = queue.SimpleQueue()
     options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
     folder, name = checkpoint(tmp_path), str(tmp_path)
-    joining = ThreadPoolExecutor().submit(open_shared_engine, "vllm", folder, options, Front(1, name, stopped.put))
-    first = open_shared_engine("vllm", folder, options, Front(0, name, stopped.put))
-    second, third = joining.result(_WAIT_S), open_shared_engine("vllm", folder, options, Front(2, name, stopped.put))
+    joining = ThreadPoolExecutor().submit(open_shared_engine, "vllm", folder, options, Front(1, 3, name, stopped.put))
+    first = open_shared_engine("vllm", folder, options, Front(0, 3, name, stopped.put))
+    second, third = joining.result(_WAIT_S), open_shared_engine("vllm", folder, options, Front(2, 3, name, stopped.put))
     answers: dict[Engine, queue.SimpleQueue[Increment]] = {engine: queue.SimpleQueue() for engine in (first, second, third)}
     for engine, tokens in ((first, 5), (second, 6)):
         engine.submit(1, _PROMPT, Sampling(tokens), answers[engine].put, streaming=False)
@@ -286,7 +309,7 @@ def test_processes_share_an_engine(tmp_path: Path) -> None:
 
 def test_processes_that_cannot_share_an_engine_say_why(tmp_path: Path) -> None:
     options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
-    front = Front(0, str(tmp_path), lambda client_id: None)
+    front = Front(0, 1, str(tmp_path), lambda client_id: None)
     with pytest.raises(EngineError, match="no process has started the engine"):
         join(front.name, timeout_s=0.0)
     with listen(front.name), pytest.raises(EngineError, match="is it loaded twice"):
