@@ -143,9 +143,9 @@ class QueueGrowing(Finding):
     code = "queue_growing"
     severities = (Severity.WARNING,)
     when = (
-        "in an open loop, the number of requests in the system grew after the first fifth of the sending (and after 1.5 times "
-        "the time that nine tenths of the first answers took), by more than the same arrivals would at 95% of capacity, plus "
-        "the noise expected at 90%"
+        "in an open loop, the number of requests in the system grew by more than it would at a target that is loaded to 90% of "
+        "its capacity: by more than the same arrivals leave waiting at an even server at 95%, and by more than chance adds. "
+        "The beginning does not count: the first fifth of the sending, or 1.5 times what nine tenths of the first answers took"
     )
     advices = (
         "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "

@@ -21,6 +21,7 @@ _OUTSIDE_SHARE = 0.1
 _OUTSIDE_FLOOR_MS = 10.0
 _SPANS = {ENGINE_TTFT: "TTFT", ENGINE_E2E: "E2E"}  # the names in a sentence
 _MAY_EXPLAIN: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # time outside of the server's clock; for its advices
+_TRITON = ("grpc", "http")  # protocols
 _ENDED_BY_CLIENT = [outcome.value for outcome in (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
@@ -194,7 +195,7 @@ class PhasesExceedLatency(Finding):
 class OutsideServerClock(Finding):
     """TTFT or E2E latency, means from the send: the one with the larger share outside of the server's own time.
 
-    ``beside`` is the code of another finding of the run that may explain it; None without one.
+    ``beside`` is the code of another finding of the run that may explain it; None without one. ``protocol`` is the run's.
     """
 
     span: str
@@ -203,6 +204,7 @@ class OutsideServerClock(Finding):
     client_ms: float
     server_ms: float
     beside: str | None = None
+    protocol: str | None = None
 
     code = "outside_server_clock"
     severities = (Severity.NOTE,)
@@ -213,6 +215,8 @@ class OutsideServerClock(Finding):
     advices = (
         "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests wait in "
         "the server's HTTP front end and tokenizer. More front-end processes can shorten it; a faster engine cannot.",
+        "This is neither the engine's time nor the network's alone: requests wait in Triton's front end, and in the models "
+        "before and after the engine. More instances of these models can shorten it; a faster engine cannot.",
         "The target stopped for a time, and what was sent then waited before the server's clock started: see target_paused, "
         "and measure again.",
         "Other programs took CPU time from the server's front end, too, which waits before the server's clock starts: see "
@@ -220,6 +224,7 @@ class OutsideServerClock(Finding):
     )
     briefs = (
         "Time outside the server's clock: more front-end processes can help",
+        "Time outside the server's clock: more instances of models can help",
         "Time outside the server's clock: the target stopped, measure again",
         "Time outside the server's clock: others used the machine",
     )
@@ -241,12 +246,14 @@ class OutsideServerClock(Finding):
         if not beyond:
             return None
         beside = next((kind.code for kind in _MAY_EXPLAIN if kind.check(facts) is not None), None)
-        return replace(max(beyond, key=lambda span: span.share), beside=beside)
+        worst = max(beyond, key=lambda span: span.share)
+        return replace(worst, beside=beside, protocol=facts.manifest.target.protocol)
 
     @property
     def advice(self) -> str:
-        codes = [None, *(kind.code for kind in _MAY_EXPLAIN)]
-        return self.advices[codes.index(self.beside)]
+        if self.beside is None:
+            return self.advices[1 if self.protocol in _TRITON else 0]
+        return self.advices[2 + [kind.code for kind in _MAY_EXPLAIN].index(self.beside)]
 
     def _sentence(self) -> str:
         return (

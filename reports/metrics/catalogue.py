@@ -1,7 +1,8 @@
 """Every metric, once: its names, unit and definition, in which direction it is better, and how it is computed.
 
 Tables, pictures, JSON, CSV, DataFrames, objectives, criteria, comparison, sweep, trend and docs/reference/metrics.md follow
-from it. A new latency is a function in ``latency.py`` and an entry here, a new throughput one in ``output_events.py``.
+from it. A new latency is the time of each request at which it ends, in ``requests.py``, and an entry here; one that has no such
+time, and a new throughput, are a function in ``latency.py`` or ``output_events.py``, and an entry.
 """
 
 from __future__ import annotations
@@ -27,10 +28,9 @@ ITL_COVERAGE = 0.99  # share of the inter-chunk gaps that ITL must cover
 
 
 def _inter_token_latency(run: MeasuredRun) -> Distribution | None:
-    """ITL; with one token a response it is ICL.
+    """ITL; with one token a response it is ICL. None where the counts of tokens cover less than ``ITL_COVERAGE`` of the gaps.
 
-    Answers with known counts are those whose chunks were not joined, so they are faster than the others: ITL of them alone
-    would be biased, and is None below ``ITL_COVERAGE`` of the gaps.
+    Counts are known where no chunks were joined, and chunks are joined in slow answers: the ITL of the others is too low.
     """
     counts = run.requests.token_counts
     if counts.size and (counts == 1.0).all():

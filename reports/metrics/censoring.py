@@ -1,4 +1,4 @@
-"""Latencies of which some are known to be longer than a bound only: those of requests that the client cut off.
+"""Latencies, some of them with a lower bound in place of a value: those of requests that the client cut off.
 
 A request that was cancelled as planned (--cancel), timed out, or was in flight when the run was stopped has a first token where
 one had come, and no end: what it had not reached at the cut took longer than cut − anchor ("right-censored": Klein and
@@ -25,7 +25,7 @@ class CensoredLatencies:
     """Latencies in ms, shape [n], in the order in which their requests were due.
 
     ``values_ms`` are exact, infinite for requests that the target failed, and lower bounds where ``is_bound``: the latency is
-    longer than that. NaN, in those by request alone: the request does not count.
+    longer than that. Where there is one for each request, NaN is a request that does not count.
     """
 
     values_ms: FloatArray
@@ -42,7 +42,7 @@ class CensoredLatencies:
 
     @property
     def slowest_ms(self) -> FloatArray:
-        """The values with those infinite of which a bound alone is known: as slow as they can have been."""
+        """The slowest that each can have been: infinite where only a bound is known."""
         return np.where(self.is_bound, np.inf, self.values_ms)
 
     def summary(self, no_interval_reason: Reason | None = None) -> Distribution | None:
@@ -51,7 +51,7 @@ class CensoredLatencies:
         return summarise(counted.values_ms, no_interval_reason=no_interval_reason, is_bound=counted.is_bound)
 
     def exceeds(self, limit_ms: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which latencies are surely above the limit, and of which that is unknown; shape [n] each."""
+        """Which latencies are surely above the limit, and for which that is unknown; shape [n] each."""
         above = np.where(self.is_bound, self.values_ms >= limit_ms, self.values_ms > limit_ms)
         return above, self.is_bound & (self.values_ms < limit_ms)
 

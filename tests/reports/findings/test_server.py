@@ -198,6 +198,27 @@ def test_time_that_the_server_does_not_count_is_named(
 
 
 @pytest.mark.parametrize(
+    ("protocol", "named", "not_named"),
+    [
+        ("grpc", "instances of these models", "HTTP"),
+        ("http", "instances of these models", "tokenizer"),
+        ("openai", "HTTP front end and tokenizer", "Triton"),
+        ("openai_completions", "HTTP front end and tokenizer", "Triton"),
+    ],
+)
+def test_what_delays_requests_before_the_servers_clock_is_named_by_the_protocol(
+    make_report: MakeReport, steady_run: SteadyRun, protocol: str, named: str, not_named: str
+) -> None:
+    target = {"model": "m", "protocol": protocol, "streaming": True}
+    report = make_report(steady_run(100), server=engine_times(60, 80), target=target)
+    finding = finding_of(report, "outside_server_clock")
+    assert finding is not None
+    assert named in finding.advice
+    assert not_named not in finding.advice
+    assert ("model" if protocol in ("grpc", "http") else "front-end") in finding.brief
+
+
+@pytest.mark.parametrize(
     ("pause_ms", "others_cores", "beside"),
     [(0.0, 0.1, None), (3_000.0, 0.1, "target_paused"), (0.0, 1.0, "machine_shared"), (3_000.0, 1.0, "target_paused")],
 )
@@ -208,7 +229,8 @@ def test_front_ends_are_not_advised_beside_a_pause_or_a_full_machine(
         replace(record, token_times_ns=tuple(at + 50_000_000 for at in record.token_times_ns))
         for record in paused_streams(answered, pause_ms)
     ]
-    report = make_report(records, server=engine_times(5, 900, count=48), **machine_use(others_cores))
+    target = {"model": "m", "protocol": "openai", "streaming": True}
+    report = make_report(records, server=engine_times(5, 900, count=48), target=target, **machine_use(others_cores))
     finding = finding_of(report, "outside_server_clock")
     assert finding is not None
     assert finding.evidence["beside"] == beside
