@@ -527,6 +527,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A run. ``options`` are the values of the command's options, to be repeated: no report interprets them.
 
     ``started_at`` is ISO 8601. ``problem`` is why the client stopped sending, ``early_end`` the rule that ended the run.
+    ``server_began_at`` is when the server's process began, as Unix time in s, to about 1 s: the same for all runs of one start.
     ``recovered`` is None for a run that was not cut, ``distribution`` for one of the measuring host's own processes,
     ``simulation`` for one that was measured.
     """
@@ -543,6 +544,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     target: TargetFacts = TargetFacts()
     server: EmbeddedServer | None = None
     deployment: Deployment | None = None
+    server_began_at: Positive | None = None
     options: Document = msgspec.field(default_factory=dict)
     criteria: Criteria = Criteria()
     warm_up: WarmUp = WarmUp()

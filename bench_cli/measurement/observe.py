@@ -44,12 +44,14 @@ def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource |
         return None
     url = options.url()
     if url is not None:
-        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url)
+        is_own = url.origin == target.origin
+        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url, of_target=is_own)
     if target.embedded is not None:
         return MetricsSource(parse_url(target.embedded.metrics, METRICS_PATH), period_s)
     model, source = target.protocol.named_in_metrics(target.model), None
     for url in reversed(target.protocol.metrics_urls(target.origin)):
-        source = MetricsSource(url, period_s, model, _headers(target, url), otherwise=source)
+        headers, is_own = _headers(target, url), url.origin == target.origin
+        source = MetricsSource(url, period_s, model, headers, otherwise=source, of_target=is_own)
     return source
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _LISTENS = "0A"  # state of a socket
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_BOOT = "btime "  # the line of /proc/stat with the Unix time, in s
 # Who starts the ranks of a parallel program, of which one alone may listen.
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
 # Who listens in the place of a server that may be anywhere.
@@ -25,11 +26,14 @@ _FORWARDERS = ("bench-proxy", "docker-proxy", "rootlessport", "ssh", "sshd", "so
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """``cpu_ns`` is its CPU time and that of its children that it has waited for, in all since it began."""
+    """``cpu_ns`` is its CPU time and that of its children that it has waited for, in all since it began, which was
+    ``began_ns`` after the machine.
+    """
 
     name: str
     parent: int
     cpu_ns: int
+    began_ns: int
 
 
 def read_processes(proc: Path = _PROC) -> dict[int, Process]:
@@ -48,7 +52,20 @@ def _parse(stat: str) -> Process:
     """A name is in parentheses, and may contain any character."""
     before, _, after = stat.rpartition(")")
     words = after.split()
-    return Process(before.partition("(")[2], int(words[1]), sum(map(int, words[11:15])) * _NS_PER_TICK)
+    cpu_ns, began_ns = sum(map(int, words[11:15])) * _NS_PER_TICK, int(words[19]) * _NS_PER_TICK
+    return Process(before.partition("(")[2], int(words[1]), cpu_ns, began_ns)
+
+
+def began_at(pids: Collection[int], proc: Path = _PROC) -> float | None:
+    """When the first of these processes began, as Unix time in s, to about 1 s; None where none of them can be seen."""
+    try:
+        lines = (proc / "stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    boot_s = next((int(line.removeprefix(_BOOT)) for line in lines if line.startswith(_BOOT)), None)
+    processes = read_processes(proc)
+    known_ns = [processes[pid].began_ns for pid in pids if pid in processes]
+    return None if boot_s is None or not known_ns else boot_s + min(known_ns) / 1e9
 
 
 def tree_of(processes: Mapping[int, Process], roots: Collection[int]) -> frozenset[int]:

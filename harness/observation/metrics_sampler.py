@@ -11,7 +11,7 @@ from harness.clients.transport.url import HttpUrl
 from harness.host.clock import now_ns
 from harness.host.periodic import Periodic
 from harness.observation.metrics_file import Scrape, ScrapeWriter
-from harness.observation.prometheus_text import ExpositionReader
+from harness.observation.prometheus_text import ExpositionReader, process_began_at
 
 _SETTLING_S = 0.25  # engines update their metrics every 100 ms or so
 _EQUAL_SCRAPES = 3  # two could both be stale, where a busy machine delayed the update
@@ -68,6 +68,11 @@ class MetricsSampler:
                 break
             time.sleep(_SETTLING_S)
         return values
+
+    @property
+    def server_began_at(self) -> float | None:
+        """When the process of the last page of ``settle`` began, as Unix time in s; None where it does not say so."""
+        return None if self._baseline is None else process_began_at(self._baseline.text.decode(errors="replace"))
 
     def begin(self, start_ns: int) -> None:
         """Start sampling. Times in the file count from ``start_ns`` (of ``now_ns``)."""

@@ -20,6 +20,7 @@ from harness.clients.transport.http_get import GetError, Headers, HttpStatusErro
 from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled
 from harness.host.clock import read_clock_offsets
+from harness.host.processes import began_at
 from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.machine_use import FindTarget, MachineMeter
@@ -34,7 +35,8 @@ class MetricsSource:
     """Where a server exposes its metrics. ``model`` is a model that they must name, where the URL is only guessed.
 
     ``headers`` are for the server that the run measures, and are sent to no other. ``shown`` is the URL without its secrets.
-    ``otherwise`` is the place to look at where this one has no metrics, as of another kind of server.
+    ``otherwise`` is the place to look at where this one has no metrics, as of another kind of server. ``of_target``: the page
+    is at the address of the requests, so that what it says of its process is about the measured server.
     """
 
     url: HttpUrl
@@ -43,6 +45,7 @@ class MetricsSource:
     headers: Headers = ()
     shown: str | None = None
     otherwise: MetricsSource | None = None
+    of_target: bool = False
 
     def __str__(self) -> str:
         return str(self.url) if self.shown is None else self.shown
@@ -56,6 +59,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry | None
     gpu_telemetry: GpuTelemetry | None = None
     machine_use: MachineUse | None
+    server_began_at: float | None = None
 
 
 def hidden_in(observed: Observed, secrets: Spellings) -> Observed:
@@ -93,6 +97,7 @@ class Observation:
         self._find_target = find_target
         self._meter: MachineMeter | None = None
         self._machine_use: MachineUse | None = None
+        self._server_began_at: float | None = None
         self._clock: ClockReadings | None = None
         self._statistics: ServerStatistics | None = None
         self._sampled: Sampled | None = None
@@ -106,6 +111,7 @@ class Observation:
             self._statistics = ServerStatistics(before=statistics)
         self._sampler = None if self._metrics is None else self._open(self._metrics)
         self._gpus = self._gpu_sampler()
+        self._server_began_at = self._began_at()
         self._clock = ClockReadings(before=read_clock_offsets())
         return self._begin
 
@@ -134,6 +140,7 @@ class Observation:
             telemetry=telemetry,
             gpu_telemetry=self._gpu_telemetry,
             machine_use=self._machine_use,
+            server_began_at=self._server_began_at,
         )
 
     def _begin(self, start_ns: int) -> None:
@@ -163,6 +170,14 @@ class Observation:
             gpus.close()
             return None
         return GpuSampler(gpus, target)
+
+    def _began_at(self) -> float | None:
+        """When the server began, by its processes on this machine, or else by its own metrics."""
+        found = None if self._find_target is None else self._find_target()
+        if found is not None:
+            return began_at(found)
+        is_own = self._metrics is not None and self._metrics.of_target
+        return self._sampler.server_began_at if self._sampler is not None and is_own else None
 
     def _settled_statistics(self) -> ByModel | None:
         if self._read_statistics is None:

@@ -25,6 +25,9 @@ _LATENCIES = (
     "tgi_request_mean_time_per_token_duration_bucket",
 )
 
+_PROCESS_START = "process_start_time_seconds"  # of every official client library, where the page is one process's
+_LATEST = 1e11  # in the year 5138
+
 Series = tuple[str, str]
 
 
@@ -49,6 +52,19 @@ class ExpositionReader:
             series = self._known[written]
             if series is not None:
                 yield series, _value(line[end:])
+
+
+def process_began_at(text: str) -> float | None:
+    """When the process of a page began, as Unix time in s; None where the page does not say so, or is no page."""
+    lines = (line.split() for line in text.split("\n"))
+    written = [words[1] for words in lines if len(words) > 1 and words[0] == _PROCESS_START]
+    if len(written) != 1:
+        return None
+    try:
+        began_at = float(written[0])
+    except ValueError:
+        return None
+    return began_at if 0.0 < began_at < _LATEST else None
 
 
 def _series(written: str) -> Series | None:

@@ -98,6 +98,7 @@ _ADVICE_FOR = {
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
+_SAME_START_S = 2.0  # by which two readings of when a process began may differ: the clock was set meanwhile
 SIMULATION = "simulation"
 _ABSENT = "–"
 _MEASURED = "measured"
@@ -164,6 +165,14 @@ def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
 def same_schedules(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
     """Whether both sides have the same schedules, each as often in proportion: then no difference of sides comes from these."""
     return _shares_of_schedules(a) == _shares_of_schedules(b)
+
+
+def one_start(runs: Sequence[RunReport]) -> bool:
+    """Whether all ``runs`` are known to come from one start of one server."""
+    began_at = [run.manifest.server_began_at for run in runs]
+    known = [at for at in began_at if at is not None]
+    addresses = {run.manifest.target.address for run in runs}
+    return len(known) == len(runs) and len(addresses) == 1 and max(known) - min(known) <= _SAME_START_S
 
 
 def _shares_of_schedules(runs: Sequence[RunReport]) -> dict[str, Fraction]:

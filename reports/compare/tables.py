@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reports.compare.comparable import one_start
 from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, overall
 from reports.compare.conditions import Condition, ConditionResult
 from reports.compare.difference import Difference, Verdict
@@ -127,7 +128,7 @@ def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]
 
 def notes(comparison: ArmComparison) -> list[str]:
     """Notes on the table: differences of paired requests, blocks left out, and variation that the intervals lack."""
-    a, b, texts = comparison.baseline, comparison.arm, []
+    a, b, texts = comparison.baseline, comparison.arm, _of_starts(comparison)
     if comparison.pairs is not None:
         d = comparison.pairs.difference_ms
         interval = d.percentile(0.50).interval_text
@@ -155,6 +156,20 @@ def notes(comparison: ArmComparison) -> list[str]:
     if comparison.recommendation is not None:
         texts.append(comparison.recommendation.text)
     return texts
+
+
+def _of_starts(comparison: ArmComparison) -> list[str]:
+    """Which starts of a server the verdict is about, where the repeats of a side are known to come from one alone."""
+    a, b = comparison.baseline.runs, comparison.arm.runs
+    sides = [name for name, runs in (("A", a), ("B", b)) if len(runs) > 1 and one_start(runs)]
+    if not sides:
+        return []
+    if one_start((*a, *b)):
+        return ["All runs come from one start of one server, so this verdict is about that start alone."]
+    both = len(sides) == len("AB")
+    repeats = "All repeats of each side" if both else f"All repeats of {sides[0]}"
+    about = "these two starts" if both or min(len(a), len(b)) == 1 else f"that start of {sides[0]}"
+    return [f"{repeats} come from one start of its server, so this verdict is about {about}."]
 
 
 def _duration(comparison: ArmComparison) -> str:

@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from harness.host.processes import Process, listeners, read_processes, tree_of
+from harness.host.processes import Process, began_at, listeners, read_processes, tree_of
 
 _LISTENER = """
 import os, socket, sys, time
@@ -73,7 +74,7 @@ def test_ranks_are_their_launcher_s_and_a_forwarder_is_no_server(
 
 def test_a_tree_is_its_root_and_all_below() -> None:
     parents = {1: 0, 2: 1, 3: 2, 4: 2, 5: 1, 6: 5}
-    processes = {pid: Process("p", parent, 0) for pid, parent in parents.items()}
+    processes = {pid: Process("p", parent, 0, 0) for pid, parent in parents.items()}
     assert tree_of(processes, [2]) == {2, 3, 4}
     assert tree_of(processes, [2, 5]) == {2, 3, 4, 5, 6}
     assert tree_of(processes, [99]) == set()
@@ -89,6 +90,26 @@ def test_the_cpu_time_of_children_that_have_ended_counts() -> None:
 
 def test_a_name_may_have_any_character(tmp_path: Path) -> None:
     (tmp_path / "12").mkdir()
-    (tmp_path / "12" / "stat").write_text("12 (a) (b c) S 3 " + "0 " * 9 + "1 2 3 4 " + "0 " * 9)
-    ticks = os.sysconf("SC_CLK_TCK")
-    assert read_processes(tmp_path) == {12: Process("a) (b c", 3, 10 * 1_000_000_000 // ticks)}
+    (tmp_path / "12" / "stat").write_text("12 (a) (b c) S 3 " + "0 " * 9 + "1 2 3 4 " + "0 " * 4 + "50 0")
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    assert read_processes(tmp_path) == {12: Process("a) (b c", 3, 10 * tick_ns, 50 * tick_ns)}
+
+
+def test_a_server_began_with_the_first_of_its_processes(tmp_path: Path) -> None:
+    for pid, ticks in {12: 500, 13: 300, 14: 100}.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (server) S 1 " + "0 " * 17 + f"{ticks} 0")
+    (tmp_path / "stat").write_text("cpu  1 2 3\nbtime 1790000000\n")
+    assert began_at([12, 13], tmp_path) == 1_790_000_000 + 300 / os.sysconf("SC_CLK_TCK")
+    assert began_at([99], tmp_path) is None
+    assert began_at([], tmp_path) is None
+    (tmp_path / "stat").write_text("cpu  1 2 3\n")
+    assert began_at([12], tmp_path) is None
+
+
+def test_a_process_began_when_it_was_started() -> None:
+    before_s = time.time()
+    with _listening("127.0.0.1") as (pid, _):
+        began_s = began_at([pid])
+    assert began_s is not None
+    assert before_s - 2.0 <= began_s <= time.time() + 2.0

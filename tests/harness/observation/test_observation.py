@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from harness.clients.secret_values import HIDDEN, spellings
 from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import StatisticsError
 from harness.host.clock import now_ns
+from harness.host.processes import began_at
+from harness.observation.machine_use import target_at
 from harness.observation.observation import MetricsSource, Observation, Observed, hidden_in, tabulate_observations
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
@@ -136,3 +139,22 @@ def test_a_secret_that_a_server_repeats_is_hidden() -> None:
     shown = hidden_in(observed, spellings(["secret-value"])).telemetry
     assert shown == Telemetry(url=f"http://h/?key={HIDDEN}", failed=1, first_failure=f"no {HIDDEN}")
     assert hidden_in(structs.replace(observed, telemetry=None), ("x",)).telemetry is None
+
+
+_PAGE = b"vllm:x 5\nprocess_start_time_seconds 1.79e9\n"
+
+
+@pytest.mark.parametrize(("of_target", "expected"), [(True, 1.79e9), (False, None)], ids=["its own page", "another's"])
+def test_a_server_elsewhere_says_on_its_own_page_when_it_began(tmp_path: Path, of_target: bool, expected: float | None) -> None:
+    with metrics_server(lambda number: (200, _PAGE)) as server:
+        facts, _ = _observe(tmp_path, None, replace(_source(server), of_target=of_target))
+    assert facts["server_began_at"] == expected
+
+
+def test_a_server_of_this_machine_began_with_its_process(tmp_path: Path) -> None:
+    with metrics_server(lambda number: (200, _PAGE)) as server:
+        source, target = replace(_source(server), of_target=True), target_at("127.0.0.1", server.port)
+        observation = Observation(RunFolder(tmp_path), None, source, lambda note: None, find_target=target)
+        with observation as begin:
+            begin(now_ns())
+    assert observation.observed.server_began_at == began_at([os.getpid()])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.observation.prometheus_text import ExpositionReader
+from harness.observation.prometheus_text import ExpositionReader, process_began_at
 
 _TRITON = """\
 # HELP nv_inference_request_success Number of successful inference requests, all batch sizes
@@ -80,3 +80,22 @@ def test_any_labels_are_read_as_the_library_reads_the_whole_text(written: list[t
 def test_what_is_no_such_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         list(ExpositionReader().read(text))
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.79e+09\nvllm:x 1\n", 1.79e9),
+        ("process_start_time_seconds 1790000000.25 1395066363000\n", 1_790_000_000.25),
+        ("vllm:x 1\n", None),
+        ("process_start_time_seconds 1.7e9\nprocess_start_time_seconds 1.8e9\n", None),  # of which of two processes?
+        ("process_start_time_seconds NaN\n", None),
+        ("process_start_time_seconds +Inf\n", None),
+        ("process_start_time_seconds 0\n", None),
+        ("process_start_time_seconds yesterday\n", None),
+        ('{"started": 1.7e9}', None),
+        ("", None),
+    ],
+)
+def test_a_page_says_when_its_process_began_or_nothing(page: str, expected: float | None) -> None:
+    assert process_began_at(page) == expected

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.compare.comparable import Disagreement, Weight, disagreements, refused, same_requests
+from reports.compare.comparable import Disagreement, Weight, disagreements, one_start, refused, same_requests
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams
 from tests.reports.manifests import machine_use
@@ -57,6 +57,7 @@ SteadyRun = Callable[..., list[Record]]
         ("environment.python", Weight.WARN),
         ("bench_version", Weight.WARN),
         ("started_at", None),
+        ("server_began_at", None),
     ],
 )
 def test_the_weight_of_a_key_is_that_of_its_longest_section(
@@ -180,3 +181,24 @@ def test_equal_values_of_repeats_are_shown_once() -> None:
     repeats = Disagreement("target.model", Weight.CHANGED, ("a", "a", "a", "b", "b", "a"), "")
     assert repeats.values_text == "a (× 3) | b (× 2) | a"
     assert Disagreement("target.model", Weight.CHANGED, ("a", "b"), "").values_text == "a | b"
+
+
+@pytest.mark.parametrize(
+    ("began_at", "addresses", "expected"),
+    [
+        ((1.79e9, 1.79e9 + 1.0), ("a:1", "a:1"), True),  # the clock was set meanwhile
+        ((1.79e9, 1.79e9 + 5.0), ("a:1", "a:1"), False),
+        ((1.79e9, None), ("a:1", "a:1"), False),
+        ((1.79e9, 1.79e9), ("a:1", "b:1"), False),
+    ],
+)
+def test_runs_of_one_start_of_one_server_are_known(
+    make_report: MakeReport,
+    steady_run: SteadyRun,
+    began_at: tuple[float | None, ...],
+    addresses: tuple[str, ...],
+    expected: bool,
+) -> None:
+    facts = [{"model": "m", "protocol": "openai", "streaming": True, "address": address} for address in addresses]
+    runs = [make_report(steady_run(4), target=target, server_began_at=at) for target, at in zip(facts, began_at, strict=True)]
+    assert one_start(runs) is expected

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bench_records.record import Record
 from reports.compare.comparison import Arm, ArmComparison, RequestPairs
@@ -280,3 +281,36 @@ def test_notes_name_pairs_blocks_single_starts_and_what_would_show_a_small_chang
         repeated = _comparison(run, runs=(2, 2))
         (note,) = notes(replace(repeated, arm=replace(repeated.arm, blocks_left_out=blocks)))
         assert note.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((1.0, 1.0), (1.0, 1.0), "All runs come from one start of one server, so this verdict is about that start alone."),
+        (
+            (1.0, 1.0),
+            (9.0, 9.0),
+            "All repeats of each side come from one start of its server, so this verdict is about these two starts.",
+        ),
+        ((1.0,), (9.0, 9.0), "All repeats of B come from one start of its server, so this verdict is about these two starts."),
+        (
+            (1.0, 5.0),
+            (9.0, 9.0),
+            "All repeats of B come from one start of its server, so this verdict is about that start of B.",
+        ),
+        ((1.0, 5.0), (9.0, 13.0), None),
+        ((None, None), (9.0, None), None),
+        ((1.0,), (9.0,), None),  # of which the note on single runs says it
+    ],
+)
+def test_repeats_that_come_from_one_start_of_a_server_are_named(
+    run: RunReport, a: tuple[float | None, ...], b: tuple[float | None, ...], expected: str | None
+) -> None:
+    def arm(name: str, began_at: tuple[float | None, ...]) -> Arm:
+        manifests = [structs.replace(run.manifest, server_began_at=at) for at in began_at]
+        return Arm(name, tuple(replace(run, manifest=manifest) for manifest in manifests))
+
+    found = notes(replace(_comparison(run), baseline=arm("A", a), arm=arm("B", b)))
+    about_starts = [note for note in found if "one start" in note]
+    assert about_starts == ([] if expected is None else [expected])
+    assert expected is None or found[0] == expected

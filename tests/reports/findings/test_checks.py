@@ -172,6 +172,7 @@ def _server_runs(steady: list[Record]) -> Runs:
         yield steady, {"server": metric("vllm:generation_tokens_total", {-1: 0, 2: tokens})}
     yield steady, counted_by_server(100, ms=100.0)
     yield steady, {"server": engine_times(60.0, 8.0)}
+    yield steady, {"server": engine_times(60.0, 8.0), "target": {"model": "m", "protocol": "openai", "streaming": True}}
     yield steady, {"server": engine_times(100.0, 120.0) + engine_parts(1.0, 9.0, 30.0)}
     yield steady, {"server": metric("vllm:num_preemptions_total", {-1: 0, 2: 22})}
     yield steady, {"server": limited_clocks("power cap", 0.5)}
