@@ -36,7 +36,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0
 _CONNECTION_HEADERS = frozenset({"connection", "content-length", "transfer-encoding", "upgrade", "expect"})
 _ANSWERS = ("n", "best_of")  # fields of OpenAI's protocol: how many answers to generate for one prompt
 *_FIRST, _LAST = (protocol.title for protocol in PROTOCOLS.values())
-_OVER_HTTP = "Over HTTP (-i http, -i openai, -i openai_completions)"
+_OVER_HTTP = "Over HTTP (all but -i grpc)"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # of a repository: the owner may be left out
 
 
@@ -180,9 +180,9 @@ class TargetOptions(Concern, title="What to measure"):
     endpoint: str | None = option(
         None,
         callback=_read_endpoint,
-        show_default="/v1/chat/completions, or /v1/completions",
-        help="Path of OpenAI's protocols; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The environment "
-        "variable OPENAI_API_KEY may hold a key.",
+        show_default="the protocol's own, as /v1/chat/completions",
+        help="Path of OpenAI's and vLLM's protocols; in its query, NAME=@FILE and NAME=$VARIABLE read the value. The "
+        "environment variable OPENAI_API_KEY may hold a key.",
         group=_OVER_HTTP,
     )
     header: tuple[Header, ...] = option(
@@ -245,13 +245,13 @@ def check_target_options(options: TargetOptions) -> None:
     if not protocol.takes_own_fields:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
             if value:
-                raise click.UsageError(f"{name} goes with -i openai and -i openai_completions")
+                raise click.UsageError(f"{name} goes with -i openai, openai_completions, openai_responses and vllm_tokens")
     if options.prompt_as is not None and not protocol.takes_ids_or_text:
         raise click.UsageError("--prompt_as goes with -i openai_completions")
     if options.reset_prefix_cache and options.url is None:
         raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
     if options.header and not protocol.takes_headers:
-        raise click.UsageError("--header goes with -i http, -i openai and -i openai_completions")
+        raise click.UsageError("--header goes with protocols over HTTP, and not with -i grpc")
     if options.url is not None:
         read_address(protocol, options.url, options.endpoint)
     elif protocol.embedded_port == "openai":

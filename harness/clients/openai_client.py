@@ -38,7 +38,13 @@ from harness.clients.transport.http1_pool import HttpCaller, post_request, serve
 from harness.clients.transport.url import Origin
 from workloads.elements.request import Request
 
-OUR_FIELDS = frozenset({"model", "messages", "prompt", "stream", "stream_options", "max_tokens"})
+OUR_FIELDS = frozenset(
+    {
+        "model", "messages", "prompt", "stream", "stream_options", "max_tokens",
+        "input", "max_output_tokens",  # of Responses
+        "token_ids", "sampling_params",  # of vLLM's tokens in and out
+    }
+)  # fmt: skip
 _END_MARKER = b"[DONE]"
 _BROKEN_OFF = ("abort", "error")  # finish reasons of SGLang and vLLM, beside OpenAI's
 _MOST_TOKENS = 2**31 - 1
@@ -101,23 +107,34 @@ class OpenAIClient(msgspec.Struct, frozen=True):
 
     def encode(self, index: int, request: Request) -> bytes:
         """The body has no field for ``index`` that all servers take; the header X-Request-ID has it."""
-        variant = request.variant
-        fields: dict[str, Any] = {
-            "model": self.model if variant is None or variant.model is None else variant.model,
-            **self.prompt_fields(request),
-            "max_tokens": request.output_tokens,
-            "stream": self.streaming,
-        }
-        if self.streaming:
-            fields["stream_options"] = {"include_usage": True}
-            if self.continuous_usage:
-                fields["stream_options"]["continuous_usage_stats"] = True
-        if request.ignore_eos:
-            fields["ignore_eos"] = True
         accept = "text/event-stream" if self.streaming else "application/json"
-        body = msgspec.json.encode(fields | dict(self.times_fields) | dict(self.extra))
+        body = msgspec.json.encode(self.fields_of(request))
         identity = {"x-request-id": f"{self.run_id}-{index}"} if self.run_id else {}
         return post_request(self.origin, self.path, body, accept, {**authorization(), **identity, **self.headers})
+
+    def fields_of(self, request: Request) -> dict[str, Any]:
+        """The body of a request. Raises ValueError for one without the prompt that the protocol takes."""
+        fields: dict[str, Any] = {
+            "model": self.model_of(request),
+            **self.prompt_fields(request),
+            "max_tokens": request.output_tokens,
+            **self.stream_fields(),
+        }
+        if request.ignore_eos:
+            fields["ignore_eos"] = True
+        return fields | dict(self.times_fields) | dict(self.extra)
+
+    def model_of(self, request: Request) -> str:
+        """The model that the request asks."""
+        variant = request.variant
+        return self.model if variant is None or variant.model is None else variant.model
+
+    def stream_fields(self) -> dict[str, Any]:
+        """The fields that ask for a stream with its usage, or for a whole answer."""
+        if not self.streaming:
+            return {"stream": False}
+        counts = {"continuous_usage_stats": True} if self.continuous_usage else {}
+        return {"stream": True, "stream_options": {"include_usage": True, **counts}}
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, _END_MARKER, self.limits)
@@ -168,13 +185,15 @@ class ChunkReader(Generic[AnyChoice]):
     """Reads the responses of one protocol, each of which is a ``noun``.
 
     ``texts`` returns the reasoning and the answer in a choice, "" where empty, or None where it has neither, as one that ends
-    an answer. ``opens`` returns whether a choice is that of a chunk before the answer, if it has no text.
+    an answer. ``opens`` returns whether a choice is that of a chunk before the answer, if it has no text. ``ids`` returns the
+    token ids in a choice; None in protocols whose answers are text.
     """
 
     noun: str
     decode: Callable[[bytes], Chunk[AnyChoice]]
     texts: Callable[[AnyChoice], tuple[str, str] | None]
     opens: Callable[[AnyChoice], bool]
+    ids: Callable[[AnyChoice], Sequence[int]] | None = None
 
     def read(self, body: bytes) -> Response:
         """Raises MalformedResponseError."""
@@ -198,6 +217,7 @@ class ChunkReader(Generic[AnyChoice]):
             text = (text or "") + reasoning + answer
             reasoning_characters += len(reasoning)
         return Response(
+            token_ids=None if self.ids is None else tuple(token for choice in choices for token in self.ids(choice)),
             text=text,
             opening=text == "" and any(map(self.opens, choices)),
             reasoning_characters=reasoning_characters,
@@ -205,7 +225,7 @@ class ChunkReader(Generic[AnyChoice]):
             finish_reasons=finish_reasons,
             server_tokens_so_far=usage.completion_tokens,
             server_input_tokens=usage.prompt_tokens,
-            server_cached_tokens=_cached_tokens(usage.prompt_tokens_details),
+            server_cached_tokens=cached_tokens(usage.prompt_tokens_details),
             server_times=_server_times(chunk),
         )
 
@@ -227,7 +247,7 @@ def _finish_reason(choice: Choice) -> str:
     return text[:_LONGEST_REASON]
 
 
-def _cached_tokens(details: Any) -> int | None:
-    """``cached_tokens`` of ``usage.prompt_tokens_details``; None where the server does not report it."""
+def cached_tokens(details: Any) -> int | None:
+    """``cached_tokens`` of the details of a usage, whatever they are; None where the server does not report it."""
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return cached if type(cached) is int and 0 <= cached <= _MOST_TOKENS else None

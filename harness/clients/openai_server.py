@@ -13,6 +13,8 @@ from harness.errors import TargetError
 
 CHAT = "/chat/completions"  # below the base path, as COMPLETIONS is
 COMPLETIONS = "/completions"
+RESPONSES = "/responses"
+VLLM_TOKENS = "/inference/v1/generate"  # beside the base path, not below it
 BASE = "/v1"
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 _SHOWN_MODELS = 20
@@ -20,8 +22,10 @@ _LONGEST_NAME = 200  # characters of a model's name in a message
 
 
 def base_of(path: str) -> str | None:
-    """The base path (``/v1``) of the ``path`` of either protocol's requests; None of a path that is the user's own."""
-    endpoint = next((name for name in (CHAT, COMPLETIONS) if path.endswith(name)), None)
+    """The base path (``/v1``) of the ``path`` of a protocol's requests; None of a path that is the user's own."""
+    if path.endswith(VLLM_TOKENS):
+        return path.removesuffix(VLLM_TOKENS) + BASE
+    endpoint = next((name for name in (CHAT, COMPLETIONS, RESPONSES) if path.endswith(name)), None)
     return None if endpoint is None else path.removesuffix(endpoint)
 
 

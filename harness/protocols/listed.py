@@ -33,6 +33,12 @@ def _triton_http() -> ServingProtocol:
     return TritonHttp()
 
 
+def _triton_http_infer() -> ServingProtocol:
+    from harness.protocols.triton_http_infer import TritonHttpInfer
+
+    return TritonHttpInfer()
+
+
 def _openai_chat() -> ServingProtocol:
     from harness.protocols.openai_chat import OpenAIChat
 
@@ -45,9 +51,24 @@ def _openai_completions() -> ServingProtocol:
     return OpenAICompletions()
 
 
+def _openai_responses() -> ServingProtocol:
+    from harness.protocols.openai_responses import OpenAIResponses
+
+    return OpenAIResponses()
+
+
+def _vllm_tokens() -> ServingProtocol:
+    from harness.protocols.vllm_tokens import VllmTokens
+
+    return VllmTokens()
+
+
 PROTOCOLS: Mapping[str, Listed] = {
     "grpc": Listed("Triton's gRPC", _triton_grpc),
-    "http": Listed("its generate extension over HTTP", _triton_http),
-    "openai": Listed("OpenAI's chat completions", _openai_chat),
-    "openai_completions": Listed("OpenAI's completions", _openai_completions),
+    "http": Listed("generate over HTTP", _triton_http),
+    "http_infer": Listed("infer", _triton_http_infer),
+    "openai": Listed("OpenAI's chats", _openai_chat),
+    "openai_completions": Listed("completions", _openai_completions),
+    "openai_responses": Listed("Responses", _openai_responses),
+    "vllm_tokens": Listed("vLLM's token ids", _vllm_tokens),
 }

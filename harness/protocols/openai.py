@@ -12,7 +12,17 @@ from msgspec.structs import replace
 from harness.clients.deployment import openai_deployment
 from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_probe import PROBE, probe_openai
-from harness.clients.openai_server import BASE, CHAT, COMPLETIONS, choose_model, models_owner, served_models, unlisted_model
+from harness.clients.openai_server import (
+    BASE,
+    CHAT,
+    COMPLETIONS,
+    RESPONSES,
+    VLLM_TOKENS,
+    choose_model,
+    models_owner,
+    served_models,
+    unlisted_model,
+)
 from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.protocol import Client
 from harness.clients.server_times import fields_asking_for_times
@@ -35,7 +45,12 @@ from harness.protocols.set_up_deadline import SetUpDeadline
 from workloads.elements.request import Variant
 
 _METRICS_OF_TRTLLM = "/prometheus/metrics"  # trtllm-serve, whose /metrics is JSON
-_PROTOCOL_OF = {CHAT: "openai", COMPLETIONS: "openai_completions"}  # a path may end as both do: the longer one is its own
+_PROTOCOL_OF = {  # a path may end as two do: the longer one is its own
+    VLLM_TOKENS: "vllm_tokens",
+    CHAT: "openai",
+    COMPLETIONS: "openai_completions",
+    RESPONSES: "openai_responses",
+}
 
 
 class OpenAIProtocol(ServingProtocol):
@@ -71,25 +86,29 @@ class OpenAIProtocol(ServingProtocol):
             base = parse_base(url, HTTP_PORTS)
         except ValueError as error:
             if "?" in url:
-                remedy = f"give that with the path, for example --endpoint '{BASE}{self.endpoint}?NAME=VALUE'"
+                remedy = f"give that with the path, for example --endpoint '{self.path_of(BASE)}?NAME=VALUE'"
                 raise UrlError(f"has a query; {remedy}", without_query=True) from error
             raise UrlError("is no HTTP address; give http://host:port, or http://host:port/v1") from error
         if not base.path:
-            return base.origin.url(f"{BASE}{self.endpoint}" if path is None else path)
+            return base.origin.url(self.path_of(BASE) if path is None else path)
         if path is not None:
             raise TwoPathsError(f"--url has the path {base.path} and --endpoint another; give the path once")
         own = next((endpoint for endpoint in _PROTOCOL_OF if base.path.endswith(endpoint)), None)
         if own is None:
-            return base.origin.url(base.path + self.endpoint)
+            return base.origin.url(self.path_of(base.path))
         if own != self.endpoint:
             raise UrlError(f"is a path of -i {_PROTOCOL_OF[own]}; give http://host:port/v1 to -i {self.name}")
         return base
+
+    def path_of(self, base: str) -> str:
+        """The path of requests to a server with this base path."""
+        return f"{base}{self.endpoint}"
 
     def connect(self, address: Origin, settings: ClientSettings, deadline: SetUpDeadline) -> ConnectedModel:
         at = _url(address)
         served = deadline.call(lambda left_s: served_models(at.origin, at.path, settings.headers, left_s))
         name = choose_model(settings.model, served)
-        client = replace(self.client(at, name, settings), times_fields=self._times_fields(at, settings, deadline))
+        client = replace(self.client(at, name, settings), times_fields=self.times_fields(at, settings, deadline))
         return ConnectedModel(
             self.model(name, settings),
             lambda end_id, pad_id: client,
@@ -98,7 +117,7 @@ class OpenAIProtocol(ServingProtocol):
             warning=unlisted_model(name, served),
         )
 
-    def _times_fields(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> Mapping[str, Any]:
+    def times_fields(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> Mapping[str, Any]:
         """What asks the server for its times of each request, where they are wanted."""
         if not settings.server_timings:
             return {}

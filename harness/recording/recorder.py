@@ -118,12 +118,12 @@ class Recorder:
         counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
         if counts is None:
             return self._with_text(record, request, answered, echoed)
-        of_server = _counts_of_server(responses)
+        of_server = _count_of_server(responses)
         return replace(
             record,
             token_times_ns=answered.times_of(counts),
             token_counts=tuple(count for count in counts if count),
-            output_tokens=sum(counts if of_server is None else of_server),
+            output_tokens=sum(counts) if of_server is None else of_server,
             output_tokens_source=TokenSource.IDS if of_server is None else TokenSource.SERVER,
             **_input_count(record, responses),
             prompt_echoed=echoed,
@@ -183,10 +183,14 @@ def _counts(responses: Sequence[Response], skip: int) -> list[int] | None:
     return counts
 
 
-def _counts_of_server(responses: Sequence[Response]) -> list[int] | None:
-    """The server's token count of each response; None where one has no count."""
+def _count_of_server(responses: Sequence[Response]) -> int | None:
+    """The server's count of the answer's tokens: the sum of those of all responses, or the last of all so far; None where it
+    sent neither.
+    """
     counts = [response.server_tokens for response in responses if response.server_tokens is not None]
-    return counts if len(counts) == len(responses) else None
+    if len(counts) == len(responses):
+        return sum(counts)
+    return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

@@ -1,4 +1,4 @@
-"""Triton's generate extension, used by ``bench -i http``, compared with gRPC on the same real server."""
+"""Triton's generate extension, of ``bench -i http``, and its infer, compared with gRPC on the same real server."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from harness.clients.triton import grpc as triton_grpc
 from harness.clients.triton import http as triton_http
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.http import TritonHttpClient
+from harness.clients.triton.http_infer import TritonHttpInferClient
 from harness.protocols.triton_http import TritonHttp
 from serving.launch.server import Server
 from tests.end_to_end.test_bench import assert_all_done, bench
@@ -67,6 +68,10 @@ def test_answers_are_those_of_grpc(request: pytest.FixtureRequest, model: str, m
     of_http = uvloop.run(_answers(TritonHttpClient(origin, by_http, streaming, 2, 0)))
     assert [_whole(answer) for answer in of_http] == [_whole(answer) for answer in of_grpc]
     assert all(len(answer) == 1 for answer in of_http) or streaming
+    if not by_http.decoupled:
+        of_infer = uvloop.run(_answers(TritonHttpInferClient(origin, by_http, False, 2, 0)))
+        assert [_whole(answer) for answer in of_infer] == [_whole(answer) for answer in of_grpc]
+        assert [answer[0].request_id for answer in of_infer] == ["0", "1", "2", "3"]
     assert [len(tokens) or count for tokens, _, count, _ in map(_whole, of_http)][2:] == [1, 40]  # type: ignore[arg-type]
 
 

@@ -73,8 +73,8 @@ class _Config(msgspec.Struct):
     parameters: dict[str, _Parameter] = {}
 
 
-class _Body(msgspec.Struct, gc=False):
-    """The fields read from one response."""
+class Body(msgspec.Struct, gc=False):
+    """The fields read from one response: its outputs by their names."""
 
     id: str | None = None
     output_ids: TokenId | list[TokenId] | None = None
@@ -90,7 +90,7 @@ class _Body(msgspec.Struct, gc=False):
 
 
 _Value = TypeVar("_Value", int, str)
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(Body).decode
 
 
 class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
@@ -165,18 +165,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
             raise MalformedResponseError(f"not a Triton response: {error}") from error
         if fields.error is not None:
             return Response(error=fields.error, refused=is_full_message(fields.error))
-        if fields.output_ids is None and fields.text_output is None:
-            raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
-        length = _first(fields.sequence_length)
-        ids = (fields.output_ids,) if isinstance(fields.output_ids, int) else fields.output_ids
-        return Response(
-            token_ids=None if ids is None else tuple(ids if length is None else ids[:length]),
-            text=_first(fields.text_output),
-            server_tokens=_first(fields.num_output_tokens),
-            server_input_tokens=_first(fields.num_input_tokens),
-            request_id=fields.id or None,
-            server_times=_times(fields) if self.model.asks_for_times else None,
-        )
+        return response_of(fields, body, asks_for_times=self.model.asks_for_times)
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, limits=self.limits)
@@ -184,7 +173,23 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return caller
 
 
-def _times(fields: _Body) -> ServerTimes | None:
+def response_of(fields: Body, body: bytes, *, asks_for_times: bool) -> Response:
+    """The response by its outputs. Raises MalformedResponseError for one without an answer, which names ``body``."""
+    if fields.output_ids is None and fields.text_output is None:
+        raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
+    length = _first(fields.sequence_length)
+    ids = (fields.output_ids,) if isinstance(fields.output_ids, int) else fields.output_ids
+    return Response(
+        token_ids=None if ids is None else tuple(ids if length is None else ids[:length]),
+        text=_first(fields.text_output),
+        server_tokens=_first(fields.num_output_tokens),
+        server_input_tokens=_first(fields.num_input_tokens),
+        request_id=fields.id or None,
+        server_times=_times(fields) if asks_for_times else None,
+    )
+
+
+def _times(fields: Body) -> ServerTimes | None:
     found = (_first(getattr(fields, name)) for name in STAMPS)
     stamps = [stamp for stamp in found if isinstance(stamp, int)]
     return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None

@@ -94,7 +94,7 @@ def test_grpc_addresses() -> None:
         (["--endpoint", "/v1/chat"], "--endpoint goes with -i openai"),
         (["-i", "http", "--extra_body", '{"temperature": 0}'], "--extra_body goes with -i openai"),
         (["--reset_prefix_cache"], "--reset_prefix_cache goes with --url"),
-        (["--header", "X: y"], "--header goes with -i http, -i openai and -i openai_completions"),
+        (["--header", "X: y"], "--header goes with protocols over HTTP"),
         (["--prompt_as", "ids"], "--prompt_as goes with -i openai_completions"),
         (["-i", "openai", "--url", "h", "--prompt_as", "text"], "--prompt_as goes with -i openai_completions"),
         (["-i", "openai_completions", "--url", "h/v1/chat/completions"], "is a path of -i openai; give"),

@@ -10,14 +10,17 @@ import pytest
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS
 from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_completions import OpenAICompletionsClient
+from harness.clients.openai_server import models_path
 from harness.protocols.openai import OpenAIProtocol
 from harness.protocols.openai_chat import OpenAIChat
 from harness.protocols.openai_completions import OpenAICompletions
+from harness.protocols.openai_responses import OpenAIResponses
 from harness.protocols.protocol import ClientSettings, TwoPathsError, UrlError
 from harness.protocols.set_up_deadline import SetUpDeadline
+from harness.protocols.vllm_tokens import VllmTokens
 from tests.harness.threaded_http import threaded_http
 
-_BOTH = [OpenAIChat(), OpenAICompletions()]
+_BOTH = [OpenAIChat(), OpenAICompletions(), OpenAIResponses()]
 
 
 @pytest.mark.parametrize("protocol", _BOTH, ids=lambda protocol: protocol.name)
@@ -35,6 +38,26 @@ def test_a_server_its_base_path_and_its_whole_url_are_one_address(
     protocol: OpenAIProtocol, url: str, path: str | None, address: str
 ) -> None:
     assert str(protocol.address(url.format(protocol.endpoint), path)) == address.format(protocol.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "address"),
+    [
+        ("h", None, "http://h:8000/inference/v1/generate"),
+        ("https://h/v1/", None, "https://h:443/inference/v1/generate"),
+        ("h/proxy/v1", None, "http://h:8000/proxy/inference/v1/generate"),
+        ("h/inference/v1/generate", None, "http://h:8000/inference/v1/generate"),
+        ("h", "/go", "http://h:8000/go"),
+    ],
+)
+def test_tokens_of_vllm_go_beside_the_base_path(url: str, path: str | None, address: str) -> None:
+    assert str(VllmTokens().address(url, path)) == address
+
+
+def test_the_models_of_a_server_are_below_its_base_path_whatever_the_protocol() -> None:
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/inference/v1/generate", "/go"):
+        assert models_path(path) == "/v1/models"
+    assert models_path("/proxy/inference/v1/generate") == models_path("/proxy/v1/responses") == "/proxy/v1/models"
 
 
 def test_the_path_of_one_protocol_is_refused_by_the_other() -> None:
