@@ -34,10 +34,10 @@ class OpenLoop:
     """Request i is sent at ``arrivals_s[i]``."""
 
     def __init__(self, arrivals_s: Sequence[float]) -> None:
-        self._arrivals_s = arrivals_s
+        self.arrivals_s = arrivals_s
 
     def first(self) -> list[Send]:
-        return [(at, request) for request, at in enumerate(self._arrivals_s)]
+        return [(at, request) for request, at in enumerate(self.arrivals_s)]
 
     def answered(self, at_s: float, request: int) -> list[Send]:
         return []
@@ -65,15 +65,15 @@ class Users:
     """A closed loop: user u starts at ``starts_s[u]``, and a free user sends the next of ``requests``, before ``end_s``."""
 
     def __init__(self, starts_s: Sequence[float], requests: int, end_s: float = inf) -> None:
-        self._starts_s = sorted(starts_s)[:requests]
-        self._requests, self._end_s = requests, end_s
-        self._next = len(self._starts_s)
+        self.starts_s, self.end_s = sorted(starts_s)[:requests], end_s
+        self.requests = requests
+        self._next = len(self.starts_s)
 
     def first(self) -> list[Send]:
-        return [(at, request) for request, at in enumerate(self._starts_s) if at < self._end_s]
+        return [(at, request) for request, at in enumerate(self.starts_s) if at < self.end_s]
 
     def answered(self, at_s: float, request: int) -> list[Send]:
-        if self._next >= self._requests or at_s >= self._end_s:
+        if self._next >= self.requests or at_s >= self.end_s:
             return []
         self._next += 1
         return [(at_s, self._next - 1)]

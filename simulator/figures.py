@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import scipy.special
 
+from simulator.answers import Answers, Deployment
 from simulator.clients import Clients, OpenLoop
 from simulator.latencies import LATENCIES, THROUGHPUT, Latencies
 from simulator.model import Model
 from simulator.server import Server
-from simulator.simulation import Answers, Deployment, simulate_deployment
+from simulator.simulation import simulate_deployment
 from simulator.traffic import Traffic
 
 Key = tuple[str, str]  # metric and figure

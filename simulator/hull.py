@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.answers import Answers
 from simulator.arrays import FloatArray, IntArray
 from simulator.model import Extent
 from simulator.observed import Observed, in_flight_at_sending
-from simulator.simulation import Answers
 from simulator.traffic import Traffic
 
 _TOLERANCE = 1.05

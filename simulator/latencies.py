@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 
 from reports.statistics.percentiles import nearest_rank
+from simulator.answers import Answers
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.observed import Observed
-from simulator.simulation import Answers
 
 LATENCIES = ("ttft", "tpot", "e2e")
 FIGURES = ("mean", "p50", "p90", "p99")

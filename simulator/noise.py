@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from simulator.arrays import IntArray
+
 BLOCK = 20  # steps
+Seed = int | Sequence[int]
 
 
-def resampled(residuals: Sequence[float], seed: int | Sequence[int]) -> Iterator[float]:
+def resampled(residuals: Sequence[float], seed: Seed) -> Iterator[float]:
     """Residuals without end, in blocks of consecutive values, whose order is drawn anew each time that all were used.
 
     Blocks are drawn without replacement, so that no simulation has slower steps than another for all its length: with
@@ -17,9 +20,23 @@ def resampled(residuals: Sequence[float], seed: int | Sequence[int]) -> Iterator
     place.
     """
     pool = np.asarray(residuals, np.float64)
+    for turn, order in orders(len(pool), seed):
+        blocks = np.array_split(np.roll(pool, turn), len(order))
+        for number in order.tolist():
+            yield from blocks[number].tolist()
+
+
+def orders(length: int, seed: Seed) -> Iterator[tuple[int, IntArray]]:
+    """For each use of ``length`` residuals, without end: by how many places they are turned, and the order of their blocks.
+
+    The blocks are those of ``numpy.array_split``.
+    """
     random = np.random.default_rng(seed)
     while True:
-        turned = np.roll(pool, int(random.integers(len(pool))))
-        blocks = np.array_split(turned, max(1, len(pool) // BLOCK))
-        for number in random.permutation(len(blocks)).tolist():
-            yield from blocks[number].tolist()
+        turn = int(random.integers(length))
+        yield turn, random.permutation(max(1, length // BLOCK))
+
+
+def seeds_of_replica(seed: int, number: int) -> tuple[Seed, Seed]:
+    """The seeds of the noise of a replica's steps and of its launches."""
+    return (seed, seed + 1) if number == 0 else ([seed, number], [seed + 1, number])

@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf, nan
 
 import numpy as np
 
-from simulator.arrays import FloatArray, IntArray
+from simulator.answers import Answers, Deployment
 from simulator.clients import Clients, Send, clients_of
+from simulator.compiled import compiled_answers
 from simulator.engine import Engine
 from simulator.front_end import EventLoop, Round
-from simulator.noise import resampled
-from simulator.routers import Router, chooser
+from simulator.noise import resampled, seeds_of_replica
+from simulator.routers import chooser
 from simulator.server import Server
 from simulator.traffic import Traffic, Work
 
 Observe = Callable[[Round], None]
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """Equal servers, and the router in front of them, which takes no time."""
-
-    server: Server
-    replicas: int = 1
-    router: Router = Router.RANDOM
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """When each request was sent, and when its first and last token arrived at the client: s, shape [requests]. A request that
-    was never sent has NaN, and infinite times of tokens.
-
-    ``replicas`` is the replica of each request, -1 of one that was not sent. ``responses`` counts all responses, ``steps`` the
-    steps of all engines; ``engine_busy_s`` and ``front_end_busy_s`` are the times in which they worked, summed over replicas.
-    """
-
-    sent_s: FloatArray
-    first_s: FloatArray
-    last_s: FloatArray
-    output_tokens: IntArray
-    replicas: IntArray
-    responses: int
-    steps: int
-    engine_busy_s: float
-    front_end_busy_s: float
-
-
 class _Replica:
     """An engine and its front end, in the order of their times."""
 
     def __init__(self, server: Server, number: int, work: Work, seed: int, answered: Callable[[float, int], None]) -> None:
-        noise = resampled(server.noise, seed if number == 0 else [seed, number])
-        launch_noise = resampled(server.launch_noise, seed + 1 if number == 0 else [seed + 1, number])
+        of_steps, of_launches = seeds_of_replica(seed, number)
+        noise, launch_noise = resampled(server.noise, of_steps), resampled(server.launch_noise, of_launches)
         self.engine = Engine(server, work, noise, launch_noise)
         self.front_end = EventLoop(server.front_end, work, self.engine.accept, answered)
 
@@ -121,6 +92,17 @@ def simulate_deployment(
 ) -> Answers:
     """Send the requests of ``traffic`` to the replicas at the times of ``clients``. ``observe`` is called with each round of
     responses of any replica, in the order of the times at which they start.
+
+    Where nothing is observed, and numba is installed, much work is done by the compiled twin, which gives the same bits.
+    """
+    compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
+    return compiled or simulate_in_python(deployment, traffic, clients, seed, observe)
+
+
+def simulate_in_python(
+    deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None = None
+) -> Answers:
+    """As ``simulate_deployment``, whatever is installed.
 
     At one time the ends of answers come first, then what is sent, then the replicas.
     """

@@ -31,10 +31,11 @@ from harness.recording.run_result import RunResult
 from harness.recording.schedule_summary import summarise_schedule
 from harness.run.worker_count import Workers
 from reports.render.plain_text import printable
+from simulator.answers import Answers
 from simulator.figures import Ranges, predicted_ranges
 from simulator.hull import beyond, extents_of_replicas
 from simulator.recorded import Responses
-from simulator.simulation import Answers, simulate_deployment
+from simulator.simulation import simulate_deployment
 from workloads.schedule.load import Load
 
 _KEPT = ("tokenizer_dir", "streaming", "protocol", "model")  # options of the target that a simulation reads or may ignore

@@ -17,10 +17,10 @@ from harness.clients.secret_values import Spellings
 from harness.clients.transport.url import Origin
 from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
+from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.model import Model, read_model
 from simulator.routers import Router
-from simulator.simulation import Deployment
 
 if TYPE_CHECKING:
     from harness.protocols.known_client import KnownClient

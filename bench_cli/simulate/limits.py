@@ -10,10 +10,10 @@ import numpy as np
 from bench_records.search import PlannedTier
 from reports.capacity.limits import Limit, limit_set
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from simulator.answers import Answers
 from simulator.arrays import FloatArray
 from simulator.figures import LatencyFactors
 from simulator.latencies import LATENCIES, Latencies
-from simulator.simulation import Answers
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from bench_cli.simulate.traffic import SimulatedTraffic
 from bench_records.record import Outcome, Record, TokenSource
 from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
+from simulator.answers import Answers
 from simulator.recorded import Responses
-from simulator.simulation import Answers
 from workloads.schedule.schedule import ClosedSchedule, Schedule
 
 _NS = 1e9

@@ -9,9 +9,9 @@ from math import inf
 import click
 import numpy as np
 
+from simulator.answers import Answers
 from simulator.arrays import FloatArray
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users
-from simulator.simulation import Answers
 from simulator.traffic import Traffic
 from workloads.elements.request import HistorySource, Request
 from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule, SessionSchedule

@@ -18,13 +18,14 @@ from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from reports.run_report import read_run
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from simulator.answers import Deployment
 from simulator.clients import clients_of
 from simulator.deployed import Deployed, fingerprint
 from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Source, write_model
 from simulator.observed import read_observed
 from simulator.recorded import simulated_run
 from simulator.routers import Router
-from simulator.simulation import Deployment, simulate_deployment
+from simulator.simulation import simulate_deployment
 from tests.simulator.known import SERVER, poisson
 from workloads.arrivals.processes import Exponential
 from workloads.elements.request import CancelPoint, LengthLimits, Request

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.answers import Answers, Deployment
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users, clients_of
 from simulator.routers import Router
 from simulator.server import Admission, FrontEnd, Server, StepLaw
-from simulator.simulation import Answers, Deployment, simulate, simulate_deployment
+from simulator.simulation import simulate, simulate_deployment
 from simulator.traffic import Traffic
 from tests.simulator.known import SERVER, poisson
 from tests.simulator.test_simulation import servers
