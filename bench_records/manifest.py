@@ -503,7 +503,8 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     """The simulated server of a run that was not measured: the ``model`` by its file's name and digest, the runs that it was
-    fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica.
+    fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica, and the tokens that
+    the prefix cache of each holds, None without one.
 
     ``beyond`` is what the run holds more of than those runs, a phrase each. ``ranges`` are 5 and 95 % of each number, by
     the keys of ``summary.json``, over ``draws`` of the model's constants and the error of its fit.
@@ -514,13 +515,15 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     fitted_to: tuple[str, ...] = ()
     replicas: Count = 1
     router: str | None = None
+    prefix_cache_tokens: Count | None = None
     beyond: tuple[str, ...] = ()
     draws: Count = 0
     ranges: dict[str, dict[str, tuple[Number, Number]]] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
         replicas = "" if self.replicas == 1 else f", {self.replicas:,} replicas, router {self.router}"
-        return f"simulated by {self.model}{replicas}"
+        cache = "" if self.prefix_cache_tokens is None else f", prefix cache of {self.prefix_cache_tokens:,} tokens"
+        return f"simulated by {self.model}{replicas}{cache}"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

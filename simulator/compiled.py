@@ -41,9 +41,11 @@ class _Sendings:
 def compiled_answers(deployment: Deployment, traffic: Traffic, clients: Clients, seed: int) -> Answers | None:
     """The answers of a simulation, bit for bit those of ``simulate_deployment`` in Python.
 
-    None where that has to do it: without numba, with few tokens, or where what is sent to a replica depends on others.
+    None where that has to do it: without numba, with few tokens, with a prefix cache, or where what is sent to a replica
+    depends on others.
     """
-    if int(traffic.output_tokens.sum()) < FEWEST_TOKENS or not _is_installed():
+    has_cache = deployment.cache_blocks is not None and traffic.prefixes is not None
+    if has_cache or int(traffic.output_tokens.sum()) < FEWEST_TOKENS or not _is_installed():
         return None
     sendings = _sendings(deployment, clients, len(traffic), seed)
     return None if sendings is None else _answers(deployment, traffic, sendings, seed)
@@ -106,6 +108,7 @@ def _answers(deployment: Deployment, traffic: Traffic, sendings: _Sendings, seed
         _scattered(last_s, order),
         traffic.output_tokens,
         _scattered(replicas, order),
+        np.zeros(len(order), np.int64),
         sum(each.responses for each in totals),
         sum(each.steps for each in totals),
         sum(each.engine_busy_s for each in totals),

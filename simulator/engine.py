@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from simulator.prefixes import PrefixCache
 from simulator.server import Order, Server
 from simulator.traffic import Work
 
@@ -44,9 +45,17 @@ _NO_PROMPTS = _Prompts(0, 0, [])
 class Engine:
     """The state of the engine; times are s. Requests are those of ``work``, by their numbers."""
 
-    def __init__(self, server: Server, work: Work, noise: Iterator[float], launch_noise: Iterator[float]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        work: Work,
+        noise: Iterator[float],
+        launch_noise: Iterator[float],
+        cache: PrefixCache | None = None,
+    ) -> None:
         self._law, self._admission = server.law, server.admission
         self._noise, self._launch_noise = noise, launch_noise
+        self._work, self._cache = work, cache
         self._prefill_left, self._input, self._output = work.prefill_left, work.input_tokens, work.output_tokens
         self._waiting: deque[tuple[float, int]] = deque()
         self._running: list[int] = []  # that decode, in the order of their admission
@@ -99,6 +108,8 @@ class Engine:
         tokens, with_context, finished = 0, 0, []
         while waiting and room > 0 and left > 0 and waiting[0][0] <= cutoff:
             request = waiting[0][1]
+            if not self._is_within_prompt:
+                self._look_up(request)
             whole = self._prefill_left[request]
             taken = min(whole, left)
             tokens += taken
@@ -112,6 +123,18 @@ class Engine:
             waiting.popleft()
             room -= 1
         return _Prompts(tokens, with_context, finished)
+
+    def _look_up(self, request: int) -> None:
+        """Leave out what the cache has of a prompt, but its last token. The blocks of the prompt are in the cache then: a step
+        that computes them gives them to others that it takes, too.
+        """
+        prefixes = self._work.prefixes
+        if self._cache is None or prefixes is None:
+            return
+        held = self._cache.use(prefixes.blocks[request])
+        cached = min(int(held * prefixes.block_tokens[request]), self._input[request] - 1)
+        self._work.cached_tokens[request] = cached
+        self._prefill_left[request] = self._input[request] - cached
 
     def _advance(self, prompts: _Prompts, decodes: bool) -> tuple[Tokens, int]:
         """Give their tokens to the sequences that decode and to those whose prompt is complete; returns the tokens in the KV

@@ -8,9 +8,12 @@ from enum import StrEnum
 import numpy as np
 
 from simulator.arrays import IntArray
+from simulator.prefixes import Prefixes
 
-Choose = Callable[[int, Sequence[int]], int]
-"""The replica of the n-th request that is sent, by the requests that each replica has not answered yet."""
+Choose = Callable[[int, int, Sequence[int]], int]
+"""The replica of the n-th request that is sent, by n, its number, and the requests that each replica has not answered yet."""
+MOST_MORE = 16  # requests in flight that a replica may have beyond the one with the fewest, to get what it has a prefix of
+_LEAST_MATCH = 0.5  # of the blocks of a prompt
 
 
 class Router(StrEnum):
@@ -20,21 +23,30 @@ class Router(StrEnum):
     ROUND_ROBIN = "rr"
     LEAST_OUTSTANDING = "least_outstanding"  # in turn among equals
     TWO_CHOICES = "p2c"  # the one with fewer outstanding requests, of two drawn at random
+    PREFIX = "prefix"  # to whom at least half of the prompt was sent before, unless it has many more; else LEAST_OUTSTANDING
+    SESSION = "session"  # where the session's first request went, by LEAST_OUTSTANDING
 
 
-def chooser(router: Router, replicas: int, requests: int, seed: int) -> Choose:
-    """The rule for at most ``requests`` requests to ``replicas``, at least 1. Deterministic for ``seed``."""
-    in_advance = dealt(router, replicas, requests, seed)
+def chooser(router: Router, replicas: int, sessions: Sequence[int], prefixes: Prefixes | None, seed: int) -> Choose:
+    """The rule for requests of these ``sessions`` to ``replicas``, at least 1. Deterministic for ``seed``.
+
+    ``prefixes`` are those of the requests, None where their prompts are unknown, or no replica has a cache.
+    """
+    in_advance = dealt(router, replicas, len(sessions), seed)
     if in_advance is not None:
-        return lambda number, outstanding: in_advance[number]
-    if router is Router.LEAST_OUTSTANDING:
-        return lambda number, outstanding: _least(outstanding, number % replicas)
-    one, other = _drawn(replicas, requests, seed).tolist()
-    return lambda number, outstanding: min(one[number], other[number], key=outstanding.__getitem__)
+        return lambda number, request, outstanding: in_advance[number]
+    if router is Router.SESSION:
+        return _BySession(sessions, replicas)
+    if router is Router.PREFIX and prefixes is not None:
+        return _ByPrefix(prefixes, replicas)
+    if router is Router.TWO_CHOICES:
+        one, other = _drawn(replicas, len(sessions), seed).tolist()
+        return lambda number, request, outstanding: min(one[number], other[number], key=outstanding.__getitem__)
+    return lambda number, request, outstanding: _least(outstanding, number % replicas)
 
 
 def dealt(router: Router, replicas: int, requests: int, seed: int) -> list[int] | None:
-    """The replica of each request that is sent, where it depends on no answer; else None."""
+    """The replica of each request that is sent, where it depends on no answer and no prompt; else None."""
     if replicas == 1:
         return [0] * requests
     if router is Router.RANDOM:
@@ -43,6 +55,45 @@ def dealt(router: Router, replicas: int, requests: int, seed: int) -> list[int] 
     if router is Router.ROUND_ROBIN:
         return [number % replicas for number in range(requests)]
     return None
+
+
+class _BySession:
+    def __init__(self, sessions: Sequence[int], replicas: int) -> None:
+        self._sessions, self._replicas = sessions, replicas
+        self._replica_of: dict[int, int] = {}
+
+    def __call__(self, number: int, request: int, outstanding: Sequence[int]) -> int:
+        session = self._sessions[request]
+        if session not in self._replica_of:
+            self._replica_of[session] = _least(outstanding, number % self._replicas)
+        return self._replica_of[session]
+
+
+class _ByPrefix:
+    def __init__(self, prefixes: Prefixes, replicas: int) -> None:
+        self._blocks, self._replicas = prefixes.blocks, replicas
+        self._sent_to: dict[int, set[int]] = {}  # by block
+
+    def __call__(self, number: int, request: int, outstanding: Sequence[int]) -> int:
+        fewest = _least(outstanding, number % self._replicas)
+        blocks = self._blocks[request]
+        chosen = min(self._with_most_of(blocks), key=lambda replica: (outstanding[replica], replica), default=fewest)
+        if outstanding[chosen] > outstanding[fewest] + MOST_MORE:
+            chosen = fewest
+        for block in blocks:
+            self._sent_to.setdefault(block, set()).add(chosen)
+        return chosen
+
+    def _with_most_of(self, blocks: Sequence[int]) -> set[int]:
+        """The replicas that got the longest part of the prompt before; none where it is short."""
+        replicas: set[int] = set()
+        for place, block in enumerate(blocks):
+            others = self._sent_to.get(block, set())
+            longer = replicas & others if place else others
+            if not longer:
+                return replicas if place >= _LEAST_MATCH * len(blocks) else set()
+            replicas = longer
+        return replicas
 
 
 def _drawn(replicas: int, requests: int, seed: int) -> IntArray:

@@ -14,6 +14,7 @@ from simulator.compiled import compiled_answers
 from simulator.engine import Engine
 from simulator.front_end import EventLoop, Round
 from simulator.noise import resampled, seeds_of_replica
+from simulator.prefixes import PrefixCache
 from simulator.routers import chooser
 from simulator.server import Server
 from simulator.traffic import Traffic, Work
@@ -24,10 +25,13 @@ Observe = Callable[[Round], None]
 class _Replica:
     """An engine and its front end, in the order of their times."""
 
-    def __init__(self, server: Server, number: int, work: Work, seed: int, answered: Callable[[float, int], None]) -> None:
+    def __init__(
+        self, deployment: Deployment, number: int, work: Work, seed: int, answered: Callable[[float, int], None]
+    ) -> None:
+        server, blocks = deployment.server, deployment.cache_blocks
         of_steps, of_launches = seeds_of_replica(seed, number)
         noise, launch_noise = resampled(server.noise, of_steps), resampled(server.launch_noise, of_launches)
-        self.engine = Engine(server, work, noise, launch_noise)
+        self.engine = Engine(server, work, noise, launch_noise, None if blocks is None else PrefixCache(blocks))
         self.front_end = EventLoop(server.front_end, work, self.engine.accept, answered)
 
     def next(self) -> float:
@@ -109,11 +113,12 @@ def simulate_in_python(
     work = Work(traffic)
     ends: list[Send] = []
     servers = [
-        _Replica(deployment.server, number, work, seed, lambda at_s, request: heappush(ends, (at_s, request)))
+        _Replica(deployment, number, work, seed, lambda at_s, request: heappush(ends, (at_s, request)))
         for number in range(deployment.replicas)
     ]
     replicas = _Replicas(servers)
-    choose = chooser(deployment.router, deployment.replicas, len(traffic), seed)
+    sessions = range(len(traffic)) if traffic.sessions is None else traffic.sessions
+    choose = chooser(deployment.router, deployment.replicas, sessions, traffic.prefixes, seed)
     outstanding = [0] * deployment.replicas
     sent_s, replica_of, count = [nan] * len(traffic), [-1] * len(traffic), 0
     sends = clients.first()
@@ -129,7 +134,7 @@ def simulate_in_python(
                 heappush(sends, following)
         elif send < inf:
             _, request = heappop(sends)
-            replica = choose(count, outstanding)
+            replica = choose(count, request, outstanding)
             sent_s[request], replica_of[request], count = send, replica, count + 1
             outstanding[replica] += 1
             replicas.send(replica, send, request)
@@ -141,6 +146,7 @@ def simulate_in_python(
         np.array(work.last_s),
         traffic.output_tokens,
         np.array(replica_of, np.int64),
+        np.array(work.cached_tokens, np.int64),
         sum(server.front_end.responses for server in servers),
         sum(server.engine.steps for server in servers),
         sum(server.engine.busy_s for server in servers),

@@ -22,7 +22,7 @@ from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_cli.signals import signals_as_interrupt
 from bench_cli.simulate.deployment import Simulated, simulated_target
 from bench_cli.simulate.records import simulated_result
-from bench_cli.simulate.traffic import SimulatedTraffic, simulated_traffic
+from bench_cli.simulate.traffic import SimulatedTraffic, simulated_traffic, with_prefixes
 from bench_records.manifest import Manifest, Simulation, WarmUp
 from bench_records.run_folder import RunFolder
 from harness.recording.recorder import Recorder
@@ -37,6 +37,7 @@ from simulator.hull import beyond, extents_of_replicas
 from simulator.recorded import Responses
 from simulator.simulation import simulate_deployment
 from workloads.schedule.load import Load
+from workloads.table.prefixes import BLOCK_TOKENS
 
 _KEPT = ("tokenizer_dir", "streaming", "protocol", "model")  # options of the target that a simulation reads or may ignore
 _REPEATED = 0.05  # the share of repeated prompt tokens from which on it is said that no cache is simulated
@@ -79,7 +80,8 @@ class Simulating:
         ended = msgspec.structs.replace(
             after_run(manifest, prepared, result), simulation=self._facts(outside, self._ranges(traffic, answers, seed))
         )
-        _say_what_repeats(ended)
+        if traffic.traffic.prefixes is None:
+            _say_what_repeats(ended)
         finish_run(folder, ended, result)
 
     def _ranges(self, traffic: SimulatedTraffic, answers: Answers, seed: int) -> Ranges:
@@ -91,13 +93,14 @@ class Simulating:
         )
 
     def _facts(self, outside: tuple[str, ...], ranges: Ranges) -> Simulation:
-        simulated, replicas = self.simulated, self.simulated.deployment.replicas
+        simulated, replicas, blocks = self.simulated, self.simulated.deployment.replicas, self.simulated.deployment.cache_blocks
         return Simulation(
             model=printable(simulated.name),
             digest=simulated.digest,
             fitted_to=tuple(source.name for source in simulated.model.sources),
             replicas=replicas,
             router=None if replicas == 1 else simulated.deployment.router.value,
+            prefix_cache_tokens=None if blocks is None else blocks * BLOCK_TOKENS,
             beyond=outside,
             draws=simulated.draws,
             ranges=_by_key(ranges),
@@ -129,7 +132,8 @@ def prepared_traffic(
     schedule = make_schedule(workload, own_load, options.traffic, target)
     mixed = mix(schedule, options.mixture, options.traffic, target)
     prepared = PreparedRun(target, workload, own_load, mixed, Workers(1, "simulated"))
-    return prepared, simulated_traffic(prepared.schedule, target.template_tokens or 0)
+    traffic = simulated_traffic(prepared.schedule, target.template_tokens or 0)
+    return prepared, traffic if simulated.deployment.cache_blocks is None else with_prefixes(traffic)
 
 
 def _manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> Manifest:
@@ -147,7 +151,7 @@ def _say_what_repeats(manifest: Manifest) -> None:
     if share is not None and share > _REPEATED:
         click.echo(
             f"{share:.0%} of the prompts repeat the beginnings of earlier ones: no prefix cache is simulated, so a server with "
-            "one is faster than this.",
+            "one is faster than this; --prefix_cache simulates one.",
             err=True,
         )
 

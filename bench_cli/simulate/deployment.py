@@ -21,6 +21,7 @@ from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.model import Model, read_model
 from simulator.routers import Router
+from workloads.table.prefixes import BLOCK_TOKENS
 
 if TYPE_CHECKING:
     from harness.protocols.known_client import KnownClient
@@ -40,11 +41,14 @@ class Simulated:
 
 
 def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
-    """The deployment of the options. Raises SimulatorError."""
+    """The deployment of the options. Raises SimulatorError, and UsageError for a router that needs a prefix cache."""
+    if options.router == Router.PREFIX and options.prefix_cache is None:
+        raise click.UsageError("--router prefix needs --prefix_cache, the tokens that the cache of each replica holds")
     model = read_model(options.model)
     digest = hashlib.sha256(options.model.read_bytes()).hexdigest()
     draws = min(options.draws, len(model.draws))
-    deployment = Deployment(model.server, replicas, Router(options.router))
+    blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
+    deployment = Deployment(model.server, replicas, Router(options.router), blocks)
     return Simulated(model, options.model.name, digest, deployment, draws)
 
 

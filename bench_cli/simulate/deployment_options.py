@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from bench_cli.declared import Concern, option, part, required
+from workloads.table.prefixes import BLOCK_TOKENS
 
-ROUTERS = ("random", "rr", "least_outstanding", "p2c")
+ROUTERS = ("random", "rr", "least_outstanding", "p2c", "prefix", "session")
 _MOST_REPLICAS = 10_000
+_MOST_CACHED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,14 @@ class DeploymentOptions(Concern, title="The simulated deployment"):
     router: str = option(
         ROUTERS[0],
         type=click.Choice(ROUTERS),
-        help="How requests are dealt to replicas: at random, in turn (rr), to the one with the fewest requests in flight, or "
-        "to the better of two drawn at random (p2c).",
+        help="How requests are dealt to replicas: at random, in turn (rr), to the one with the fewest requests in flight, to "
+        "the better of two drawn at random (p2c), to one that got the same prefix before, or a session to one replica.",
+    )
+    prefix_cache: int | None = option(
+        None,
+        metavar="TOKENS",
+        type=click.IntRange(min=BLOCK_TOKENS, max=_MOST_CACHED),
+        help=f"Tokens that the prefix cache of each replica holds, in blocks of {BLOCK_TOKENS}; no cache without.",
     )
     draws: int = option(
         20,

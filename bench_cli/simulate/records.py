@@ -38,6 +38,7 @@ def _records(simulated: SimulatedTraffic, answers: Answers, responses: Responses
     """One for each request that was sent."""
     schedule, traffic = simulated.schedule, simulated.traffic
     inputs, outputs = traffic.input_tokens.tolist(), traffic.output_tokens.tolist()
+    cached = None if traffic.prefixes is None else answers.cached_tokens.tolist()
     for index in np.flatnonzero(answers.replicas >= 0).tolist():
         sent_ns = round(answers.sent_s[index] * _NS)
         due_ns = schedule.offsets_ns[index] if isinstance(schedule, Schedule) else sent_ns
@@ -51,6 +52,7 @@ def _records(simulated: SimulatedTraffic, answers: Answers, responses: Responses
             token_times_ns=times,
             token_counts=tuple(responses.counts[index]),
             input_tokens=inputs[index],
+            cached_input_tokens=None if cached is None else cached[index],
             server_counted_input=True,
             output_tokens=outputs[index],
             output_tokens_source=TokenSource.SERVER,

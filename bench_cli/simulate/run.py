@@ -33,7 +33,7 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     on what it was not fitted to. What lies beyond the fitted runs is named first. Options that only matter to a real server,
     as --url, have no effect.
 
-    Not simulated: prefix caches, cancellations, early ends (--stop_if, --until), warm-up and failures. Answers are as long as
+    Not simulated: cancellations, early ends (--stop_if, --until), warm-up and failures. Answers are as long as
     requested.
     """
     from bench_cli.simulate.carry_out import Simulating

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import click
@@ -12,9 +12,11 @@ import numpy as np
 from simulator.answers import Answers
 from simulator.arrays import FloatArray
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users
+from simulator.prefixes import Prefixes
 from simulator.traffic import Traffic
 from workloads.elements.request import HistorySource, Request
 from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule, SessionSchedule
+from workloads.table.prefixes import prompt_blocks
 
 _S = 1e-9
 
@@ -48,7 +50,7 @@ class SimulatedTraffic:
 
 
 def simulated_traffic(schedule: AnySchedule, template_tokens: int) -> SimulatedTraffic:
-    """The requests of ``schedule``; the server adds ``template_tokens`` to each prompt.
+    """The requests of ``schedule``, without their prefixes; the server adds ``template_tokens`` to each prompt.
 
     Raises UsageError for what cannot be simulated: prompts of unknown lengths, cancellations, and other models.
     """
@@ -61,7 +63,25 @@ def simulated_traffic(schedule: AnySchedule, template_tokens: int) -> SimulatedT
         raise click.UsageError("--class: a model or LoRA adapter of its own is not simulated; give classes by weights alone")
     inputs = np.array([template_tokens + _input_tokens(request) for request in requests], np.int64)
     outputs = np.array([max(1, request.output_tokens) for request in requests], np.int64)
-    return SimulatedTraffic(schedule, Traffic(np.zeros(len(requests)), inputs, inputs, outputs))
+    return SimulatedTraffic(schedule, Traffic(np.zeros(len(requests)), inputs, inputs, outputs, sessions=_sessions(schedule)))
+
+
+def with_prefixes(simulated: SimulatedTraffic) -> SimulatedTraffic:
+    """The same with the prefixes of the prompts, for prefix caches."""
+    found = prompt_blocks(simulated.schedule.requests)
+    prefixes = Prefixes([blocks for blocks, _ in found], [tokens for _, tokens in found])
+    return replace(simulated, traffic=replace(simulated.traffic, prefixes=prefixes))
+
+
+def _sessions(schedule: AnySchedule) -> list[int]:
+    """The session of each request, as a number: that of its first turn, or of the first request that names it."""
+    parents = schedule.parents if isinstance(schedule, SessionSchedule) else (None,) * len(schedule)
+    first_of: dict[str, int] = {}
+    found: list[int] = []
+    for number, (request, parent) in enumerate(zip(schedule.requests, parents, strict=True)):
+        of_parent = number if parent is None else found[parent]
+        found.append(of_parent if request.session is None else first_of.setdefault(request.session, of_parent))
+    return found
 
 
 def _input_tokens(request: Request) -> int:

@@ -6,8 +6,7 @@ A prefix cache keeps whole blocks of tokens, each identified by its own tokens a
 from __future__ import annotations
 
 import hashlib
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from workloads.elements.request import Request
 from workloads.elements.token_ids import int64_bytes
 
 BLOCK_TOKENS = 32
+_ID_BYTES = 8
 _BYTES_PER_TOKEN = 4  # approximate, for text without token ids
 
 
@@ -39,14 +39,43 @@ class PrefixRepetition:
 
 def prefix_repetition(requests: Sequence[Request], block_tokens: int = BLOCK_TOKENS) -> PrefixRepetition:
     """The repetition in ``requests``, in order: in tokens if all have token ids, else in bytes of their text."""
+    packed = _packed(requests, block_tokens)
+    repeated, total, whole = _account(packed.prompts, packed.block_bytes)
+    size = packed.unit_bytes
+    return PrefixRepetition(repeated // size, total // size, packed.unit, whole, len(requests))
+
+
+def prompt_blocks(requests: Sequence[Request], block_tokens: int = BLOCK_TOKENS) -> list[tuple[tuple[int, ...], float]]:
+    """For each request the whole blocks of its prompt, as numbers that are equal where the blocks and all before them are, and
+    the tokens of a block. If not all requests have token ids, the blocks are those of text, and their tokens an average.
+    """
+    packed = _packed(requests, block_tokens)
+    numbers: dict[bytes, int] = {}
+    found = []
+    for request, prompt in zip(requests, packed.prompts, strict=True):
+        blocks = tuple(numbers.setdefault(block, len(numbers)) for block in _blocks(prompt, packed.block_bytes))
+        is_exact = packed.unit == "tokens" or request.input_tokens is None
+        share = packed.block_bytes / max(1, len(prompt))
+        found.append((blocks, block_tokens if is_exact else share * (request.input_tokens or 0)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Prompts as bytes, ``unit_bytes`` for each ``unit``, and the size of a block."""
+
+    prompts: Iterable[bytes]
+    unit: str
+    unit_bytes: int
+    block_bytes: int
+
+
+def _packed(requests: Sequence[Request], block_tokens: int) -> _Packed:
     if all(request.input_ids is not None for request in requests):
-        unit, unit_bytes, block = "tokens", array("q").itemsize, block_tokens
-        prompts = (array("q", request.input_ids or ()).tobytes() for request in requests)
-    else:
-        unit, unit_bytes, block = "bytes", 1, block_tokens * _BYTES_PER_TOKEN
-        prompts = (request.whole_text.encode("utf-8", "surrogatepass") for request in requests)
-    repeated, total, whole = _account(prompts, block * unit_bytes)
-    return PrefixRepetition(repeated // unit_bytes, total // unit_bytes, unit, whole, len(requests))
+        prompts = (int64_bytes(request.input_ids or ()) for request in requests)
+        return _Packed(prompts, "tokens", _ID_BYTES, block_tokens * _ID_BYTES)
+    texts = (request.whole_text.encode("utf-8", "surrogatepass") for request in requests)
+    return _Packed(texts, "bytes", 1, block_tokens * _BYTES_PER_TOKEN)
 
 
 def longest_shared_prefixes(prompts: Sequence[bytes]) -> list[int]:
@@ -114,13 +143,19 @@ def _account(prompts: Iterable[bytes], block_bytes: int) -> tuple[int, int, int]
         whole = _digest(prompt)
         repeated_prompts += whole in wholes
         wholes.add(whole)
-        before = b""
-        for start in range(0, len(prompt) - block_bytes + 1, block_bytes):
-            before = _digest(before + prompt[start : start + block_bytes])
-            if before in blocks:
+        for block in _blocks(prompt, block_bytes):
+            if block in blocks:
                 repeated += block_bytes
-            blocks.add(before)
+            blocks.add(block)
     return repeated, total, repeated_prompts
+
+
+def _blocks(prompt: bytes, block_bytes: int) -> Iterator[bytes]:
+    """For each whole block, what identifies it: its bytes and all before."""
+    before = b""
+    for start in range(0, len(prompt) - block_bytes + 1, block_bytes):
+        before = _digest(before + prompt[start : start + block_bytes])
+        yield before
 
 
 def _digest(data: bytes) -> bytes:
