@@ -14,7 +14,7 @@ from simulator.launch_law import fit_launch_law
 from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
 from simulator.observed import Observed
 from simulator.server import Server, StepLaw
-from simulator.step_law import FEWEST_ROWS, FittedLaw, choose_terms, fit_law, sample_of, widened
+from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, choose_terms, fit_law, sample_of, widened
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import Structure, structure_of
 
@@ -86,7 +86,8 @@ def fit_structure(structure: Structure, seed: int) -> FittedLaw:
     if structure.admission.lookahead:
         return fit_launch_law(structure.steps, _INTERVAL_DRAWS, seed)
     law = fit_law(structure.sample, choose_terms(structure.sample), _INTERVAL_DRAWS, seed)
-    return widened(law, [sample_of(steps, structure.admission.token_budget) for steps in structure.steps], seed)
+    samples = [sample_of(steps, structure.admission.token_budget) for steps in structure.steps]
+    return widened(law, [fit_law(each, law.terms, DRAWS_OF_A_RUN, seed) for each in samples if len(each) >= FEWEST_ROWS])
 
 
 def _thresholds(law: StepLaw) -> list[str]:

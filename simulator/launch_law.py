@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from simulator.arrays import BoolArray, FloatArray
 from simulator.server import StepLaw
-from simulator.step_law import FittedLaw, outlier_limit, usable_steps
+from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, outlier_limit, usable_steps, widened
 from simulator.steps import Steps
 
 TERMS = ("step", "prefill", "sequence", "launch")
@@ -45,9 +45,20 @@ class _Arrivals:
 
 
 def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
-    """The law, and ``draws`` of it by the bootstrap."""
+    """The law, and ``draws`` of it by the bootstrap, as far apart as single runs differ."""
     arrivals = [_arrivals(steps) for steps in runs]
     base = _structure(arrivals)
+    law = _fit(base, arrivals, draws, seed)
+    alone = [[run] for run in arrivals if np.count_nonzero(run.usable) >= FEWEST_ROWS]
+    return widened(law, [_as_far_as_shown(_fit(base, run, DRAWS_OF_A_RUN, seed), law) for run in alone])
+
+
+def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
+    """The law of a run alone, with the coefficients of ``law`` for what the run does not hold, as large steps."""
+    return replace(alone, coefficients=np.where(alone.draws.std(axis=0) > 0, alone.coefficients, law.coefficients))
+
+
+def _fit(base: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FittedLaw:
     terms = _terms(base)
     found = _solve(base, arrivals)
     law = _law(base, found)

@@ -22,7 +22,7 @@ _EXACT_S = 1e-9
 FEWEST_ROWS = 100  # steps, for a fit
 _FOLDS, _FOLD_ROWS = 5, 50  # at least two folds of the fewest rows
 _BLOCK_ROWS = 40  # of the bootstrap
-_DRAWS_OF_A_RUN = 60
+DRAWS_OF_A_RUN = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +145,12 @@ def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> Fi
     )
 
 
-def widened(law: FittedLaw, samples: Sequence[Sample], seed: int) -> FittedLaw:
-    """``law`` with draws as far apart as the runs of ``samples`` differ by themselves, where that is more than their noise.
+def widened(law: FittedLaw, runs: Sequence[FittedLaw]) -> FittedLaw:
+    """``law`` with draws as far apart as the same law fitted to single ``runs`` differs, where that is more than their noise.
 
     What recovering steps gets wrong depends on the load, so it differs between runs, and no bootstrap within them shows it. The
     variance between the fits of single runs beyond that of their own draws is added, over the number of runs.
     """
-    runs = [fit_law(sample, law.terms, _DRAWS_OF_A_RUN, seed) for sample in samples if len(sample) >= FEWEST_ROWS]
     if len(runs) < 2:
         return law
     between = np.var([run.coefficients for run in runs], axis=0, ddof=1)

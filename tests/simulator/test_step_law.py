@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.step_law import BASE, FURTHER, Sample, fit_law, joined, widened
+from simulator.step_law import BASE, DRAWS_OF_A_RUN, FURTHER, FittedLaw, Sample, fit_law, joined, widened
 
 
 def _sample(seed: int, prefill_s: float, rows: int = 800) -> Sample:
@@ -18,12 +18,16 @@ def _sample(seed: int, prefill_s: float, rows: int = 800) -> Sample:
     return Sample(durations, features, features[:, 2])
 
 
+def _alone(law: FittedLaw, samples: list[Sample]) -> list[FittedLaw]:
+    return [fit_law(sample, law.terms, DRAWS_OF_A_RUN, 0) for sample in samples]
+
+
 def test_runs_that_agree_leave_the_ranges_and_those_that_do_not_widen_them() -> None:
     alike, apart = ([_sample(1, 20e-6), _sample(2, prefill)] for prefill in (20e-6, 21e-6))
     law = fit_law(joined(alike), BASE, 200, 0)
-    assert widened(law, alike, 0).draws.std(axis=0) == pytest.approx(law.draws.std(axis=0), rel=1.0)
+    assert widened(law, _alone(law, alike)).draws.std(axis=0) == pytest.approx(law.draws.std(axis=0), rel=1.0)
     law = fit_law(joined(apart), BASE, 200, 0)
-    found = widened(law, apart, 0)
+    found = widened(law, _alone(law, apart))
     low, high = np.percentile(found.draws[:, BASE.index("prefill")], (2.5, 97.5))
     assert low < 20e-6 < 21e-6 < high  # the bootstrap alone has neither
     own = np.percentile(law.draws[:, BASE.index("prefill")], (2.5, 97.5))
@@ -33,4 +37,4 @@ def test_runs_that_agree_leave_the_ranges_and_those_that_do_not_widen_them() -> 
 
 def test_one_run_has_nothing_to_differ_from() -> None:
     law = fit_law(_sample(1, 20e-6), BASE, 50, 0)
-    assert widened(law, [_sample(1, 20e-6)], 0) is law
+    assert widened(law, _alone(law, [_sample(1, 20e-6)])) is law
