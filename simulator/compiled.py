@@ -134,6 +134,7 @@ def _constants(server: Server) -> Constants:
         is_mixed=admission.order is Order.MIXED,
         max_sequences=_NO_LIMIT if admission.max_sequences is None else admission.max_sequences,
         token_budget=_NO_LIMIT if admission.token_budget is None else admission.token_budget,
+        kv_blocks=_NO_LIMIT if admission.kv_blocks is None else admission.kv_blocks,
         lookahead=admission.lookahead,
         delay=float(front_end.delay),
         stage=front_end.intake / front_end.intake_rounds,

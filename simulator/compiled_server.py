@@ -13,6 +13,7 @@ from numba import njit
 
 from simulator.arrays import FloatArray, IntArray
 from simulator.engine import LEAST_SHARE
+from simulator.server import KV_BLOCK_TOKENS
 
 _RING = 1 << 10  # at first
 
@@ -35,6 +36,7 @@ class Constants(NamedTuple):
     is_mixed: bool
     max_sequences: int
     token_budget: int
+    kv_blocks: int
     lookahead: int
     delay: float
     stage: float
@@ -144,6 +146,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
     running, decoding_now, in_cache = np.empty(count, np.int64), 0, 0
     last_step, decoding_steps, next_end = np.empty(count, np.int64), 0, -1
     is_within_prompt, next_decision, accelerator_free_at = False, 0.0, 0.0
+    blocks_free = c.kv_blocks
     # Tokens of steps: their requests in one ring, those with their last token as ~request; the firsts are the last ones.
     of_steps, steps_tail = np.empty(_RING, np.int64), 0
     token_s, token_begin = np.empty(_RING), np.empty(_RING, np.int64)
@@ -181,6 +184,12 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                 left = max(0, c.token_budget - (decoding_now if c.is_mixed else 0))
                 while waiting_head < waiting_tail and room > 0 and left > 0 and waiting_s[waiting_head] <= step_s:
                     request = waiting[waiting_head]
+                    if not is_within_prompt:
+                        tokens = requests.input_tokens[request] + requests.output_tokens[request]
+                        blocks = -(-tokens // KV_BLOCK_TOKENS)
+                        if blocks > blocks_free:
+                            break
+                        blocks_free -= blocks
                     whole = requests.prefill_left[request]
                     part = min(whole, left)
                     prefill += part
@@ -225,7 +234,9 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                 for number in range(decoding_now):
                     request = running[number]
                     if last_step[request] == decoding_steps:
-                        in_cache -= requests.input_tokens[request] + requests.output_tokens[request]
+                        tokens = requests.input_tokens[request] + requests.output_tokens[request]
+                        in_cache -= tokens
+                        blocks_free += -(-tokens // KV_BLOCK_TOKENS)
                         lasts += 1
                         continue
                     if next_end < 0 or last_step[request] < next_end:

@@ -62,6 +62,7 @@ class Engine:
         self._ends: defaultdict[int, list[int]] = defaultdict(list)  # by the number of the step that decodes
         self._decoding_steps = 0
         self._in_cache = 0  # tokens of the running sequences
+        self._blocks_free = self._admission.kv_blocks  # of the KV cache, not promised to a request
         self._is_within_prompt = False
         self._next_decision = 0.0
         self._accelerator_free_at = 0.0
@@ -109,6 +110,8 @@ class Engine:
         while waiting and room > 0 and left > 0 and waiting[0][0] <= cutoff:
             request = waiting[0][1]
             if not self._is_within_prompt:
+                if not self._has_room(request):
+                    break
                 self._look_up(request)
             whole = self._prefill_left[request]
             taken = min(whole, left)
@@ -123,6 +126,16 @@ class Engine:
             waiting.popleft()
             room -= 1
         return _Prompts(tokens, with_context, finished)
+
+    def _has_room(self, request: int) -> bool:
+        """Whether the KV cache has room for all tokens of the request, which are promised to it then."""
+        if self._blocks_free is None:
+            return True
+        needed = self._admission.blocks_of(self._input[request] + self._output[request])
+        if needed > self._blocks_free:
+            return False
+        self._blocks_free -= needed
+        return True
 
     def _look_up(self, request: int) -> None:
         """Leave out what the cache has of a prompt, but its last token. The blocks of the prompt are in the cache then: a step
@@ -171,6 +184,8 @@ class Engine:
         for request in tokens.lasts:
             self._running.remove(request)
             self._in_cache -= self._input[request] + self._output[request]
+            if self._blocks_free is not None:
+                self._blocks_free += self._admission.blocks_of(self._input[request] + self._output[request])
         if not self._admission.lookahead:
             self._next_decision = tokens.at_s
             return [tokens] if tokens.requests else []

@@ -16,6 +16,7 @@ Noise = Annotated[float, Meta(ge=-1e3, le=1e3)]
 Count = Annotated[int, Meta(ge=1, le=1 << 30)]
 Delay = Annotated[int, Meta(ge=0, le=1)]
 Rounds = Annotated[int, Meta(ge=1, le=64)]
+KV_BLOCK_TOKENS = 32
 
 
 class Order(StrEnum):
@@ -75,12 +76,20 @@ class Admission:
     chunks; None where there is no limit. With a ``lookahead`` of 1 (asynchronous scheduling) a step is decided and launched
     while the one before it runs, and the tokens of that one are sent after the launch; with 0 it is decided when the one before
     has ended.
+
+    ``kv_blocks`` is the size of the KV cache, in blocks of KV_BLOCK_TOKENS tokens: a request is taken when those that it will
+    need at its end are free beside those of the requests that run, so none is ever paused.
     """
 
     order: Order = Order.MIXED
     max_sequences: Count | None = None
     token_budget: Count | None = None
     lookahead: Delay = 0
+    kv_blocks: Count | None = None
+
+    def blocks_of(self, tokens: int) -> int:
+        """The blocks of the KV cache that a request of so many tokens, prompt and answer, needs."""
+        return -(-tokens // KV_BLOCK_TOKENS)
 
 
 @dataclass(frozen=True)

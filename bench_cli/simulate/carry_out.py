@@ -21,6 +21,7 @@ from bench_cli.measurement.target_options import TargetOptions
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_cli.signals import signals_as_interrupt
 from bench_cli.simulate.deployment import Simulated, simulated_target
+from bench_cli.simulate.deployment_options import BLOCK_TOKENS
 from bench_cli.simulate.records import simulated_result
 from bench_cli.simulate.traffic import SimulatedTraffic, simulated_traffic, with_prefixes
 from bench_records.manifest import Manifest, Simulation, WarmUp
@@ -35,9 +36,9 @@ from simulator.answers import Answers
 from simulator.figures import Ranges, predicted_ranges
 from simulator.hull import beyond, extents_of_replicas
 from simulator.recorded import Responses
+from simulator.server import Admission
 from simulator.simulation import simulate_deployment
 from workloads.schedule.load import Load
-from workloads.table.prefixes import BLOCK_TOKENS
 
 _KEPT = ("tokenizer_dir", "streaming", "protocol", "model")  # options of the target that a simulation reads or may ignore
 _REPEATED = 0.05  # the share of repeated prompt tokens from which on it is said that no cache is simulated
@@ -72,7 +73,7 @@ class Simulating:
         responses = Responses(len(schedule), simulated.deployment.server.front_end.response)
         seed = schedule.seed
         answers = simulate_deployment(simulated.deployment, traffic.traffic, traffic.clients(), seed, responses.add)
-        outside = beyond(simulated.model.hull, extents_of_replicas(traffic.traffic, answers))
+        outside = (*simulated.changes, *beyond(simulated.model.hull, extents_of_replicas(traffic.traffic, answers)))
         if outside:
             click.echo(printable(f"This lies beyond what the model was fitted to: {'; '.join(outside)}."), err=True)
         recorder = Recorder(summarise_schedule(schedule, None), prepared.target.client)
@@ -133,7 +134,16 @@ def prepared_traffic(
     mixed = mix(schedule, options.mixture, options.traffic, target)
     prepared = PreparedRun(target, workload, own_load, mixed, Workers(1, "simulated"))
     traffic = simulated_traffic(prepared.schedule, target.template_tokens or 0)
+    _check_room(simulated.deployment.server.admission, traffic)
     return prepared, traffic if simulated.deployment.cache_blocks is None else with_prefixes(traffic)
+
+
+def _check_room(admission: Admission, simulated: SimulatedTraffic) -> None:
+    """Raises UsageError where a request could never be taken."""
+    longest = int((simulated.traffic.input_tokens + simulated.traffic.output_tokens).max(initial=0))
+    needed = admission.blocks_of(longest)
+    if admission.kv_blocks is not None and needed > admission.kv_blocks:
+        raise click.UsageError(f"--kv_blocks {admission.kv_blocks}: a request of {longest:,} tokens needs {needed:,} of them")
 
 
 def _manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> Manifest:

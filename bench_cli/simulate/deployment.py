@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +11,7 @@ import click
 
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.target import Target
-from bench_cli.simulate.deployment_options import DeploymentOptions
+from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions
 from bench_cli.tokenizers import open_tokenizer, shipped_tokenizer
 from harness.clients.secret_values import Spellings
 from harness.clients.transport.url import Origin
@@ -21,7 +21,7 @@ from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.model import Model, read_model
 from simulator.routers import Router
-from workloads.table.prefixes import BLOCK_TOKENS
+from simulator.server import Admission, Order
 
 if TYPE_CHECKING:
     from harness.protocols.known_client import KnownClient
@@ -31,13 +31,16 @@ _NOWHERE = Origin("http", "simulated", 80)
 
 @dataclass(frozen=True)
 class Simulated:
-    """A deployment that is simulated: ``name`` and ``digest`` are those of the model's file."""
+    """A deployment that is simulated: ``name`` and ``digest`` are those of the model's file. ``changes`` are what it has in
+    place of what was fitted, a phrase each.
+    """
 
     model: Model
     name: str
     digest: str
     deployment: Deployment
     draws: int
+    changes: tuple[str, ...] = ()
 
 
 def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
@@ -48,8 +51,32 @@ def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
     digest = hashlib.sha256(options.model.read_bytes()).hexdigest()
     draws = min(options.draws, len(model.draws))
     blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
+    model = replace(model, server=replace(model.server, admission=_admission(options, model.server.admission)))
     deployment = Deployment(model.server, replicas, Router(options.router), blocks)
-    return Simulated(model, options.model.name, digest, deployment, draws)
+    return Simulated(model, options.model.name, digest, deployment, draws, _changes(options))
+
+
+def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:
+    """The admission that was fitted, with what the options have in place of it."""
+    return replace(
+        fitted,
+        order=fitted.order if options.scheduler is None else Order(options.scheduler),
+        token_budget=fitted.token_budget if options.chunk is None else options.chunk,
+        max_sequences=fitted.max_sequences if options.max_num_sequences is None else options.max_num_sequences,
+        kv_blocks=options.kv_blocks,
+    )
+
+
+def _changes(options: DeploymentOptions) -> tuple[str, ...]:
+    """What no fitted run had: whether the server's law holds there is not known."""
+    said = {
+        "scheduler {}": options.scheduler,
+        "at most {} tokens a step": options.chunk,
+        "at most {} sequences a step": options.max_num_sequences,
+        "a KV cache of {} blocks": options.kv_blocks,
+    }
+    values = {text: value for text, value in said.items() if value is not None}
+    return tuple(f"{text.format(f'{v:,}' if isinstance(v, int) else v)}, which was not fitted" for text, v in values.items())
 
 
 def simulated_target(simulated: Simulated, options: MeasureOptions) -> Target:

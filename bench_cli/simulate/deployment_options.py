@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from bench_cli.declared import Concern, option, part, required
-from workloads.table.prefixes import BLOCK_TOKENS
 
 ROUTERS = ("random", "rr", "least_outstanding", "p2c", "prefix", "session")
+SCHEDULERS = ("mixed", "prefill_first")
+BLOCK_TOKENS = 32  # of a prefix cache and of a KV cache; a test holds it to the modules whose import takes long
 _MOST_REPLICAS = 10_000
+_COUNT = click.IntRange(min=1, max=1 << 30)
 _MOST_CACHED = 1 << 40
 
 
@@ -31,6 +33,24 @@ class DeploymentOptions(Concern, title="The simulated deployment"):
         metavar="TOKENS",
         type=click.IntRange(min=BLOCK_TOKENS, max=_MOST_CACHED),
         help=f"Tokens that the prefix cache of each replica holds, in blocks of {BLOCK_TOKENS}; no cache without.",
+    )
+    scheduler: str | None = option(
+        None,
+        type=click.Choice(SCHEDULERS),
+        help="What a step may hold, in place of what was fitted: prompts beside decoding sequences, or prompts alone and first.",
+    )
+    chunk: int | None = option(
+        None,
+        metavar="TOKENS",
+        type=_COUNT,
+        help="The most tokens of a step, beyond which a prompt is cut, in place of what was fitted.",
+    )
+    max_num_sequences: int | None = option(None, type=_COUNT, help="The most sequences of a step, in place of what was fitted.")
+    kv_blocks: int | None = option(
+        None,
+        type=_COUNT,
+        help=f"Blocks of {BLOCK_TOKENS} tokens in the KV cache of each replica: a request waits until all that it will need "
+        "are free; no limit without.",
     )
     draws: int = option(
         20,

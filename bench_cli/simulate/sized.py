@@ -108,7 +108,8 @@ class Size:
     def _beyond(self, replicas: int, traffic: SimulatedTraffic) -> tuple[str, ...]:
         deployment = replace(self.simulated.deployment, replicas=replicas)
         answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(), 0)
-        return tuple(map(printable, beyond(self.simulated.model.hull, extents_of_replicas(traffic.traffic, answers))))
+        outside = beyond(self.simulated.model.hull, extents_of_replicas(traffic.traffic, answers))
+        return tuple(map(printable, (*self.simulated.changes, *outside)))
 
     def _rate(self, traffics: Sequence[SimulatedTraffic]) -> float | None:
         """The requests a second of the workload; None where answers decide the arrivals."""
