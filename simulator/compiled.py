@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,8 +21,9 @@ from simulator.traffic import Traffic
 if TYPE_CHECKING:
     from simulator.compiled_server import Constants, Noise
 
-FEWEST_TOKENS = 200_000  # for fewer, Python has finished before numba is loaded
+FEWEST_TOKENS = 20_000  # for fewer, Python has finished before numba is loaded
 _NO_LIMIT = 1 << 60
+_Array = TypeVar("_Array", FloatArray, IntArray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def _noise(pool: FloatArray, seed: Seed, steps: int) -> Noise:
     return Noise(pool, np.array(turns, np.int64), np.array(of_blocks, np.int64))
 
 
-def _scattered(values: FloatArray | IntArray, order: Sequence[int] | IntArray) -> FloatArray | IntArray:
+def _scattered(values: _Array, order: IntArray) -> _Array:
     found = np.empty_like(values)
     found[order] = values
     return found

@@ -73,7 +73,7 @@ class Noise(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of one server: ``sent`` requests, responses and steps, and the s in which engine and front end worked."""
+    """What one server did: ``sent`` requests, responses and steps, and the s in which engine and front end worked."""
 
     sent: int
     responses: int
@@ -133,8 +133,8 @@ def _sort_ends(ended_s, ended, ends):  # type: ignore[no-untyped-def]
 
 
 # One compiled loop: numba cannot pass the state on without making it slow.
-@njit(cache=True)
-def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noise) -> Totals:  # type: ignore[misc]  # noqa: C901
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noise) -> Totals:  # noqa: C901
     """Send ``requests`` to one server with constants ``c``."""
     count = requests.input_tokens.size
     arrivals, arrival = requests.arrival_s.size, 0

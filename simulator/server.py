@@ -88,7 +88,7 @@ class Admission:
     kv_blocks: Count | None = None
 
     def blocks_of(self, tokens: int) -> int:
-        """The blocks of the KV cache that a request of so many tokens, prompt and answer, needs."""
+        """The blocks of the KV cache that a request of ``tokens``, prompt and answer, needs."""
         return -(-tokens // KV_BLOCK_TOKENS)
 
 

@@ -37,7 +37,7 @@ class DeploymentOptions(Concern, title="The simulated deployment"):
     scheduler: str | None = option(
         None,
         type=click.Choice(SCHEDULERS),
-        help="What a step may hold, in place of what was fitted: prompts beside decoding sequences, or prompts alone and first.",
+        help="What a step may hold, in place of what was fitted: prompts beside decoding sequences, or alone and first.",
     )
     chunk: int | None = option(
         None,

@@ -25,6 +25,7 @@ from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Source, write_mod
 from simulator.observed import read_observed
 from simulator.recorded import simulated_run
 from simulator.routers import Router
+from simulator.server import KV_BLOCK_TOKENS
 from simulator.simulation import simulate_deployment
 from tests.simulator.known import SERVER, poisson
 from workloads.arrivals.processes import Exponential
@@ -34,6 +35,7 @@ from workloads.lengths.samples import Independent
 from workloads.prompts.token_norm_dist import TokenNormDist
 from workloads.schedule.load import OpenLoop
 from workloads.schedule.schedule import Schedule
+from workloads.table import prefixes
 
 _HULL = (Extent("requests in flight", 40.0), Extent("requests a second", 60.0))
 _FITTED = Deployed("grpc", "tensorrt_llm", True, str(DEMO_ENGINE_DIR), fingerprint(DEMO_ENGINE_DIR))
@@ -175,6 +177,8 @@ def test_loads_that_wait_for_answers_hold_their_number_in_flight(tmp_path: Path,
             _TRAFFIC,
             "the tokenizer of the fitted runs is no longer in /gone",
         ),
+        ({}, ["--router", "prefix", *_TRAFFIC], "--router prefix needs --prefix_cache"),
+        ({}, ["--kv_blocks", "4", *_TRAFFIC], "--kv_blocks 4: a request of 159 tokens needs 5 of them"),
         ({"schema": 9}, _TRAFFIC, "is a model of schema 9"),
     ],
 )
@@ -201,6 +205,37 @@ def test_a_faster_schedule_is_the_same_one_in_less_time() -> None:
     simulated = simulated_traffic(schedule, template_tokens=2)
     assert [at for at, _ in simulated.clients(2.0).first()] == [0.0, 0.5, 1.0, 1.5]
     assert simulated.traffic.input_tokens.tolist() == [11] * 4
+
+
+def test_another_scheduler_than_the_fitted_one_is_simulated_and_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = read_observed(_simulated(tmp_path, "one", "--draws", "0"))
+    capsys.readouterr()
+    limits = ["--scheduler", "prefill_first", "--chunk", "64", "--max_num_sequences", "2", "--kv_blocks", "12"]
+    other = read_observed(_simulated(tmp_path, "other", "--draws", "0", *limits))
+    said = capsys.readouterr()
+    begin = "SIMULATED BEYOND WHAT ITS MODEL WAS FITTED TO (scheduler prefill_first, which was not fitted"
+    assert " ".join(said.out.split()).startswith(begin)
+    for text in ("at most 64 tokens a step", "at most 2 sequences a step", "a KV cache of 12 blocks"):
+        assert f"{text}, which was not fitted" in " ".join(said.err.split())
+    assert (other.first_s - other.sent_s).mean() > 2 * (one.first_s - one.sent_s).mean()
+
+
+def test_prefix_caches_of_replicas_shorten_prompts_that_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = ["token_norm_dist", "--num_requests", "60", "--isl", "20", "--osl", "5"]
+    traffic += ["--prefix_groups", "4", "--prefix_len", "180"]
+    options = ["--draws", "0", "--replicas", "2", "--router", "prefix", "--prefix_cache", "64000"]
+    folder = _simulated(tmp_path, "cached", *options, traffic=traffic)
+    cached = RunFolder(folder).read_requests(("cached_input_tokens",))["cached_input_tokens"].to_numpy()
+    assert np.median(cached) > 100
+    assert "prefix cache of 64,000 tokens" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_block_is_that_of_the_simulator_and_of_the_workload() -> None:
+    from bench_cli.simulate.deployment_options import BLOCK_TOKENS
+
+    assert BLOCK_TOKENS == KV_BLOCK_TOKENS == prefixes.BLOCK_TOKENS
 
 
 def test_router_names_are_those_of_the_simulator() -> None:

@@ -41,8 +41,9 @@ def _assert_equal(one: Answers, other: Answers) -> None:
 
 
 _wide = st.builds(
-    lambda server, per_context, per_step, launch_noise, free: replace(
+    lambda server, per_context, per_step, launch_noise, free, kv_blocks: replace(
         server,
+        admission=replace(server.admission, kv_blocks=kv_blocks),
         law=replace(server.law, prefill_context=per_context, prefill_step=per_step),
         launch_noise=launch_noise,
         front_end=replace(server.front_end, **dict.fromkeys(free, 0.0)),
@@ -52,6 +53,7 @@ _wide = st.builds(
     st.floats(0, 1e-3),
     st.lists(st.floats(-0.2, 0.2), min_size=1, max_size=70).map(tuple),
     st.sets(st.sampled_from(("delay", "intake", "token", "response"))),
+    st.none() | st.integers(40, 80),
 )
 
 

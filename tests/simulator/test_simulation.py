@@ -124,6 +124,14 @@ def test_prompts_first_stop_the_sequences_that_decode() -> None:
     assert alone.first_s[1] == mixed.first_s[1]
 
 
+def test_a_request_waits_until_the_kv_cache_has_room_for_all_its_tokens() -> None:
+    """Each needs 2 blocks of 32 tokens, so 2 of 3 run; the third is taken when one has ended."""
+    server = Server(StepLaw(step=1e-3), Admission(kv_blocks=5))
+    answers = simulate(server, _requests([0.0, 0.0, 0.0], [30, 30, 30], [4, 6, 3]), 0)
+    assert answers.first_s * 1e3 == pytest.approx([1, 1, 5])
+    assert answers.last_s * 1e3 == pytest.approx([4, 6, 7])
+
+
 def test_asynchronous_scheduling_decides_a_step_while_the_one_before_runs() -> None:
     law, traffic = StepLaw(step=1e-3), _requests([0.0, 2.5e-3], [1, 1], [8, 2])
     plain, ahead = (simulate(Server(law, admission), traffic, 0) for admission in (Admission(), Admission(lookahead=1)))
