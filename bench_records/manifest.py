@@ -395,6 +395,17 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     first_failure: str | None = None
 
 
+class PolledTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server's times of single requests were polled, how often, how many polls failed, and how many records came."""
+
+    url: str | None = None
+    period_s: Positive | None = None
+    polls: Count | None = None
+    failed: Count | None = None
+    first_failure: str | None = None
+    records: Count | None = None
+
+
 class GpuTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs of this machine that were read, by name, and how often.
 
@@ -560,6 +571,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockReadings | None = None
     server_statistics: ServerStatistics | None = None
     telemetry: Telemetry | None = None
+    polled_times: PolledTimes | None = None
     gpu_telemetry: GpuTelemetry | None = None
     machine_use: MachineUse | None = None
     times: Times | None = None

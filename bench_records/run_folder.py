@@ -63,6 +63,8 @@ class RunFolder:
     server = NamedFile("server.parquet")
     machine_probe = NamedFile("probe-machine.bin")
     scrapes = NamedFile("scrapes.bin")
+    times_polls = NamedFile("times-polls.bin")
+    perf_metrics = NamedFile("perf_metrics.json")
     gpu_samples = NamedFile("gpu.bin")
 
     def journal(self, worker: int) -> Path:

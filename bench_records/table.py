@@ -5,10 +5,13 @@ A module of its own beside ``record.py``, which workers import, and which must n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bench_records.column import RUN_CLOCK, Column, schema_of
 from bench_records.parquet_table import arrow_array, read_columns, write_columns
@@ -207,6 +210,19 @@ def write_table(records: Sequence[Record], path: Path) -> None:
 def table_of(records: Sequence[Record]) -> pa.Table:
     """The table that ``write_table`` writes."""
     return pa.Table.from_arrays(_arrays(records), schema=_SCHEMA)
+
+
+def write_numbers(path: Path, values: Mapping[str, NDArray[np.float64]]) -> None:
+    """Replace columns of whole numbers in the file at ``path``: for each name a value a row, shape [n], NaN for null.
+
+    The file stays as it was where that fails. Raises OSError or pyarrow.ArrowInvalid.
+    """
+    table = read_table(path)
+    for name, numbers in values.items():
+        known = [None if math.isnan(number) else int(number) for number in numbers.tolist()]
+        place = _SCHEMA.get_field_index(name)
+        table = table.set_column(place, _SCHEMA.field(place), arrow_array(known, _SCHEMA.field(place).type))
+    write_columns(path, _SCHEMA, table.columns)
 
 
 def _arrays(records: Sequence[Record]) -> list[pa.Array]:

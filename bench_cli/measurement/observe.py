@@ -6,6 +6,7 @@ from functools import partial
 
 import click
 
+from bench_cli.measurement.polled_times import with_polled_times
 from bench_cli.measurement.target import Target
 from bench_cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
 from bench_records.run_folder import RunFolder
@@ -15,7 +16,7 @@ from harness.clients.transport.url import HttpUrl, parse_url
 from harness.clients.triton.statistics import ReadStatistics, grpc_statistics
 from harness.errors import JournalError
 from harness.observation.machine_use import target_at
-from harness.observation.observation import MetricsSource, Observation, tabulate_observations
+from harness.observation.observation import MetricsSource, Observation, TimesSource, tabulate_observations
 
 
 def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, distributed: bool) -> Observation:
@@ -26,13 +27,18 @@ def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, dis
         metrics_source(options, target),
         note=lambda text: click.echo(hide_in_text(text, target.client.hidden), err=True),
         find_target=None if distributed else target_at(target.origin.host, target.origin.port),
+        times=None if target.times_url is None else TimesSource(target.times_url, _headers(target, target.times_url)),
     )
 
 
 def tabulate(folder: RunFolder) -> None:
-    """Write client.parquet and server.parquet; a full disk, or a damaged file, costs these two, and not the run."""
+    """Write client.parquet and server.parquet, and into requests.parquet the server's times that were polled; a full disk, or a
+    damaged file, costs these, and not the run.
+    """
     try:
         tabulate_observations(folder)
+        if folder.perf_metrics.exists():
+            click.echo(with_polled_times(folder), err=True)
     except (OSError, JournalError) as error:
         click.echo(f"The observations of client and server cannot be written, and are lost: {error}", err=True)
 

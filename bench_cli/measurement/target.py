@@ -42,7 +42,8 @@ class Target:
     those that the server adds to each prompt (a chat template, special tokens), None where unknown. ``prefix_cache_reset``
     empties the server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
     TargetError for a class of requests that it cannot serve. ``describe`` asks the
-    server what it says of itself. ``server_timings``: requests ask for the server's times of them.
+    server what it says of itself. ``server_timings``: requests ask for the server's times of them, or they are polled
+    from ``times_url``.
     """
 
     origin: Origin
@@ -60,6 +61,7 @@ class Target:
     describe: DescribeServer = says_nothing
     deadline: SetUpDeadline | None = None
     server_timings: bool = False
+    times_url: HttpUrl | None = None
 
     @property
     def streaming(self) -> bool:
@@ -157,4 +159,5 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         describe=connected.describe,
         deadline=deadline,
         server_timings=options.server_timings,
+        times_url=connected.times_url,
     )

@@ -78,17 +78,23 @@ def of_dynamo(nvext: Any) -> ServerTimes | None:
 def fields_asking_for_times(owner: str | None) -> Mapping[str, Any]:
     """The fields of a request that ask a server of OpenAI's protocols for its times; ``owner`` is that of its models.
 
-    trtllm-serve refuses fields that it does not know, and returns no times in its answers.
+    trtllm-serve refuses fields that it does not know, and returns no times in its answers: see ``polled_path``.
     """
     match owner:
         case "nvidia":
             return {"nvext": {"extra_fields": ["timing"]}}
-        case "tensorrt_llm":
+        case _ if owner == _TRTLLM:
             return {}
         case _:
             return {"include_metrics": True}
 
 
+def polled_path(owner: str | None) -> str | None:
+    """Where a server of OpenAI's protocols has the times of requests that ended; None where it has them in its answers."""
+    return "/perf_metrics" if owner == _TRTLLM else None
+
+
+_TRTLLM = "tensorrt_llm"  # whose models trtllm-serve's are
 _NOTHING = ServerTimes()
 
 

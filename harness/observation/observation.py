@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from types import TracebackType
+from typing import TypeVar
 
 import msgspec
 
 from bench_records.client_table import write_client_table
-from bench_records.manifest import ClockReadings, GpuTelemetry, MachineUse, ServerStatistics, Telemetry
+from bench_records.manifest import ClockReadings, GpuTelemetry, MachineUse, PolledTimes, ServerStatistics, Telemetry
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
 from harness.clients.secret_values import Spellings, hide_in_text
@@ -28,6 +29,9 @@ from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_sampler import MetricsSampler, Sampled
 from harness.observation.nvml import Gpus, NoGpusError
 from harness.observation.sample_file import read_samples
+from harness.observation.times_poller import TimesPoller, join_polls
+
+_Readings = TypeVar("_Readings", Telemetry, PolledTimes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,21 @@ class MetricsSource:
         return str(self.url) if self.shown is None else self.shown
 
 
+@dataclass(frozen=True, slots=True)
+class TimesSource:
+    """Where a server returns its times of the requests that have ended since the last time that it was asked."""
+
+    url: HttpUrl
+    headers: Headers = ()
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What was observed, for the manifest; a part is None where it is unknown."""
 
     clock: ClockReadings | None
     server_statistics: ServerStatistics | None
     telemetry: Telemetry | None
+    polled_times: PolledTimes | None = None
     gpu_telemetry: GpuTelemetry | None = None
     machine_use: MachineUse | None
     server_began_at: float | None = None
@@ -64,18 +77,24 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 def hidden_in(observed: Observed, secrets: Spellings) -> Observed:
     """``observed`` with HIDDEN in place of each secret that a server repeats in the text of an error."""
-    if observed.telemetry is None:
-        return observed
-    texts = {name: getattr(observed.telemetry, name) for name in ("url", "first_failure")}
+    return msgspec.structs.replace(
+        observed,
+        telemetry=None if observed.telemetry is None else _hidden(observed.telemetry, secrets),
+        polled_times=None if observed.polled_times is None else _hidden(observed.polled_times, secrets),
+    )
+
+
+def _hidden(readings: _Readings, secrets: Spellings) -> _Readings:
+    texts = {name: getattr(readings, name) for name in ("url", "first_failure")}
     shown = {name: None if text is None else hide_in_text(text, secrets) for name, text in texts.items()}
-    return msgspec.structs.replace(observed, telemetry=msgspec.structs.replace(observed.telemetry, **shown))
+    return msgspec.structs.replace(readings, **shown)
 
 
 class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
     ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise. The GPUs on
-    which they compute are read where there is a driver, unless ``metrics`` is None.
+    which they compute are read where there is a driver, unless ``metrics`` is None. ``times`` are polled once a second.
     An observation that fails does not fail the run: its part of ``observed`` is None, and ``note`` is called with the reason.
     """
 
@@ -86,6 +105,7 @@ class Observation:
         metrics: MetricsSource | None,
         note: Callable[[str], None],
         find_target: FindTarget | None = None,
+        times: TimesSource | None = None,
     ) -> None:
         self._folder = folder
         self._read_statistics = read_statistics
@@ -103,6 +123,9 @@ class Observation:
         self._sampled: Sampled | None = None
         self._gpus: GpuSampler | None = None
         self._gpu_telemetry: GpuTelemetry | None = None
+        self._times = times
+        self._poller: TimesPoller | None = None
+        self._polled: PolledTimes | None = None
 
     def __enter__(self) -> Callable[[int], None]:
         """Returns a function to call with the run's start, in ns of ``now_ns``."""
@@ -112,6 +135,7 @@ class Observation:
         self._sampler = None if self._metrics is None else self._open(self._metrics)
         self._gpus = self._gpu_sampler()
         self._server_began_at = self._began_at()
+        self._poller = None if self._times is None else self._drained(self._times)
         self._clock = ClockReadings(before=read_clock_offsets())
         return self._begin
 
@@ -128,6 +152,8 @@ class Observation:
             self._statistics = msgspec.structs.replace(self._statistics, after=self._settled_statistics())
         if self._sampler is not None:
             self._sampled = self._sampler.stop()
+        if self._poller is not None:
+            self._polled = self._poller.stop()
 
     @property
     def observed(self) -> Observed:
@@ -138,6 +164,7 @@ class Observation:
             clock=self._clock,
             server_statistics=self._statistics,
             telemetry=telemetry,
+            polled_times=self._polled,
             gpu_telemetry=self._gpu_telemetry,
             machine_use=self._machine_use,
             server_began_at=self._server_began_at,
@@ -157,6 +184,12 @@ class Observation:
         except OSError as error:
             self._sampler = None
             self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
+        try:
+            if self._poller is not None:
+                self._poller.begin()
+        except OSError as error:
+            self._poller = None
+            self._note(f"The server's times of requests cannot be written to disk, so they are not recorded: {error}")
 
     def _gpu_sampler(self) -> GpuSampler | None:
         if self._find_target is None or self._metrics is None:
@@ -178,6 +211,15 @@ class Observation:
             return began_at(found)
         is_own = self._metrics is not None and self._metrics.of_target
         return self._sampler.server_began_at if self._sampler is not None and is_own else None
+
+    def _drained(self, times: TimesSource) -> TimesPoller | None:
+        poller = TimesPoller(times.url, self._folder.times_polls, times.headers)
+        try:
+            poller.drain()
+        except GetError as error:
+            self._note(f"No times of requests at {times.url} ({error}), so they are not recorded.")
+            return None
+        return poller
 
     def _settled_statistics(self) -> ByModel | None:
         if self._read_statistics is None:
@@ -211,7 +253,7 @@ class Observation:
 
 
 def tabulate_observations(folder: RunFolder) -> None:
-    """Convert the files of the probes and the sampler in ``folder`` to tables, and delete them. Raises OSError."""
+    """Convert the files of probes, sampler and poller in ``folder`` to those that are kept, and delete them. Raises OSError."""
     probes = folder.probes()
     if probes:
         write_client_table(chain.from_iterable(map(read_samples, probes)), folder.client)
@@ -219,5 +261,7 @@ def tabulate_observations(folder: RunFolder) -> None:
     gpus = read_gpu_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
     if scrapes or gpus:
         write_server_table(chain(scrapes, gpus), folder.server)
-    for path in (*probes, folder.scrapes, folder.gpu_samples):
+    if folder.times_polls.exists():
+        join_polls(folder.times_polls, folder.perf_metrics)
+    for path in (*probes, folder.scrapes, folder.gpu_samples, folder.times_polls):
         path.unlink(missing_ok=True)

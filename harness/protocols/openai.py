@@ -25,7 +25,7 @@ from harness.clients.openai_server import (
 )
 from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.protocol import Client
-from harness.clients.server_times import fields_asking_for_times
+from harness.clients.server_times import fields_asking_for_times, polled_path
 from harness.clients.transport.url import HttpUrl, Origin, parse_base
 from harness.errors import TargetError
 from harness.protocols.protocol import (
@@ -108,20 +108,27 @@ class OpenAIProtocol(ServingProtocol):
         at = _url(address)
         served = deadline.call(lambda left_s: served_models(at.origin, at.path, settings.headers, left_s))
         name = choose_model(settings.model, served)
-        client = replace(self.client(at, name, settings), times_fields=self.times_fields(at, settings, deadline))
+        owner = self._owner(at, settings, deadline)
+        fields, path = (self.times_fields(owner), polled_path(owner)) if settings.server_timings else ({}, None)
+        client = replace(self.client(at, name, settings), times_fields=fields)
         return ConnectedModel(
             self.model(name, settings),
             lambda end_id, pad_id: client,
             check_variant=partial(_check_variant, served),
             describe=partial(openai_deployment, at.origin, at.path, settings.headers),
             warning=unlisted_model(name, served),
+            times_url=None if path is None else at.origin.url(path),
         )
 
-    def times_fields(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> Mapping[str, Any]:
-        """What asks the server for its times of each request, where they are wanted."""
+    def times_fields(self, owner: str | None) -> Mapping[str, Any]:
+        """What asks a server whose models are ``owner``'s for its times of each request."""
+        return fields_asking_for_times(owner)
+
+    def _owner(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> str | None:
+        """Whose the server's models are, where its times of each request are wanted, which depend on it."""
         if not settings.server_timings:
-            return {}
-        return fields_asking_for_times(deadline.call(lambda left_s: models_owner(at.origin, at.path, settings.headers, left_s)))
+            return None
+        return deadline.call(lambda left_s: models_owner(at.origin, at.path, settings.headers, left_s))
 
     def probe(self, client: Client, left_s: Callable[[], float]) -> Probed | None:
         assert isinstance(client, OpenAIClient)

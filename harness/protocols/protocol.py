@@ -98,7 +98,8 @@ class ConnectedModel:
     """A model that answered. ``make_client`` takes the ids of the end and the padding token, None where unknown.
 
     ``tokenizer_dir`` is the folder that the deployment itself uses, None where it is unknown or not on this machine.
-    ``warning`` is a sentence for the user.
+    ``warning`` is a sentence for the user. ``times_url`` is where the server has its times of requests that ended, where they
+    are wanted and it does not have them in its answers.
     """
 
     model: MeasuredModel
@@ -107,6 +108,7 @@ class ConnectedModel:
     check_variant: CheckVariant = takes_no_variant
     describe: DescribeServer = says_nothing
     warning: str | None = None
+    times_url: HttpUrl | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 
 from harness.clients.openai_client import OpenAIClient
 from harness.clients.openai_server import BASE, VLLM_TOKENS
-from harness.clients.transport.url import HttpUrl
 from harness.clients.vllm_tokens import VllmTokensClient
 from harness.protocols.openai import OpenAIProtocol
 from harness.protocols.protocol import ClientSettings, MeasuredModel
-from harness.protocols.set_up_deadline import SetUpDeadline
 
 
 class VllmTokens(OpenAIProtocol):
@@ -27,5 +25,5 @@ class VllmTokens(OpenAIProtocol):
     def path_of(self, base: str) -> str:
         return f"{base.removesuffix(BASE)}{self.endpoint}"
 
-    def times_fields(self, at: HttpUrl, settings: ClientSettings, deadline: SetUpDeadline) -> Mapping[str, Any]:
+    def times_fields(self, owner: str | None) -> Mapping[str, Any]:
         return {}

@@ -1,50 +1,22 @@
-"""Times of requests in a file that a server wrote, or that its user saved: joined with the requests of a run.
-
-A reader a server: Triton's trace names each request by the client's id. trtllm-serve's ``/perf_metrics`` has ids of its own
-that no answer repeats, so that its entries are joined by their stamps, which must count on the client's clock.
-"""
+"""Times of requests in a file that a server wrote, or that ``bench`` or its user saved: a reader a server."""
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bench_records.regular_file import read_bounded, regular
 from reports.errors import ServerTimesError
 from reports.metrics.request_phases import monotonic_start_ns
-from reports.metrics.requests import Requests
 from reports.run_report import RunReport
+from reports.why.joined_times import LARGEST_NS, Stamps, joined
 
 _MOST_BYTES = 1 << 30
-_TOLERANCE_NS = 1_000_000  # of the run's start on the monotonic clock
-_LARGEST_NS = 1 << 53
 _CORE_MODEL = "tensorrt_llm"
-_LONGEST_RETURN_NS = 10_000_000_000
-_COLUMNS = ("server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class Stamps:
-    """One request by its server, in ns of the monotonic clock of its host: when the engine took it in, began with it, had its
-    first token and its last one. ``name`` is the client's id of it, "" where the server has none.
-    """
-
-    arrival_ns: int
-    started_ns: int
-    first_ns: int
-    last_ns: int
-    name: str = ""
-
-    @property
-    def in_order(self) -> bool:
-        return 0 < self.arrival_ns <= self.started_ns <= self.first_ns <= self.last_ns <= _LARGEST_NS
 
 
 def with_server_times(report: RunReport, path: Path) -> RunReport:
@@ -113,70 +85,8 @@ def of_perf_metrics(entries: Iterable[Mapping[str, Any]]) -> tuple[Stamps, ...]:
     for entry in entries:
         timing = entry["perf_metrics"].get("timing_metrics")
         values = [timing.get(name) for name in names] if isinstance(timing, dict) else []
-        seconds = [value for value in values if isinstance(value, int | float) and 0 < value < _LARGEST_NS / 1e9]
+        seconds = [value for value in values if isinstance(value, int | float) and 0 < value < LARGEST_NS / 1e9]
         if len(seconds) == len(names):
             arrival, started, first, last = (round(value * 1e9) for value in seconds)
             found.append(Stamps(arrival, started, first, last))
     return tuple(request for request in found if request.in_order)
-
-
-def joined(requests: Requests, times: Sequence[Stamps], start_ns: int | None) -> Requests:
-    """The requests with these times, as far as they have any. ``start_ns`` is the run's start on the monotonic clock.
-
-    Raises ServerTimesError where nothing can be joined.
-    """
-    fits = _by_name(requests, times, start_ns) if any(found.name for found in times) else {}
-    if not fits and start_ns is not None:
-        fits = _by_stamps(requests, [found for found in times if not found.name], start_ns)
-    if not fits:
-        raise ServerTimesError("none of the server's times belongs to a request of the run, or the server has another clock")
-    columns = {name: getattr(requests, name).copy() for name in _COLUMNS}
-    for place, found in fits.items():
-        columns["server_arrival_ns"][place] = found.arrival_ns
-        columns["server_queue_ns"][place] = found.started_ns - found.arrival_ns
-        columns["server_prefill_ns"][place] = found.first_ns - found.started_ns
-        columns["server_decode_ns"][place] = found.last_ns - found.first_ns
-    return replace(requests, **columns)
-
-
-def _by_name(requests: Requests, times: Sequence[Stamps], start_ns: int | None) -> dict[int, Stamps]:
-    """By position of the request. Warm-ups and other runs have the same names: where the clock is the client's, a request of
-    the run arrived after it was sent and before it was done; else the last one of a name counts.
-    """
-    place_of = {str(index): place for place, index in enumerate(requests.index.tolist())}
-    named = [(place_of[found.name], found) for found in sorted(times, key=_arrival) if found.name in place_of]
-    if start_ns is None:
-        return dict(named)
-    from_ns, to_ns = requests.sent_ns + start_ns - _TOLERANCE_NS, requests.done_ns + start_ns + _TOLERANCE_NS
-    inside = {place: found for place, found in named if from_ns[place] <= found.arrival_ns <= to_ns[place]}
-    return inside or dict(named)
-
-
-def _by_stamps(requests: Requests, times: Sequence[Stamps], start_ns: int) -> dict[int, Stamps]:
-    """By position of the request: each, in the order of their sends, takes the first arrival since then whose tokens fit.
-    Requests that could be swapped were sent and answered at nearly the same times.
-    """
-    left = sorted(times, key=_arrival)
-    arrivals = [found.arrival_ns for found in left]
-    taken, fits = [False] * len(left), {}
-    sent_ns, first_ns, last_ns = (
-        column + start_ns for column in (requests.sent_ns, requests.first_token_ns, requests.last_token_ns)
-    )
-    for place in np.argsort(sent_ns, kind="stable")[: np.count_nonzero(~np.isnan(sent_ns))].tolist():
-        for k in range(bisect_left(arrivals, sent_ns[place] - _TOLERANCE_NS), len(left)):
-            found = left[k]
-            if not found.arrival_ns <= first_ns[place]:  # NaN, too
-                break
-            late_ns = first_ns[place] - found.first_ns
-            if (
-                not taken[k]
-                and -_TOLERANCE_NS <= late_ns <= _LONGEST_RETURN_NS
-                and found.last_ns <= last_ns[place] + _TOLERANCE_NS
-            ):
-                taken[k], fits[place] = True, found
-                break
-    return fits
-
-
-def _arrival(found: Stamps) -> int:
-    return found.arrival_ns

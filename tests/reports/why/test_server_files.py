@@ -13,7 +13,8 @@ import pytest
 from bench_records.record import Record
 from reports.errors import ServerTimesError
 from reports.metrics.requests import Requests
-from reports.why.server_files import Stamps, joined, of_perf_metrics, of_triton_trace, read_server_times
+from reports.why.joined_times import Stamps, joined
+from reports.why.server_files import of_perf_metrics, of_triton_trace, read_server_times
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
