@@ -63,7 +63,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     engine began, from there to the first token, and from there to the last. ``server_arrival_ns`` is when the engine took it
     in, by the monotonic clock of the server's host, which is the client's own where the two are one host.
 
-    ``connect_ns`` is how long the request waited, from its send on, for a connection of its own to open.
+    ``connect_ns`` is how long the request waited, from its send on, for a connection of its own to open, and ``router_ns`` how
+    long it was in routers before the head of its answer came, by what these say.
     """
 
     index: int
@@ -101,3 +102,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     server_prefill_ns: int | None = None
     server_decode_ns: int | None = None
     connect_ns: int | None = None
+    router_ns: int | None = None

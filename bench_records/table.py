@@ -196,6 +196,14 @@ REQUEST_COLUMNS = (
         "time from `sent_ns` until a connection was open (TCP, and TLS where there is one), over which the request then went",
         "it went over a connection that was open, or failed",
     ),
+    Column(
+        "router_ns",
+        pa.int64(),
+        "ns",
+        "by the headers of Envoy or LiteLLM, the time in them until the head of the answer came; with Envoy it includes the "
+        "network to it, and is known to 0.5 ms to either side",
+        "no router said it, or the request failed",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

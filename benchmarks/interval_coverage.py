@@ -213,6 +213,7 @@ def as_requests(run: Run) -> Requests:
         server_prefill_ns=np.full(n, np.nan),
         server_decode_ns=np.full(n, np.nan),
         connect_ns=np.full(n, np.nan),
+        router_ns=np.full(n, np.nan),
     )
 
 

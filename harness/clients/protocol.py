@@ -35,11 +35,13 @@ class AnswerEnd(NamedTuple):
     """An answer that the server ended in order.
 
     ``missing`` is that it lacks the end marker of the protocol, in words; None where it does not. ``connect_ns`` is how long
-    the request waited for a connection of its own to open; None where one was open.
+    the request waited for a connection of its own to open; None where one was open. ``router_ns`` is how long the request was
+    in routers, by what they say; None where none says it.
     """
 
     missing: str | None = None
     connect_ns: int | None = None
+    router_ns: int | None = None
 
 
 class MalformedResponseError(Exception):

@@ -50,7 +50,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     ``failure`` is the failure of the transport, or None; the bodies are decoded after the run. ``error`` is its message, or
     without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection to open;
-    None where one was open, or it failed.
+    None where one was open, or it failed. ``router_ns`` is how long it was in routers, None where none says it.
     """
 
     index: Count
@@ -63,6 +63,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     failure: Outcome | None
     error: str | None
     connect_ns: Count | None = None
+    router_ns: Count | None = None
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):

@@ -58,6 +58,7 @@ class Recorder:
             sent_ns=exchange.sent_ns,
             done_ns=exchange.done_ns,
             connect_ns=exchange.connect_ns,
+            router_ns=exchange.router_ns,
             worker=worker,
         )
         try:

@@ -126,11 +126,12 @@ class Exchanges:
         failure: Outcome | None = None
         problem: str | None = None
         connect_ns: int | None = None
+        router_ns: int | None = None
         self._control.count_sent()
         sent_ns = now_ns() - self.start_ns
         try:
             end = await self._exchange(index, payload, on_responses)
-            problem, connect_ns = (None, None) if end is None else end
+            problem, connect_ns, router_ns = end or AnswerEnd()
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
             if isinstance(broken, AnswerTooLongError):  # its bytes must fill neither the disk nor the recorder's memory
@@ -141,7 +142,9 @@ class Exchanges:
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
-        exchange = Exchange(index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns)
+        exchange = Exchange(
+            index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns, router_ns
+        )
         # Writing an exchange takes 0.1 ms, and a user's next request as long. Where many end together, one is written in each
         # iteration of the loop, so that other work does not wait for all of them. An exchange that is cancelled here is
         # written at once: it has ended, and since ``stopped`` is true by then, no further one is sent.

@@ -33,6 +33,7 @@ class Phase(Enum):
     SLIP = "schedule slip"
     CEILING = "wait at the ceiling"
     CONNECT = "connect"
+    ROUTER = "router"
     FRONT_END = "front end"
     QUEUE = "engine queue"
     PREFILL = "prefill"
@@ -112,16 +113,20 @@ def monotonic_start_ns(manifest: Manifest) -> int | None:
 def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: FloatArray) -> dict[Phase, FloatArray]:
     """What each source says of each phase, in ns, shape [n]; NaN where it has no source. A span may be negative.
 
+    What a router says of itself is a part of the way to the engine, where that is known, and not more than it.
     The stream of the client and the decode of the server overlap, so a request has the one or the other, and the return of its
     first or of its last token.
     """
     queue_ns, prefill_ns = requests.server_queue_ns, requests.server_prefill_ns
+    to_engine_ns = arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns)
+    router_ns = np.fmin(requests.router_ns, np.maximum(to_engine_ns, 0.0))
     ceiling_ns = np.where(requests.ceiling_wait_ns > 0, requests.ceiling_wait_ns, np.nan)
     spans = {
         Phase.SLIP: requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns,
         Phase.CEILING: ceiling_ns,
         Phase.CONNECT: requests.connect_ns,
-        Phase.FRONT_END: arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns),
+        Phase.ROUTER: np.where(np.isnan(requests.router_ns), np.nan, router_ns),
+        Phase.FRONT_END: to_engine_ns - np.where(np.isnan(requests.router_ns), 0.0, router_ns),
         Phase.QUEUE: queue_ns,
         Phase.PREFILL: prefill_ns,
     }

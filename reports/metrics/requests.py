@@ -70,6 +70,7 @@ class Requests:
     server_prefill_ns: FloatArray
     server_decode_ns: FloatArray
     connect_ns: FloatArray
+    router_ns: FloatArray
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -213,6 +214,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         server_prefill_ns=floats(table["server_prefill_ns"]),
         server_decode_ns=floats(table["server_decode_ns"]),
         connect_ns=floats(table["connect_ns"]),
+        router_ns=floats(table["router_ns"]),
     )
 
 
@@ -223,6 +225,7 @@ _SMALL_COLUMNS = (
     "parent", "planned_ns",
     "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
     "server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns",
+    "router_ns",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

@@ -13,7 +13,7 @@ from reports.metrics.columns import floats, integers
 from reports.statistics.arrays import FloatArray
 
 _MOST_TOKENS = (1 << 31) - 1
-_DURATIONS = ("server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns")
+_DURATIONS = ("server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns", "router_ns")
 _TOKENS = (
     "requested_output_tokens",
     "requested_input_tokens",

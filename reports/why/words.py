@@ -53,6 +53,12 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
             "Requests waited for new connections, TCP and TLS: the server or a proxy closed those before, or more requests "
             "were in flight than ever before. Let idle connections live longer, or use gRPC, where requests share them.",
         ),
+        Phase.ROUTER: PhaseWords(
+            "router, client",
+            f"{_ALONE}: requests that reach the server earlier may wait there instead.",
+            "Requests spent their time in the router, or on the network to it. Give it more processes or cores, let it keep "
+            "connections to the servers open, or place the client nearer; a run against a server without it shows its cost.",
+        ),
         Phase.FRONT_END: PhaseWords(
             "client, server",
             f"{_ALONE}: requests that reach the engine earlier may wait in its queue instead.",

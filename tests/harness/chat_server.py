@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType
 from typing import Any
 
 from tests.harness.threaded_http import threaded_http
@@ -41,8 +42,12 @@ class Chat:
 
 
 @contextmanager
-def chat_server(answer: Answer, models: Sequence[str] = ("m",)) -> Iterator[Chat]:
-    """A server that sends the events of ``answer`` and ends each message in order, and that lists ``models``."""
+def chat_server(
+    answer: Answer, models: Sequence[str] = ("m",), headers: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Chat]:
+    """A server that sends the events of ``answer`` and ends each message in order, and that lists ``models``. The head of each
+    answer has ``headers``, too.
+    """
     numbers, chat = itertools.count(), Chat(0)
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,6 +68,8 @@ def chat_server(answer: Answer, models: Sequence[str] = ("m",)) -> Iterator[Chat
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             for event in events:
                 data = b"data: " + (event if isinstance(event, str) else json.dumps(event)).encode() + b"\n\n"

@@ -24,6 +24,7 @@ from harness.clients.protocol import (
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.http1 import Body, HttpConnection, OnEvents, TlsConnection
+from harness.clients.transport.router_headers import router_ns
 from harness.clients.transport.sse import EventStream
 from harness.clients.transport.tcp import Arrival
 from harness.clients.transport.url import Origin
@@ -159,11 +160,13 @@ class _Answer:
 
     __slots__ = (
         "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_limits", "_on_responses",
-        "_room_responses", "_status", "_whole", "ended", "missing",
+        "_room_responses", "_sent_ns", "_status", "_whole", "ended", "missing", "router_ns",
     )  # fmt: skip
 
     def __init__(self, receiver: _Receiver, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.router_ns: int | None = None
+        self._sent_ns = now_ns()
         self.missing: str | None = None  # the end marker, in words, of a stream that ended in order without it
         self._on_responses = receiver.on_responses
         self._at_once = receiver.at_once
@@ -179,6 +182,7 @@ class _Answer:
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self._status, self._headers = status, headers
+        self.router_ns = router_ns(headers, self._arrival.ns - self._sent_ns)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
@@ -326,8 +330,7 @@ class HttpCaller:
         connection = self._idle_connection()
         if connection is not None:
             with suppress(_UnprocessedError):
-                missing = await self._send_over(connection, payload, receiver, deadline)
-                return None if missing is None else AnswerEnd(missing)
+                return await self._send_over(connection, payload, receiver, deadline)
         began_ns = now_ns()
         try:
             async with asyncio.timeout_at(deadline.at_s):
@@ -335,12 +338,13 @@ class HttpCaller:
         except TimeoutError as error:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
         connect_ns = now_ns() - began_ns
-        return AnswerEnd(await self._send_over(connection, payload, receiver, deadline), connect_ns)
+        end = await self._send_over(connection, payload, receiver, deadline)
+        return (end or AnswerEnd())._replace(connect_ns=connect_ns)
 
     async def _send_over(
         self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline
-    ) -> str | None:
-        """Send once; returns that the end marker is missing, in words, or None."""
+    ) -> AnswerEnd | None:
+        """Send once; returns what there is to say of the end, without the time to connect."""
         answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
@@ -349,7 +353,8 @@ class HttpCaller:
         finally:
             timer.cancel()
             connection.abandon(answer)
-        return answer.missing
+        end = AnswerEnd(answer.missing, None, answer.router_ns)
+        return None if end == AnswerEnd() else end
 
     def _idle_connection(self) -> HttpConnection | None:
         """The connection that was used last; None where it is stale, and then it is closed."""

@@ -31,7 +31,7 @@ def _ns(ms: float) -> int:
 def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, stamped: bool = True) -> Record:
     """A request with these parts, in ms, two tokens and what the server says of it; with ``stamped`` its arrival, too."""
     sent = due + parts.get(Phase.SLIP, 0.0) + parts.get(Phase.CEILING, 0.0)
-    arrival = sent + parts.get(Phase.CONNECT, 0.0) + parts[Phase.FRONT_END]
+    arrival = sent + parts.get(Phase.CONNECT, 0.0) + parts.get(Phase.ROUTER, 0.0) + parts[Phase.FRONT_END]
     first = arrival + parts[Phase.QUEUE] + parts[Phase.PREFILL] + parts[Phase.RETURN]
     return make(
         index,
@@ -44,6 +44,7 @@ def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, sta
         server_prefill_ns=_ns(parts[Phase.PREFILL]),
         server_decode_ns=_ns(parts[Phase.DECODE]),
         connect_ns=_ns(parts[Phase.CONNECT]) if Phase.CONNECT in parts else None,
+        router_ns=_ns(parts[Phase.ROUTER]) if Phase.ROUTER in parts else None,
     )
 
 
@@ -51,6 +52,7 @@ _PARTS = {
     Phase.SLIP: 1.5,
     Phase.CEILING: 4.0,
     Phase.CONNECT: 6.0,
+    Phase.ROUTER: 3.0,
     Phase.FRONT_END: 9.0,
     Phase.QUEUE: 70.25,
     Phase.PREFILL: 12.0,
@@ -92,7 +94,8 @@ def _on_another_host(make: Make, drift: float = 0.0) -> list[Record]:
     rng = np.random.default_rng(5)
     records = []
     for k in range(400):
-        parts = _PARTS | {Phase.FRONT_END: 2.0 + rng.exponential(8.0), Phase.RETURN: 1.0 + rng.exponential(2.0)}
+        ways = {Phase.FRONT_END: 2.0 + rng.exponential(8.0), Phase.RETURN: 1.0 + rng.exponential(2.0)}
+        parts = _PARTS | ways | {Phase.ROUTER: 0.0}
         record = _timed(make, k, 100.0 * k, parts)
         arrival_ns = (record.server_arrival_ns or 0) + 10**15 + round(drift * 1e8 * k)
         records.append(with_fields(record, server_arrival_ns=arrival_ns))
@@ -131,6 +134,7 @@ def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: Mak
         Phase.SLIP,
         Phase.CEILING,
         Phase.CONNECT,
+        Phase.ROUTER,
         Phase.QUEUE,
         Phase.PREFILL,
         Phase.UNATTRIBUTED,
@@ -169,6 +173,15 @@ def test_parts_that_are_longer_than_the_whole_contradict_it(make_requests: MakeR
     assert found.contradiction_ns.tolist() == [-_ns(100)]
 
 
+def test_a_router_has_no_more_than_the_way_to_the_engine(make_requests: MakeRequests, answered: Make) -> None:
+    """What Envoy says has the way back to the client, too, and half a ms of rounding."""
+    record = _timed(answered, 0, 0.0, _PARTS)
+    way_ms = _PARTS[Phase.ROUTER] + _PARTS[Phase.FRONT_END]
+    found = phase_times(make_requests([with_fields(record, router_ns=_ns(way_ms + 0.4))]), E2E, True, _START_NS)
+    assert _found_ms(found) == pytest.approx(_PARTS | {Phase.ROUTER: way_ms, Phase.FRONT_END: 0.0, Phase.UNATTRIBUTED: 0.0})
+    assert found.contradiction_ns.tolist() == [0.0]
+
+
 def test_what_has_no_latency_has_no_phases(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     requests = make_requests([answered(0, 0, 0, [(5, 1)]), failed(1, 0, Outcome.REFUSED, 0, 5), failed(2, 9, Outcome.NOT_SENT)])
     found = phase_times(requests, E2E, True, None)
@@ -203,6 +216,7 @@ def _any_request(draw: st.DrawFn) -> Record:
         server_prefill_ns=draw(_MAYBE),
         server_decode_ns=draw(_MAYBE),
         connect_ns=draw(_MAYBE),
+        router_ns=draw(_MAYBE),
     )
 
 

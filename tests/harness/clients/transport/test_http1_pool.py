@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from bench_records.record import Outcome
-from harness.clients.protocol import ExchangeFailedError
+from harness.clients.protocol import AnswerEnd, ExchangeFailedError
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
@@ -603,6 +603,43 @@ def test_two_hundred_exchanges_at_once_all_end() -> None:
             return answers
 
     assert uvloop.run(run()) == [([b"%d" % k] * 5, None, "") for k in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("header", "router_ms"),
+    [
+        (b"X-Envoy-Upstream-Service-Time: 20", (29.0, 300.0)),
+        (b"x-litellm-overhead-duration-ms: 12.25", (12.25, 12.25)),
+        (b"x-other: 1", None),
+    ],
+)
+def test_a_request_through_a_router_says_how_long_it_was_there(header: bytes, router_ms: tuple[float, float] | None) -> None:
+    """The head comes after 50 ms, on a connection that was open."""
+
+    async def script(peer: Peer) -> None:
+        for pause_s in (0.0, 0.05):
+            await peer.read_request()
+            await asyncio.sleep(pause_s)
+            await peer.send(EVENTS_HEAD.replace(b"\r\n", b"\r\n%b\r\n" % header, 1))
+            await asyncio.sleep(0.02)
+            await peer.send(chunked(b"data: one\n\n"))
+
+    async def run() -> AnswerEnd | None:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0)
+            end = await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0)
+            await caller.close()
+            return end
+
+    end = uvloop.run(run())
+    if router_ms is None:
+        assert end is None
+        return
+    assert end is not None
+    assert end.router_ns is not None
+    assert router_ms[0] <= end.router_ns / 1e6 <= router_ms[1]
+    assert (end.missing, end.connect_ns) == (None, None)
 
 
 def test_a_request_that_opens_a_connection_says_how_long_that_took() -> None:
