@@ -126,6 +126,9 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     run's tokenizer, of the text of a random token of its vocabulary. ``token_ids``: prompts were sent as token ids, and not as
     text. ``sends_finish_reason``: the probe before the run had one; None for a protocol without.
     ``server_timings``: requests ask for the server's times of them, which costs; else None.
+
+    With several servers ``address`` has all, with commas, ``servers`` is their number, and ``balance`` how requests were spread
+    over them, as --balance takes it; both are None of one. What is not the same of all is that of the first.
     """
 
     address: str | None = None
@@ -142,6 +145,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: bool | None = None
     retokenised_ratio: Positive | None = None
     server_timings: bool | None = None
+    servers: Count | None = None
+    balance: str | None = None
 
 
 class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +167,20 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     extensions: tuple[str, ...] | None = None
     models: dict[str, Document] | None = None
+
+
+class OneTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several servers that were measured together: what a run of one server has under ``target``, ``deployment`` and
+    ``server_statistics``.
+    """
+
+    address: str | None = None
+    model_parameters: Document | None = None
+    continuous_usage: bool | None = None
+    sends_finish_reason: bool | None = None
+    template_tokens: Count | None = None
+    deployment: Deployment | None = None
+    server_statistics: ServerStatistics | None = None
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,13 +405,18 @@ class ServerStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server's metrics were read, how often, and how many scrapes failed. ``url`` is without secrets."""
+    """Where the server's metrics were read, how often, and how many scrapes failed. ``url`` is without secrets.
+
+    With several pages ``url`` has all, with commas, the numbers are sums, and ``pages`` has each, in the order of --metrics_url
+    or else of --url; one without any scrape had no metrics. None for one page.
+    """
 
     url: str | None = None
     period_s: Positive | None = None
     scrapes: Count | None = None
     failed: Count | None = None
     first_failure: str | None = None
+    pages: tuple[Telemetry, ...] | None = None
 
 
 class PolledTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -543,7 +567,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ``started_at`` is ISO 8601. ``problem`` is why the client stopped sending, ``early_end`` the rule that ended the run.
     ``server_began_at`` is when the server's process began, as Unix time in s, to about 1 s: the same for all runs of one start.
     ``recovered`` is None for a run that was not cut, ``distribution`` for one of the measuring host's own processes,
-    ``simulation`` for one that was measured.
+    ``simulation`` for one that was measured. ``targets`` are the servers of a run of several, in the order of --url, None for
+    one; ``server_statistics`` are then the sums over all, None where one of them has none.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -559,6 +584,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     server: EmbeddedServer | None = None
     deployment: Deployment | None = None
     server_began_at: Positive | None = None
+    targets: tuple[OneTarget, ...] | None = None
     options: Document = msgspec.field(default_factory=dict)
     criteria: Criteria = Criteria()
     warm_up: WarmUp = WarmUp()

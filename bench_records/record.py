@@ -64,7 +64,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     in, by the monotonic clock of the server's host, which is the client's own where the two are one host.
 
     ``connect_ns`` is how long the request waited, from its send on, for a connection of its own to open, and ``router_ns`` how
-    long it was in routers before the head of its answer came, by what these say.
+    long it was in routers before the head of its answer came, by what these say. ``target`` is the number of the target that it
+    was sent to, in the order of --url.
     """
 
     index: int
@@ -103,3 +104,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     server_decode_ns: int | None = None
     connect_ns: int | None = None
     router_ns: int | None = None
+    target: int | None = None

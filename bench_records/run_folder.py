@@ -62,7 +62,6 @@ class RunFolder:
     client = NamedFile("client.parquet")
     server = NamedFile("server.parquet")
     machine_probe = NamedFile("probe-machine.bin")
-    scrapes = NamedFile("scrapes.bin")
     times_polls = NamedFile("times-polls.bin")
     perf_metrics = NamedFile("perf_metrics.json")
     gpu_samples = NamedFile("gpu.bin")
@@ -78,6 +77,13 @@ class RunFolder:
 
     def probes(self) -> list[Path]:
         return sorted(self.path.glob("probe-*.bin"))
+
+    def scrapes(self, page: int) -> Path:
+        """The file of one page of metrics."""
+        return self.path / f"scrapes-{page}.bin"
+
+    def all_scrapes(self) -> list[Path]:
+        return sorted(self.path.glob("scrapes-*.bin"))
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write ``run.json`` whole or not at all. Raises OSError."""

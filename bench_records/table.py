@@ -204,6 +204,13 @@ REQUEST_COLUMNS = (
         "network to it, and is known to 0.5 ms to either side",
         "no router said it, or the request failed",
     ),
+    Column(
+        "target",
+        pa.int64(),
+        "",
+        "number of the target that the request was sent to, from 0 on in the order of `--url`, as `targets` of `run.json`",
+        "no target is known to have been sent it, or the run is older than this column",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -36,6 +36,7 @@ from harness.host.clock import PreciseSleeper, now_ns
 from harness.journal.worker_journal import JournalReader, JournalWriter
 from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
+from harness.run.routing import Payload, Router
 from harness.run.shared_state import Control
 from harness.run.turn_payloads import RecordedTurns
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
@@ -130,14 +131,15 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
     offsets_ns = (np.cumsum(random.exponential(1 / asked.rate, asked.requests)) * 1e9).astype(int).tolist()
     prompts = random.integers(3, 3072, (asked.requests, _INPUT_TOKENS)).tolist()
     payloads = [
-        client.encode(index, Request(asked.tokens, input_ids=tuple(ids), ignore_eos=True)) for index, ids in enumerate(prompts)
+        Payload(0, (client.encode(index, Request(asked.tokens, input_ids=tuple(ids), ignore_eos=True)),))
+        for index, ids in enumerate(prompts)
     ]
     connection = await client.connect(10.0)
     sleeper = PreciseSleeper()
     control = Control(multiprocessing.get_context("spawn"), workers=1).of_worker(0)
     with JournalWriter(path) as journal:
         start_ns, cpu_s = now_ns() + 100_000_000, time.process_time()
-        exchanges = Exchanges(connection, journal, control, start_ns, ExchangeLimits(_TIMEOUT_S), _raise)
+        exchanges = Exchanges(Router([connection]), journal, control, start_ns, ExchangeLimits(_TIMEOUT_S), _raise)
         await send(
             OpenPart(tuple(range(asked.requests)), tuple(offsets_ns), None),
             payloads,

@@ -214,6 +214,7 @@ def as_requests(run: Run) -> Requests:
         server_decode_ns=np.full(n, np.nan),
         connect_ns=np.full(n, np.nan),
         router_ns=np.full(n, np.nan),
+        target=np.zeros(n),
     )
 
 

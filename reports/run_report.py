@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bench_records.manifest import Document, DrawnSchedule, Manifest, Mixture
 from bench_records.run_folder import RunFolder, RunFolderError, unreadable
@@ -24,10 +24,12 @@ from reports.metrics.phases import Phase, phases
 from reports.metrics.prefix_cache import PrefixCache, prefix_cache
 from reports.metrics.requests import Requests, from_columns
 from reports.metrics.run_metrics import Metrics, compute_metrics
-from reports.metrics.server_load import ServerLoad, server_load
+from reports.metrics.server_load import ServerLoad
+from reports.metrics.server_loads import server_loads
 from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.sound_records import check_parents
 from reports.metrics.stages import Stage, stages
+from reports.metrics.target_numbers import TargetNumbers, target_numbers
 from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classes
 
 
@@ -35,7 +37,8 @@ from reports.metrics.traffic_classes import ClassNumbers, Judged, traffic_classe
 class RunReport:
     """A run's manifest, records, numbers and findings. ``all_requests`` are those of the load and the probes beside it.
 
-    ``document`` is the manifest with all its keys, as the file has them, to be shown and compared.
+    ``document`` is the manifest with all its keys, as the file has them, to be shown and compared. ``targets`` and ``servers``,
+    which are by the URLs of their pages of metrics, are empty where there is one; ``server`` has what can be said of all.
     """
 
     folder: RunFolder
@@ -51,6 +54,8 @@ class RunReport:
     gates: tuple[Gate, ...] = ()
     classes: tuple[ClassNumbers, ...] = ()
     gpus: GpuUse | None = None
+    targets: tuple[TargetNumbers, ...] = ()
+    servers: Mapping[str, ServerLoad] = field(default_factory=dict)
 
     @property
     def schedule(self) -> DrawnSchedule:
@@ -130,19 +135,45 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     watched = folder.read_client()
     client = client_health(watched, every)
     telemetry = _telemetry(folder)
-    server = server_load(None if telemetry is None else telemetry.served, every, target, model_work(manifest))
+    served = None if telemetry is None else telemetry.served
+    loads = server_loads(served, _pages(manifest), every, target, model_work(manifest))
+    server = loads.total
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
     server_phases = phases(every, server, target)
     gpus = None if telemetry is None else gpu_use(telemetry, metrics.windows.steady or metrics.windows.whole)
-    findings = find(RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched), gpus))
+    targets = target_numbers(requests, manifest, loads.each, target.streaming, metrics.full_batch)
+    findings = find(
+        RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched), gpus, targets)
+    )
     judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), validity(findings))
     return RunReport(
-        folder, document, manifest, every, metrics, findings, client, server, server_phases, telemetry, gates, classes, gpus
+        folder,
+        document,
+        manifest,
+        every,
+        metrics,
+        findings,
+        client,
+        server,
+        server_phases,
+        telemetry,
+        gates,
+        classes,
+        gpus,
+        targets,
+        loads.each,
     )
+
+
+def _pages(manifest: Manifest) -> int | None:
+    """The number of pages of metrics that the run was to read; None where that is unknown."""
+    if manifest.telemetry is None:
+        return None
+    return 1 if manifest.telemetry.pages is None else len(manifest.telemetry.pages)
 
 
 def _requests(folder: RunFolder) -> Requests:

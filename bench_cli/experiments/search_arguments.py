@@ -141,7 +141,7 @@ def open_probes(runs: RunOptions, folder: SearchFolder, before_each: str | None)
     from bench_cli.measurement.target_options import TargetOptions, check_target_options
 
     parsed = runs.parsed(("--num_requests", "100"))
-    if parsed is None or parsed.params["url"] is not None:
+    if parsed is None or parsed.params["url"]:
         yield ChildProbes(folder, runs.arguments, before_each)
         return
     target = read(TargetOptions, parsed.params, Call())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 import click
 
@@ -38,10 +39,10 @@ def load_demand(load: AnyLoad, schedule: AnySchedule, request_rate: float, strea
     return Demand(rate, responses, min(requests, load.max_concurrency), max(1, load.max_concurrency // _MIN_CEILING_PER_WORKER))
 
 
-def size_client(options: ClientOptions, demand: Demand, target_host: str) -> Workers:
+def size_client(options: ClientOptions, demand: Demand, target_hosts: Sequence[str]) -> Workers:
     """The workers to start. Raises UsageError for --pin_workers where there are fewer cores than workers."""
     cores = available_cores()
-    is_local = is_this_machine(target_host)
+    is_local = any(map(is_this_machine, dict.fromkeys(target_hosts)))
     workers = choose_workers(demand, cores, is_local) if options.workers is None else Workers(options.workers, "as requested")
     try:
         return pin(workers, cores, is_local, options.pin_workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,7 +91,9 @@ class DistributionOptions(Concern, title="Distribution"):
         return 0 if self.are_all_here else DEFAULT_PORT
 
 
-def check_distribution_options(options: DistributionOptions, client: ClientOptions, load: LoadOptions, url: str | None) -> None:
+def check_distribution_options(
+    options: DistributionOptions, client: ClientOptions, load: LoadOptions, urls: Sequence[str]
+) -> None:
     """Raises UsageError for options that contradict each other or have no effect, and without Locust."""
     workers = options.workers
     if workers is None:
@@ -107,7 +110,7 @@ def check_distribution_options(options: DistributionOptions, client: ClientOptio
                 raise click.UsageError(f"{name} goes with --distributed or --locust_processes")
         return
     import_locust()
-    if url is None and options.master_bind_host not in _LOOPBACK:
+    if not urls and options.master_bind_host not in _LOOPBACK:
         raise click.UsageError("--distributed needs --url: workers on other hosts cannot reach the pipeline that bench deploys")
     _check_token(options)
     if client.workers is not None:

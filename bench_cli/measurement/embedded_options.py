@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,9 +47,9 @@ class EmbeddedOptions(Concern, title="The embedded pipeline (without --url)"):
         )
 
 
-def check_embedded_options(options: EmbeddedOptions, url: str | None) -> None:
+def check_embedded_options(options: EmbeddedOptions, urls: Sequence[str]) -> None:
     """Raises UsageError for an option of the embedded pipeline beside --url."""
-    if url is None:
+    if not urls:
         return
     names = options.given(*ENGINE_OPTION_NAMES)
     if options.engine_dir is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
@@ -32,7 +33,9 @@ from bench_records.manifest import (
     LoadFacts,
     LoadStage,
     Manifest,
+    OneTarget,
     RepeatedPrefix,
+    ServerStatistics,
     TargetFacts,
     WarmUp,
     WorkersFacts,
@@ -93,11 +96,15 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
 
 def surroundings(options: MeasureOptions, target: Target) -> Manifest:
     """The manifest's keys about everything but the traffic: the server and its engine, this machine, and versions."""
+    timeout_s = min(_DESCRIPTION_S, options.client.connect_timeout)
+    with ThreadPoolExecutor(len(target.servers)) as pool:
+        deployments = list(pool.map(lambda server: _deployment(server, timeout_s), target.servers))
     return Manifest(
         bench_version=version("inflight-bench"),
         target=_target_facts(target),
         server=None if target.embedded is None else _embedded_server(options),
-        deployment=_deployment(target, min(_DESCRIPTION_S, options.client.connect_timeout)),
+        deployment=deployments[0],
+        targets=_each_target(target, deployments) if target.others else None,
         environment=describe_environment(),
     )
 
@@ -123,9 +130,24 @@ def _deployment(target: Target, timeout_s: float) -> Deployment | None:
     )
 
 
+def _each_target(target: Target, deployments: Sequence[Deployment | None]) -> tuple[OneTarget, ...]:
+    return tuple(
+        OneTarget(
+            address=server.address,
+            model_parameters=dict(server.model.parameters),
+            continuous_usage=server.client.continuous_usage,
+            sends_finish_reason=server.client.expects_finish_reason,
+            template_tokens=server.template_tokens,
+            deployment=deployment,
+        )
+        for server, deployment in zip(target.servers, deployments, strict=True)
+    )
+
+
 def _target_facts(target: Target) -> TargetFacts:
+    template_tokens = {server.template_tokens for server in target.servers}
     return TargetFacts(
-        address=target.address,
+        address=", ".join(server.address for server in target.servers),
         protocol=target.protocol.name,
         model=target.model.name,
         decoupled=target.model.decoupled,
@@ -135,10 +157,12 @@ def _target_facts(target: Target) -> TargetFacts:
         model_parameters=dict(target.model.parameters),
         continuous_usage=target.client.continuous_usage,
         sends_finish_reason=target.client.expects_finish_reason,
-        template_tokens=target.template_tokens,
+        template_tokens=target.template_tokens if len(template_tokens) == 1 else None,
         token_ids=target.model.takes_token_ids,
         retokenised_ratio=_retokenised_ratio(target.tokenizer) if target.model.returns_text else None,
         server_timings=True if target.server_timings else None,
+        servers=len(target.servers) if target.others else None,
+        balance=target.balance.value if target.others else None,
     )
 
 
@@ -269,8 +293,12 @@ def calibration_for_run(transport: str, environment: Environment) -> Calibration
         return None
 
 
-def after_run(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> Manifest:
-    """``manifest`` with what is known after the run alone: the prefixes that were sent, and connections."""
+def after_run(
+    manifest: Manifest, prepared: PreparedRun, result: RunResult, statistics: Sequence[ServerStatistics | None] = ()
+) -> Manifest:
+    """``manifest`` with what is known after the run alone: the prefixes that were sent, connections, and the ``statistics`` of
+    each target.
+    """
     sent = [index for _, index in sorted((r.sent_ns, r.index) for r in result.records if r.sent_ns is not None)]
     limit_of = prepared.workload.limit_of
     of_load = [index for index in sent if index < prepared.load_requests]  # probes come after
@@ -281,7 +309,11 @@ def after_run(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> M
         repeated_prefix=_repeated_prefix(prepared.schedule, sent),
     )
     connections, load = connections_of(result.connections), _ended_load(manifest, prepared, result)
-    return structs.replace(manifest, workload=workload, connections=connections, load=load)
+    targets = manifest.targets
+    if targets is not None and statistics:
+        pairs = zip(targets, statistics, strict=True)
+        targets = tuple(structs.replace(target, server_statistics=counted) for target, counted in pairs)
+    return structs.replace(manifest, workload=workload, connections=connections, load=load, targets=targets)
 
 
 def _ended_load(manifest: Manifest, prepared: PreparedRun, result: RunResult) -> LoadFacts | None:

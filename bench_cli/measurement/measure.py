@@ -34,7 +34,7 @@ from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.secrets import hidden_in_errors
 from bench_cli.measurement.show import ANSWER, FULL, show_run
 from bench_cli.measurement.target import Target, open_target, probe_target
-from bench_cli.measurement.target_options import check_target_options
+from bench_cli.measurement.target_options import check_sessions, check_target_options
 from bench_cli.measurement.times import Milestones, record_whole_times, times_until_recorded
 from bench_cli.signals import signals_as_interrupt
 from bench_cli.tokenizers import text_codec, token_counter
@@ -139,15 +139,18 @@ def _check(options: MeasureOptions) -> None:
     check_early_end(options.load)
     if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
-    options.telemetry.url()
+    options.telemetry.urls()
 
 
 def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:
     workload = prepare_requests(options.traffic, load, target)
     own_load = workload.load or load
     schedule = make_schedule(workload, own_load, options.traffic, target)
+    check_sessions(options.target, schedule)
     demand = load_demand(own_load, schedule, options.load.request_rate, target.streaming)
-    workers = distributed_workers(options.distribution) or size_client(options.client, demand, target.origin.host)
+    workers = distributed_workers(options.distribution) or size_client(
+        options.client, demand, [server.origin.host for server in target.servers]
+    )
     return PreparedRun(target, workload, own_load, mix(schedule, options.mixture, options.traffic, target), workers)
 
 
@@ -167,6 +170,7 @@ def _run(
         client=target.client,
         workers=prepared.workers.count,
         tokenizer_dir=_resolved(target.tokenizer_dir),
+        further=tuple(other.client.expects_finish_reason for other in target.others),
     )
     page = live_page(pool, target.streaming)
     rules = end_rules(options.load, prepared, configured_load(manifest))
@@ -187,7 +191,7 @@ def _run(
         with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
             ended = msgspec.structs.replace(
-                after_run(manifest, prepared, result),
+                after_run(manifest, prepared, result, observation.statistics),
                 **msgspec.structs.asdict(hidden_in(observation.observed, target.client.hidden)),
                 times=times_until_recorded(options.call.started, result),
                 distribution=None if pool is None else pool.distribution(),
@@ -227,7 +231,7 @@ def _plan(
     return RunPlan(
         schedule=schedule,
         client=target.client,
-        recorder=Recorder(basis.schedule, target.client, count_tokens),
+        recorder=Recorder(basis.schedule, target.client, count_tokens, basis.further),
         folder=folder,
         workers=basis.workers,
         warm_up=warm_up_requests(schedule, options.warmup_requests),
@@ -236,6 +240,8 @@ def _plan(
         watch=observation,
         after_warm_up=target.prefix_cache_reset,
         run_id=basis.run_id,
+        further=tuple(other.client for other in target.others),
+        balance=target.balance,
     )
 
 

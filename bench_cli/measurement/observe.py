@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import click
 
 from bench_cli.measurement.polled_times import with_polled_times
 from bench_cli.measurement.target import Target
-from bench_cli.measurement.telemetry_options import METRICS_PATH, TelemetryOptions
+from bench_cli.measurement.telemetry_options import METRICS_PATH, MetricsUrl, TelemetryOptions
 from bench_records.run_folder import RunFolder
 from harness.clients.secret_values import hide_in_text
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, parse_url
 from harness.clients.triton.statistics import ReadStatistics, grpc_statistics
 from harness.errors import JournalError
-from harness.observation.machine_use import target_at
-from harness.observation.observation import MetricsSource, Observation, TimesSource, tabulate_observations
+from harness.observation.machine_use import targets_at
+from harness.observation.metrics_pages import MetricsSource
+from harness.observation.observation import Observation, TimesSource, tabulate_observations
 
 
 def observe(options: TelemetryOptions, target: Target, folder: RunFolder, *, distributed: bool) -> Observation:
     """The context to enter around the run. The CPU of a ``distributed`` client is not all of this machine's processes."""
+
+    def note(text: str) -> None:
+        click.echo(hide_in_text(text, target.client.hidden), err=True)
+
+    servers = [(server.origin.host, server.origin.port) for server in target.servers]
     return Observation(
         folder,
-        _statistics(target),
-        metrics_source(options, target),
-        note=lambda text: click.echo(hide_in_text(text, target.client.hidden), err=True),
-        find_target=None if distributed else target_at(target.origin.host, target.origin.port),
-        times=None if target.times_url is None else TimesSource(target.times_url, _headers(target, target.times_url)),
+        [_statistics(server) for server in target.servers],
+        metrics_sources(options, target, note),
+        note=note,
+        find_target=None if distributed else targets_at(servers),
+        times=_times(target, note),
     )
 
 
@@ -43,21 +50,55 @@ def tabulate(folder: RunFolder) -> None:
         click.echo(f"The observations of client and server cannot be written, and are lost: {error}", err=True)
 
 
-def metrics_source(options: TelemetryOptions, target: Target) -> MetricsSource | None:
-    """The metrics at --metrics_url, else at the usual place of such a target; None for --telemetry_period 0."""
+def metrics_sources(
+    options: TelemetryOptions, target: Target, note: Callable[[str], None] = lambda text: None
+) -> tuple[MetricsSource, ...]:
+    """The metrics at each --metrics_url, else at the usual place of each server; none for --telemetry_period 0.
+
+    ``note`` is called where servers have one usual place, whose metrics are those of one of them at most: then none are read.
+    """
     period_s = options.telemetry_period
     if not period_s:
+        return ()
+    pages = options.urls()
+    if pages:
+        return tuple(_given_source(target, page, period_s) for page in pages)
+    sources = tuple(_usual_source(server, period_s) for server in target.servers)
+    places = [source.url for source in sources]
+    shared = next((place for place in places if places.count(place) > 1), None)
+    if shared is not None:
+        note(
+            f"{shared} is the usual place of the metrics of several --url, so none are recorded; give a --metrics_url of each."
+        )
+        return ()
+    return sources
+
+
+def _given_source(target: Target, page: MetricsUrl, period_s: float) -> MetricsSource:
+    """The metrics at one --metrics_url."""
+    is_own = page.url.origin in [server.origin for server in target.servers]
+    return MetricsSource(page.url, period_s, headers=_headers(target, page.url), shown=page.shown, of_target=is_own)
+
+
+def _times(target: Target, note: Callable[[str], None]) -> TimesSource | None:
+    """Where the server's times of requests are polled; ``note`` is called where there are several servers: then none are."""
+    if target.times_url is None:
         return None
-    url = options.url()
-    if url is not None:
-        is_own = url.origin == target.origin
-        return MetricsSource(url, period_s, headers=_headers(target, url), shown=options.shown_url, of_target=is_own)
+    if target.others:
+        note(f"{target.times_url} is one of several servers, so no times of requests are polled; measure it alone for these.")
+        return None
+    return TimesSource(target.times_url, _headers(target, target.times_url))
+
+
+def _usual_source(target: Target, period_s: float) -> MetricsSource:
+    """The metrics at the usual place of one server."""
     if target.embedded is not None:
         return MetricsSource(parse_url(target.embedded.metrics, METRICS_PATH), period_s)
     model, source = target.protocol.named_in_metrics(target.model), None
     for url in reversed(target.protocol.metrics_urls(target.origin)):
         headers, is_own = _headers(target, url), url.origin == target.origin
         source = MetricsSource(url, period_s, model, headers, otherwise=source, of_target=is_own)
+    assert source is not None, "every protocol has a usual place"
     return source
 
 
@@ -68,5 +109,5 @@ def _statistics(target: Target) -> ReadStatistics | None:
 
 
 def _headers(target: Target, url: HttpUrl) -> Headers:
-    """The headers of every request, which may hold a secret, and are therefore sent to the measured server alone."""
-    return target.headers if url.origin == target.origin else ()
+    """The headers of every request, which may hold a secret, and are therefore sent to measured servers alone."""
+    return target.headers if url.origin in [server.origin for server in target.servers] else ()

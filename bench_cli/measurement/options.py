@@ -59,8 +59,14 @@ class MeasureOptions(Concern):
                 entry |= concern.values()
         recorded = {name: _json_value(value) for name, value in entry.items()}
         recorded["extra_body"] = hide_fields(recorded["extra_body"])
-        urls = ("url", "endpoint", "metrics_url")
-        return recorded | {name: hide_in_url(recorded[name]) for name in urls if isinstance(recorded.get(name), str)}
+        return recorded | {name: _hidden_urls(recorded[name]) for name in ("url", "endpoint", "metrics_url")}
+
+
+def _hidden_urls(value: Any) -> Any:
+    """A URL, several, or None, without secrets."""
+    if isinstance(value, list):
+        return [hide_in_url(url) for url in value]
+    return None if value is None else hide_in_url(value)
 
 
 def _json_value(value: Any) -> Any:

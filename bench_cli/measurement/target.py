@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from bench_cli.measurement.target_options import TargetOptions, read_address
 from bench_cli.tokenizers import open_tokenizer
 from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, Origin
+from harness.errors import TargetError
 from harness.protocols.known_client import KnownClient
 from harness.protocols.protocol import (
     CacheReset,
@@ -31,6 +32,7 @@ from harness.protocols.protocol import (
 from harness.protocols.set_up_deadline import SetUpDeadline
 from serving.engines import read_context_tokens
 from serving.launch.addresses import ServerAddresses
+from workloads.elements.request import Balance, Variant
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Target:
     TargetError for a class of requests that it cannot serve. ``describe`` asks the
     server what it says of itself. ``server_timings``: requests ask for the server's times of them, or they are polled
     from ``times_url``.
+
+    This is the first of several servers, and ``others`` are the rest: they serve the same model, by the same protocol. Requests
+    are spread over all by ``balance``; ``prefix_cache_reset`` and ``check_variant`` are for all.
     """
 
     origin: Origin
@@ -62,6 +67,13 @@ class Target:
     deadline: SetUpDeadline | None = None
     server_timings: bool = False
     times_url: HttpUrl | None = None
+    others: tuple[Target, ...] = ()
+    balance: Balance = Balance.ROUND_ROBIN
+
+    @property
+    def servers(self) -> tuple[Target, ...]:
+        """This one and the others, in the order of --url."""
+        return (replace(self, others=()), *self.others)
 
     @property
     def streaming(self) -> bool:
@@ -76,13 +88,13 @@ class Target:
 @contextmanager
 def open_target(options: TargetOptions, client: ClientOptions, embedded: EmbeddedOptions, server_log: Path) -> Iterator[Target]:
     """The target at --url, or the embedded pipeline, which logs to ``server_log``. Raises TargetError and ServingError."""
-    if options.url is not None:
-        address = read_address(options.serving, options.url, options.endpoint)
-        target = _connect(options, client, address, None)
+    if options.url:
+        places = [read_address(options.serving, url, options.endpoint) for url in options.url]
+        targets = [_connect(options, client, place, None) for place in places]
         if options.reset_prefix_cache:
-            reset = options.serving.find_cache_reset(address, target.model, options.headers)
-            target = replace(target, prefix_cache_reset=reset)
-        yield target
+            resets = [options.serving.find_cache_reset(place, targets[0].model, options.headers) for place in places]
+            targets[0] = replace(targets[0], prefix_cache_reset=resets[0] if len(resets) == 1 else ResetOfAll(tuple(resets)))
+        yield _together(targets, Balance(options.balance))
         return
     repository = embedded.repository(options.tokenizer_dir)
     context_tokens = read_context_tokens(repository.engine, repository.engine_dir, repository.engine_options)
@@ -92,8 +104,58 @@ def open_target(options: TargetOptions, client: ClientOptions, embedded: Embedde
         yield replace(target, embedded=addresses, context_tokens=context_tokens)
 
 
+@dataclass(frozen=True)
+class ResetOfAll:
+    """Empties the prefix cache of each of several servers."""
+
+    resets: tuple[CacheReset, ...]
+
+    def __call__(self) -> None:
+        """Raises TargetError."""
+        for reset in self.resets:
+            reset()
+
+    def __str__(self) -> str:
+        return ", ".join(dict.fromkeys(map(str, self.resets)))
+
+
+def _together(targets: Sequence[Target], balance: Balance) -> Target:
+    """Several servers as one target. Raises TargetError where they do not serve the same model in the same way."""
+    first, *others = targets
+    for other in others:
+        for what, of in _ALIKE:
+            ours, theirs = of(first), of(other)
+            if ours != theirs:
+                raise TargetError(
+                    f"--url {other.address}: {what} is {theirs}, and at {first.address} {ours}; requests can only be spread "
+                    "over servers of one model: measure them apart"
+                )
+
+    def check_variant(variant: Variant) -> None:
+        for target in targets:
+            target.check_variant(variant)
+
+    return replace(first, others=tuple(others), balance=balance, check_variant=check_variant)
+
+
+_ALIKE: tuple[tuple[str, Callable[[Target], object]], ...] = (
+    ("the model", lambda target: target.model.name),
+    ("'takes token ids'", lambda target: target.model.takes_token_ids),
+    ("'returns text'", lambda target: target.model.returns_text),
+    ("'decoupled'", lambda target: target.model.decoupled),
+    ("'streams'", lambda target: target.streaming),
+    ("'excludes the prompt from the answer'", lambda target: target.client.excludes_prompt),
+)
+"""What is the same of all servers of a run, in words: one client decodes the answers of all."""
+
+
 def probe_target(target: Target, options: ClientOptions) -> Target:
     """The target with what its protocol's probe found; unchanged without warm-up, and where the protocol has no probe."""
+    probed = _probed(target, options)
+    return replace(probed, others=tuple(_probed(other, options) for other in target.others))
+
+
+def _probed(target: Target, options: ClientOptions) -> Target:
     if not options.warmup_requests:
         return target
     deadline = target.deadline or SetUpDeadline.of(options.connect_timeout)

@@ -26,10 +26,12 @@ from bench_cli.measurement.secrets import (
 from harness.clients.secret_values import HIDDEN, Spellings, spellings
 from harness.clients.triton.model import DEFAULT_MODEL
 from harness.protocols.listed import PROTOCOLS
+from workloads.elements.request import Balance
 
 if TYPE_CHECKING:
     from harness.clients.transport.url import Origin
     from harness.protocols.protocol import ServingProtocol
+    from workloads.schedule.schedule import AnySchedule
 
 _TEXT_MODELS = ("ensemble", "tensorrt_llm_bls")  # of the embedded pipeline
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
@@ -132,16 +134,35 @@ def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | N
     return revealed_path
 
 
+def _read_urls(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of --url: one or more, each alone or in a list with commas. Raises BadParameter for one that comes twice."""
+    urls = tuple(url.strip() for text in given for url in text.split(","))
+    twice = next((url for number, url in enumerate(urls) if url in urls[:number]), None)
+    if twice is not None:
+        raise click.BadParameter(f"{hide_in_refused_url(twice)!r} is given twice", ctx, parameter)
+    return urls
+
+
 @dataclass(frozen=True)
 class TargetOptions(Concern, title="What to measure"):
-    """The model to measure. ``streaming`` None: streaming where the model can; ``endpoint`` None: the protocol's default."""
+    """The model to measure. ``url`` (): the embedded pipeline; ``streaming`` None: streaming where the model can; ``endpoint``
+    None: the protocol's default.
+    """
 
-    url: str | None = option(
-        None,
+    url: tuple[str, ...] = option(
+        (),
         "-u",
+        callback=_read_urls,
         common=True,
         help="Running server: host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for OpenAI's; without "
-        "it the embedded pipeline is deployed.",
+        "it the embedded pipeline is deployed. Repeatable: requests are spread over several servers of one model.",
+    )
+    balance: str = option(
+        Balance.ROUND_ROBIN.value,
+        type=click.Choice([balance.value for balance in Balance]),
+        show_default=True,
+        help="The one of several --url that a request goes to: round_robin each in turn, by the request's number; "
+        "least_in_flight the one with the fewest requests of this client in flight; session one for all turns of a session.",
     )
     protocol: str = option(
         "grpc", "-i", type=click.Choice(list(PROTOCOLS)), common=True, help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}."
@@ -219,7 +240,7 @@ class TargetOptions(Concern, title="What to measure"):
     @property
     def token_ids(self) -> bool:
         """Whether prompts are sent as token ids, by a protocol that takes ids or text."""
-        has_tokenizer = self.tokenizer_dir is not None or self.url is None  # the embedded pipeline's own
+        has_tokenizer = self.tokenizer_dir is not None or not self.url  # the embedded pipeline's own
         return self.prompt_as == "ids" or (self.prompt_as is None and has_tokenizer)
 
     @property
@@ -240,7 +261,7 @@ class TargetOptions(Concern, title="What to measure"):
 def check_target_options(options: TargetOptions) -> None:
     """Raises UsageError for an option that the protocol does not have, a malformed --url and an unknown model."""
     protocol = options.serving
-    if protocol.embedded_port is None and options.url is None:
+    if protocol.embedded_port is None and not options.url:
         raise click.UsageError(f"-i {protocol.name} needs --url: the embedded pipeline does not serve it")
     if not protocol.takes_own_fields:
         for name, value in (("--endpoint", options.endpoint), ("--extra_body", options.extra_body)):
@@ -248,20 +269,50 @@ def check_target_options(options: TargetOptions) -> None:
                 raise click.UsageError(f"{name} goes with -i openai, openai_completions, openai_responses and vllm_tokens")
     if options.prompt_as is not None and not protocol.takes_ids_or_text:
         raise click.UsageError("--prompt_as goes with -i openai_completions")
-    if options.reset_prefix_cache and options.url is None:
+    if options.reset_prefix_cache and not options.url:
         raise click.UsageError("--reset_prefix_cache goes with --url: the pipeline that bench deploys has an empty cache")
     if options.header and not protocol.takes_headers:
         raise click.UsageError("--header goes with protocols over HTTP, and not with -i grpc")
-    if options.url is not None:
-        read_address(protocol, options.url, options.endpoint)
-    elif protocol.embedded_port == "openai":
-        if options.model is not None:
+    if options.url:
+        _check_addresses(protocol, options)
+    else:
+        _check_embedded_model(protocol, options.model)
+    _check_balance(options)
+
+
+def _check_balance(options: TargetOptions) -> None:
+    """Raises UsageError for --balance without several --url."""
+    if len(options.url) < 2 and options.given("balance"):
+        raise click.UsageError("--balance goes with several --url, over which it spreads the requests")
+
+
+def _check_embedded_model(protocol: ServingProtocol, model: str | None) -> None:
+    """Raises UsageError for a model that the embedded pipeline does not have."""
+    if protocol.embedded_port == "openai":
+        if model is not None:
             raise click.UsageError("--model: the embedded pipeline has one model for OpenAI's clients; omit it, or give --url")
-    elif options.model not in (None, DEFAULT_MODEL, *_TEXT_MODELS):
+    elif model not in (None, DEFAULT_MODEL, *_TEXT_MODELS):
         raise click.UsageError(
-            f"--model {options.model}: the embedded pipeline has {DEFAULT_MODEL}, which takes token ids, and "
+            f"--model {model}: the embedded pipeline has {DEFAULT_MODEL}, which takes token ids, and "
             f"{' and '.join(_TEXT_MODELS)}, which take text; --url measures another server"
         )
+
+
+def check_sessions(options: TargetOptions, schedule: AnySchedule) -> None:
+    """Raises UsageError for --balance session where no request belongs to a session."""
+    if options.balance == Balance.SESSION.value and all(request.session is None for request in schedule.requests):
+        raise click.UsageError("--balance session: no request belongs to a session; give round_robin or least_in_flight")
+
+
+def _check_addresses(protocol: ServingProtocol, options: TargetOptions) -> None:
+    """Raises BadParameter for a malformed --url and for two of one address, UsageError for paths in --url and --endpoint."""
+    known: dict[Origin, str] = {}
+    for url in options.url:
+        address = read_address(protocol, url, options.endpoint)
+        if address in known:
+            both = f"{hide_in_refused_url(known[address])!r} and {hide_in_refused_url(url)!r}"
+            raise click.BadParameter(f"{both} are one address", param_hint="--url")
+        known[address] = url
 
 
 def read_address(protocol: ServingProtocol, url: str, endpoint: str | None = None) -> Origin:

@@ -17,49 +17,54 @@ if TYPE_CHECKING:
 METRICS_PATH = "/metrics"
 
 
-def _read_metrics_url(ctx: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+def _read_metrics_urls(ctx: click.Context, parameter: click.Parameter, urls: tuple[str, ...]) -> tuple[str, ...]:
     """Callback of --metrics_url. Raises BadParameter."""
-    return None if url is None else reveal_query(WrittenIn.of(ctx, parameter), url)
+    return tuple(reveal_query(WrittenIn.of(ctx, parameter), url) for url in urls)
 
 
 @dataclass(frozen=True)
 class TelemetryOptions(Concern, title="The server's own numbers"):
-    """The reading of metrics. ``metrics_url`` None: the target's usual place; ``telemetry_period`` in seconds, 0 for none."""
+    """The reading of metrics. ``metrics_url`` (): the target's usual place; ``telemetry_period`` in seconds, 0 for none."""
 
-    metrics_url: str | None = option(
-        None,
-        callback=_read_metrics_url,
+    metrics_url: tuple[str, ...] = option(
+        (),
+        callback=_read_metrics_urls,
         show_default="port 8002 of --url's host; with -i openai /metrics or /prometheus/metrics of the server; the embedded "
         "pipeline's own",
         help="URL of the server's metrics in Prometheus's format: http://host:port/path; in its query, NAME=@FILE and "
-        "NAME=$VARIABLE read the value.",
+        "NAME=$VARIABLE read the value. Repeatable: a page for each of several servers, in the order of --url.",
     )
     telemetry_period: float = option(
         1.0, type=click.FloatRange(min=0), help="Seconds between two readings of the metrics; 0 reads none."
     )
 
-    @property
-    def _shown(self) -> str:
-        return self.metrics_url.shown if isinstance(self.metrics_url, SecretText) else self.metrics_url or ""
+    def urls(self) -> tuple[MetricsUrl, ...]:
+        """Each --metrics_url, parsed. Raises BadParameter."""
+        found = tuple(map(_parsed, self.metrics_url))
+        for number, page in enumerate(found):
+            if page.url in [other.url for other in found[:number]]:
+                raise click.BadParameter(f"{page.shown!r} is given twice", param_hint="--metrics_url")
+        return found
 
-    @property
-    def shown_url(self) -> str:
-        """``url`` without secrets."""
-        from harness.clients.transport.url import parse_url
 
-        return str(parse_url(self._shown, METRICS_PATH))
+@dataclass(frozen=True, slots=True)
+class MetricsUrl:
+    """The address of a page of metrics; ``shown`` is its text without secrets."""
 
-    def url(self) -> HttpUrl | None:
-        """--metrics_url, parsed. Raises BadParameter."""
-        from harness.clients.transport.url import parse_url
+    url: HttpUrl
+    shown: str
 
-        if self.metrics_url is None:
-            return None
-        try:
-            url = parse_url(str(self.metrics_url), METRICS_PATH)
-            if not re.fullmatch(r"[!-~]*", url.path):
-                raise ValueError("its path has characters that HTTP does not send")
-            return url
-        except ValueError as error:
-            problem = f"{hide_in_refused_url(self._shown)!r} is no address of metrics; give http://host:port/path"
-            raise click.BadParameter(problem, param_hint="--metrics_url") from error
+
+def _parsed(text: str) -> MetricsUrl:
+    """Raises BadParameter."""
+    from harness.clients.transport.url import parse_url
+
+    shown = text.shown if isinstance(text, SecretText) else text
+    try:
+        url = parse_url(str(text), METRICS_PATH)
+        if not re.fullmatch(r"[!-~]*", url.path):
+            raise ValueError("its path has characters that HTTP does not send")
+        return MetricsUrl(url, str(parse_url(shown, METRICS_PATH)))
+    except ValueError as error:
+        problem = f"{hide_in_refused_url(shown)!r} is no address of metrics; give http://host:port/path"
+        raise click.BadParameter(problem, param_hint="--metrics_url") from error

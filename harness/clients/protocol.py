@@ -105,6 +105,19 @@ class ConnectionUsage:
     unstamped_reads: int = 0
 
 
+def usage_of_all(usages: Sequence[ConnectionUsage]) -> ConnectionUsage:
+    """The use of one worker's sockets to several servers together."""
+    longest_ns = [usage.longest_wait_ns for usage in usages if usage.longest_wait_ns is not None]
+    return ConnectionUsage(
+        per_worker=sum(usage.per_worker for usage in usages),
+        opened=sum(usage.opened for usage in usages),
+        limit_reached=sum(usage.limit_reached for usage in usages),
+        total_wait_ns=sum(usage.total_wait_ns for usage in usages),
+        longest_wait_ns=max(longest_ns, default=None),
+        unstamped_reads=sum(usage.unstamped_reads for usage in usages),
+    )
+
+
 class Connection(Protocol):
     """An open connection that carries many exchanges at once, over one socket or several."""
 

@@ -241,12 +241,12 @@ class Agent:
         self._plan = plan
         self._send(PlanConfirmed(hashlib.sha256(data).hexdigest(), plan.schedule_digest))
         try:
-            allow_files(files_needed([plan.part], plan.client, plan.timeout_s))
+            allow_files(files_needed([plan.part], plan.clients, plan.timeout_s))
         except RunError as error:
             self._send(_not_ready(error))
             raise
         context = multiprocessing.get_context("spawn")
-        self._control = Control(context, plan.worker + 1)
+        self._control = Control(context, plan.worker + 1, len(plan.clients))
         self._process = start_worker(plan, context, self._control)
         self._note(f"Worker {plan.worker}: {len(plan.requests):,} requests.")
 

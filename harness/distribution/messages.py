@@ -23,11 +23,11 @@ from harness.journal.worker_journal import Ended, RunNs
 from harness.protocols.known_client import KnownClient
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
-from workloads.elements.request import Request
+from workloads.elements.request import Balance, Request
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
-PROTOCOL = 3  # a change of any message that an older side would misread
+PROTOCOL = 4  # a change of any message that an older side would misread
 PLAN, JOURNAL, PROBE = "plan", "journal", "probe"  # names of byte streams
 LONGEST_TEXT = 10_000  # characters
 
@@ -142,6 +142,9 @@ class _PlanMessage(msgspec.Struct, frozen=True):
     warm_up_ids: list[tuple[_TypeCode, bytes] | None]
     timeout_s: Annotated[float, Meta(gt=0, le=1e9)]
     schedule_digest: str
+    further: list[KnownClient] = []
+    balance: Balance = Balance.ROUND_ROBIN
+    assigned: tuple[Annotated[int, Meta(ge=0)], ...] = ()
 
 
 _KINDS: dict[str, Any] = {"open": OpenPart, "closed": ClosedPart, "sessions": SessionPart}
@@ -164,6 +167,9 @@ def encode_plan(plan: WorkerPlan) -> bytes:
         "warm_up_ids": warm_up_ids,
         "timeout_s": plan.timeout_s,
         "schedule_digest": plan.schedule_digest,
+        "further": plan.further,
+        "balance": plan.balance,
+        "assigned": plan.assigned,
     }
     return encode(message)
 
@@ -184,6 +190,9 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
     part: AnyPart = msgspec.msgpack.decode(message.part, type=_KINDS[message.kind])
     if len(part.indices) != len(message.requests):
         raise ValueError(f"{len(message.requests)} requests for {len(part.indices)} places of the schedule")
+    targets = len(message.further) + 1
+    if targets > 1 and (len(message.assigned) != len(message.requests) or max(message.assigned, default=0) >= targets):
+        raise ValueError(f"its requests are not assigned to its {targets} targets")
     own = folder / f"{message.run_id}-{message.worker}"
     return WorkerPlan(
         worker=message.worker,
@@ -196,6 +205,9 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
         probe=own / f"probe-{message.worker}.bin",
         schedule_digest=message.schedule_digest,
         run_id=message.run_id,
+        further=tuple(message.further),
+        balance=message.balance,
+        assigned=message.assigned if message.further else (),
     )
 
 

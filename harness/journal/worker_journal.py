@@ -25,7 +25,7 @@ from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
 from harness.journal.run_identity import RunId
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
-_MAGIC = b"inflight-bench journal 5\n"
+_MAGIC = b"inflight-bench journal 6\n"
 
 RunNs = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 """Ns of the run's clock, up to the 104 days that float64 holds exactly."""
@@ -50,7 +50,8 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
 
     ``failure`` is the failure of the transport, or None; the bodies are decoded after the run. ``error`` is its message, or
     without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection to open;
-    None where one was open, or it failed. ``router_ns`` is how long it was in routers, None where none says it.
+    None where one was open, or it failed. ``router_ns`` is how long it was in routers, None where none says it. ``target`` is
+    the number of the target that it was sent to.
     """
 
     index: Count
@@ -64,6 +65,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     error: str | None
     connect_ns: Count | None = None
     router_ns: Count | None = None
+    target: Count = 0
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):

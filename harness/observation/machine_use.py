@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,15 @@ FindTarget = Callable[[], frozenset[int] | None]
 """Finds the processes that serve the target; None where they are not on this machine, or unknown."""
 
 
-def target_at(host: str, port: int) -> FindTarget:
-    """Finds who listens at ``host``:``port`` of this machine."""
-    return lambda: listeners(host, port)
+def targets_at(places: Sequence[tuple[str, int]]) -> FindTarget:
+    """Finds who listens at each host and port; None where one of them is not on this machine."""
+
+    def find() -> frozenset[int] | None:
+        found = [listeners(host, port) for host, port in places]
+        known = [roots for roots in found if roots is not None]
+        return frozenset().union(*known) if len(known) == len(found) else None
+
+    return find
 
 
 class MachineMeter:

@@ -1,7 +1,7 @@
-"""``scrapes.bin``: the server's metrics during a run, as received; they are parsed into a table after the run.
+"""``scrapes-*.bin``: a server's metrics during a run, as received; they are parsed into a table after the run. One file a page.
 
-A frame contains when the request was sent, when the answer was received (ns since the run's start, signed 64-bit,
-little-endian), and the answer's text, compressed.
+The first frame is the page's URL. Each other frame has when the request was sent, when the answer was received (ns since the
+run's start, signed 64-bit, little-endian), and the answer's text, compressed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class Scrape:
 
 
 class ScrapeWriter:
-    """Appends scrapes. Raises OSError when the disk is full."""
+    """Appends scrapes of the page at ``url``, a text without secrets. Raises OSError when the disk is full."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str) -> None:
         self._file = path.open("wb")
+        self._file.write(framed(url.encode()))
+        self._file.flush()
 
     def append(self, scrape: Scrape) -> None:
         self._file.write(framed(_TIMES.pack(scrape.sent_ns, scrape.received_ns) + zlib.compress(scrape.text, _FASTEST)))
@@ -47,12 +49,16 @@ class ScrapeWriter:
         self._file.close()
 
 
-def read_scrapes(path: Path) -> Iterator[Scrape]:
-    """The completely written scrapes. Raises OSError, and JournalError for a damaged frame."""
+def read_scrapes(path: Path) -> Iterator[tuple[str, Scrape]]:
+    """The completely written scrapes with the URL of their page. Raises OSError, and JournalError for a damaged frame."""
     with regular(path).open("rb") as file:
+        try:
+            url = (read_frame(file) or b"").decode()
+        except UnicodeDecodeError as error:
+            raise JournalError(f"{path} holds no scrapes of this version: {error}") from error
         while (payload := read_frame(file)) is not None:
             try:
-                yield _scrape(payload)
+                yield url, _scrape(payload)
             except (struct.error, zlib.error, ValueError) as error:
                 raise JournalError(f"{path} holds no scrapes of this version: {error}") from error
 
@@ -70,11 +76,11 @@ def _scrape(payload: bytes) -> Scrape:
 def read_metrics(path: Path) -> Iterator[MetricSample]:
     """Every kept value of every scrape, in order. The sampler has written only scrapes that can be parsed."""
     reader = ExpositionReader()
-    for scrape in read_scrapes(path):
+    for url, scrape in read_scrapes(path):
         time_ns = (scrape.sent_ns + scrape.received_ns) // 2
         try:
             values = list(reader.read(scrape.text.decode()))
         except ValueError as error:
             raise JournalError(f"{path} holds a page of metrics that cannot be read: {error}") from error
         for (name, labels), value in values:
-            yield MetricSample(time_ns, scrape.received_ns - scrape.sent_ns, name, labels, value)
+            yield MetricSample(time_ns, scrape.received_ns - scrape.sent_ns, name, labels, value, url)

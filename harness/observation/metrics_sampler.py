@@ -38,10 +38,14 @@ class Sampled:
 
 
 class MetricsSampler:
-    """Scrapes ``url`` into ``path``. Call ``settle``, then ``begin`` at the run's start, and ``stop`` at its end."""
+    """Scrapes ``url`` into ``path``. Call ``settle``, then ``begin`` at the run's start, and ``stop`` at its end.
 
-    def __init__(self, url: HttpUrl, path: Path, period_s: float, headers: Headers = ()) -> None:
+    ``shown`` is the URL without its secrets, which the file has; None where it has none.
+    """
+
+    def __init__(self, url: HttpUrl, path: Path, period_s: float, headers: Headers = (), shown: str | None = None) -> None:
         self._getter = HttpGetter(url, headers)
+        self._shown = str(url) if shown is None else shown
         self._path = path
         self._period_s = period_s
         self._reader = ExpositionReader()
@@ -77,7 +81,7 @@ class MetricsSampler:
     def begin(self, start_ns: int) -> None:
         """Start sampling. Times in the file count from ``start_ns`` (of ``now_ns``)."""
         self._start_ns = start_ns
-        self._writer = ScrapeWriter(self._path)
+        self._writer = ScrapeWriter(self._path, self._shown)
         if self._baseline is not None:
             self._write(self._baseline)
         self._periodic = Periodic(self._period_s, self._sample, "metrics-sampler")

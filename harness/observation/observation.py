@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 from typing import TypeVar
@@ -17,42 +18,21 @@ from bench_records.manifest import ClockReadings, GpuTelemetry, MachineUse, Poll
 from bench_records.run_folder import RunFolder
 from bench_records.server_table import write_server_table
 from harness.clients.secret_values import Spellings, hide_in_text
-from harness.clients.transport.http_get import GetError, Headers, HttpStatusError
+from harness.clients.transport.http_get import GetError, Headers
 from harness.clients.transport.url import HttpUrl
-from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled
+from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled, sum_of
 from harness.host.clock import read_clock_offsets
 from harness.host.processes import began_at
 from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
 from harness.observation.machine_probe import MachineProbe
 from harness.observation.machine_use import FindTarget, MachineMeter
 from harness.observation.metrics_file import read_metrics
-from harness.observation.metrics_sampler import MetricsSampler, Sampled
+from harness.observation.metrics_pages import MetricsPages, MetricsSource
 from harness.observation.nvml import Gpus, NoGpusError
 from harness.observation.sample_file import read_samples
 from harness.observation.times_poller import TimesPoller, join_polls
 
 _Readings = TypeVar("_Readings", Telemetry, PolledTimes)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsSource:
-    """Where a server exposes its metrics. ``model`` is a model that they must name, where the URL is only guessed.
-
-    ``headers`` are for the server that the run measures, and are sent to no other. ``shown`` is the URL without its secrets.
-    ``otherwise`` is the place to look at where this one has no metrics, as of another kind of server. ``of_target``: the page
-    is at the address of the requests, so that what it says of its process is about the measured server.
-    """
-
-    url: HttpUrl
-    period_s: float
-    model: str | None = None
-    headers: Headers = ()
-    shown: str | None = None
-    otherwise: MetricsSource | None = None
-    of_target: bool = False
-
-    def __str__(self) -> str:
-        return str(self.url) if self.shown is None else self.shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +55,22 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     server_began_at: float | None = None
 
 
+OneServer = ServerStatistics | None
+"""The statistics of one target; None where it has none."""
+
+
 def hidden_in(observed: Observed, secrets: Spellings) -> Observed:
     """``observed`` with HIDDEN in place of each secret that a server repeats in the text of an error."""
     return msgspec.structs.replace(
         observed,
-        telemetry=None if observed.telemetry is None else _hidden(observed.telemetry, secrets),
+        telemetry=None if observed.telemetry is None else _hidden_in_telemetry(observed.telemetry, secrets),
         polled_times=None if observed.polled_times is None else _hidden(observed.polled_times, secrets),
     )
+
+
+def _hidden_in_telemetry(telemetry: Telemetry, secrets: Spellings) -> Telemetry:
+    pages = None if telemetry.pages is None else tuple(_hidden(page, secrets) for page in telemetry.pages)
+    return msgspec.structs.replace(_hidden(telemetry, secrets), pages=pages)
 
 
 def _hidden(readings: _Readings, secrets: Spellings) -> _Readings:
@@ -94,33 +83,34 @@ class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
     ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise. The GPUs on
-    which they compute are read where there is a driver, unless ``metrics`` is None. ``times`` are polled once a second.
+    which they compute are read where there is a driver, unless there are no ``metrics``. ``read_statistics`` has an entry for
+    each target; None for one without statistics. ``times`` are polled once a second.
     An observation that fails does not fail the run: its part of ``observed`` is None, and ``note`` is called with the reason.
     """
 
     def __init__(
         self,
         folder: RunFolder,
-        read_statistics: ReadStatistics | None,
-        metrics: MetricsSource | None,
+        read_statistics: Sequence[ReadStatistics | None],
+        metrics: Sequence[MetricsSource],
         note: Callable[[str], None],
         find_target: FindTarget | None = None,
         times: TimesSource | None = None,
     ) -> None:
         self._folder = folder
         self._read_statistics = read_statistics
-        self._metrics = metrics
+        self._has_metrics = bool(metrics)
+        self._pages = MetricsPages(folder, metrics, note)
         self._note = note
         self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
-        self._sampler: MetricsSampler | None = None
         self._machine: MachineProbe | None = None
         self._find_target = find_target
         self._meter: MachineMeter | None = None
         self._machine_use: MachineUse | None = None
         self._server_began_at: float | None = None
         self._clock: ClockReadings | None = None
-        self._statistics: ServerStatistics | None = None
-        self._sampled: Sampled | None = None
+        self._statistics: tuple[OneServer, ...] = ()
+        self._telemetry: Telemetry | None = None
         self._gpus: GpuSampler | None = None
         self._gpu_telemetry: GpuTelemetry | None = None
         self._times = times
@@ -129,10 +119,11 @@ class Observation:
 
     def __enter__(self) -> Callable[[int], None]:
         """Returns a function to call with the run's start, in ns of ``now_ns``."""
-        statistics = self._settled_statistics()
-        if statistics is not None:
-            self._statistics = ServerStatistics(before=statistics)
-        self._sampler = None if self._metrics is None else self._open(self._metrics)
+        self._statistics = tuple(
+            None if before is None else ServerStatistics(before=before)
+            for before in self._settled_statistics(self._read_statistics)
+        )
+        self._pages.open()
         self._gpus = self._gpu_sampler()
         self._server_began_at = self._began_at()
         self._poller = None if self._times is None else self._drained(self._times)
@@ -148,27 +139,33 @@ class Observation:
             self._gpu_telemetry = self._gpus.stop()
         if self._meter is not None:
             self._machine_use = self._meter.read()
-        if self._statistics is not None:
-            self._statistics = msgspec.structs.replace(self._statistics, after=self._settled_statistics())
-        if self._sampler is not None:
-            self._sampled = self._sampler.stop()
+        if any(self._statistics):
+            known = zip(self._read_statistics, self._statistics, strict=True)
+            later = self._settled_statistics([None if before is None else read for read, before in known])
+            self._statistics = tuple(
+                None if before is None else msgspec.structs.replace(before, after=after)
+                for before, after in zip(self._statistics, later, strict=True)
+            )
+        self._telemetry = self._pages.stop()
         if self._poller is not None:
             self._polled = self._poller.stop()
 
     @property
     def observed(self) -> Observed:
-        telemetry = None
-        if self._metrics is not None and self._sampled is not None:
-            telemetry = Telemetry(url=str(self._metrics), period_s=self._metrics.period_s, **asdict(self._sampled))
         return Observed(
             clock=self._clock,
-            server_statistics=self._statistics,
-            telemetry=telemetry,
+            server_statistics=_sum_of_targets(self._statistics),
+            telemetry=self._telemetry,
             polled_times=self._polled,
             gpu_telemetry=self._gpu_telemetry,
             machine_use=self._machine_use,
             server_began_at=self._server_began_at,
         )
+
+    @property
+    def statistics(self) -> tuple[OneServer, ...]:
+        """The statistics of each target; empty before the run."""
+        return self._statistics
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
@@ -178,12 +175,7 @@ class Observation:
         if self._gpus is not None:
             with suppress(OSError):
                 self._gpus.begin(self._folder.gpu_samples, start_ns)
-        try:
-            if self._sampler is not None:
-                self._sampler.begin(start_ns)
-        except OSError as error:
-            self._sampler = None
-            self._note(f"The server's metrics cannot be written to disk, so they are not recorded: {error}")
+        self._pages.begin(start_ns)
         try:
             if self._poller is not None:
                 self._poller.begin()
@@ -192,7 +184,7 @@ class Observation:
             self._note(f"The server's times of requests cannot be written to disk, so they are not recorded: {error}")
 
     def _gpu_sampler(self) -> GpuSampler | None:
-        if self._find_target is None or self._metrics is None:
+        if self._find_target is None or not self._has_metrics:
             return None
         try:
             gpus = Gpus()
@@ -205,12 +197,11 @@ class Observation:
         return GpuSampler(gpus, target)
 
     def _began_at(self) -> float | None:
-        """When the server began, by its processes on this machine, or else by its own metrics."""
+        """When the server began, by its processes on this machine, or else by its own metrics; None of several servers."""
+        if len(self._read_statistics) > 1:
+            return None
         found = None if self._find_target is None else self._find_target()
-        if found is not None:
-            return began_at(found)
-        is_own = self._metrics is not None and self._metrics.of_target
-        return self._sampler.server_began_at if self._sampler is not None and is_own else None
+        return self._pages.server_began_at if found is None else began_at(found)
 
     def _drained(self, times: TimesSource) -> TimesPoller | None:
         poller = TimesPoller(times.url, self._folder.times_polls, times.headers)
@@ -221,35 +212,28 @@ class Observation:
             return None
         return poller
 
-    def _settled_statistics(self) -> ByModel | None:
-        if self._read_statistics is None:
+    def _settled_statistics(self, reads: Sequence[ReadStatistics | None]) -> list[ByModel | None]:
+        """The statistics of each target."""
+        with ThreadPoolExecutor(max(1, len(reads))) as pool:
+            return list(pool.map(self._settled, reads))
+
+    def _settled(self, read: ReadStatistics | None) -> ByModel | None:
+        if read is None:
             return None
         try:
-            return settled(self._read_statistics)
+            return settled(read)
         except StatisticsError as error:
             self._note(f"The server returned no model statistics, so its counts are not compared: {error}")
             return None
 
-    def _open(self, metrics: MetricsSource, before: str = "") -> MetricsSampler | None:
-        """The sampler of the first place with metrics, which becomes the source; ``before`` names those that had none."""
-        sampler = MetricsSampler(metrics.url, self._folder.scrapes, metrics.period_s, metrics.headers)
-        try:
-            values = sampler.settle()
-        except (GetError, ValueError) as error:
-            tried = f"{before}{metrics} ({error})"
-            answered = isinstance(error, HttpStatusError | ValueError)
-            if metrics.otherwise is not None and answered:
-                sampler.stop()
-                return self._open(metrics.otherwise, f"{tried} or ")
-            self._note(f"No metrics at {tried}, so they are not recorded; name another place with --metrics_url.")
-            return None
-        self._metrics = metrics
-        if metrics.model is not None and not any(f'"{metrics.model}"' in labels for _, labels in values):
-            self._note(
-                f"{metrics} has no model {metrics.model}, so its metrics are not recorded; name another with --metrics_url."
-            )
-            return None
-        return sampler
+
+def _sum_of_targets(statistics: Sequence[OneServer]) -> OneServer:
+    """The statistics of all targets together; None where one of them has none."""
+    known = [of_target for of_target in statistics if of_target is not None]
+    if not known or len(known) < len(statistics):
+        return None
+    before, after = ([getattr(of_target, side) for of_target in known] for side in ("before", "after"))
+    return ServerStatistics(before=sum_of(before), after=None if None in after else sum_of(after))
 
 
 def tabulate_observations(folder: RunFolder) -> None:
@@ -257,11 +241,11 @@ def tabulate_observations(folder: RunFolder) -> None:
     probes = folder.probes()
     if probes:
         write_client_table(chain.from_iterable(map(read_samples, probes)), folder.client)
-    scrapes = read_metrics(folder.scrapes) if folder.scrapes.exists() else ()
+    pages = folder.all_scrapes()
     gpus = read_gpu_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
-    if scrapes or gpus:
-        write_server_table(chain(scrapes, gpus), folder.server)
+    if pages or gpus:
+        write_server_table(chain(*map(read_metrics, pages), gpus), folder.server)
     if folder.times_polls.exists():
         join_polls(folder.times_polls, folder.perf_metrics)
-    for path in (*probes, folder.scrapes, folder.gpu_samples, folder.times_polls):
+    for path in (*probes, *pages, folder.gpu_samples, folder.times_polls):
         path.unlink(missing_ok=True)

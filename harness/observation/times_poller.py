@@ -52,7 +52,7 @@ class TimesPoller:
 
     def begin(self) -> None:
         """Raises OSError."""
-        self._writer = ScrapeWriter(self._path)
+        self._writer = ScrapeWriter(self._path, str(self._url))
         self._periodic = Periodic(self._period_s, self._sample, "times-poller")
 
     def stop(self) -> PolledTimes:
@@ -114,7 +114,7 @@ def join_polls(polls: Path, path: Path) -> None:
 
 
 def _records(polls: Path) -> Iterator[bytes]:
-    for scrape in read_scrapes(polls):
+    for _, scrape in read_scrapes(polls):
         yield from map(bytes, msgspec.json.decode(scrape.text, type=list[msgspec.Raw]))
 
 

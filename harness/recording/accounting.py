@@ -45,7 +45,7 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
             accounted = _of_closed_loop(schedule, ended, recorder, records, workers)
         case SessionTimes() as times:
             accounted = _of_sessions(schedule, times, recorder, records, workers, end_ns)
-    return judge_completeness(accounted, recorder.client.expects_finish_reason)
+    return judge_completeness(accounted, recorder.expect_finish_reason)
 
 
 def _end_ns(workers: Sequence[WorkerEnd]) -> int | None:

@@ -8,6 +8,7 @@ the whole run decide, and not one alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -27,21 +28,23 @@ def _incomplete(record: Record) -> Record:
 
 
 class FinishReasonWatch:
-    """Judges the answers of a run that goes on: as soon as one had a finish_reason, later ones without it are INCOMPLETE."""
+    """Judges the answers of a run that goes on: as soon as one of a target had a finish_reason, its later ones without it are
+    INCOMPLETE.
+    """
 
     def __init__(self) -> None:
-        self._is_sent = False
+        self._sending: set[int | None] = set()  # targets
 
     def judged(self, record: Record) -> Record:
-        self._is_sent = self._is_sent or record.finish_reason is not None
-        return _incomplete(record) if self._is_sent and _is_without_reason(record) else record
+        if record.finish_reason is not None:
+            self._sending.add(record.target)
+        return _incomplete(record) if record.target in self._sending and _is_without_reason(record) else record
 
 
-def judge_completeness(records: Sequence[Record], expects_finish_reason: bool | None) -> tuple[Record, ...]:
+def judge_completeness(records: Sequence[Record], sending: AbstractSet[int]) -> tuple[Record, ...]:
     """The records of a run, INCOMPLETE where the server cut the answer.
 
-    ``expects_finish_reason``: the server was seen to send one before the run. Else one answer with it shows that.
+    ``sending`` are the targets that were seen to send one before the run. One answer with it shows that of any other.
     """
-    if not expects_finish_reason and all(record.finish_reason is None for record in records):
-        return tuple(records)
-    return tuple(_incomplete(record) if _is_without_reason(record) else record for record in records)
+    found = sending | {record.target for record in records if record.finish_reason is not None}
+    return tuple(_incomplete(record) if record.target in found and _is_without_reason(record) else record for record in records)

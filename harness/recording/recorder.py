@@ -43,11 +43,21 @@ class TimedResponses:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown."""
+    """Makes records. ``count_tokens`` counts the tokens of a text where the server did not; None leaves them unknown.
+
+    ``client`` is that of the first target, and decodes the answers of all, which serve one model; ``further`` are the
+    ``expects_finish_reason`` of the clients of other targets.
+    """
 
     schedule: ScheduleSummary
     client: Client
     count_tokens: CountTokens | None = None
+    further: tuple[bool | None, ...] = ()
+
+    @property
+    def expect_finish_reason(self) -> frozenset[int]:
+        """The targets that were seen to send one before the run."""
+        return frozenset(target for target, sends in enumerate((self.client.expects_finish_reason, *self.further)) if sends)
 
     def record(self, exchange: Exchange, worker: int) -> Record:
         """The record of an exchange."""
@@ -60,6 +70,7 @@ class Recorder:
             connect_ns=exchange.connect_ns,
             router_ns=exchange.router_ns,
             worker=worker,
+            target=exchange.target,
         )
         try:
             responses = list(map(self.client.decode, exchange.bodies))

@@ -58,7 +58,7 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
         raise JournalError(f"{folder.path} holds no journals: the run was cut before its first request was sent")
     for path in journals - {folder.journal(worker) for worker in range(basis.workers)}:
         raise JournalError(f"{path} belongs to no worker of this run, which has {basis.workers} according to {folder.schedule}")
-    recorder = Recorder(basis.schedule, basis.client, count_tokens)
+    recorder = Recorder(basis.schedule, basis.client, count_tokens, basis.further)
     records: dict[int, Record] = {}
     for worker, reader in enumerate(readers):
         for exchange in _checked_exchanges(reader, folder.journal(worker), worker, basis):
@@ -90,6 +90,8 @@ def _checked_exchanges(reader: JournalReader, path: Path, worker: int, basis: Re
             raise JournalError(f"{path} does not belong to the run of the schedule.bin beside it")
         if exchange.index not in expected:
             raise JournalError(f"{path} contains request {exchange.index}, which is another worker's or a duplicate")
+        if exchange.target > len(basis.further):
+            raise JournalError(f"{path} contains an exchange with target {exchange.target}, of {1 + len(basis.further)}")
         if len(exchange.response_ns) != len(exchange.bodies):
             raise JournalError(f"{path}: the responses to request {exchange.index} are not as many as their times")
         expected.remove(exchange.index)

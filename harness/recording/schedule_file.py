@@ -21,12 +21,14 @@ from harness.protocols.known_client import KnownClient
 from harness.recording.schedule_summary import ScheduleSummary
 
 _MOST_WORKERS = 1 << 16
-_MAGIC = b"inflight-bench schedule 2\n"
+_MOST_TARGETS = 1 << 10
+_MAGIC = b"inflight-bench schedule 3\n"
 
 
 class RecordingBasis(msgspec.Struct, frozen=True):
     """The parameters of recording, and the run whose journals they are for. The tokenizer in ``tokenizer_dir`` counts the
-    tokens of text where the server does not.
+    tokens of text where the server does not. ``client`` is that of the first target and decodes
+    the answers of all; ``further`` are the ``expects_finish_reason`` of the clients of other targets.
     """
 
     run_id: RunId
@@ -34,6 +36,7 @@ class RecordingBasis(msgspec.Struct, frozen=True):
     client: KnownClient
     workers: Annotated[int, Meta(ge=1, le=_MOST_WORKERS)]
     tokenizer_dir: str | None
+    further: Annotated[tuple[bool | None, ...], Meta(max_length=_MOST_TARGETS)] = ()
 
 
 def write_basis(basis: RecordingBasis, path: Path) -> None:

@@ -32,7 +32,8 @@ from harness.run.local_pool import LocalPool
 from harness.run.shared_state import Command
 from harness.run.worker import JournalFailed, WorkerPlan
 from harness.run.worker_pool import RunWorker, WorkerPool
-from workloads.elements.request import Request
+from workloads.elements.request import Balance, Request
+from workloads.schedule.balance import assigned_targets
 from workloads.schedule.schedule import AnySchedule, ClosedSchedule
 
 _FOLLOW_PERIOD_S = 0.1
@@ -53,6 +54,9 @@ def _watch_nothing() -> Watch:
 class RunPlan:
     """What to run. ``timeout_s`` limits each request; warm-up requests are sent before the clock starts.
 
+    ``client`` is that of the first target, and decodes the answers of all; ``further`` are those of other targets, over which
+    requests are spread by ``balance``.
+
     ``worker_cores`` are cores for the workers alone, one each; empty where they share. ``after_warm_up`` is called between
     the warm-up and the start of the clock; what it raises ends the run. ``on_record`` is called with each record of an
     exchange. ``end_rule`` may end the run before its planned end.
@@ -71,6 +75,8 @@ class RunPlan:
     on_record: Callable[[Record], object] | None = None
     end_rule: EndRule | None = None
     run_id: str = field(default_factory=new_run_id)
+    further: tuple[Client, ...] = ()
+    balance: Balance = Balance.ROUND_ROBIN
 
 
 class Phase(StrEnum):
@@ -110,7 +116,8 @@ class Run:
 
     def __init__(self, plan: RunPlan, pool: WorkerPool | None = None) -> None:
         self._plan = plan
-        self._pool = LocalPool(plan.workers) if pool is None else pool
+        self._pool = LocalPool(plan.workers, 1 + len(plan.further)) if pool is None else pool
+        self._assigned = assigned_targets(plan.schedule, plan.balance, 1 + len(plan.further)) if plan.further else ()
         self._statistics = LiveStatistics(_expected_requests(plan.schedule), plan.client.streaming)
         self._warm_up_failures: tuple[str, ...] = ()
         self._start: Start | None = None
@@ -187,6 +194,9 @@ class Run:
             run_id=plan.run_id,
             core=plan.worker_cores[number] if plan.worker_cores else None,
             probe=plan.folder.worker_probe(number),
+            further=plan.further,
+            balance=plan.balance,
+            assigned=tuple(self._assigned[index] for index in part.indices) if plan.further else (),
         )
 
     def _await_ready(self) -> None:
@@ -260,6 +270,7 @@ class Run:
         count = 0
         for count, exchange in enumerate(islice(worker.journal.read_new(), limit), start=1):  # noqa: B007  used below
             self._check_owner(exchange.index, worker.number)
+            self._check_target(exchange.target)
             record = self._plan.recorder.record(exchange, worker.number)
             self._records[record.index] = record
             self._statistics.add(record)
@@ -275,6 +286,11 @@ class Run:
             raise JournalError(f"it has an exchange of request {index}, which is not its own")
         if index in self._records:
             raise JournalError(f"it has request {index} twice")
+
+    def _check_target(self, target: int) -> None:
+        """Raises JournalError for an exchange with a target that the run does not have."""
+        if target > len(self._plan.further):
+            raise JournalError(f"it has an exchange with target {target}, of {1 + len(self._plan.further)}")
 
     def _elapsed_ns(self) -> int:
         assert self._start is not None

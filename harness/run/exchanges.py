@@ -15,10 +15,11 @@ from typing import Protocol
 
 from bench_records.record import Outcome
 from harness.clients.answer_limits import AnswerTooLongError
-from harness.clients.protocol import AnswerEnd, Connection, ExchangeFailedError, OnResponses
+from harness.clients.protocol import AnswerEnd, ExchangeFailedError, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange
 from harness.run.cancellations import PlannedCancellation
+from harness.run.routing import Payload, Router
 from harness.run.shared_state import NEVER_NS, Command, WorkerControl
 
 
@@ -74,7 +75,7 @@ class Exchanges:
 
     def __init__(
         self,
-        connection: Connection,
+        router: Router,
         journal: ExchangeWriter,
         control: WorkerControl,
         start_ns: int,
@@ -82,7 +83,7 @@ class Exchanges:
         on_unwritten: Callable[[OSError], None],
     ) -> None:
         self.start_ns = start_ns
-        self._connection = connection
+        self._router = router
         self._journal = journal
         self._control = control
         self._limits = limits
@@ -107,7 +108,7 @@ class Exchanges:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: bytes) -> Exchange:
+    async def carry_out(self, index: int, due_ns: int, released_ns: int, payload: Payload) -> Exchange:
         """Send one request now, wait for its end, write the exchange to the journal; returns it."""
         response_ns: list[int] = []
         bodies: list[bytes] = []
@@ -128,9 +129,10 @@ class Exchanges:
         connect_ns: int | None = None
         router_ns: int | None = None
         self._control.count_sent()
+        target = self._router.choose(payload)
         sent_ns = now_ns() - self.start_ns
         try:
-            end = await self._exchange(index, payload, on_responses)
+            end = await self._exchange(index, target, payload.for_target(target), on_responses)
             problem, connect_ns, router_ns = end or AnswerEnd()
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
@@ -142,8 +144,9 @@ class Exchanges:
         except Exception as error:  # a fault of the client's own: recorded as such, and never silent
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
+        self._router.has_ended(target)
         exchange = Exchange(
-            index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns, router_ns
+            index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns, router_ns, target
         )
         # Writing an exchange takes 0.1 ms, and a user's next request as long. Where many end together, one is written in each
         # iteration of the loop, so that other work does not wait for all of them. An exchange that is cancelled here is
@@ -155,12 +158,13 @@ class Exchanges:
             await asyncio.sleep(0)  # it may have failed without a wait, and a user's retries must not block the loop
         return exchange
 
-    async def _exchange(self, index: int, payload: bytes, on_responses: OnResponses) -> AnswerEnd | None:
+    async def _exchange(self, index: int, target: int, payload: bytes, on_responses: OnResponses) -> AnswerEnd | None:
         """As ``Connection.exchange``; the ExchangeFailedError of a request that was cancelled as planned is WITHDRAWN."""
         planned, timeout_s = self._limits.cancellations.get(index), self._limits.timeout_s
+        connection = self._router.connection(target)
         if planned is None:
-            return await self._connection.exchange(payload, on_responses, timeout_s)
-        return await planned.carry_out(self._connection, payload, on_responses, timeout_s)
+            return await connection.exchange(payload, on_responses, timeout_s)
+        return await planned.carry_out(connection, payload, on_responses, timeout_s)
 
     async def finish(self) -> Ended:
         """Wait until every spawned exchange has ended; returns the journal's last entry."""

@@ -6,6 +6,7 @@ children inherit both: the parent raises its own before it starts the workers.
 
 from __future__ import annotations
 
+import math
 import resource
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -60,12 +61,16 @@ def most_due_within(offsets_ns: Sequence[int], span_ns: int) -> int:
     return max((bisect_right(offsets_ns, first + span_ns) - k for k, first in enumerate(offsets_ns)), default=0)
 
 
-def files_needed(parts: Sequence[AnyPart], client: Client, timeout_s: float) -> FileNeed:
-    """The need of that process, a worker with one of the ``parts`` or the parent of them all, which needs the most files."""
+def files_needed(parts: Sequence[AnyPart], clients: Sequence[Client], timeout_s: float) -> FileNeed:
+    """The need of that process, a worker with one of the ``parts`` or the parent of them all, which needs the most files.
+
+    There is one of the ``clients`` for each target, which may carry all requests.
+    """
     workers = len(parts)
     most = max((in_flight(part, timeout_s) for part in parts), key=lambda flight: flight.at_most)
     parent = _OWN_FILES + _FILES_A_WORKER * workers
-    at_least, at_most = (_OWN_FILES + client.sockets(count) for count in (most.at_least, most.at_most))
+    at_each = math.ceil(most.at_least / len(clients))
+    at_least, at_most = (_OWN_FILES + sum(client.sockets(count) for client in clients) for count in (at_each, most.at_most))
     if parent > at_most:
         return FileNeed(parent, parent, f"for {workers:,} workers", "use fewer --workers")
     purpose = f"for {most.at_least:,} requests in flight in one worker"

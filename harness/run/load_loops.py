@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.recording.schedule_summary import user_free_ns
 from harness.run.exchanges import Exchanges
+from harness.run.routing import Payload
 from harness.run.session_loop import send_sessions
 from harness.run.turn_payloads import TurnPayloads
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 
 async def send(
-    part: AnyPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
+    part: AnyPart, payloads: Sequence[Payload], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
     """Send a worker's part by its load mode; ``payloads`` match its indices. Cancel it to stop sending.
 
@@ -32,10 +33,10 @@ async def send(
             await send_sessions(part, payloads, exchanges, sleeper, turns)
 
 
-async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+async def _send_on_schedule(part: OpenPart, payloads: Sequence[Payload], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
     """Send each request at its time, however many are in flight; a late one at once."""
 
-    async def one(index: int, due_ns: int, payload: bytes) -> None:
+    async def one(index: int, due_ns: int, payload: Payload) -> None:
         await exchanges.carry_out(index, due_ns, due_ns, payload)
 
     for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
@@ -46,12 +47,12 @@ async def _send_on_schedule(part: OpenPart, payloads: Sequence[bytes], exchanges
 
 
 async def _send_below_ceiling(
-    part: OpenPart, ceiling: int, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper
+    part: OpenPart, ceiling: int, payloads: Sequence[Payload], exchanges: Exchanges, sleeper: PreciseSleeper
 ) -> None:
     """Send each request at its time or, where ``ceiling`` are in flight, when one of them has ended; first in, first out."""
     room = Room(ceiling)
 
-    async def one(index: int, due_ns: int, released_ns: int, payload: bytes) -> None:
+    async def one(index: int, due_ns: int, released_ns: int, payload: Payload) -> None:
         room.give_back((await exchanges.carry_out(index, due_ns, released_ns, payload)).done_ns)
 
     for index, due_ns, payload in zip(part.indices, part.offsets_ns, payloads, strict=True):
@@ -64,7 +65,7 @@ async def _send_below_ceiling(
         exchanges.spawn(one(index, due_ns, max(due_ns, free_since_ns), payload))
 
 
-async def _send_as_users(part: ClosedPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
+async def _send_as_users(part: ClosedPart, payloads: Sequence[Payload], exchanges: Exchanges, sleeper: PreciseSleeper) -> None:
     """Start each user at its time; a user takes a request, waits for its end, and takes the next one that is left."""
     requests = zip(part.indices, payloads, strict=True)
     for start_ns in part.user_starts_ns:
@@ -74,7 +75,7 @@ async def _send_as_users(part: ClosedPart, payloads: Sequence[bytes], exchanges:
         exchanges.spawn(_user(start_ns, part.end_ns, requests, exchanges))
 
 
-async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int, bytes]], exchanges: Exchanges) -> None:
+async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int, Payload]], exchanges: Exchanges) -> None:
     due_ns = start_ns
     while (
         not exchanges.stopped

@@ -20,13 +20,13 @@ _PERIOD_S = 0.1
 
 
 class LocalPool:
-    """A WorkerPool of ``count`` processes, which share memory with this one."""
+    """A WorkerPool of ``count`` processes, which share memory with this one and send to ``targets``."""
 
     start_delay_ns = _START_DELAY_NS
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, targets: int = 1) -> None:
         self._context = multiprocessing.get_context("spawn")
-        self._control = Control(self._context, count)
+        self._control = Control(self._context, count, targets)
         self._workers: list[WorkerProcess] = []
 
     @property
@@ -34,7 +34,7 @@ class LocalPool:
         return tuple(self._workers)
 
     def start(self, plans: Sequence[WorkerPlan]) -> None:
-        allow_files(files_needed([plan.part for plan in plans], plans[0].client, plans[0].timeout_s))
+        allow_files(files_needed([plan.part for plan in plans], plans[0].clients, plans[0].timeout_s))
         for plan in plans:
             set_aside(plan.journal, _note)
             set_aside(plan.probe, _note)

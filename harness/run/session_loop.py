@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.run.exchanges import Exchanges
+from harness.run.routing import Payload
 from harness.run.turn_payloads import TurnPayloads
 from workloads.schedule.schedule import SessionPart, turn_due_ns
 
 
 async def send_sessions(
-    part: SessionPart, payloads: Sequence[bytes], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
+    part: SessionPart, payloads: Sequence[Payload], exchanges: Exchanges, sleeper: PreciseSleeper, turns: TurnPayloads
 ) -> None:
     """Send the requests of whole sessions. A turn after a failed one is not sent: there is no answer for it to follow.
 

@@ -1,7 +1,9 @@
-"""Memory shared by a run's parent and its workers: the parent's command, requests sent and answered, use of connections."""
+"""Memory shared by a run's parent and its workers: the parent's command, requests sent, answered and in flight, use of
+connections."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
 from typing import Any
@@ -25,8 +27,11 @@ class Command(IntEnum):
 class WorkerControl:
     """One worker's share of a Control: reads the command, writes the worker's own cells."""
 
-    def __init__(self, number: int, command: Any, end_ns: Any, sent: Any, answered: Any, usage: Any) -> None:
+    def __init__(
+        self, number: int, command: Any, end_ns: Any, sent: Any, answered: Any, usage: Any, in_flight: SharedInFlight
+    ) -> None:
         self._number = number
+        self.in_flight = in_flight
         self._command = command
         self._end_ns = end_ns
         self._sent = sent
@@ -62,18 +67,38 @@ class WorkerControl:
         self._usage[start] = 1
 
 
+class SharedInFlight:
+    """The requests in flight at each of ``targets``, of all workers: a row of cells for each worker, which alone writes it."""
+
+    def __init__(self, cells: Any, worker: int, targets: int) -> None:
+        self._cells = cells
+        self._start = worker * targets
+        self._targets = targets
+
+    def at_targets(self) -> Sequence[int]:
+        """Shape [targets], summed over the workers."""
+        return [sum(self._cells[target :: self._targets]) for target in range(self._targets)]
+
+    def change(self, target: int, by: int) -> None:
+        """Count ``by`` more of this worker's requests at a target."""
+        self._cells[self._start + target] += by
+
+
 class Control:
     """One writer for each cell: the parent writes the command, each worker its own cells. Reads may lag, never tear."""
 
-    def __init__(self, context: SpawnContext, workers: int) -> None:
+    def __init__(self, context: SpawnContext, workers: int, targets: int = 1) -> None:
+        self._targets = targets
         self._command: Any = context.RawValue("i", Command.RUN)
         self._end_ns: Any = context.RawValue("q", NEVER_NS)
         self._sent: Any = context.RawArray("q", workers)
         self._answered: Any = context.RawArray("q", workers)
         self._usage: Any = context.RawArray("q", workers * _USAGE_CELLS)
+        self._in_flight: Any = context.RawArray("q", workers * targets)
 
     def of_worker(self, number: int) -> WorkerControl:
-        return WorkerControl(number, self._command, self._end_ns, self._sent, self._answered, self._usage)
+        in_flight = SharedInFlight(self._in_flight, number, self._targets)
+        return WorkerControl(number, self._command, self._end_ns, self._sent, self._answered, self._usage, in_flight)
 
     @property
     def command(self) -> Command:

@@ -6,21 +6,25 @@ goes on from what was there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from bench_records.record import Outcome
 from harness.clients.protocol import Client, MalformedResponseError
 from harness.journal.worker_journal import Exchange
+from harness.run.routing import Payload
 from workloads.elements.request import HistorySource, Message, Request
 from workloads.schedule.schedule import AnyPart, SessionPart
+
+EncodeTurn = Callable[[int, Request], Payload]
+"""Encodes a request as that of a place in the part."""
 
 
 class TurnPayloads(Protocol):
     """The payloads of turns that wait for an answer."""
 
-    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+    def behind(self, exchange: Exchange, place: int, later: int) -> Payload | None:
         """The payload of the turn at ``later``, which follows the exchange of the turn at ``place``; None where that was not
         answered.
         """
@@ -34,11 +38,11 @@ class TurnPayloads(Protocol):
 class RecordedTurns:
     """Payloads made before the run. Only the last response of an answer is decoded, since it has the error if there is one."""
 
-    def __init__(self, payloads: Sequence[bytes], client: Client) -> None:
+    def __init__(self, payloads: Sequence[Payload], client: Client) -> None:
         self._payloads = payloads
         self._client = client
 
-    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+    def behind(self, exchange: Exchange, place: int, later: int) -> Payload | None:
         return self._payloads[later] if self.answered(exchange) else None
 
     def answered(self, exchange: Exchange) -> bool:
@@ -55,22 +59,22 @@ class RecordedTurns:
 class AnsweredTurns:
     """Payloads with the server's own answers as their history, without its reasoning."""
 
-    def __init__(self, indices: Sequence[int], requests: Sequence[Request], client: Client) -> None:
-        self._indices = indices
+    def __init__(self, requests: Sequence[Request], encode: EncodeTurn, client: Client) -> None:
         self._requests = requests
+        self._encode = encode
         self._client = client
         self._said: dict[int, tuple[Message, ...]] = {}  # before the turn at a place, without its own messages
 
-    def behind(self, exchange: Exchange, place: int, later: int) -> bytes | None:
+    def behind(self, exchange: Exchange, place: int, later: int) -> Payload | None:
         answer = self._answer(exchange)
         if answer is None:
             return None
         request, following = self._requests[place], self._requests[later]
         if following.session != request.session:  # a user's next conversation waits for the last one, and has none of it
-            return self._client.encode(self._indices[later], following)
+            return self._encode(later, following)
         asked = (*self._said.get(place, ()), *request.history, Message("user", request.prompt or ""))
         self._said[later] = (*asked, Message("assistant", answer))
-        return self._client.encode(self._indices[later], replace(following, history=self._said[later] + following.history))
+        return self._encode(later, replace(following, history=self._said[later] + following.history))
 
     def answered(self, exchange: Exchange) -> bool:
         return self._answer(exchange) is not None
@@ -88,8 +92,10 @@ class AnsweredTurns:
         return "".join((response.text or "")[response.reasoning_characters :] for response in responses)
 
 
-def turn_payloads(part: AnyPart, requests: Sequence[Request], payloads: Sequence[bytes], client: Client) -> TurnPayloads:
-    """The payloads of a worker's part, whose ``requests`` and ``payloads`` match its indices."""
+def turn_payloads(
+    part: AnyPart, requests: Sequence[Request], payloads: Sequence[Payload], encode: EncodeTurn, client: Client
+) -> TurnPayloads:
+    """The payloads of a worker's part, whose ``requests`` and ``payloads`` match its indices. ``client`` decodes answers."""
     if isinstance(part, SessionPart) and part.history is HistorySource.SERVER:
-        return AnsweredTurns(part.indices, requests, client)
+        return AnsweredTurns(requests, encode, client)
     return RecordedTurns(payloads, client)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import multiprocessing
 import os
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 import uvloop
 from msgspec.structs import replace
 
-from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError
+from harness.clients.protocol import Client, Connection, ExchangeFailedError, MalformedResponseError, usage_of_all
 from harness.clients.secret_values import Spellings, hide_in_bodies, hide_in_text
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.host.cpu_priority import request_short_slices
@@ -28,9 +29,10 @@ from harness.observation.event_loop_probe import LoopProbe
 from harness.run.cancellations import planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
+from harness.run.routing import Payload, Router, encoder
 from harness.run.shared_state import Command, Control, WorkerControl
 from harness.run.turn_payloads import turn_payloads
-from workloads.elements.request import Request
+from workloads.elements.request import Balance, Request
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 CONNECT_TIMEOUT_S = 20.0
@@ -40,7 +42,11 @@ _ORPHANED = "the parent process ended before the end of the run"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """All that one worker needs. ``requests`` match the indices of its ``part``; ``core`` is a core for it alone."""
+    """All that one worker needs. ``requests`` match the indices of its ``part``; ``core`` is a core for it alone.
+
+    ``client`` is that of the first target, and decodes the answers of all. ``further`` are the clients of other targets, and
+    ``assigned`` is the target of each request, in the order of ``requests``; empty where there is one target.
+    """
 
     worker: int
     client: Client
@@ -53,6 +59,18 @@ class WorkerPlan:
     schedule_digest: str
     run_id: str
     core: int | None = None
+    further: tuple[Client, ...] = ()
+    balance: Balance = Balance.ROUND_ROBIN
+    assigned: tuple[int, ...] = ()
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The clients of all targets."""
+        return (self.client, *self.further)
+
+    def target_of(self, place: int) -> int:
+        """The assigned target of the request at a place of the part."""
+        return self.assigned[place] if self.assigned else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +103,8 @@ def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
 class _Worker:
     def __init__(self, plan: WorkerPlan, pipe: Pipe, control: WorkerControl) -> None:
         self._plan = plan
-        self._client = plan.client.for_run(plan.run_id)  # the warm-up is no part of the run
+        clients = [client.for_run(plan.run_id) for client in plan.clients]  # the warm-up is no part of the run
+        self._encode = encoder(clients, plan.balance)
         self._pipe = pipe
         self._control = control
 
@@ -93,14 +112,16 @@ class _Worker:
         orphan_watch = asyncio.create_task(_exit_when_orphaned())
         plan = self._plan
         try:
-            payloads = list(map(self._client.encode, plan.part.indices, plan.requests))
+            payloads = [self._payload(place, request) for place, request in enumerate(plan.requests)]
         except (ValueError, TypeError, OverflowError) as error:
             self._report_unready(f"cannot encode a request: {error}")
             return
         try:
-            connection = await plan.client.connect(CONNECT_TIMEOUT_S)
-            ready = Ready(await _warm_up(plan, connection))
-            await connection.prepare(_in_flight(plan.part), CONNECT_TIMEOUT_S)
+            connections = await _connect(plan)
+            ready = Ready(await _warm_up(plan, connections))
+            at_each = math.ceil(_in_flight(plan.part) / len(connections))
+            for connection in connections:
+                await connection.prepare(at_each, CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
             self._report_unready(f"cannot reach the server: {error}")
             return
@@ -108,23 +129,28 @@ class _Worker:
         try:
             start_ns = await asyncio.to_thread(self._pipe.recv)
         except EOFError:  # the parent gave up
-            await connection.close()
+            await _close(connections)
             return
         orphan_watch.cancel()  # from the start on, _watch_command detects that the parent is gone
-        connection.reset_usage()
+        for connection in connections:
+            connection.reset_usage()
         gc.collect()
         gc.freeze()  # what was made before the run is never scanned during it
         began = Began(
             plan.run_id, plan.schedule_digest, plan.worker, time.time_ns() - (now_ns() - start_ns), ready.warm_up_failures
         )
-        await self._run(began, payloads, connection, start_ns)
-        self._control.set_usage(connection.usage(start_ns))
-        await connection.close()
+        await self._run(began, payloads, connections, start_ns)
+        self._control.set_usage(usage_of_all([connection.usage(start_ns) for connection in connections]))
+        await _close(connections)
+
+    def _payload(self, place: int, request: Request) -> Payload:
+        """The bytes of the request at a place of the part."""
+        return self._encode(self._plan.part.indices[place], request, self._plan.target_of(place))
 
     def _report_unready(self, problem: str) -> None:
         self._pipe.send(Ready(problem=hide_in_text(problem, self._plan.client.hidden)))
 
-    async def _run(self, began: Began, payloads: Sequence[bytes], connection: Connection, start_ns: int) -> None:
+    async def _run(self, began: Began, payloads: Sequence[Payload], connections: Sequence[Connection], start_ns: int) -> None:
         """Send everything and write the journal; where that cannot be written, report it to the parent."""
         plan = self._plan
         ended = Ended(0, "its worker's journal could not be written")
@@ -133,16 +159,18 @@ class _Worker:
                 journal.append(began)
                 hiding = HidingJournal(journal, plan.client.hidden)
                 limits = ExchangeLimits(plan.timeout_s, planned_cancellations(plan.part.indices, plan.requests, plan.client))
-                exchanges = Exchanges(connection, hiding, self._control, start_ns, limits, self._report_unwritten)
+                by_load = plan.balance is Balance.LEAST_IN_FLIGHT and len(connections) > 1
+                router = Router(connections, self._control.in_flight if by_load else None)
+                exchanges = Exchanges(router, hiding, self._control, start_ns, limits, self._report_unwritten)
                 async with LoopProbe(plan.probe, plan.worker, start_ns):
                     ended = await self._send_all(payloads, exchanges)
                 journal.append(ended)
         except OSError as error:
             self._report_unwritten(error, ended)
 
-    async def _send_all(self, payloads: Sequence[bytes], exchanges: Exchanges) -> Ended:
+    async def _send_all(self, payloads: Sequence[Payload], exchanges: Exchanges) -> Ended:
         sleeper, plan = PreciseSleeper(), self._plan
-        turns = turn_payloads(plan.part, plan.requests, payloads, self._client)
+        turns = turn_payloads(plan.part, plan.requests, payloads, self._payload, plan.client)
         sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper, turns))
         watch = asyncio.create_task(self._watch_command(sending, exchanges, sleeper))
         with suppress(asyncio.CancelledError):  # the run was stopped
@@ -193,14 +221,35 @@ def _has_parent() -> bool:
     return parent is None or os.getppid() == parent.pid
 
 
-async def _warm_up(plan: WorkerPlan, connection: Connection) -> tuple[str, ...]:
-    """Send the warm-up requests at once; returns the errors of those that failed."""
+async def _connect(plan: WorkerPlan) -> list[Connection]:
+    """An open connection to each target. Raises ExchangeFailedError."""
+    connections: list[Connection] = []
+    for client in plan.clients:
+        try:
+            connections.append(await client.connect(CONNECT_TIMEOUT_S))
+        except ExchangeFailedError as error:
+            await _close(connections)
+            if not plan.further:
+                raise
+            which = f"that of --url number {len(connections) + 1}"
+            raise ExchangeFailedError(error.outcome, f"{which}: {error}") from error
+    return connections
+
+
+async def _close(connections: Sequence[Connection]) -> None:
+    for connection in connections:
+        await connection.close()
+
+
+async def _warm_up(plan: WorkerPlan, connections: Sequence[Connection]) -> tuple[str, ...]:
+    """Send the warm-up requests at once, to the targets in turn; returns the errors of those that failed."""
 
     async def one(number: int, request: Request) -> str | None:
         answers: list[bytes] = []
-        payload = plan.client.encode(number, request)
+        target = (plan.worker + number) % len(connections)
+        payload = plan.clients[target].encode(number, request)
         try:
-            await connection.exchange(payload, lambda _, bodies: answers.extend(bodies), plan.timeout_s)
+            await connections[target].exchange(payload, lambda _, bodies: answers.extend(bodies), plan.timeout_s)
         except ExchangeFailedError as broken:
             return f"{broken.outcome}: {broken}"
         try:

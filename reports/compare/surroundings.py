@@ -5,16 +5,16 @@ Unlike a comparison of runs it weighs nothing, and has every setting of every mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from bench_records.manifest import Deployment, Manifest
+from bench_records.manifest import Deployment, Document, Manifest, OneTarget
 
 ABSENT = "–"
-_OF_TARGET = ("protocol", "model", "decoupled", "tokenizer_dir")
+_OF_TARGET = ("protocol", "model", "decoupled", "tokenizer_dir", "servers", "balance")
 _OF_MACHINE = ("cpu", "cores", "memory_bytes", "gpus", "gpu_driver", "os", "kernel")
 _OF_SOFTWARE = ("python", "event_reader")
 _OF_SERVER = ("server", "version", "extensions")
@@ -73,14 +73,12 @@ def surroundings_difference(before: Manifest, now: Manifest) -> SurroundingsDiff
 
 def _parts(manifest: Manifest) -> dict[str, Facts]:
     """The facts of each part that the manifest has, in the order of a table."""
-    deployment, environment = manifest.deployment or Deployment(), manifest.environment
+    environment = manifest.environment
     parts: dict[str, Facts] = {}
-    if deployment.server is not None or deployment.version is not None:
-        parts["server"] = _of_struct(deployment, _OF_SERVER)
-    if deployment.models is not None:
-        parts["model"] = dict.fromkeys(deployment.models, "ready") | _flat(deployment.models)
-    if manifest.target.model_parameters is not None:
-        parts["parameters"] = _flat(manifest.target.model_parameters)
+    if manifest.targets is None:
+        parts |= _of_server(manifest.deployment, manifest.target.model_parameters)
+    else:
+        _add_servers(parts, manifest.targets)
     if manifest.server is not None and manifest.server.engine is not None:
         parts["engine"] = _flat(manifest.server.engine)
     if manifest.server is not None and manifest.server.engine_files is not None:
@@ -89,6 +87,27 @@ def _parts(manifest: Manifest) -> dict[str, Facts]:
     if environment is not None:
         parts["machine"] = _of_struct(environment, _OF_MACHINE)
         parts["version"] = _of_struct(environment, _OF_SOFTWARE) | _flat(environment.packages or {})
+    return parts
+
+
+def _add_servers(parts: dict[str, Facts], targets: Sequence[OneTarget]) -> None:
+    """The facts of each server of several, by its place among --url: its address may change without a change of the server."""
+    for number, target in enumerate(targets, start=1):
+        for part, facts in _of_server(target.deployment, target.model_parameters).items():
+            named = {f"{name} of --url {number}": text for name, text in facts.items()}
+            parts[part] = {**parts.get(part, {}), **named}
+
+
+def _of_server(deployment: Deployment | None, parameters: Document | None) -> dict[str, Facts]:
+    """What one server says of itself."""
+    said = deployment or Deployment()
+    parts: dict[str, Facts] = {}
+    if said.server is not None or said.version is not None:
+        parts["server"] = _of_struct(said, _OF_SERVER)
+    if said.models is not None:
+        parts["model"] = dict.fromkeys(said.models, "ready") | _flat(said.models)
+    if parameters is not None:
+        parts["parameters"] = _flat(parameters)
     return parts
 
 

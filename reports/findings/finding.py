@@ -16,6 +16,7 @@ from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics
 from reports.metrics.server_load import ServerLoad
+from reports.metrics.target_numbers import TargetNumbers
 from reports.render.plain_text import printable
 
 
@@ -40,6 +41,7 @@ class RunFacts:
     all_requests: Requests | None = None
     wake_ups: WakeUps | None = None
     gpus: GpuUse | None = None
+    targets: tuple[TargetNumbers, ...] = ()
 
     @property
     def sent_requests(self) -> Requests:

@@ -7,12 +7,14 @@ from typing import Self
 
 import numpy as np
 
-from bench_records.manifest import RepeatedPrefix
+from bench_records.manifest import OneTarget, RepeatedPrefix
 from bench_records.record import Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MachineShared, TargetPaused
-from reports.metrics.model_statistics import counted_requests, failed_requests
+from reports.metrics.model_statistics import counted_requests, failed_by, failed_requests
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
+from reports.metrics.requests import Requests
+from reports.metrics.target_numbers import TargetNumbers
 
 _TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
 _PHASES_TOLERANCE = 0.05
@@ -74,15 +76,32 @@ class RequestsDisagree(CountersDisagree):
     ours_least: int
     ours_most: int
     server: float
+    target: str | None = None  # the address of the one that disagrees, of several
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
+        """Each of several targets first: differences of two may cancel each other."""
+        targets = zip(facts.targets, facts.manifest.targets or (), strict=True)
+        return next(filter(None, (cls._of_target(facts, *target) for target in targets)), cls._of_all(facts))
+
+    @classmethod
+    def _of_target(cls, facts: RunFacts, numbers: TargetNumbers, target: OneTarget) -> Self | None:
+        counted, requests = numbers.counted.requests, facts.sent_requests
+        if counted is None:
+            return None
+        own = requests.only(requests.target == numbers.number)
+        least, most = _requests_at_server(own, failed_by(target.server_statistics, facts.target.model))
+        most += int((np.isnan(requests.target) & (requests.outcome == Outcome.LOST.value)).sum())
+        return None if least <= counted <= most else cls(least, most, counted, numbers.address)
+
+    @classmethod
+    def _of_all(cls, facts: RunFacts) -> Self | None:
         counted: float | None = counted_requests(facts.manifest, facts.target.model)
         if counted is None and facts.final_metrics is not None:
             counted = facts.final_metrics.finished_requests
         if counted is None:
             return None
-        least, most = _requests_at_server(facts)
+        least, most = _requests_at_server(facts.sent_requests, failed_requests(facts.manifest, facts.target.model))
         return None if least <= counted <= most else cls(least, most, counted)
 
     @property
@@ -93,18 +112,18 @@ class RequestsDisagree(CountersDisagree):
         ours = f"{self.ours_least:,}"
         if self.ours_least != self.ours_most:
             ours += f" to {self.ours_most:,}"
-        return f"The server counted {self.server:,.0f} requests; {ours} of this run reached it."
+        server = "The server" if self.target is None else f"The server at {self.target}"
+        return f"{server} counted {self.server:,.0f} requests; {ours} of this run reached it."
 
 
-def _requests_at_server(facts: RunFacts) -> tuple[int, int]:
+def _requests_at_server(requests: Requests, failed: int) -> tuple[int, int]:
     """How many requests must have reached the server, and how many may have, each as often as it may be counted: a failure that
-    the client ended may be counted twice.
+    the client ended may be counted twice, of the ``failed`` ones that the server counts.
     """
-    requests = facts.sent_requests
     may = ~np.isnan(requests.sent_ns) & (requests.outcome != Outcome.CONNECT.value)
     may |= requests.outcome == Outcome.LOST.value
     ended_by_client = int(np.isin(requests.outcome, _ENDED_BY_CLIENT).sum())
-    twice = min(ended_by_client, failed_requests(facts.manifest, facts.target.model) // 2)
+    twice = min(ended_by_client, failed // 2)
     return int(requests.done.sum()), int(may.sum()) + twice
 
 

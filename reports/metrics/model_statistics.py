@@ -29,8 +29,12 @@ class ModelWork:
 
 def model_work(manifest: Manifest) -> tuple[ModelWork, ...]:
     """Every model with requests during the run, by name; empty where the statistics are unknown, or fell."""
-    statistics = manifest.server_statistics or ServerStatistics()
-    before, after = statistics.before, statistics.after
+    return work_of(manifest.server_statistics)
+
+
+def work_of(statistics: ServerStatistics | None) -> tuple[ModelWork, ...]:
+    """As ``model_work``, of one server."""
+    before, after = (None, None) if statistics is None else (statistics.before, statistics.after)
     if not before or not after:
         return ()
     models = (_work(name, before.get(name), after[name]) for name in sorted(after))
@@ -39,8 +43,12 @@ def model_work(manifest: Manifest) -> tuple[ModelWork, ...]:
 
 def counted_requests(manifest: Manifest, model: str) -> int | None:
     """The increase of a model's count of requests, failures included; negative after a restart, None where unknown."""
-    statistics = manifest.server_statistics or ServerStatistics()
-    before, after = statistics.before, statistics.after
+    return counted_by(manifest.server_statistics, model)
+
+
+def counted_by(statistics: ServerStatistics | None, model: str) -> int | None:
+    """As ``counted_requests``, by one server."""
+    before, after = (None, None) if statistics is None else (statistics.before, statistics.after)
     if not before or not after or model not in before or model not in after:
         return None
     return after[model].requests - before[model].requests
@@ -51,7 +59,12 @@ def failed_requests(manifest: Manifest, model: str) -> int:
 
     Triton 24.10 counts a request of an ensemble twice where a step of it fails because its client cancelled it.
     """
-    return next((work.failed for work in model_work(manifest) if work.name == model), 0)
+    return failed_by(manifest.server_statistics, model)
+
+
+def failed_by(statistics: ServerStatistics | None, model: str) -> int:
+    """As ``failed_requests``, by one server."""
+    return next((work.failed for work in work_of(statistics) if work.name == model), 0)
 
 
 def _work(name: str, before: ModelStatistics | None, after: ModelStatistics) -> ModelWork | None:

@@ -32,7 +32,8 @@ class Requests:
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
     ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none, and
     ``session_of`` numbers of conversations, likewise. ``finish_reason`` is "" where the server sent none.
-    ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's.
+    ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's. ``target`` is the number of
+    the target that a request was sent to; NaN where none is known.
     """
 
     index: NDArray[np.int64]
@@ -71,6 +72,7 @@ class Requests:
     server_decode_ns: FloatArray
     connect_ns: FloatArray
     router_ns: FloatArray
+    target: FloatArray
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -215,6 +217,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         server_decode_ns=floats(table["server_decode_ns"]),
         connect_ns=floats(table["connect_ns"]),
         router_ns=floats(table["router_ns"]),
+        target=floats(table["target"]),
     )
 
 
@@ -225,7 +228,7 @@ _SMALL_COLUMNS = (
     "parent", "planned_ns",
     "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
     "server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns",
-    "router_ns",
+    "router_ns", "target",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

@@ -17,12 +17,16 @@ GPU_PREFIX = "gpu_"  # of the series that bench itself read from NVML
 
 @dataclass(frozen=True)
 class Series:
-    """One series: ``values`` [n] at ``times_ns`` [n], ascending, since the run's start; negative before it."""
+    """One series: ``values`` [n] at ``times_ns`` [n], ascending, since the run's start; negative before it.
+
+    ``server`` is the URL of the page of metrics that has it; "" where bench read it itself, or the page is not recorded.
+    """
 
     name: str
     labels: Mapping[str, str]
     times_ns: FloatArray
     values: FloatArray
+    server: str = ""
 
     def increase(self) -> float | None:
         """The increase of a counter since the run's start; None when it fell (the server restarted) or is not known."""
@@ -44,9 +48,22 @@ class Level:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """All series of a run, by name."""
+    """All series of a run, by name: those of several servers where it read several pages. What ``increase`` and ``level`` add
+    up are the series of one server, which ``of_server`` has.
+    """
 
     by_name: Mapping[str, tuple[Series, ...]]
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The URLs of the pages that the server's own series come from, sorted."""
+        served = () if self.served is None else self.served.by_name.values()
+        return tuple(sorted({series.server for all_of_name in served for series in all_of_name}))
+
+    def of_server(self, server: str) -> Telemetry:
+        """The series of one page."""
+        own = {name: tuple(s for s in series if s.server == server) for name, series in self.by_name.items()}
+        return Telemetry({name: series for name, series in own.items() if series})
 
     @property
     def served(self) -> Telemetry | None:
@@ -77,6 +94,11 @@ class Telemetry:
         return Level(sum(values) / len(values), max(values), len(values))
 
 
+def place_of(server: str) -> str:
+    """Host and port of a page's URL, and its path where it is not the usual one."""
+    return server.partition("://")[2].removesuffix("/metrics") or server
+
+
 def telemetry_of(table: pa.Table | None) -> Telemetry | None:
     """The series of ``server.parquet`` (columns of MetricSample); None without the file or samples.
 
@@ -91,17 +113,21 @@ def telemetry_of(table: pa.Table | None) -> Telemetry | None:
 
 
 def _series(table: pa.Table) -> Iterator[Series]:
-    """The rows grouped by name and labels, by one sort."""
-    names, labels = (table[column].combine_chunks() for column in ("name", "labels"))
+    """The rows grouped by name, labels and server, by one sort."""
+    names, labels, servers = (table[column].combine_chunks() for column in ("name", "labels", "server"))
+    server_texts = ["", *servers.dictionary.to_pylist()]
+    of_server = np.nan_to_num(floats(servers.indices), nan=-1.0).astype(np.int64) + 1
     codes = integers(names.indices) * len(labels.dictionary) + integers(labels.indices)
+    codes = codes * len(server_texts) + of_server
     times_ns = floats(table["time_ns"])
     values = floats(table["value"])
     order = np.lexsort((times_ns, codes))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     name_texts, label_texts = names.dictionary.to_pylist(), labels.dictionary.to_pylist()
     for rows in np.split(order, starts[1:]):
-        name, label = divmod(int(codes[rows[0]]), len(label_texts))
-        yield Series(name_texts[name], _labels(label_texts[label]), times_ns[rows], values[rows])
+        series, server = divmod(int(codes[rows[0]]), len(server_texts))
+        name, label = divmod(series, len(label_texts))
+        yield Series(name_texts[name], _labels(label_texts[label]), times_ns[rows], values[rows], server_texts[server])
 
 
 def _labels(text: str) -> Mapping[str, str]:

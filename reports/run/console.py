@@ -19,6 +19,7 @@ from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
 from reports.run.rows import three_digits_of
 from reports.run.simulated import model_error
+from reports.run.target_table import answer_target_table
 from reports.run_report import RunReport
 from reports.statistics.estimate import Cause, Correlated, Estimate, Interval, Reason
 from reports.statistics.percentiles import Distribution, required_samples
@@ -40,11 +41,12 @@ def render_answer(report: RunReport) -> str:
     parts = [
         _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
         [*_table(rows), *_tail_notes(rows)],
+        answer_target_table(report),
         _rates(metrics) + _wrapped(_gpus(report)) + _wrapped(probe_sentence(report)) + _wrapped(model_error(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
-    left = _MOST_LINES - sum(len(part) + 1 for part in parts[:3] if part) - len(parts[3])
-    parts[3] += _findings(report.findings, max(_FEWEST_FINDINGS, left))
+    left = _MOST_LINES - sum(len(part) + 1 for part in parts[:-1] if part) - len(parts[-1])
+    parts[-1] += _findings(report.findings, max(_FEWEST_FINDINGS, left))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 

@@ -18,7 +18,7 @@ from reports.statistics.arrays import FloatArray
 
 COLUMNS = (
     "index", "outcome", "scheduled_ms", "sent_ms", "first_token_ms", "last_token_ms", "done_ms",
-    "input_tokens", "requested_output_tokens", "output_tokens", "error",
+    "input_tokens", "requested_output_tokens", "output_tokens", "error", "target",
 )  # fmt: skip
 _DIGITS = 25
 _CHUNK_ROWS = 100_000  # columns as text take far more memory than as numbers
@@ -43,6 +43,7 @@ def _table(requests: Requests, rows: slice) -> pa.Table:
         *(_ms(column[rows]) for column in times),
         *(_whole(column[rows]) for column in counts),
         text_column([_text(error) for error in requests.errors[rows]]),
+        _whole(requests.target[rows]),
     ]
     return pa.Table.from_arrays(columns, names=list(COLUMNS))
 

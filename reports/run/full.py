@@ -22,6 +22,7 @@ from reports.run.tables import (
     tail_table,
     upstream_table,
 )
+from reports.run.target_table import console_target_table
 from reports.run.watched_tables import client_tables, server_tables, worker_tables
 from reports.run_report import RunReport
 
@@ -40,6 +41,7 @@ def render(report: RunReport) -> str:
         _model_error(report),
         console_table(rate_table(report), "Rates"),
         console_class_table(report),
+        console_target_table(report),
         console_table(stage_table(report), "Stages"),
         console_table(arrival_law_table(report), "Arrivals"),
         _windows(metrics),

@@ -20,6 +20,7 @@ from reports.run.tables import (
     rate_table,
     stage_table,
 )
+from reports.run.target_table import target_table
 from reports.run.watched_tables import client_tables, server_tables, times_tables, worker_tables
 from reports.run_report import RunReport
 
@@ -39,6 +40,7 @@ def render_markdown(report: RunReport) -> str:
     ]
     tables += [
         class_table(report),
+        target_table(report),
         stage_table(report),
         arrival_law_table(report),
         length_law_table(report),

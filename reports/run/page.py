@@ -41,6 +41,7 @@ from reports.run.tables import (
     upstream_table,
     window_table,
 )
+from reports.run.target_table import target_table
 from reports.run.watched_tables import client_tables, server_tables, times_tables, worker_tables
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
@@ -121,6 +122,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
         Section("latency", "Latency", (*_joined(latency[:2]), *pictures.latency, *_joined(latency[2:])), pairs=True),
         Section("why", "Why", _why(report)),
         Section("classes", "Classes", classes),
+        Section("targets", "Targets", _joined([_with_rows(target_table(report))])),
         Section("arrivals", "Arrivals", (*_joined(load), *pictures.arrivals, *slip_tables(report)), pairs=True),
         Section("tokens", "Tokens", (*_joined(lengths), *pictures.tokens), pairs=True),
         Section("server", "Server", (*server_tables(report), *pictures.server), pairs=True),

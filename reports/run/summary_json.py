@@ -31,6 +31,7 @@ from reports.metrics.mser import RULE
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.run_metrics import Metrics
 from reports.metrics.stages import Stage
+from reports.metrics.target_numbers import TargetNumbers
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.metrics.windows import Window
 from reports.render.plain_text import json_text
@@ -84,6 +85,8 @@ def summary(report: RunReport) -> dict[str, object]:
         "arrival_laws": [_arrival_law(arrivals) for arrivals in report.asked_arrivals],
         "prefix_cache": _prefix_cache(report.prefix_cache),
         "classes": [_class(numbers) for numbers in report.classes],
+        "targets": [_target(numbers) for numbers in report.targets],
+        "servers": [{"url": server} | asdict(load) for server, load in report.servers.items()],
         "stages": [_stage(stage) for stage in report.stages],
         "phases": [
             {
@@ -180,6 +183,22 @@ def _class(numbers: ClassNumbers) -> dict[str, object]:
         "e2e_ms": _distribution(numbers.e2e_ms),
         "goodput": numbers.goodput_rate,
         "attainment": None if numbers.goodput is None else _attainment(numbers.goodput),
+    }
+
+
+def _target(numbers: TargetNumbers) -> dict[str, object]:
+    return {
+        "number": numbers.number,
+        "address": numbers.address,
+        "sent": numbers.sent,
+        "done": numbers.done,
+        "withdrawn": numbers.withdrawn,
+        "failed": numbers.failed,
+        "by_kind": dict(numbers.failed_by_kind),
+        "output_tokens": numbers.output_tokens,
+        "ttft_ms": _distribution(numbers.ttft_ms),
+        "e2e_ms": _distribution(numbers.e2e_ms),
+        "counted_by_server": asdict(numbers.counted),
     }
 
 

@@ -9,6 +9,7 @@ from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
 from reports.render.tables import Table
+from reports.run.target_table import server_level_table
 from reports.run_report import RunReport
 
 _MORE = "docs/explanation/observation.md describes the measurement."
@@ -79,6 +80,7 @@ def times_tables(report: RunReport) -> tuple[Table, ...]:
 def server_tables(report: RunReport) -> tuple[Table, ...]:
     """The server's gauges, its engine's view, Triton's statistics of its models, and the phases of a request."""
     tables = (
+        server_level_table(report),
         _levels(report),
         _gpus(report),
         _engine(report),

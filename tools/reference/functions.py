@@ -54,10 +54,12 @@ from reports.metrics.request_phases import phase_times
 from reports.metrics.requests import from_columns
 from reports.metrics.run_metrics import compute_metrics, failures_by_kind
 from reports.metrics.server_load import server_load
+from reports.metrics.server_loads import server_loads
 from reports.metrics.server_series import Telemetry, telemetry_of
 from reports.metrics.slip import slip_by_worker, slip_over_time
 from reports.metrics.stages import stages
 from reports.metrics.steady_state import find_steady
+from reports.metrics.target_numbers import target_numbers
 from reports.metrics.traffic_classes import traffic_classes
 from reports.metrics.upstream import upstream_statistics
 from reports.metrics.windows import compute_windows, whole_window
@@ -152,6 +154,8 @@ NUMBERS = (
     Number("Arrivals of the law, as drawn and as sent", "arrival_laws", (asked_arrivals,)),
     Number("Reuse of the prefix cache, and its limit", "prefix_cache", (cached_tokens, prefix_cache)),
     Number("Numbers by class, and of the probes", "classes", (traffic_classes,)),
+    Number("Numbers by target, of several", "targets", (target_numbers,)),
+    Number("Each server's own numbers, of several", "servers", (server_loads,)),
     Number("Stages of a rate that changes by steps", "stages", (stages,)),
     Number("Phases of a request, by server and client", "phases", (phases,)),
     Number("Calibration of the client", "calibration", (client_calibration,)),

@@ -26,6 +26,7 @@ class Stream(IntEnum):
     TRAFFIC_CLASSES = 51
     CANCELLATIONS = 52
     PROBES = 53
+    TARGETS = 61
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:

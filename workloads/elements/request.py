@@ -86,6 +86,14 @@ class HistorySource(StrEnum):
     SERVER = "server"
 
 
+class Balance(StrEnum):
+    """How requests are spread over several targets."""
+
+    ROUND_ROBIN = "round_robin"  # each in turn, by the number of the request
+    LEAST_IN_FLIGHT = "least_in_flight"  # the one with the fewest in flight when the request is sent
+    SESSION = "session"  # all turns of a session to one target, sessions in turn
+
+
 @dataclass(frozen=True, slots=True)
 class LengthLimits:
     """Limits in tokens: ``max_input_len`` of a prompt, ``context_tokens`` of prompt and output together; None is no limit."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -75,6 +75,21 @@ def settled(read: ReadStatistics) -> ByModel:
         if statistics == before:
             break
     return statistics
+
+
+def sum_of(servers: Sequence[ByModel]) -> ByModel:
+    """The sums over servers, of each model of any of them: all are counts and times in all."""
+    sums: ByModel = {}
+    for models in servers:
+        for name, model in models.items():
+            sums[name] = _sum(sums.get(name, ModelStatistics()), _as_answered(model))
+    return dict(sorted(sums.items()))
+
+
+def _as_answered(model: ModelStatistics) -> Any:
+    """The statistics in the form of a server's answer."""
+    counts = {name: getattr(model, name) for name in _COUNTS}
+    return counts | {"inference_stats": {name: msgspec.to_builtins(getattr(model, name)) for name in _DURATIONS}}
 
 
 def _by_model(answer: Any) -> ByModel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.metrics.server_pages.listed import names_of
-from reports.metrics.server_series import Series, Telemetry
+from reports.metrics.server_series import Series, Telemetry, place_of
 from reports.render.picture import Axis, Colour, Line, Picture, Stroke
 from reports.render.plain_text import printable
 from reports.run.pictures.over_time import TIME, seconds
@@ -191,7 +191,9 @@ def _per(panel: Panel, series: Series, telemetry: Telemetry) -> FloatArray:
     if panel.per is None:
         per: FloatArray = np.diff(series.times_ns) / 1e9
     else:
-        same = [other for other in telemetry.select(panel.per) if other.labels == series.labels]
+        same = [
+            other for other in telemetry.select(panel.per) if (other.labels, other.server) == (series.labels, series.server)
+        ]
         if not same or not np.array_equal(same[0].times_ns, series.times_ns):
             return np.full(max(0, series.times_ns.size - 1), np.nan)
         per = _growth(same[0].values)
@@ -220,11 +222,13 @@ def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, Flo
 
 def _name(shown: Shown, series: Series, selected: list[tuple[Shown, Series]]) -> str:
     """The line's name, with the labels that distinguish it from its neighbours."""
-    others = [other.labels for series, other in selected if series == shown]
+    others = [other for drawn, other in selected if drawn == shown]
     distinct = [
         value
         for key, value in series.labels.items()
-        if key != shown.label and any(labels.get(key) != value for labels in others)
+        if key != shown.label and any(other.labels.get(key) != value for other in others)
     ]
+    if any(other.server != series.server for other in others):
+        distinct.append(place_of(series.server))
     alone = len({series.name for series, _ in selected}) == 1
     return printable(", ".join(distinct if alone and distinct else [shown.name, *distinct]))

@@ -9,7 +9,7 @@ import pytest
 
 from bench_cli import run
 from bench_cli.measurement.measure import measure  # noqa: F401  binds the real stderr, not the capture of one test
-from bench_cli.measurement.observe import metrics_source
+from bench_cli.measurement.observe import metrics_sources
 from bench_cli.measurement.target import Target
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_errors import ExitStatus
@@ -18,6 +18,7 @@ from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import Origin, parse_url
 from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
+from harness.observation.metrics_pages import MetricsSource
 from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
 from harness.protocols.triton_grpc import TritonGrpc
@@ -42,8 +43,13 @@ def _http_target(protocol: str, url: str, headers: Headers = ()) -> Target:
     return _target(parse_url(url, "").origin, protocol, headers)
 
 
-def _url(target: Target, metrics_url: str | None = None, period_s: float = 1.0) -> str | None:
-    source = metrics_source(TelemetryOptions(metrics_url, period_s), target)
+def _source(target: Target, *metrics_urls: str, period_s: float = 1.0) -> MetricsSource | None:
+    (source,) = metrics_sources(TelemetryOptions(metrics_urls, period_s), target) or (None,)
+    return source
+
+
+def _url(target: Target, *metrics_urls: str, period_s: float = 1.0) -> str | None:
+    source = _source(target, *metrics_urls, period_s=period_s)
     return None if source is None else str(source.url)
 
 
@@ -52,7 +58,7 @@ def test_the_embedded_pipeline_has_metrics_at_its_own_port() -> None:
 
 
 def test_a_running_server_has_metrics_at_tritons_port_of_its_host() -> None:
-    source = metrics_source(TelemetryOptions(None, 1.0), _grpc_target("host:9001"))
+    source = _source(_grpc_target("host:9001"))
     assert source is not None
     assert str(source.url) == "http://host:8002/metrics"
     assert source.model == "core"  # a guess: another server may be there
@@ -62,7 +68,7 @@ def test_a_running_server_has_metrics_at_tritons_port_of_its_host() -> None:
 def test_a_server_of_the_openai_protocol_has_metrics_at_its_own_port() -> None:
     assert _url(_http_target("openai", "http://host:8000")) == "http://host:8000/metrics"
     assert _url(_http_target("openai", "https://host/v1")) == "https://host:443/metrics"
-    source = metrics_source(TelemetryOptions(None, 1.0), _http_target("openai", "http://host:8000", (("X-Team", "a"),)))
+    source = _source(_http_target("openai", "http://host:8000", (("X-Team", "a"),)))
     assert source is not None
     assert source.otherwise is not None  # trtllm-serve's, whose /metrics is JSON
     assert (str(source.otherwise), source.otherwise.headers) == ("http://host:8000/prometheus/metrics", (("X-Team", "a"),))
@@ -72,10 +78,10 @@ def test_a_server_of_the_openai_protocol_has_metrics_at_its_own_port() -> None:
 def test_headers_are_sent_to_the_measured_server_alone() -> None:
     headers = (("Authorization", "Bearer secret"),)
     openai, http = (_http_target(protocol, "http://host:8000", headers) for protocol in ("openai", "http"))
-    own = metrics_source(TelemetryOptions(None, 1.0), openai)
-    other = metrics_source(TelemetryOptions("elsewhere:1", 1.0), openai)
-    named = metrics_source(TelemetryOptions("host:8000/m", 1.0), http)
-    guessed = metrics_source(TelemetryOptions(None, 1.0), http)
+    own = _source(openai)
+    other = _source(openai, "elsewhere:1")
+    named = _source(http, "host:8000/m")
+    guessed = _source(http)
     assert own is not None
     assert other is not None
     assert guessed is not None

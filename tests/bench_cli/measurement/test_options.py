@@ -12,7 +12,8 @@ from bench_cli.measurement.dataset import command
 from bench_cli.measurement.options import MeasureOptions
 
 _DEFAULTS: dict[str, Any] = {
-    "url": None,
+    "url": [],
+    "balance": "round_robin",
     "protocol": "grpc",
     "model": None,
     "streaming": None,
@@ -84,7 +85,7 @@ _DEFAULTS: dict[str, Any] = {
     "web_ui": False,
     "web_host": "127.0.0.1",
     "web_port": 8089,
-    "metrics_url": None,
+    "metrics_url": [],
     "telemetry_period": 1.0,
     "run_dir": None,
     "full": False,
@@ -101,7 +102,21 @@ _DEFAULTS: dict[str, Any] = {
     "undecided": "pass",
 }
 _EVERY_OPTION = [
-    *("--url", "h", "-i", "openai", "--model", "m", "--no_streaming", "--tokenizer_dir", "tests", "--endpoint", "/v1/x"),
+    *(
+        "--url",
+        "h, h:2",
+        "--balance",
+        "session",
+        "-i",
+        "openai",
+        "--model",
+        "m",
+        "--no_streaming",
+        "--tokenizer_dir",
+        "tests",
+        "--endpoint",
+        "/v1/x",
+    ),
     *("--header", "X-Key: hush", "--header", "A: b", "--extra_body", '{"stop": ["a", null], "n": {"m": 1.5}}'),
     *("--server_timings", "--prompt_as", "text", "--reset_prefix_cache"),
     *("--engine_dir", "e", "--no_decoupled_mode", "--draft_engine_dir", "d", "--batch_scheduler_policy", "max_utilization"),
@@ -133,7 +148,8 @@ _EVERY_OPTION = [
     *("--fail_if", " goodput<3", "--undecided", "fail"),
 ]
 _EVERY_ENTRY: dict[str, Any] = {
-    "url": "h",
+    "url": ["h", "h:2"],
+    "balance": "session",
     "protocol": "openai",
     "model": "m",
     "streaming": False,
@@ -205,7 +221,7 @@ _EVERY_ENTRY: dict[str, Any] = {
     "web_ui": True,
     "web_host": "10.0.0.2",
     "web_port": 9000,
-    "metrics_url": "h:1/m",
+    "metrics_url": ["h:1/m"],
     "telemetry_period": 0.5,
     "run_dir": "r",
     "full": True,

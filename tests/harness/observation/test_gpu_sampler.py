@@ -16,8 +16,9 @@ from harness.clients.transport.url import HttpUrl
 from harness.errors import JournalError
 from harness.host.clock import now_ns
 from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
+from harness.observation.metrics_pages import MetricsSource
 from harness.observation.nvml import Gpus, NoGpusError
-from harness.observation.observation import MetricsSource, Observation, tabulate_observations
+from harness.observation.observation import Observation, tabulate_observations
 from tests.harness.metrics_server import metrics_server
 from tests.harness.observation.fake_nvml import Device, fake_nvml
 
@@ -92,7 +93,7 @@ def test_gpus_are_in_the_table_of_the_server(tmp_path: Path, monkeypatch: pytest
     with metrics_server(lambda number: (404, b"") if gpu_only else (200, b"nv_requests 5\n")) as server:
         source = MetricsSource(HttpUrl("http", "127.0.0.1", server.port, "/metrics"), 0.05)
         find = lambda: frozenset([os.getpid()])  # noqa: E731
-        observation = Observation(RunFolder(tmp_path), None, source, lambda note: None, find)
+        observation = Observation(RunFolder(tmp_path), (), (source,), lambda note: None, find)
         with observation as begin:
             begin(now_ns())
             time.sleep(0.15)
@@ -111,7 +112,7 @@ def test_no_gpu_is_read_without_telemetry_or_where_the_target_is_elsewhere(
     _use(monkeypatch, Device(0, pids=(os.getpid(),)))
     source = MetricsSource(HttpUrl("http", "127.0.0.1", 9, "/metrics"), 0.05)
     for metrics, find in ((None, lambda: frozenset([os.getpid()])), (source, lambda: None), (source, None)):
-        observation = Observation(RunFolder(tmp_path), None, metrics, lambda note: None, find)
+        observation = Observation(RunFolder(tmp_path), (), () if metrics is None else (metrics,), lambda note: None, find)
         with observation as begin:
             begin(now_ns())
         assert observation.observed.gpu_telemetry is None

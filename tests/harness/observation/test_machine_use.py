@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.observation.machine_use import MachineMeter, target_at
+from harness.observation.machine_use import MachineMeter, targets_at
 
 _BURN = "import time; end = time.monotonic() + 5\nwhile time.monotonic() < end: pass"  # an orphan ends, too
 _FOR_S = 1.5
@@ -53,4 +53,4 @@ def test_a_target_that_is_unknown_or_was_replaced_has_no_use() -> None:
     found = iter([frozenset({os.getpid()}), frozenset({os.getppid()})])
     assert MachineMeter(lambda: None).read() is None
     assert MachineMeter(lambda: next(found)).read() is None
-    assert MachineMeter(target_at("192.0.2.1", 80)).read() is None
+    assert MachineMeter(targets_at([("192.0.2.1", 80)])).read() is None

@@ -18,8 +18,9 @@ from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import StatisticsError
 from harness.host.clock import now_ns
 from harness.host.processes import began_at
-from harness.observation.machine_use import target_at
-from harness.observation.observation import MetricsSource, Observation, Observed, hidden_in, tabulate_observations
+from harness.observation.machine_use import targets_at
+from harness.observation.metrics_pages import MetricsSource
+from harness.observation.observation import Observation, Observed, hidden_in, tabulate_observations
 from tests.harness.metrics_server import MetricsServer, metrics_server
 
 
@@ -29,7 +30,8 @@ def _source(server: MetricsServer, model: str | None = None) -> MetricsSource:
 
 def _observe(folder: Path, read_statistics: Any, source: MetricsSource | None, for_s: float = 0.3) -> tuple[Any, list[str]]:
     notes: list[str] = []
-    observation = Observation(RunFolder(folder), read_statistics, source, notes.append)
+    reads = () if read_statistics is None else (read_statistics,)
+    observation = Observation(RunFolder(folder), reads, () if source is None else (source,), notes.append)
     with observation as begin:
         begin(now_ns())
         time.sleep(for_s)
@@ -125,7 +127,7 @@ def test_metrics_of_another_server_are_not_taken_for_the_targets(tmp_path: Path)
 
 
 def test_a_run_that_never_began_leaves_what_was_seen(tmp_path: Path) -> None:
-    observation = Observation(RunFolder(tmp_path), None, None, lambda note: None)
+    observation = Observation(RunFolder(tmp_path), (), (), lambda note: None)
     with pytest.raises(KeyboardInterrupt), observation:
         raise KeyboardInterrupt
     assert observation.observed.clock is not None
@@ -153,8 +155,8 @@ def test_a_server_elsewhere_says_on_its_own_page_when_it_began(tmp_path: Path, o
 
 def test_a_server_of_this_machine_began_with_its_process(tmp_path: Path) -> None:
     with metrics_server(lambda number: (200, _PAGE)) as server:
-        source, target = replace(_source(server), of_target=True), target_at("127.0.0.1", server.port)
-        observation = Observation(RunFolder(tmp_path), None, source, lambda note: None, find_target=target)
+        source, target = replace(_source(server), of_target=True), targets_at([("127.0.0.1", server.port)])
+        observation = Observation(RunFolder(tmp_path), (), (source,), lambda note: None, find_target=target)
         with observation as begin:
             begin(now_ns())
     assert observation.observed.server_began_at == began_at([os.getpid()])

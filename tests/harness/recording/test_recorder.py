@@ -99,6 +99,7 @@ def test_streamed_core_answer() -> None:
         requested_input_tokens=3,
         server_counted_input=False,
         has_reasoning=False,
+        target=0,
     )
 
 

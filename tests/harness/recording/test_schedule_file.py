@@ -94,6 +94,6 @@ def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) 
 def test_a_schedule_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
     """Whole, with a right checksum, and not what this version writes."""
     path = tmp_path / "schedule.bin"
-    path.write_bytes(b"inflight-bench schedule 2\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
+    path.write_bytes(b"inflight-bench schedule 3\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
     with pytest.raises(JournalError, match=r"schedule\.bin cannot be read by this version"):
         read_basis(path)

@@ -18,6 +18,7 @@ from harness.clients.transport.url import Origin
 from harness.journal.worker_journal import Exchange, JournalReader, JournalWriter
 from harness.run.cancellations import PlannedCancellation, TokensSoFar, planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
+from harness.run.routing import Payload, Router
 from harness.run.shared_state import Control
 from workloads.elements.request import CancelPoint, Request
 
@@ -61,8 +62,8 @@ def _carry_out(connection: _Answering, point: CancelPoint, path: Path, run: Call
         control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
         limits = ExchangeLimits(10.0, {5: PlannedCancellation(point, _Client())})  # type: ignore[arg-type]
         with JournalWriter(path) as journal:
-            exchanges = Exchanges(connection, journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
-            await exchanges.carry_out(5, 0, 0, b"payload")
+            exchanges = Exchanges(Router([connection]), journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
+            await exchanges.carry_out(5, 0, 0, Payload(0, (b"payload",)))
 
     run(scene())
     (exchange,) = JournalReader(path).read_new()
@@ -108,10 +109,10 @@ def test_a_run_that_is_stopped_cancels_what_was_to_be_cancelled_later_as_a_failu
         with JournalWriter(tmp_path / "journal") as journal:
             connection = _Answering([b"1"], gap_s=30.0)
             limits = ExchangeLimits(10.0, {0: planned})
-            exchanges = Exchanges(connection, journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
+            exchanges = Exchanges(Router([connection]), journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
 
             async def one() -> None:
-                await exchanges.carry_out(0, 0, 0, b"")
+                await exchanges.carry_out(0, 0, 0, Payload(0, (b"",)))
 
             exchanges.spawn(one())
             await asyncio.sleep(0.01)

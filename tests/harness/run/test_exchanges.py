@@ -17,6 +17,7 @@ from harness.clients.protocol import OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
 from harness.run.exchanges import ExchangeLimits, Exchanges, LoopSlots
+from harness.run.routing import Payload, Router
 from harness.run.shared_state import Control
 
 
@@ -64,10 +65,10 @@ def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_cancelle
         connection = _EndingTogether()
         control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
         with JournalWriter(path) as journal:
-            exchanges = Exchanges(connection, journal, control, 0, ExchangeLimits(10.0), lambda problem: None)  # type: ignore[arg-type]
+            exchanges = Exchanges(Router([connection]), journal, control, 0, ExchangeLimits(10.0), lambda problem: None)  # type: ignore[arg-type]
 
             async def one(index: int) -> None:
-                await exchanges.carry_out(index, 0, 0, b"%d" % index)
+                await exchanges.carry_out(index, 0, 0, Payload(0, (b"%d" % index,)))
 
             for index in range(20):
                 exchanges.spawn(one(index))
@@ -101,8 +102,8 @@ def test_responses_of_an_answer_beyond_a_limit_are_not_written(tmp_path: Path) -
         control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
         with JournalWriter(path) as journal:
             limits = ExchangeLimits(10.0)
-            exchanges = Exchanges(_AnsweringWithoutEnd(), journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
-            await exchanges.carry_out(3, 0, 0, b"long")
+            exchanges = Exchanges(Router([_AnsweringWithoutEnd()]), journal, control, 0, limits, lambda problem: None)  # type: ignore[arg-type]
+            await exchanges.carry_out(3, 0, 0, Payload(0, (b"long",)))
 
     uvloop.run(scene())
     (exchange,) = JournalReader(path).read_new()

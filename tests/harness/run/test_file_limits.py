@@ -69,15 +69,15 @@ def test_need_is_that_of_one_process() -> None:
     at_once = Schedule(requests, (0,) * 3_000, seed=0)
     spread = Schedule(requests, tuple(k * _S // 100 for k in range(3_000)), seed=0)
     users = ClosedSchedule(requests, (0,) * 2_000, seed=0)
-    own = files_needed(_parts(at_once, 1), http, 60.0).at_least - 3_000
+    own = files_needed(_parts(at_once, 1), (http,), 60.0).at_least - 3_000
     assert 20 < own < 200
-    assert files_needed(_parts(at_once, 1), grpc, 60.0).at_least == own + 50
-    assert files_needed(_parts(at_once, 4), http, 60.0).at_least == own + 750  # the limit is each process's own
-    assert files_needed(_parts(users, 2), http, 60.0).at_least == own + 1_000
-    need = files_needed(_parts(spread, 1), http, 10.0)
+    assert files_needed(_parts(at_once, 1), (grpc,), 60.0).at_least == own + 50
+    assert files_needed(_parts(at_once, 4), (http,), 60.0).at_least == own + 750  # the limit is each process's own
+    assert files_needed(_parts(users, 2), (http,), 60.0).at_least == own + 1_000
+    need = files_needed(_parts(spread, 1), (http,), 10.0)
     assert (need.at_least, need.at_most) == (own + 1, own + 1_001)
-    assert "--workers" in files_needed(_parts(users, 1_000), grpc, 10.0).alternative  # there the parent needs the most
-    assert files_needed(_parts(users, 1_000), grpc, 10.0).at_least > 1_000
+    assert "--workers" in files_needed(_parts(users, 1_000), (grpc,), 10.0).alternative  # there the parent needs the most
+    assert files_needed(_parts(users, 1_000), (grpc,), 10.0).at_least > 1_000
 
 
 # ---- real limits

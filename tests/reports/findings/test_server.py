@@ -43,7 +43,13 @@ def test_a_server_that_counts_other_requests_is_found(
     finding = finding_of(make_report(steady_run(100), **counted_by_server(10 + counted, before=10)), "counters_disagree")
     assert (finding is not None) == expected
     if finding is not None:
-        assert finding.evidence == {"counter": "requests", "ours_least": 100, "ours_most": 100, "server": counted}
+        assert finding.evidence == {
+            "counter": "requests",
+            "ours_least": 100,
+            "ours_most": 100,
+            "server": counted,
+            "target": None,
+        }
         assert finding.severity.value == "warning"
         assert finding.sentence == f"The server counted {counted} requests; 100 of this run reached it."
         assert ("Other clients" in finding.advice) == (counted > 100)

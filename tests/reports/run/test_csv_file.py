@@ -36,6 +36,7 @@ def test_a_row_a_request_golden(make_report: MakeReport, answered: Make, tmp_pat
         "requested_output_tokens": "3",
         "output_tokens": "3",
         "error": "",
+        "target": "",
     }
 
 

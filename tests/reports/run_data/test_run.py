@@ -41,7 +41,7 @@ def opened(make_report: MakeReport, answered: Callable[..., Record], failed: Cal
         failed(2, 20, Outcome.TIMEOUT, sent=21),
     ]
     client = [ClientSample(time_ns=-5, worker=None, cpu_ns=7), ClientSample(time_ns=6, worker=0, lag_ns=3)]
-    server = [MetricSample(9, 1, "nv_inference_count", '{"model":"m"}', 4.0)]
+    server = [MetricSample(9, 1, "nv_inference_count", '{"model":"m"}', 4.0, "http://h:1/metrics")]
     return open_run(make_report(records, client=client, server=server).folder.path)
 
 
@@ -100,7 +100,14 @@ def test_each_chunk_is_a_row(opened: Run) -> None:
 
 def test_series_are_those_of_the_files(opened: Run) -> None:
     (row,) = opened.server_series.to_dict("records")
-    assert row == {"time_ns": 9, "scrape_ns": 1, "name": "nv_inference_count", "labels": '{"model":"m"}', "value": 4.0}
+    assert row == {
+        "time_ns": 9,
+        "scrape_ns": 1,
+        "name": "nv_inference_count",
+        "labels": '{"model":"m"}',
+        "value": 4.0,
+        "server": "http://h:1/metrics",
+    }
     assert opened.client_series[["time_ns", "cpu_ns"]].to_numpy().tolist() == [[-5, 7], [6, pd.NA]]
 
 

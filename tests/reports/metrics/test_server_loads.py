@@ -1,0 +1,124 @@
+"""Several servers measured together: sums of counts, and no other number of unlike servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench_records.record import Outcome, Record
+from bench_records.server_table import MetricSample
+from reports.run.pictures.server import server_pictures
+from reports.run.target_table import console_target_table, server_level_table, target_table
+from reports.run_report import RunReport
+from tests.reports.findings.lookup import finding_of
+from tests.reports.manifests import counted_by_server
+from tests.reports.watched import metric
+
+Make = Callable[..., Record]
+MakeReport = Callable[..., RunReport]
+SteadyRun = Callable[..., list[Record]]
+
+_PAGES = ("http://a:1/metrics", "http://b:1/metrics")
+
+
+def _of(page: int, samples: list[MetricSample]) -> list[MetricSample]:
+    return [replace(sample, server=_PAGES[page]) for sample in samples]
+
+
+def _vllm(page: int, running: float, finished: float, tokens: float) -> list[MetricSample]:
+    samples = [
+        *metric("vllm:num_requests_running", {-1: 0, 0.5: running, 1.5: running, 60: 0}),
+        *metric("vllm:request_success_total", {-1: 0, 60: finished}, finished_reason="length"),
+        *metric("vllm:generation_tokens_total", {-1: 0, 60: tokens}),
+    ]
+    return _of(page, [replace(sample, time_ns=sample.time_ns + 1_000 * page) for sample in samples])
+
+
+def _several(pages: int = 2, **of_targets: Any) -> dict[str, Any]:
+    """Keys of a manifest of two targets, with ``of_targets`` a key's value for each."""
+    targets = [{"address": f"{name}:8000"} for name in "ab"]
+    for key, values in of_targets.items():
+        targets = [target | {key: value} for target, value in zip(targets, values, strict=True)]
+    telemetry = [{"url": url, "scrapes": 4, "failed": 0, "period_s": 1.0} for url in _PAGES[:pages]]
+    return {"targets": targets, "telemetry": {"url": ", ".join(_PAGES), "pages": telemetry}}
+
+
+def _records(steady_run: SteadyRun, to_second: int = 30) -> list[Record]:
+    """100 requests, of which the last ``to_second`` went to the second target."""
+    from msgspec.structs import replace as changed
+
+    return [changed(record, target=int(record.index >= 100 - to_second)) for record in steady_run(100)]
+
+
+def test_counts_are_added_up_and_gauges_of_different_servers_are_not(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    server = [*_vllm(0, 8, 70, 210), *_vllm(1, 2, 30, 90)]
+    report = make_report(_records(steady_run), server=server, **_several())
+    assert report.server is not None
+    assert (report.server.finished_requests, report.server.generated_tokens) == (100, 300)
+    assert report.server.scheduled_requests is None
+    assert list(report.servers) == list(_PAGES)
+    levels = [load.scheduled_requests for load in report.servers.values()]
+    assert [None if level is None else level.max for level in levels] == [8, 2]
+    assert finding_of(report, "counters_disagree") is None
+    rows = server_level_table(report).rows
+    assert [row[0] for row in rows] == ["a:1", "b:1"]
+    (picture,) = [picture for picture in server_pictures(report.telemetry) if picture.name == "server-requests"]
+    assert [line.name for line in picture.marks] == ["a:1", "b:1"]
+
+
+@pytest.mark.parametrize("second", [[], _of(1, metric("sglang:num_running_reqs", {-1: 0, 60: 1}))])
+def test_a_sum_is_unknown_where_a_server_does_not_have_the_count(
+    make_report: MakeReport, steady_run: SteadyRun, second: list[MetricSample]
+) -> None:
+    report = make_report(_records(steady_run), server=[*_vllm(0, 8, 70, 210), *second], **_several())
+    assert report.server is not None
+    assert (report.server.finished_requests, report.server.generated_tokens) == (None, None)
+    assert finding_of(report, "counters_disagree") is None
+
+
+def test_differences_of_two_servers_that_cancel_each_other_are_found(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    server = [*_vllm(0, 8, 30, 210), *_vllm(1, 2, 70, 90)]  # the pages in the wrong order
+    finding = finding_of(make_report(_records(steady_run), server=server, **_several()), "counters_disagree")
+    assert finding is not None
+    assert finding.evidence["target"] == "a:8000"
+    assert finding.sentence == "The server at a:8000 counted 30 requests; 70 of this run reached it."
+    statistics = [counted_by_server(count)["server_statistics"] for count in (71, 29)]
+    of_statistics = make_report(_records(steady_run), **_several(server_statistics=statistics), **counted_by_server(100))
+    found = finding_of(of_statistics, "counters_disagree")
+    assert found is not None
+    assert "71 requests; 70 of this run" in found.sentence
+
+
+def test_a_page_that_belongs_to_no_target_is_in_no_row(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    """As many pages as targets are theirs in order; one page is that of a router, or of one of them."""
+    both = make_report(_records(steady_run), server=[*_vllm(0, 8, 70, 210), *_vllm(1, 2, 30, 90)], **_several())
+    assert [numbers.counted.output_tokens for numbers in both.targets] == [210, 90]
+    one = make_report(_records(steady_run), server=_vllm(0, 8, 70, 210), **_several(pages=1))
+    assert [numbers.counted.output_tokens for numbers in one.targets] == [None, None]
+
+
+def test_a_target_that_died_has_its_failures_in_its_row(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    gone = [failed(100 + k, 1000 + k, Outcome.CONNECT, 1000 + k, 1001 + k, target=1) for k in range(20)]
+    unsent = failed(120, 1030, Outcome.NOT_SENT)
+    report = make_report([*_records(steady_run), *gone, unsent], **_several())
+    first, second = report.targets
+    assert (first.sent, first.failed, first.output_tokens) == (70, 0, 210)
+    assert (second.sent, second.done, second.failed, second.failed_by_kind) == (50, 30, 20, {"connect": 20})
+    assert second.output_tokens == 90
+    assert second.ttft_ms is not None
+    assert second.ttft_ms.p99 is None  # among failures
+    shown = console_target_table(report)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "b:8000" in shown
+    assert "failed" in shown
+    assert "connect 20" in str(target_table(report).rows[1])
+
+
+def test_a_run_of_one_target_has_no_rows(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    report = make_report(steady_run(30))
+    assert (report.targets, dict(report.servers), console_target_table(report)) == ((), {}, "")
+    assert not target_table(report).rows
+    assert not server_level_table(report).rows
