@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_completions import OpenAICompletionsClient
+from harness.clients.openai_responses import OpenAIResponsesClient
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient
+from harness.clients.triton.http_infer import TritonHttpInferClient
 from harness.clients.triton.model import TritonModel
+from harness.clients.vllm_tokens import VllmTokensClient
 from harness.distribution.byte_streams import Piece, Received
 from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.messages import (
@@ -49,11 +52,15 @@ _CLIENTS: tuple[KnownClient, ...] = (
     TritonGrpcClient("h:1", _MODEL, True),
     OpenAIChatClient(Origin("http", "h", 80), "m", path="/v1", headers={"Authorization": "Bearer x"}, extra={"top_k": 1}),
     OpenAICompletionsClient(Origin("http", "h", 80), "m", token_ids=True),
+    OpenAIResponsesClient(Origin("http", "h", 80), "m"),
+    VllmTokensClient(Origin("http", "h", 80), "m"),
+    TritonHttpInferClient(Origin("http", "h", 80), _MODEL, False),
 )
 _PARTS: tuple[AnyPart, ...] = (
     OpenPart((1, 3, 4), (5, 6, 7), 7),
     ClosedPart((1, 3, 4), (0, 4), 99),
     SessionPart((1, 3, 4), (5, None, 6), (None, 0, None), (0, 3, 0), HistorySource.SERVER),
+    SessionPart((1, 3, 4), (5, None, None), (None, 0, 0), (0, 3, 0), joins=((), (), (1,))),
 )
 
 

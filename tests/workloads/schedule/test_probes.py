@@ -97,3 +97,12 @@ def test_probes_are_sessions_of_one_turn_beside_sessions() -> None:
     assert replace(first, think_times_ns=probed.think_times_ns[:3]) == plain
     assert (probed.offsets_ns[3], probed.parents[3], probed.think_times_ns[3]) == (700, None, 0)
     assert sorted(probed.part(0, 2).indices + probed.part(1, 2).indices) == [0, 1, 2, 3]
+
+
+def test_probes_beside_sessions_join_nothing() -> None:
+    requests = tuple(Request(5, prompt=str(number)) for number in range(3))
+    plain = SessionSchedule(requests, (0, None, None), (None, 0, 0), (0, 0, 0), 1, joins=((), (), (1,)))
+    probed = with_probes(plain, [Request(2, prompt="probe")], [7])
+    assert isinstance(probed, SessionSchedule)
+    assert probed.joins == ((), (), (1,), ())
+    assert sorted(index for worker in range(2) for index in probed.part(worker, 2).indices) == [0, 1, 2, 3]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from workloads.elements.errors import DatasetError
 from workloads.readers.agent_sessions import Span, waits_of
 from workloads.readers.block_trace import BlockRow, Lengths, block_workload, hashes_of, holds_request
-from workloads.readers.fields import Row, object_of, optional_ms_of, text_of, time_ns_of, tokens_of
+from workloads.readers.fields import Row, object_of, optional_ms_of, shown, text_of, time_ns_of, tokens_of
 from workloads.readers.json_rows import LocatedRow, accepted
 from workloads.readers.rejects import RejectCounter, RowError
 from workloads.table.workload import Workload
@@ -36,7 +36,8 @@ class _Request:
     span: Span
     has_context: bool
     model: str | None
-    name: str
+    own_id: str
+    x_request_id: str | None
 
 
 def recognises(first_row: Row) -> bool:
@@ -48,9 +49,14 @@ def recognises(first_row: Row) -> bool:
 def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     """The workload of the requests. Raises DatasetError, also for requests with blocks of several lengths."""
     requests: list[_Request] = []
+    seen: set[str] = set()
     for where, request in accepted(rows, _row, rejects):
         if request is None or not holds_request(request.lengths, where, rejects):
             continue
+        if request.own_id in seen:  # of a shard that was read twice
+            rejects.malformed(where, f'"request_id" {shown(request.own_id)} occurs in an earlier row, too')
+            continue
+        seen.add(request.own_id)
         if requests and request.block_tokens != requests[0].block_tokens:
             first = requests[0].block_tokens
             raise DatasetError(
@@ -75,7 +81,7 @@ def _turn(number: int, request: _Request, spans: list[Span], waits: tuple[int, .
         think_time_ns=None if ended_ns is None else request.span.begin_ns - ended_ns,
         session=request.span.session if request.has_context else None,
         request_class=request.model,
-        request_id=request.name,
+        request_id=request.x_request_id or request.own_id,
     )
 
 
@@ -104,7 +110,8 @@ def _row(row: Row) -> _Request | None:
         Span(*_sessions(context, own_id), *_times_ns(event, request)),
         context is not None,
         _optional_text(request, "model"),
-        _optional_text(request, "x_request_id") or own_id,
+        own_id,
+        _optional_text(request, "x_request_id"),
     )
 
 

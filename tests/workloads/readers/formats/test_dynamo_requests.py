@@ -103,6 +103,13 @@ def test_a_failed_request_is_left_out_and_its_session_goes_on(read: Read) -> Non
     assert reading.workload.table["think_time_ns"].to_pylist() == [None, 30_000_000]
 
 
+def test_a_shard_that_was_read_twice_does_not_double_the_load(read: Read) -> None:
+    events = [_end(0, 10, [1, 2]), _end(20, 10, [1, 3])]
+    reading = read("\n".join(map(json.dumps, [*events, *events])).encode())
+    assert (len(reading.workload), reading.rejects.count) == (2, 2)
+    assert reading.rejects.first[0].reason == "\"request_id\" 'r0' occurs in an earlier row, too"
+
+
 def _without(field: str) -> dict[str, Any]:
     event = _end(5, None, [1, 2])
     holder = event if field in event else event["request"] if field in event["request"] else event["request"]["replay"]
