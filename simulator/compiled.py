@@ -21,7 +21,7 @@ from simulator.traffic import Traffic
 if TYPE_CHECKING:
     from simulator.compiled_server import Constants, Noise
 
-FEWEST_TOKENS = 20_000  # for fewer, Python has finished before numba is loaded
+FEWEST_TOKENS = 5_000  # a fit simulates that thousands of times; numba is loaded in a second
 _NO_LIMIT = 1 << 60
 _Array = TypeVar("_Array", FloatArray, IntArray)
 

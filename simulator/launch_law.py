@@ -28,6 +28,9 @@ LARGE_STEPS = (256, 512, 1024, 2048)
 _LEAST_GAIN = 0.01  # of the error, for another structure
 _SCALE_S = 0.5e-3  # of the loss, beyond which residuals count less than by their squares
 _BLOCK_STEPS = 40
+_LAUNCHES = (1.1, 1.5, 2.2)  # of the typical time between steps: where the search for a launch starts
+_LEAST_START = 0.01  # of what is typical, so that a coefficient that was 0 can grow
+_NONE = -0.1  # so that some of the draws of what is not shown are 0, and it counts as not identified
 _EVALUATIONS = 60  # at most; with 12, fits of simulated servers had not converged
 _STEPS_AHEAD = 2
 _DERIVATIVE_STEP = 1e-3  # relative
@@ -47,10 +50,11 @@ class _Arrivals:
 def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
     """The law, and ``draws`` of it by the bootstrap, as far apart as single runs differ."""
     arrivals = [_arrivals(steps) for steps in runs]
-    base = _structure(arrivals)
-    law = _fit(base, arrivals, draws, seed)
+    law = _structure(arrivals)
+    fitted = _fitted(law, arrivals, draws, seed)
     alone = [[run] for run in arrivals if np.count_nonzero(run.usable) >= FEWEST_ROWS]
-    return widened(law, [_as_far_as_shown(_fit(base, run, DRAWS_OF_A_RUN, seed), law) for run in alone])
+    each = [_fitted(_solve(law, run), run, DRAWS_OF_A_RUN, seed) for run in alone]
+    return widened(fitted, [_as_far_as_shown(run, fitted) for run in each])
 
 
 def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
@@ -58,10 +62,8 @@ def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
     return replace(alone, coefficients=np.where(alone.draws.std(axis=0) > 0, alone.coefficients, law.coefficients))
 
 
-def _fit(base: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FittedLaw:
-    terms = _terms(base)
-    found = _solve(base, arrivals)
-    law = _law(base, found)
+def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FittedLaw:
+    """``law``, which was fitted to ``arrivals``, with its residuals and draws."""
     residuals, is_launch, launches = _residuals(law, arrivals)
     limit = outlier_limit(np.abs(residuals[~is_launch]))
     kept = ~is_launch & (np.abs(residuals) <= limit)
@@ -69,10 +71,10 @@ def _fit(base: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) ->
     loads = np.concatenate([np.array(run.sequences)[run.usable] for run in arrivals])
     relative = residuals[is_launch] / launches[is_launch]
     return FittedLaw(
-        terms=terms,
-        base=base,
-        coefficients=found,
-        draws=_bootstrap(base, found, arrivals, draws, seed),
+        terms=_terms(law),
+        base=law,
+        coefficients=_coefficients(law),
+        draws=_bootstrap(law, arrivals, draws, seed),
         residuals_s=own - own.mean(),
         residual_loads=loads[kept],
         launch_residuals=relative - relative.mean() if len(relative) else np.zeros(1),
@@ -96,36 +98,47 @@ def _arrivals(steps: Steps) -> _Arrivals:
 
 
 def _structure(arrivals: Sequence[_Arrivals]) -> StepLaw:
-    """From where a launch takes longer, then how many prompt tokens are free: what is clearly better than none."""
-    base = StepLaw(step=0.0)
+    """The law: from where a launch takes longer, then how many prompt tokens are free, as far as that is clearly better.
+
+    A launch that is shorter than all steps changes no residual, so a search that came there would end: the first one has
+    several starts.
+    """
+    typical = float(np.median(np.concatenate([np.diff(run.at_s) for run in arrivals])))
+    starts = [_law(StepLaw(step=0.0), np.array([0.9, 2e-3, 3e-3, launch]) * typical) for launch in _LAUNCHES]
+    law = min((_solve(start, arrivals) for start in starts), key=lambda each: _cost(each, arrivals))
     most = max(max(run.tokens) for run in arrivals)
-    base = _best(base, [replace(base, large_step=large) for large in LARGE_STEPS if large < most], arrivals)
-    return _best(base, [replace(base, free_prefill=free) for free in FREE_PREFILLS[1:]], arrivals)
+    of_large = [replace(law, large_step=large, launch_large=2 * law.launch) for large in LARGE_STEPS if large < most]
+    law = _best(law, of_large, arrivals)
+    return _best(law, [replace(law, free_prefill=free) for free in FREE_PREFILLS[1:]], arrivals)
 
 
-def _best(base: StepLaw, candidates: Sequence[StepLaw], arrivals: Sequence[_Arrivals]) -> StepLaw:
-    error = _error(base, arrivals)
+def _best(law: StepLaw, candidates: Sequence[StepLaw], arrivals: Sequence[_Arrivals]) -> StepLaw:
+    error = _error(law, arrivals)
     for candidate in candidates:
-        found = _error(candidate, arrivals)
+        solved = _solve(candidate, arrivals)
+        found = _error(solved, arrivals)
         if found < (1 - _LEAST_GAIN) * error:
-            base, error = candidate, found
-    return base
+            law, error = solved, found
+    return law
 
 
-def _error(base: StepLaw, arrivals: Sequence[_Arrivals]) -> float:
-    residuals, _, _ = _residuals(_law(base, _solve(base, arrivals)), arrivals)
-    errors = np.abs(residuals)
+def _error(law: StepLaw, arrivals: Sequence[_Arrivals]) -> float:
+    errors = np.abs(_residuals(law, arrivals)[0])
     return float(np.minimum(errors, outlier_limit(errors)).mean())
 
 
-def _held_out(base: StepLaw, arrivals: Sequence[_Arrivals]) -> FloatArray:
+def _cost(law: StepLaw, arrivals: Sequence[_Arrivals]) -> float:
+    """What ``_solve`` makes least."""
+    return float(np.sqrt(1 + (_residuals(law, arrivals)[0] / _SCALE_S) ** 2).sum())
+
+
+def _held_out(law: StepLaw, arrivals: Sequence[_Arrivals]) -> FloatArray:
     errors = []
     for run in arrivals:
         is_early = np.arange(len(run.usable)) < len(run.usable) // 2
         early, late = replace(run, usable=run.usable & is_early), replace(run, usable=run.usable & ~is_early)
         for fitted, judged in ((late, early), (early, late)):
-            residuals, _, _ = _residuals(_law(base, _solve(base, [fitted])), [judged])
-            errors.append(np.abs(residuals))
+            errors.append(np.abs(_residuals(_solve(law, [fitted]), [judged])[0]))
     return np.concatenate(errors)
 
 
@@ -137,25 +150,29 @@ def _law(base: StepLaw, coefficients: FloatArray) -> StepLaw:
     return replace(base, **dict(zip(_terms(base), coefficients.tolist(), strict=True)))
 
 
-def _solve(base: StepLaw, arrivals: Sequence[_Arrivals]) -> FloatArray:
-    """The coefficients, not negative, with the least squares of the residuals; large ones count by their size alone."""
-    typical = float(np.median(np.concatenate([np.diff(run.at_s) for run in arrivals])))
-    start = np.array([0.9, 2e-3, 3e-3, 1.5, 3.0][: len(_terms(base))]) * typical
+def _coefficients(law: StepLaw) -> FloatArray:
+    return np.array([getattr(law, term) for term in _terms(law)])
+
+
+def _solve(start: StepLaw, arrivals: Sequence[_Arrivals]) -> StepLaw:
+    """The law with the structure of ``start`` and the least squares of the residuals, found from there; its coefficients are
+    not negative, and large residuals count by their size alone.
+    """
+    scale = np.maximum(_coefficients(start), _LEAST_START * np.array([1, 1e-3, 1e-3, 1, 1][: len(_terms(start))]) * start.step)
 
     def residuals(scaled: FloatArray) -> FloatArray:
-        return _residuals(_law(base, scaled * start), arrivals)[0]
+        return _residuals(_law(start, scaled * scale), arrivals)[0]
 
     found = least_squares(
         residuals,
-        np.ones(len(start)),
+        np.ones(len(scale)),
         bounds=(0.0, np.inf),
         loss="soft_l1",
         f_scale=_SCALE_S,
         max_nfev=_EVALUATIONS,
-        diff_step=np.full(len(start), _DERIVATIVE_STEP),
+        diff_step=np.full(len(scale), _DERIVATIVE_STEP),
     )
-    coefficients: FloatArray = found.x * start
-    return coefficients
+    return _law(start, found.x * scale)
 
 
 def _residuals(law: StepLaw, arrivals: Sequence[_Arrivals]) -> tuple[FloatArray, BoolArray, FloatArray]:
@@ -186,14 +203,15 @@ def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, 
     return np.array(found), np.array(is_launch, bool), np.array(launch)
 
 
-def _bootstrap(base: StepLaw, found: FloatArray, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FloatArray:
+def _bootstrap(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FloatArray:
     """Coefficients of resampled blocks of steps, by one Gauss-Newton step from the solution; shape [draws, terms]."""
-    residuals, _, _ = _residuals(_law(base, found), arrivals)
+    found = _coefficients(law)
+    residuals, _, _ = _residuals(law, arrivals)
     columns = np.empty((len(residuals), len(found)))
     for number, value in enumerate(found):
         moved = found.copy()
         moved[number] += (change := max(abs(value) * _DERIVATIVE_STEP, 1e-9))
-        columns[:, number] = (_residuals(_law(base, moved), arrivals)[0] - residuals) / -change
+        columns[:, number] = (_residuals(_law(law, moved), arrivals)[0] - residuals) / -change
     weights = 1 / np.sqrt(1 + (residuals / _SCALE_S) ** 2)  # of soft_l1
     blocks = np.array_split(np.arange(len(residuals)), max(2, len(residuals) // _BLOCK_STEPS))
     gram = np.stack([(columns[rows].T * weights[rows]) @ columns[rows] for rows in blocks])
@@ -205,4 +223,5 @@ def _bootstrap(base: StepLaw, found: FloatArray, arrivals: Sequence[_Arrivals], 
         chosen = random.integers(len(blocks), size=len(blocks))
         drawn[draw] = found + np.linalg.pinv(gram[chosen].sum(axis=0)) @ (right[chosen] - centre).sum(axis=0)
     centred: FloatArray = drawn - drawn.mean(axis=0) + found  # the derivatives show the spread, and no better centre
-    return np.maximum(centred, 0.0)
+    is_shown = columns.any(axis=0)  # else a shorter launch would change nothing, nor would none
+    return np.maximum(np.where(is_shown, centred, found * random.uniform(_NONE, 1.0, centred.shape)), 0.0)

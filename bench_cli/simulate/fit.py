@@ -48,7 +48,7 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
       the front end         one process: its delay, and its cost for each request, token and response
       the noise             residuals of steps, in blocks
     Each constant has a range of 95 %, by a bootstrap over blocks of the runs and what these differ by. With simulated
-    servers they held 92 to 100 % of the true constants of a step, and 53 to 79 % where steps are launched ahead.
+    servers they held 91 to 99 % of the true constants of a step.
     """
     from bench_cli.simulate.tables import model_text
     from simulator.fit import fit as fit_runs

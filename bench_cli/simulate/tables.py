@@ -44,10 +44,7 @@ def _with_note(table: Table) -> tuple[str, str]:
 
 
 def _constants(parameters: Sequence[Parameter]) -> Table:
-    note = (
-        "Ranges of 95 %: of simulated servers they held 92 to 100 % of the true constants of a step, and 53 to 79 % where "
-        "steps are launched ahead."
-    )
+    note = "Ranges of 95 %: of simulated servers they held 91 to 99 % of the true constants of a step."
     return Table(
         "constants", "Constants", ("what takes time", "value", "range", "unit"), tuple(map(_constant, parameters)), note
     )
