@@ -5,9 +5,10 @@
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
 slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes or the handshake of each
-connection, or a client is stopped by SIGSTOP for half a second. The table has how much of the injected time the right phase
-has more, what is unattributed, how far "the percentile without the phase" of the delayed requests lies from that of the
-others, and what another phase has more at most.
+connection, or a client is stopped by SIGSTOP for half a second. In the last two cases the other requests have the delay, too,
+and the delayed ones have it twice, at half the rate, so that all of them follow a wait. The table has how much of the injected
+time the right phase has more, what is unattributed, how far "the percentile without the phase" of the delayed requests lies
+from that of the others, and what another phase has more at most.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ class Case:
     stops: bool = False
     tls: bool = False
 
+    @property
+    def always(self) -> bool:
+        """Whether the requests of the other windows have a delay, too."""
+        return self.server.queue_always_s > 0.0 or self.proxy.to_server_always_s > 0.0
+
 
 def cases(delay_s: float) -> tuple[Case, ...]:
     """One for each phase and each place where it may be delayed; those with the same server come together."""
@@ -73,6 +79,8 @@ def cases(delay_s: float) -> tuple[Case, ...]:
         Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
         Case("prefill", Phase.PREFILL, Delays(prefill_s=delay_s)),
         Case("decode", Phase.DECODE, Delays(decode_step_s=delay_s / _STEPS)),
+        Case("queue, longer", Phase.QUEUE, Delays(queue_s=delay_s, queue_always_s=delay_s)),
+        Case("way there, longer", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s, to_server_always_s=delay_s)),
     )
 
 
@@ -160,7 +168,8 @@ def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Pa
     for delays, alike in groupby(chosen, key=lambda case: case.server):
         with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as ports:
             for case in alike:
-                run, injected = measure_case(case, ports, target, traffic, folder / case.name)
+                load = replace(traffic, rate=traffic.rate / 2.0) if case.always else traffic
+                run, injected = measure_case(case, ports, target, load, folder / case.name)
                 yield case, found(run, target.seen(case.phase), injected)
 
 

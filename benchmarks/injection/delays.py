@@ -1,4 +1,4 @@
-"""How much longer each phase of a request takes in a server that is slowed down, in windows with delays."""
+"""How much longer each phase of a request takes in a server that is slowed down, in windows with delays and always."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """In seconds. ``decode_step_s`` is for each token after the first; the others are for each request."""
+    """In seconds. ``decode_step_s`` is for each token after the first; the others are for each request. ``queue_always_s`` is
+    not for windows with delays alone.
+    """
 
     tokenizer_s: float = 0.0
     queue_s: float = 0.0
+    queue_always_s: float = 0.0
     prefill_s: float = 0.0
     decode_step_s: float = 0.0
 

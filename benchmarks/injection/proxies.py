@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +21,25 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ProxyDelays:
-    """``to_server_s`` and ``to_client_s`` are for every piece of bytes. With ``tls`` the proxy shakes hands ``handshake_s``
-    late, which is when the client has its connection. With ``closes`` it ends each connection after one answer in chunks, so
-    that each request needs a new one.
+    """``to_server_s`` and ``to_client_s`` are for every piece of bytes, ``to_server_always_s`` also in the other windows.
+    With ``tls`` the proxy shakes hands ``handshake_s`` late, which is when the client has its connection. With ``closes`` it
+    ends each connection after one answer in chunks, so that each request needs a new one.
     """
 
     to_server_s: float = 0.0
+    to_server_always_s: float = 0.0
     to_client_s: float = 0.0
     handshake_s: float = 0.0
     tls: ssl.SSLContext | None = None
     closes: bool = False
+
+    def to_server(self) -> float:
+        """The delay of what the client sends now, in s."""
+        return self.to_server_always_s + (self.to_server_s if injects(time.monotonic()) else 0.0)
+
+    def to_client(self) -> float:
+        """The delay of what the server answers now, in s."""
+        return self.to_client_s if injects(time.monotonic()) else 0.0
 
 
 NO_DELAY = ProxyDelays()
@@ -90,13 +99,15 @@ async def _carry(end: socket.socket, port: int, delays: ProxyDelays) -> None:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(
-            _delayed(reader, to_server, delays.to_server_s, closes=False),
-            _delayed(from_server, writer, delays.to_client_s, closes=delays.closes),
+            _delayed(reader, to_server, delays.to_server, closes=False),
+            _delayed(from_server, writer, delays.to_client, closes=delays.closes),
         )
 
 
-async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float, closes: bool) -> None:
-    """Pass on what comes, in windows with delays each piece ``delay_s`` after it came."""
+async def _delayed(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: Callable[[], float], closes: bool
+) -> None:
+    """Pass on what comes, each piece the seconds after it came that ``delay`` returns then."""
     loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
 
     async def send() -> None:
@@ -114,5 +125,5 @@ async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
     piece = b"-"
     while piece:
         piece = await reader.read(_READ_BYTES)
-        pieces.put_nowait((loop.time() + (delay_s if injects(time.monotonic()) else 0.0), piece))
+        pieces.put_nowait((loop.time() + delay(), piece))
     await sending

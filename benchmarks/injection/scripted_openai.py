@@ -66,7 +66,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, de
 async def _stream(writer: asyncio.StreamWriter, tokens: int, delays: Delays) -> None:
     await asyncio.sleep(_longer(_TOKENIZER_S, delays.tokenizer_s))
     arrived_s = time.monotonic()
-    await asyncio.sleep(_longer(_QUEUE_S, delays.queue_s))
+    await asyncio.sleep(_longer(_QUEUE_S + delays.queue_always_s, delays.queue_s))
     started_s = time.monotonic()
     await asyncio.sleep(_longer(_PREFILL_S, delays.prefill_s))
     first_s = last_s = time.monotonic()

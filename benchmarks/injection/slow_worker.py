@@ -38,7 +38,7 @@ class _SlowWorker(_Worker):
     def _kept_s(self) -> float:
         """How long the first request of the queue is kept there."""
         first = next(iter(self._waiting.values()))
-        kept_s = self._delays.queue_s if injects(first.submitted_ns / 1e9) else 0.0
+        kept_s = self._delays.queue_always_s + (self._delays.queue_s if injects(first.submitted_ns / 1e9) else 0.0)
         return max(0.0, (first.submitted_ns - time.monotonic_ns()) / 1e9 + kept_s)
 
     def _step(self) -> None:

@@ -39,8 +39,9 @@ def read_server_times(path: Path, model: str) -> tuple[Stamps, ...]:
     of_trtllm = [entry for entry in known if isinstance(entry.get("perf_metrics"), dict)]
     found = of_perf_metrics(of_trtllm) if of_trtllm else of_triton_trace(known, model)
     if not found:
+        of_model = f" to {model}" if model else ""
         raise ServerTimesError(
-            f"{path} has no times of requests to {model}: give a trace of Triton (--trace-config level=TIMESTAMPS), or the "
+            f"{path} has no times of requests{of_model}: give a trace of Triton (--trace-config level=TIMESTAMPS), or the "
             "answer of trtllm-serve's /perf_metrics"
         )
     return found

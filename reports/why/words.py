@@ -18,6 +18,8 @@ from reports.why.answer import PartsDifference
 LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
 _LEAST_SHOWN_MS = 0.05
+_LONG_WAIT_MS = 50.0
+_BEFORE_THE_ENGINE_ANSWERS = (Phase.CEILING, Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL)
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
 
 
@@ -148,7 +150,9 @@ def remedy(parts: PercentileParts) -> str:
 
 def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """What the parts cannot show, and how to get it."""
-    return tuple(filter(None, (_around(parts), _unsupported(parts), _untimed(run, parts), _contradicted(parts))))
+    return tuple(
+        filter(None, (_around(parts), _after_a_wait(parts), _unsupported(parts), _untimed(run, parts), _contradicted(parts)))
+    )
 
 
 def missing_intervals(parts: PercentileParts) -> Reason | None:
@@ -199,6 +203,21 @@ def _around(parts: PercentileParts) -> str:
     return (
         f"Times are means of the {parts.around:,} of {parts.n:,} requests ranked around {percentile_name(parts.q)}{left_out}. "
         f"The percentile without a phase is that of all requests.{_no_intervals(parts)}"
+    )
+
+
+def _after_a_wait(parts: PercentileParts) -> str:
+    """That what follows a wait is slower where client and server share a host (``benchmarks/injected_delays.py``); "" where
+    none is long.
+    """
+    largest = parts.largest
+    if parts.clock_error_ms != 0.0 or largest is None or largest.phase not in _BEFORE_THE_ENGINE_ANSWERS:
+        return ""
+    if (largest.mean_ms.value or 0.0) < _LONG_WAIT_MS:
+        return ""
+    return (
+        f"Client and server share a host: after a long {largest.phase.value} the next phases take some ms longer, as processes "
+        "slept and caches are cold. The percentile without it still has these ms."
     )
 
 
