@@ -12,7 +12,7 @@ from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_c
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
 from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
-from simulator.observed import Observed
+from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, choose_terms, fit_law, sample_of, widened
 from simulator.steps import Steps, recover_steps, response_spacing_s
@@ -32,8 +32,10 @@ _TINY_S = 1e-6
 def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) -> Model:
     """Fit one server to ``runs``, which are at least one. ``progress`` takes a line on what is done.
 
-    Raises SimulatorError where the runs show too few steps of the engine, or measured different servers.
+    Raises SimulatorError where the runs show too few steps of the engine, measured different servers, or none.
     """
+    for observed in runs:
+        check_measured(observed)
     server = one_deployment([observed.name for observed in runs], [observed.deployed for observed in runs])
     recovered = [recover_steps(observed) for observed in runs]
     progress(f"{sum(map(len, recovered)):,} steps recovered")

@@ -40,7 +40,8 @@ class Observed:
     Arrays have the shape [requests], but ``starts`` [requests + 1], ``times_s`` and ``counts`` [responses]: the responses of
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
     ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
-    are unknown. ``deployed`` is the server that was measured, None where the run does not say.
+    are unknown. ``deployed`` is the server that was measured, None where the run does not say, and ``simulated_by`` the
+    simulation that was recorded in place of one.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Observed:
     users: int | None
     left_out: int = 0
     deployed: Deployed | None = None
+    simulated_by: str | None = None
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -86,7 +88,7 @@ def read_observed(path: Path) -> Observed:
 
     Raises RunFolderError where it cannot be read, and SimulatorError where it was not streamed or holds no success.
     """
-    table, server = _read(path)
+    table, server, simulated_by = _read(path)
     done = pc.and_(pc.equal(table["outcome"], "done"), pc.greater(pc.list_value_length(table["token_times_ns"]), 0))
     known = pc.and_(pc.is_valid(table["input_tokens"]), pc.is_valid(table["output_tokens"]))
     usable = table.filter(pc.and_(pc.fill_null(done, False), pc.and_(known, pc.is_valid(table["sent_ns"]))))
@@ -95,17 +97,27 @@ def read_observed(path: Path) -> Observed:
     usable = usable.take(pc.sort_indices(usable["sent_ns"]))
     observed = _observed(path.name if path.is_file() else path.resolve().name, usable, table.num_rows - usable.num_rows)
     _check_streamed(observed, path)
-    return replace(observed, deployed=server)
+    return replace(observed, deployed=server, simulated_by=simulated_by)
 
 
-def _read(path: Path) -> tuple[pa.Table, Deployed | None]:
+def check_measured(observed: Observed) -> None:
+    """Raises SimulatorError for a run that a simulation made."""
+    if observed.simulated_by is not None:
+        raise SimulatorError(
+            f"{observed.name} was {observed.simulated_by}, and no server was measured: give runs of a server, since a "
+            "simulation shows nothing that its model does not hold"
+        )
+
+
+def _read(path: Path) -> tuple[pa.Table, Deployed | None, str | None]:
     if path.is_dir():
         folder = RunFolder(path)
         manifest = folder.read_manifest()
         folder.check_finished(manifest)
-        return folder.read_requests(_COLUMNS), deployed(manifest)
+        simulated_by = None if manifest.simulation is None else str(manifest.simulation)
+        return folder.read_requests(_COLUMNS), deployed(manifest), simulated_by
     try:
-        return read_table(path, _COLUMNS), None
+        return read_table(path, _COLUMNS), None, None
     except (OSError, pa.ArrowException, UnicodeError) as error:
         raise unreadable(path, error) from error
 

@@ -12,7 +12,7 @@ from simulator.figures import Key, drawn_server, ranges_of
 from simulator.hull import beyond, extents_of
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
-from simulator.observed import Observed
+from simulator.observed import Observed, check_measured
 from simulator.server import Server
 from simulator.simulation import simulate
 
@@ -68,7 +68,10 @@ class Validation:
 def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validation:
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
     of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted.
+
+    Raises SimulatorError for a run that was simulated, or counts its tokens by another tokenizer.
     """
+    check_measured(observed)
     true = measured(observed, observed.scheduled_s).figures()
     repeated = [_figures(model.server, observed, seed + number) for number in range(_SEEDS)]
     drawn = range(min(draws, len(model.draws)))

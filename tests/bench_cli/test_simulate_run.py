@@ -104,6 +104,17 @@ def test_the_records_are_the_simulated_times(tmp_path: Path) -> None:
     assert observed.deployed == _FITTED
 
 
+@pytest.mark.parametrize("verb", [["fit", "-o", "other.json"], ["validate", "--model", "model.json"]])
+def test_a_simulated_run_is_no_run_of_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    _simulated(tmp_path, "run", "--draws", "0")
+    monkeypatch.chdir(tmp_path)
+    assert run(["simulate", *verb, "run"]) == ExitStatus.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "run was simulated by model.json, and no server was measured: give runs of a server" in said
+
+
 def test_a_simulated_run_is_refused_beside_a_measured_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulated, other, measured = (_simulated(tmp_path, name, "--draws", "0") for name in ("a", "b", "c"))
     document = json.loads((measured / "run.json").read_text())
