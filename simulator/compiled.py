@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,15 +45,20 @@ def compiled_answers(deployment: Deployment, traffic: Traffic, clients: Clients,
     depends on others.
     """
     has_cache = deployment.cache_blocks is not None and traffic.prefixes is not None
-    if has_cache or int(traffic.output_tokens.sum()) < FEWEST_TOKENS or not _is_installed():
+    if has_cache or int(traffic.output_tokens.sum()) < FEWEST_TOKENS or not _can_compile():
         return None
     sendings = _sendings(deployment, clients, len(traffic), seed)
     return None if sendings is None else _answers(deployment, traffic, sendings, seed)
 
 
 @cache
-def _is_installed() -> bool:
-    return find_spec("numba") is not None
+def _can_compile() -> bool:
+    """Whether numba is there, knows the installed numpy, and has a place to keep what it compiles."""
+    try:
+        import_module("simulator.compiled_server")
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 def _sendings(deployment: Deployment, clients: Clients, requests: int, seed: int) -> _Sendings | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -116,6 +117,15 @@ def test_what_depends_on_answers_of_others_is_left_to_python(replicas: int, rout
     deployment = Deployment(SERVER, replicas, router)
     assert compiled_answers(deployment, traffic, clients, 1) is None
     assert np.isfinite(simulate_deployment(deployment, traffic, clients, 1).last_s).all()
+
+
+def test_a_numba_that_cannot_be_loaded_is_as_if_it_was_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not know the installed numpy raises ImportError, too."""
+    monkeypatch.setitem(sys.modules, "simulator.compiled_server", None)
+    compiled._can_compile.cache_clear()
+    traffic = poisson(50, 30, 1)
+    assert compiled_answers(Deployment(SERVER), traffic, OpenLoop(traffic.arrivals_s.tolist()), 1) is None
+    compiled._can_compile.cache_clear()
 
 
 def test_few_tokens_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
