@@ -14,6 +14,8 @@ class Outcome(StrEnum):
     CONNECT = "connect"  # no connection to the server could be made, or the server closed one before the request
     REFUSED = "refused"  # the server answered that it is full
     TIMEOUT = "timeout"  # no end within the request's time limit
+    FIRST_TOKEN_TIMEOUT = "first_token_timeout"  # noqa: S105  no token within --first_token_timeout
+    TOKEN_GAP_TIMEOUT = "token_gap_timeout"  # noqa: S105  tokens, and then none within --token_gap_timeout
     SERVER_ERROR = "server_error"  # the server answered with an error
     STREAM_CUT = "stream_cut"  # the connection broke before the answer was complete
     INCOMPLETE = "incomplete"  # the answer ended in order but without a finish_reason, which this server sends
@@ -23,6 +25,9 @@ class Outcome(StrEnum):
     NOT_SENT = "not_sent"  # the run ended before it was sent
     LOST = "lost"  # the client failed: its worker died, and whether it was sent is unknown, or its exchange failed
 
+
+TIMEOUTS = (Outcome.TIMEOUT, Outcome.FIRST_TOKEN_TIMEOUT, Outcome.TOKEN_GAP_TIMEOUT)
+"""The failures by which the client ended an answer that took too long."""
 
 FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT))
 

@@ -14,6 +14,7 @@ from harness.run.worker_count import MAX_WORKERS
 
 if TYPE_CHECKING:
     from harness.protocols.protocol import ServingProtocol
+    from harness.run.token_limits import TokenLimits
 
 _READ_BYTES = 2**16  # lengths are checked by each read, so a smaller limit would be inexact
 
@@ -22,6 +23,10 @@ _DEFAULTS = DEFAULT_ANSWER_LIMITS
 
 def _limit(value: int, help_text: str, least: int = _READ_BYTES) -> int:
     return option(value, type=click.IntRange(least, 2**31 - 1), metavar="N", help=help_text)
+
+
+def _seconds(default: str, help_text: str) -> float | None:
+    return option(None, type=click.FloatRange(min=0, min_open=True), show_default=default, help=help_text)
 
 
 def _read_workers(context: click.Context, parameter: click.Parameter, value: str) -> int | None:
@@ -63,6 +68,16 @@ class ClientOptions(Concern, title="Client"):
         type=click.FloatRange(min=0, min_open=True),
         help="Seconds after which a request counts as failed.",
     )
+    connection_timeout: float | None = _seconds(
+        "20 with grpc, else --request_timeout",
+        "Seconds for each connection of the run, after which its requests fail: connect.",
+    )
+    first_token_timeout: float | None = _seconds(
+        "none", "Seconds from the send to the first token of a streamed answer, after which it fails: first_token_timeout."
+    )
+    token_gap_timeout: float | None = _seconds(
+        "none", "Seconds without a further token of a streamed answer, after which it fails: token_gap_timeout."
+    )
     connect_timeout: float = option(
         60.0,
         type=click.FloatRange(min=0, min_open=True),
@@ -76,8 +91,29 @@ class ClientOptions(Concern, title="Client"):
     )
 
     @property
+    def token_limits(self) -> TokenLimits:
+        from harness.run.token_limits import TokenLimits
+
+        return TokenLimits(self.first_token_timeout, self.token_gap_timeout)
+
+    @property
     def answer_limits(self) -> AnswerLimits:
         return AnswerLimits(self.max_header_bytes, self.max_answer_bytes, self.max_responses, self.max_message_bytes)
+
+
+def check_time_outs(options: ClientOptions, streaming: bool | None) -> None:
+    """Raises UsageError for a time-out that no answer can reach; ``streaming`` is None where it is not known yet."""
+    for name in _TIME_OUTS:
+        value = getattr(options, name)
+        if value is not None and value >= options.request_timeout:
+            raise click.UsageError(
+                f"--{name} {value:g}: no request lasts so long, for --request_timeout {options.request_timeout:g} ends it"
+            )
+        if value is not None and streaming is False and name != "connection_timeout":
+            raise click.UsageError(f"--{name}: the answers are not streamed, and have all tokens at their end")
+
+
+_TIME_OUTS = ("connection_timeout", "first_token_timeout", "token_gap_timeout")
 
 
 def check_client_options(options: ClientOptions, load: LoadOptions, protocol: ServingProtocol) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from bench_cli.measurement.client_options import ClientOptions, check_client_options
+from bench_cli.measurement.client_options import ClientOptions, check_client_options, check_time_outs
 from bench_cli.measurement.client_size import load_demand, size_client
 from bench_cli.measurement.distribution import distributed_workers, live_page, open_pool
 from bench_cli.measurement.distribution_options import check_distribution_options
@@ -92,6 +92,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
             ):
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 check_early_end_of(options.load, opened.streaming)
+                check_time_outs(options.client, opened.streaming)
                 target = probe_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
@@ -131,6 +132,7 @@ def concluded(folder: RunFolder, options: MeasureOptions, reference: dict[str, f
 def _check(options: MeasureOptions) -> None:
     """Raises UsageError for options that contradict each other, or have no effect; before anything is deployed."""
     check_client_options(options.client, options.load, options.target.serving)
+    check_time_outs(options.client, options.target.streaming)
     check_distribution_options(options.distribution, options.client, options.load, options.target.url)
     check_target_options(options.target)
     check_embedded_options(options.embedded, options.target.url)
@@ -242,6 +244,7 @@ def _plan(
         run_id=basis.run_id,
         further=tuple(other.client for other in target.others),
         balance=target.balance,
+        token_limits=options.token_limits,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from bench_records.record import FAILURES, Outcome, Record
+from bench_records.record import FAILURES, TIMEOUTS, Outcome, Record
 from harness.run.end_rule import RunMoment
 from reports.criteria import Requirement
 from reports.metrics.catalogue import E2E, FAILED_SHARE, TPOT, TTFT
@@ -17,7 +17,7 @@ from reports.statistics.quantile_curve import nearest_rank_of
 
 _NS_PER_MS = 1e6
 _OF_THE_CLIENT = (Outcome.CANCELLED, Outcome.LOST)  # no failures of the target
-_CUT_OFF = (Outcome.WITHDRAWN, Outcome.TIMEOUT)
+_CUT_OFF = (Outcome.WITHDRAWN, *TIMEOUTS)
 _RECORDED_WITHIN_NS = 1_000_000_000  # of the end of an exchange, where records are not behind
 
 

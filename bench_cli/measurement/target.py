@@ -202,6 +202,7 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         limits=sending.answer_limits,
         server_timings=options.server_timings,
         token_ids=options.token_ids,
+        connection_timeout_s=sending.connection_timeout,
     )
     connected = options.serving.connect(address, settings, deadline)
     if connected.warning is not None:

@@ -72,6 +72,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()  # among what is sent
     times_fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     run_id: str = ""
+    connection_timeout_s: float | None = None
 
     def prompt_sent(self, request: Request) -> str | Sequence[int]:
         """The prompt as text or as token ids, in the form in which it is sent. Raises ValueError for a request without it."""
@@ -137,7 +138,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         return {"stream": True, "stream_options": {"include_usage": True, **counts}}
 
     async def connect(self, timeout_s: float) -> Connection:
-        caller = HttpCaller(self.origin, _END_MARKER, self.limits)
+        caller = HttpCaller(self.origin, _END_MARKER, self.limits, self.connection_timeout_s)
         await caller.connect(timeout_s)
         return caller
 

@@ -65,7 +65,7 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
         return fields | dict(self.times_fields) | dict(self.extra)
 
     async def connect(self, timeout_s: float) -> Connection:
-        caller = HttpCaller(self.origin, limits=self.limits)
+        caller = HttpCaller(self.origin, limits=self.limits, connection_timeout_s=self.connection_timeout_s)
         await caller.connect(timeout_s)
         return caller
 

@@ -118,15 +118,8 @@ def usage_of_all(usages: Sequence[ConnectionUsage]) -> ConnectionUsage:
     )
 
 
-class Connection(Protocol):
-    """An open connection that carries many exchanges at once, over one socket or several."""
-
-    async def prepare(self, in_flight: int, timeout_s: float) -> None:
-        """Open the sockets that ``in_flight`` exchanges will need; ``timeout_s`` is for each connection.
-
-        Raises ExchangeFailedError.
-        """
-        ...
+class Exchanging(Protocol):
+    """What carries out exchanges."""
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """Send one encoded request and call ``on_responses`` with the bytes of responses as they are read.
@@ -138,6 +131,17 @@ class Connection(Protocol):
 
     async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
         """As ``exchange``, but every response is handed over as it arrives, which costs more."""
+        ...
+
+
+class Connection(Exchanging, Protocol):
+    """An open connection that carries many exchanges at once, over one socket or several."""
+
+    async def prepare(self, in_flight: int, timeout_s: float) -> None:
+        """Open the sockets that ``in_flight`` exchanges will need; ``timeout_s`` is for each connection.
+
+        Raises ExchangeFailedError.
+        """
         ...
 
     def reset_usage(self) -> None:

@@ -22,12 +22,13 @@ from harness.journal.run_identity import RunId
 from harness.journal.worker_journal import Ended, RunNs
 from harness.protocols.known_client import KnownClient
 from harness.run.shared_state import Command
+from harness.run.token_limits import NO_LIMITS_OF_TOKENS, TokenLimits
 from harness.run.worker import WorkerPlan
 from workloads.elements.request import Balance, Request
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
-PROTOCOL = 4  # a change of any message that an older side would misread
+PROTOCOL = 5  # a change of any message that an older side would misread
 PLAN, JOURNAL, PROBE = "plan", "journal", "probe"  # names of byte streams
 LONGEST_TEXT = 10_000  # characters
 
@@ -144,6 +145,7 @@ class _PlanMessage(msgspec.Struct, frozen=True):
     schedule_digest: str
     further: list[KnownClient] = []
     balance: Balance = Balance.ROUND_ROBIN
+    token_limits: TokenLimits = NO_LIMITS_OF_TOKENS
     assigned: tuple[Annotated[int, Meta(ge=0)], ...] = ()
 
 
@@ -169,6 +171,7 @@ def encode_plan(plan: WorkerPlan) -> bytes:
         "schedule_digest": plan.schedule_digest,
         "further": plan.further,
         "balance": plan.balance,
+        "token_limits": plan.token_limits,
         "assigned": plan.assigned,
     }
     return encode(message)
@@ -207,6 +210,7 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
         run_id=message.run_id,
         further=tuple(message.further),
         balance=message.balance,
+        token_limits=message.token_limits,
         assigned=message.assigned if message.further else (),
     )
 

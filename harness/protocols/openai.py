@@ -78,6 +78,7 @@ class OpenAIProtocol(ServingProtocol):
             extra=settings.extra_body,
             limits=settings.limits,
             secrets=settings.secrets,
+            connection_timeout_s=settings.connection_timeout_s,
         )
 
     def address(self, url: str, path: str | None) -> HttpUrl:

@@ -51,7 +51,7 @@ class ClientSettings:
     """What the user wants of model and client. None: ``model`` is the protocol's default, ``streaming`` where the model can,
     ``connections`` as many as measured best. ``secrets`` are those among ``headers`` and ``extra_body``. ``server_timings``:
     each request asks for what the server measures of it. ``token_ids``: prompts are sent as token ids where the protocol takes
-    ids or text.
+    ids or text. ``connection_timeout_s`` None: the protocol's default.
     """
 
     model: str | None
@@ -63,6 +63,7 @@ class ClientSettings:
     limits: AnswerLimits
     server_timings: bool = False
     token_ids: bool = False
+    connection_timeout_s: float | None = None
 
 
 @dataclass(frozen=True)

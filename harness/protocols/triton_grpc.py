@@ -50,7 +50,9 @@ class TritonGrpc(TritonProtocol):
         self, origin: Origin, model: TritonModel, streaming: bool, end_and_pad: EndAndPad, settings: ClientSettings
     ) -> Client:
         connections = connection_limits(settings.connections)
-        return TritonGrpcClient(origin.address, model, streaming, *end_and_pad, connections, settings.limits)
+        return TritonGrpcClient(
+            origin.address, model, streaming, *end_and_pad, connections, settings.limits, settings.connection_timeout_s
+        )
 
     def deployment(self, origin: Origin, headers: Headers, timeout_s: float) -> Deployment | None:
         return grpc_deployment(origin.address, timeout_s)

@@ -42,7 +42,16 @@ class TritonHttp(TritonProtocol):
     def client(
         self, origin: Origin, model: TritonModel, streaming: bool, end_and_pad: EndAndPad, settings: ClientSettings
     ) -> Client:
-        return TritonHttpClient(origin, model, streaming, *end_and_pad, settings.headers, settings.limits, settings.secrets)
+        return TritonHttpClient(
+            origin,
+            model,
+            streaming,
+            *end_and_pad,
+            settings.headers,
+            settings.limits,
+            settings.secrets,
+            settings.connection_timeout_s,
+        )
 
     def deployment(self, origin: Origin, headers: Headers, timeout_s: float) -> Deployment | None:
         return http_deployment(origin, headers, timeout_s)

@@ -29,4 +29,13 @@ class TritonHttpInfer(TritonHttp):
                 f"--model {model.name}: it is decoupled, and Triton answers infer only for other models; measure it with "
                 "-i http, or deploy it with --no_decoupled_mode"
             )
-        return TritonHttpInferClient(origin, model, False, *end_and_pad, settings.headers, settings.limits, settings.secrets)
+        return TritonHttpInferClient(
+            origin,
+            model,
+            False,
+            *end_and_pad,
+            settings.headers,
+            settings.limits,
+            settings.secrets,
+            settings.connection_timeout_s,
+        )

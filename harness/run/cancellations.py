@@ -16,8 +16,8 @@ from bench_records.record import Outcome
 from harness.clients.protocol import (
     AnswerEnd,
     Client,
-    Connection,
     ExchangeFailedError,
+    Exchanging,
     MalformedResponseError,
     OnResponses,
     Response,
@@ -33,9 +33,9 @@ class PlannedCancellation:
     client: Client
 
     async def carry_out(
-        self, connection: Connection, payload: bytes, on_responses: OnResponses, timeout_s: float
+        self, connection: Exchanging, payload: bytes, on_responses: OnResponses, timeout_s: float
     ) -> AnswerEnd | None:
-        """As ``Connection.exchange``, to the answer's end or the point, which raises ExchangeFailedError (WITHDRAWN)."""
+        """As ``Exchanging.exchange``, to the answer's end or the point, which raises ExchangeFailedError (WITHDRAWN)."""
         after_ns, after_tokens = self.point.after_ns, self.point.after_tokens
         tokens = TokensSoFar(self.client)
 

@@ -30,6 +30,7 @@ from harness.run.end_rule import EndRule, RunMoment
 from harness.run.live_statistics import LiveStatistics, Snapshot
 from harness.run.local_pool import LocalPool
 from harness.run.shared_state import Command
+from harness.run.token_limits import NO_LIMITS_OF_TOKENS, TokenLimits
 from harness.run.worker import JournalFailed, WorkerPlan
 from harness.run.worker_pool import RunWorker, WorkerPool
 from workloads.elements.request import Balance, Request
@@ -77,6 +78,7 @@ class RunPlan:
     run_id: str = field(default_factory=new_run_id)
     further: tuple[Client, ...] = ()
     balance: Balance = Balance.ROUND_ROBIN
+    token_limits: TokenLimits = NO_LIMITS_OF_TOKENS
 
 
 class Phase(StrEnum):
@@ -196,6 +198,7 @@ class Run:
             probe=plan.folder.worker_probe(number),
             further=plan.further,
             balance=plan.balance,
+            token_limits=plan.token_limits,
             assigned=tuple(self._assigned[index] for index in part.indices) if plan.further else (),
         )
 

@@ -15,12 +15,13 @@ from typing import Protocol
 
 from bench_records.record import Outcome
 from harness.clients.answer_limits import AnswerTooLongError
-from harness.clients.protocol import AnswerEnd, ExchangeFailedError, OnResponses
+from harness.clients.protocol import AnswerEnd, ExchangeFailedError, Exchanging, OnResponses
 from harness.host.clock import now_ns
 from harness.journal.worker_journal import Ended, Exchange
 from harness.run.cancellations import PlannedCancellation
 from harness.run.routing import Payload, Router
 from harness.run.shared_state import NEVER_NS, Command, WorkerControl
+from harness.run.token_limits import AtOnce, TokenWatch
 
 
 class LoopSlots:
@@ -61,10 +62,13 @@ class ExchangeWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeLimits:
-    """When exchanges end at the latest: each after ``timeout_s``, some by a planned cancellation, by index of the request."""
+    """When exchanges end at the latest: each after ``timeout_s``, some by a planned cancellation, by index of the request, and
+    with a ``watch`` those whose tokens come too late.
+    """
 
     timeout_s: float
     cancellations: Mapping[int, PlannedCancellation] = field(default_factory=dict)
+    watch: TokenWatch | None = None
 
 
 class Exchanges:
@@ -159,9 +163,18 @@ class Exchanges:
         return exchange
 
     async def _exchange(self, index: int, target: int, payload: bytes, on_responses: OnResponses) -> AnswerEnd | None:
-        """As ``Connection.exchange``; the ExchangeFailedError of a request that was cancelled as planned is WITHDRAWN."""
+        """As ``Exchanging.exchange``; the ExchangeFailedError of a request that was cancelled as planned is WITHDRAWN."""
+        connection, watch = self._router.connection(target), self._limits.watch
+        if watch is None:
+            return await self._unwatched(connection, index, payload, on_responses)
+        at_once = AtOnce(connection)
+        return await watch.carry_out(lambda watched: self._unwatched(at_once, index, payload, watched), on_responses)
+
+    async def _unwatched(
+        self, connection: Exchanging, index: int, payload: bytes, on_responses: OnResponses
+    ) -> AnswerEnd | None:
+        """The same without the limits of tokens."""
         planned, timeout_s = self._limits.cancellations.get(index), self._limits.timeout_s
-        connection = self._router.connection(target)
         if planned is None:
             return await connection.exchange(payload, on_responses, timeout_s)
         return await planned.carry_out(connection, payload, on_responses, timeout_s)

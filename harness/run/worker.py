@@ -31,6 +31,7 @@ from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
 from harness.run.routing import Payload, Router, encoder
 from harness.run.shared_state import Command, Control, WorkerControl
+from harness.run.token_limits import NO_LIMITS_OF_TOKENS, TokenLimits, TokenWatch
 from harness.run.turn_payloads import turn_payloads
 from workloads.elements.request import Balance, Request
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
@@ -62,6 +63,7 @@ class WorkerPlan:
     further: tuple[Client, ...] = ()
     balance: Balance = Balance.ROUND_ROBIN
     assigned: tuple[int, ...] = ()
+    token_limits: TokenLimits = NO_LIMITS_OF_TOKENS
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -158,7 +160,9 @@ class _Worker:
             with JournalWriter(plan.journal) as journal:
                 journal.append(began)
                 hiding = HidingJournal(journal, plan.client.hidden)
-                limits = ExchangeLimits(plan.timeout_s, planned_cancellations(plan.part.indices, plan.requests, plan.client))
+                cancellations = planned_cancellations(plan.part.indices, plan.requests, plan.client)
+                watch = TokenWatch(plan.token_limits, plan.client) if plan.token_limits.are_set else None
+                limits = ExchangeLimits(plan.timeout_s, cancellations, watch)
                 by_load = plan.balance is Balance.LEAST_IN_FLIGHT and len(connections) > 1
                 router = Router(connections, self._control.in_flight if by_load else None)
                 exchanges = Exchanges(router, hiding, self._control, start_ns, limits, self._report_unwritten)

@@ -19,6 +19,8 @@ _NOTICED_WITHIN_MS = 250.0  # servers look for cancellations only so often, the 
 _IN_WORDS = {
     Outcome.WITHDRAWN.value: "cancelled as planned",
     Outcome.TIMEOUT.value: "timed out",
+    Outcome.FIRST_TOKEN_TIMEOUT.value: "without a token for too long",
+    Outcome.TOKEN_GAP_TIMEOUT.value: "without a further token for too long",
     Outcome.CANCELLED.value: "in flight when the run was stopped",
 }
 
@@ -44,7 +46,7 @@ class LatenciesCutOff(Finding):
     )
     advices = (
         "These requests would have taken longer, so numbers with ≥ are lower bounds. To measure the values themselves, leave "
-        "out --cancel or cancel later; raise --request_timeout; or let the run end.",
+        "out --cancel or cancel later; raise the time-outs, such as --request_timeout; or let the run end.",
     )
     briefs = ("Requests were cut off: numbers with ≥ are lower bounds",)
 

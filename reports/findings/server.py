@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from bench_records.manifest import OneTarget, RepeatedPrefix
-from bench_records.record import Outcome, TokenSource
+from bench_records.record import TIMEOUTS, Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MachineShared, TargetPaused
 from reports.metrics.model_statistics import counted_requests, failed_by, failed_requests
@@ -24,7 +24,7 @@ _OUTSIDE_FLOOR_MS = 10.0
 _SPANS = {ENGINE_TTFT: "TTFT", ENGINE_E2E: "E2E"}  # the names in a sentence
 _MAY_EXPLAIN: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # time outside of the server's clock; for its advices
 _TRITON = ("grpc", "http")  # protocols
-_ENDED_BY_CLIENT = [outcome.value for outcome in (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.WITHDRAWN)]
+_ENDED_BY_CLIENT = [outcome.value for outcome in (*TIMEOUTS, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
 _REUSE_WARNING = 0.25
 

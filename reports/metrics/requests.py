@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bench_records.record import FAILURES, Outcome
+from bench_records.record import FAILURES, TIMEOUTS, Outcome
 from reports.metrics.columns import booleans, floats, integers
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
@@ -20,7 +20,7 @@ PROBE = "probe"
 """The class of the probes beside a load; no class of --class has this name."""
 # A request that the client cancelled, never sent or lost is no failure of the target.
 _FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.LOST)]
-_CUT_OFF = [kind.value for kind in (Outcome.WITHDRAWN, Outcome.TIMEOUT, Outcome.CANCELLED)]
+_CUT_OFF = [kind.value for kind in (Outcome.WITHDRAWN, *TIMEOUTS, Outcome.CANCELLED)]
 
 
 @dataclass(frozen=True)

@@ -263,14 +263,22 @@ class HttpCaller:
     """Exchanges with one server, each on a connection of its own. Implements ``protocol.Connection``.
 
     Connections are reused, the latest first. ``end_marker`` is the data of the last event of each stream, in protocols that
-    have one; it is not passed on. An answer that exceeds ``limits`` is malformed.
+    have one; it is not passed on. An answer that exceeds ``limits`` is malformed. ``connection_timeout_s`` is for each
+    connection of an exchange; None is the time of the exchange.
 
     A request is repeated only where the server closed a reused connection without having received the whole request, so
     that it cannot have processed it. Any other repetition could load the server twice.
     """
 
-    def __init__(self, origin: Origin, end_marker: bytes | None = None, limits: AnswerLimits = DEFAULT_ANSWER_LIMITS) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        end_marker: bytes | None = None,
+        limits: AnswerLimits = DEFAULT_ANSWER_LIMITS,
+        connection_timeout_s: float | None = None,
+    ) -> None:
         self._origin = origin
+        self._connection_timeout_s = connection_timeout_s
         self._limits = limits
         self._end_marker = end_marker
         self.arrival = Arrival()
@@ -332,11 +340,12 @@ class HttpCaller:
             with suppress(_UnprocessedError):
                 return await self._send_over(connection, payload, receiver, deadline)
         began_ns = now_ns()
+        allowed_s = min(deadline.timeout_s, self._connection_timeout_s or deadline.timeout_s)
         try:
-            async with asyncio.timeout_at(deadline.at_s):
+            async with asyncio.timeout_at(min(deadline.at_s, asyncio.get_running_loop().time() + allowed_s)):
                 connection = await self._new_connection()
         except TimeoutError as error:
-            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {timeout_s:g} s") from error
+            raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {allowed_s:g} s") from error
         connect_ns = now_ns() - began_ns
         end = await self._send_over(connection, payload, receiver, deadline)
         return (end or AnswerEnd())._replace(connect_ns=connect_ns)

@@ -81,6 +81,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     pad_id: int | None = None
     connections: ConnectionLimits = DEFAULT_LIMITS
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
+    connection_timeout_s: float | None = None
 
     @property
     def excludes_prompt(self) -> bool:
@@ -149,7 +150,7 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
     async def connect(self, timeout_s: float) -> Connection:
         method = "ModelStreamInfer" if self.model.decoupled else "ModelInfer"
         connection = _TritonConnection(GrpcCaller(self.address, f"{SERVICE}/{method}", self.connections, self.limits))
-        await connection.connect(timeout_s)
+        await connection.connect(min(timeout_s, self.connection_timeout_s or timeout_s))
         return connection
 
 

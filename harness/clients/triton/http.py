@@ -104,6 +104,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
     secrets: tuple[str, ...] = ()  # among what is sent
+    connection_timeout_s: float | None = None
 
     @property
     def hidden(self) -> Spellings:
@@ -168,7 +169,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return response_of(fields, body, asks_for_times=self.model.asks_for_times)
 
     async def connect(self, timeout_s: float) -> Connection:
-        caller = HttpCaller(self.origin, limits=self.limits)
+        caller = HttpCaller(self.origin, limits=self.limits, connection_timeout_s=self.connection_timeout_s)
         await caller.connect(timeout_s)
         return caller
 

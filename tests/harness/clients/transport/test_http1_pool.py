@@ -660,3 +660,15 @@ def test_a_request_that_opens_a_connection_says_how_long_that_took() -> None:
             await caller.close()
 
     uvloop.run(run())
+
+
+def test_a_connection_has_a_time_of_its_own_within_the_deadline() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.reader.read()
+
+    async def run() -> Answered:
+        async with serving(script) as origin:
+            caller = HttpCaller(Origin("https", origin.host, origin.port), connection_timeout_s=0.2)
+            return await exchange(caller, b"x", 30.0)
+
+    assert uvloop.run(run()) == ([], Outcome.CONNECT, "no connection within 0.2 s")
