@@ -248,6 +248,7 @@ class Agent:
         context = multiprocessing.get_context("spawn")
         self._control = Control(context, plan.worker + 1, len(plan.clients))
         self._process = start_worker(plan, context, self._control)
+        self._process.send_plan(plan)
         self._note(f"Worker {plan.worker}: {len(plan.requests):,} requests.")
 
     def _serve_worker(self) -> None:

@@ -39,6 +39,8 @@ class LocalPool:
             set_aside(plan.journal, _note)
             set_aside(plan.probe, _note)
             self._workers.append(start_worker(plan, self._context, self._control))
+        for worker, plan in zip(self._workers, plans, strict=True):
+            worker.send_plan(plan)
 
     def await_ready(self) -> tuple[str, ...]:
         failures: list[str] = []

@@ -91,15 +91,19 @@ class Ready:
     problem: str | None = None
 
 
-def run_worker(plan: WorkerPlan, pipe: Pipe, control: Control) -> None:
-    """Process entry point: send Ready, wait for the start time (ns of ``now_ns``) on ``pipe``, run, end.
+def run_worker(number: int, pipe: Pipe, control: Control) -> None:
+    """Process entry point: read the plan on ``pipe``, send Ready, wait for the start time (ns of ``now_ns``), run, end.
 
     SIGINT and SIGTERM are blocked by the parent, which handles them and sets the command accordingly.
     """
+    try:
+        plan: WorkerPlan = pipe.recv()
+    except EOFError:  # the parent gave up
+        return
     if plan.core is not None:
         os.sched_setaffinity(0, {plan.core})
     request_short_slices()
-    uvloop.run(_Worker(plan, pipe, control.of_worker(plan.worker)).work())
+    uvloop.run(_Worker(plan, pipe, control.of_worker(number)).work())
 
 
 class _Worker:

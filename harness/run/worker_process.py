@@ -36,16 +36,26 @@ class WorkerProcess:
     def end_reason(self) -> str:
         return self.given_up[0] if self.given_up else f"its worker ended with status {self.process.exitcode}"
 
+    def send_plan(self, plan: WorkerPlan) -> None:
+        """Give the worker what it is to do, which it reads when its modules are loaded. Raises RunError where it has ended."""
+        try:
+            self.pipe.send(plan)
+        except OSError:
+            raise self._ended_early() from None
+
     def await_ready(self) -> Ready:
         """Return the worker's Ready message, waiting for it. Raises RunError where the worker ends without one or failed."""
         try:
             ready: Ready = self.pipe.recv()
-        except EOFError:
-            self.process.join()
-            raise RunError(f"{self.process.name} ended with status {self.process.exitcode} before the run began") from None
+        except (EOFError, ConnectionResetError):
+            raise self._ended_early() from None
         if ready.problem is not None:
             raise RunError(f"{self.process.name} {ready.problem}")
         return ready
+
+    def _ended_early(self) -> RunError:
+        self.process.join()
+        return RunError(f"{self.process.name} ended with status {self.process.exitcode} before the run began")
 
     def send_start(self, start_ns: int) -> None:
         """Send the run's start time. Where the worker has died since it was ready, its requests will be recorded as lost."""
@@ -67,9 +77,15 @@ class WorkerProcess:
 
 
 def start_worker(plan: WorkerPlan, context: SpawnContext, control: Control) -> WorkerProcess:
-    """Start a worker process, with SIGINT and SIGTERM blocked in it, and numpy in one thread."""
+    """Start a worker process, with SIGINT and SIGTERM blocked in it, and numpy in one thread. It waits to be sent its plan.
+
+    The plan is no argument of the process: multiprocessing writes those to a pipe that it keeps open itself, and would wait
+    without end for a process that died before it read them all.
+    """
     ours, theirs = context.Pipe()
-    process = context.Process(target=run_worker, args=(plan, theirs, control), name=f"{NAME_PREFIX}{plan.worker}", daemon=True)
+    process = context.Process(
+        target=run_worker, args=(plan.worker, theirs, control), name=f"{NAME_PREFIX}{plan.worker}", daemon=True
+    )
     with signals_blocked(), one_blas_thread():
         process.start()
     theirs.close()
