@@ -68,7 +68,7 @@ class ReaderOptions(Concern, title="Reading the file"):
         callback=_known_format,
         metavar="FORMAT",
         show_default="by the shape of the file",
-        help="Format: azure, burstgpt, custom, dynamo, fields, mooncake, openai, parquet, qwen, sharegpt, text, turns or "
+        help="Format: azure, burstgpt, custom, dynamo, fields, mooncake, openai, parquet, qwen, sharegpt, text, turns, "
         "upstream.",
     )
     field: tuple[str, ...] = option(
