@@ -184,14 +184,14 @@ def search(target: CapacityTarget, budget: int, rng: np.random.Generator, confid
 def probe(target: CapacityTarget, load: float, requests: int, rng: np.random.Generator) -> Probe:
     """A run of this many requests, read as the product reads it, which ends early where the product would end it."""
     times = target.draw(load, requests, rng)
-    sent = _early_end(target, times)
+    sent = early_end(target, times)
     tokens = np.full(sent, 3)
     run = as_requests(Run(times.arrivals_s[:sent], times.ttft_ms[:sent], times.e2e_ms[:sent], tokens, tokens))
     found = probe_of(load, sent, run, ConfiguredLoad(rate_per_s=load), target.limits)
     return replace(found, gave_up=sent < requests)
 
 
-def _early_end(target: CapacityTarget, times: Times) -> int:
+def early_end(target: CapacityTarget, times: Times) -> int:
     """The requests that are due before more are known to be beyond the limit of --stop_if than may be."""
     rule = hopeless([LimitSet(None, target.limits)])
     if rule is None:

@@ -163,13 +163,27 @@ def _batched(arrivals: FloatArray, noise: FloatArray, batcher: tuple[int, float,
     return times
 
 
-def _engine(engine: Engine) -> Draw:
-    """In-flight batching."""
+def _engine(engine: Engine, output_deviation: float | None = None) -> Draw:
+    """In-flight batching; the lengths of answers are normal with this deviation, in tokens, or geometric."""
 
     def draw(load: float, n: int, rng: np.random.Generator) -> Times:
-        return engine.latencies(engine.work_at(np.cumsum(rng.exponential(1.0, n)) / load, rng), rng)
+        work = engine.work_at(np.cumsum(rng.exponential(1.0, n)) / load, rng)
+        if output_deviation is not None:
+            lengths = np.rint(rng.normal(engine.mean_output_tokens, output_deviation, n))
+            work = replace(work, output_tokens=np.maximum(1, lengths).astype(np.int64))
+        return engine.latencies(work, rng)
 
     return draw
+
+
+def _faster(draw: Draw, factor: float) -> Draw:
+    """The server ``draw`` with all times divided by ``factor``."""
+
+    def faster(load: float, n: int, rng: np.random.Generator) -> Times:
+        times = draw(load / factor, n, rng)
+        return Times(times.arrivals_s / factor, times.ttft_ms / factor, times.e2e_ms / factor)
+
+    return faster
 
 
 _BATCHING = Engine()
@@ -183,6 +197,16 @@ _SHORT_ANSWERS = Engine(
     mean_input_tokens=64,
     input_deviation=0.0,
 )
+_LARGE_MODEL = Engine(
+    slots=512,
+    step_s=0.0065,
+    sequence_s=1e-5,
+    prompt_token_s=2.6e-5,
+    mean_output_tokens=20,
+    mean_input_tokens=128,
+    input_deviation=0.04,
+)
+"""About Llama-3.1-8B on an H200: 262 requests/s at most. An answer then takes 2 s, and 0.15 s at 100 requests/s."""
 _QUEUE, _ENGINE = (0.3, 0.99), (12.0, 29.0)
 _ENGINE_RUN, _HEAVY_RUN = 300_000, 4_000_000
 
@@ -211,3 +235,30 @@ TARGETS = (
     CapacityTarget("lognormal services", _queue(_lognormal), ("p99_e2e<=60s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
     CapacityTarget("Pareto services", _queue(_pareto), ("p99_e2e<=25s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
 )
+
+FAST_TARGETS = (
+    CapacityTarget(
+        "large model, TTFT 250 ms", _engine(_LARGE_MODEL, 2.0), ("p99_ttft<=250ms",), 66.0, (150.0, 290.0), long_run=_ENGINE_RUN
+    ),
+    CapacityTarget(
+        "large model, TTFT 1 s", _engine(_LARGE_MODEL, 2.0), ("p99_ttft<=1s",), 66.0, (150.0, 290.0), long_run=_ENGINE_RUN
+    ),
+    CapacityTarget(
+        "large model, E2E 1 s", _engine(_LARGE_MODEL, 2.0), ("p99_e2e<=1s",), 66.0, (150.0, 290.0), long_run=_ENGINE_RUN
+    ),
+    CapacityTarget(
+        "short answers, TTFT 500 ms", _engine(_SHORT_ANSWERS), ("p99_ttft<=500ms",), 75.0, (80.0, 200.0), long_run=_ENGINE_RUN
+    ),
+    CapacityTarget(
+        "M/M/1, 1,000/s",
+        _faster(_queue(_exponential), 1e3),
+        ("p99_e2e<=15.35ms",),
+        400.0,
+        (300.0, 990.0),
+        exact=1e3 - 1e3 * math.log(100.0) / 15.35,
+    ),
+    CapacityTarget(
+        "8 servers, 300/s", _faster(_queue(_exponential, servers=8), 300.0), ("p99_e2e<=166.6667ms",), 120.0, (90.0, 297.0)
+    ),
+)
+"""In seconds, for searches with a budget of time (benchmarks/timed_search.py)."""

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from bench_records.search import PlannedProbe, PlannedTier, Search
 from bench_records.settings import PlannedRanking
 from reports.capacity.answer import needed_s
-from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
+from reports.capacity.limits import every_limit
+from reports.capacity.probe import ANSWERS
+from reports.capacity.reading import MeasuredProbe, evidence, goals_of, option_names, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe
 from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
@@ -25,9 +27,11 @@ _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than this many seconds, or that share of the time left
 _UNLIMITED = 10_000_000  # requests
-_LEAST_TIMEOUT_S, _USUAL_TIMEOUT_S = 60.0, 600.0  # of a request
-_TIMES_THE_MEAN = 20.0  # E2E latency: an answer that takes longer, and than the time left, is not to be waited for
-_TIMEOUTS = ("_t", "__request_timeout", "__stream_timeout")
+_LEAST_TIMEOUT_S, _USUAL_TIMEOUT_S = 5.0, 600.0  # of a request
+_LEAST_OF_FAILURES_S = 60.0  # where a request that is not waited for would count as one
+_TIMES_THE_MEAN = 4.0  # E2E latency: an answer that takes longer, and than the time left, is not to be waited for
+_BEYOND_LIMIT = 1.1  # times a limit
+_TIMEOUTS = {"-t", "--request_timeout", "--stream_timeout"}
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 
@@ -85,14 +89,15 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
         load = _possible_load(search, chosen.load)
         if load is None or (search.most_load is not None and chosen.load > search.most_load and _holds_all(search, brackets)):
             continue
-        least_s = spent.overhead_s * (1.0 if found.estimate is None else _NEAR)
+        least_s = max(spent.overhead_s * (1.0 if found.estimate is None else _NEAR), _shows_queue_s(search, measured, load))
         worthwhile = max(chosen.requests, int(requests_per_s(search, measured, load) * least_s))
         ramp_up_s = _ramp_up_s(search, measured)
         fewest = max(FEWEST_REQUESTS, math.ceil(_ROUNDS * load) if ramp_up_s else 0)
         requests = _affordable(max(worthwhile, fewest), fewest, answers_per_s(search, measured, load), ramp_up_s, spent)
         if requests < fewest:
             return _ended(search, goals, brackets, Ended.BUDGET)
-        return _planned(search, load, requests, ramp_up_s, _timeout_s(search, measured, spent))
+        planned = _planned(search, load, requests, ramp_up_s)
+        return replace(planned, timeout_s=_timeout_s(search, measured, planned, spent))
     return _ended(search, goals, brackets, Ended.DECIDED_BY_NOTHING)
 
 
@@ -122,6 +127,17 @@ def answers_per_s(search: Search, measured: Sequence[MeasuredProbe], load: float
 def seconds_of(search: Search, measured: Sequence[MeasuredProbe], planned: PlannedProbe) -> float:
     """How long a probe sends."""
     return planned.ramp_up_s + planned.requests / answers_per_s(search, measured, planned.load)
+
+
+def _shows_queue_s(search: Search, measured: Sequence[MeasuredProbe], load: float) -> float:
+    """How long a probe sends at least to show whether its queue grows: ANSWERS times what an answer takes, by the probe at the
+    nearest load that is not higher. 0 of users, who bound the queue, and before it is known.
+    """
+    known = [(each.run.probe.load, each.run.e2e_mean_ms) for each in measured if each.run.e2e_mean_ms]
+    lower = [(at, e2e_ms) for at, e2e_ms in known if at <= load and e2e_ms is not None]
+    if search.unit == LoadUnit.USERS or not lower:
+        return 0.0
+    return ANSWERS * max(lower)[1] / 1e3
 
 
 def _ramp_up_s(search: Search, measured: Sequence[MeasuredProbe]) -> float:
@@ -169,19 +185,36 @@ def _possible_load(search: Search, load: float) -> float | None:
     return float(f"{load:.4g}")
 
 
-def _planned(search: Search, load: float, requests: int, ramp_up_s: float, timeout_s: float | None) -> PlannedProbe:
+def _planned(search: Search, load: float, requests: int, ramp_up_s: float) -> PlannedProbe:
     number = len(search.probes) + 1
-    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}", ramp_up_s, timeout_s)
+    return PlannedProbe(load, requests, search.seed + number, f"{number:03d}-{load:.4g}", ramp_up_s)
 
 
-def _timeout_s(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -> float | None:
-    """How long a probe waits for an answer: a target that hangs is not to cost more than the time left. None: the usual time,
-    where that is shorter, or the user gave one.
+def _timeout_s(search: Search, measured: Sequence[MeasuredProbe], planned: PlannedProbe, spent: Spent) -> float | None:
+    """How long a probe waits for an answer: a target that hangs is not to cost more than the time left after the sending. None:
+    the usual time, where that is shorter, or the user gave one.
     """
-    if spent.left_s is None or any(word.split("=", 1)[0].replace("-", "_") in _TIMEOUTS for word in search.arguments):
+    if spent.left_s is None:
         return None
     slowest_s = max((each.run.e2e_mean_ms / 1e3 for each in measured if each.run.e2e_mean_ms), default=0.0)
-    longest_s = math.ceil(max(_LEAST_TIMEOUT_S, spent.left_s, _TIMES_THE_MEAN * slowest_s))
+    return _waiting_s(search, max(_TIMES_THE_MEAN * slowest_s, spent.left_s - seconds_of(search, measured, planned)))
+
+
+def closed_loop_timeout_s(search: Search) -> float | None:
+    """How long the closed loop waits for an answer: warm-up and loop together no longer than the budget. None as of a probe."""
+    return None if search.budget_s is None else _waiting_s(search, (search.budget_s - closed_loop_s(search)) / 2.0)
+
+
+def _waiting_s(search: Search, seconds: float) -> float | None:
+    """``seconds``, or as long as it takes to know that an answer is beyond every limit: one that is cut off before that does
+    not count, and where failures are limited it is one.
+    """
+    if not _TIMEOUTS.isdisjoint(option_names(search.arguments)):
+        return None
+    limits = every_limit(sets_of(search))
+    beyond_s = _BEYOND_LIMIT * max((limit_ms for limit in limits for limit_ms in limit.latencies_ms), default=0.0) / 1e3
+    least_s = _LEAST_TIMEOUT_S if all(limit.latencies_ms for limit in limits) else _LEAST_OF_FAILURES_S
+    longest_s = math.ceil(max(least_s, seconds, beyond_s))
     return float(longest_s) if longest_s < _USUAL_TIMEOUT_S else None
 
 

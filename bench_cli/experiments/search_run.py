@@ -17,6 +17,7 @@ from bench_cli.experiments.search_plan import (
     Spent,
     announcement,
     closed_loop_s,
+    closed_loop_timeout_s,
     closed_loop_users,
     first_users,
     next_step,
@@ -36,6 +37,7 @@ from reports.capacity.reading import (
     read_probes,
     sets_of,
     size_options,
+    timeout_options,
 )
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.criteria import parse_slo
@@ -93,6 +95,7 @@ class ChildProbes:
         else:
             size = ["--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}"]
             size += ["--ramp_up", f"{_STARTING * closed_loop_s(search):g}"] if search.unit == LoadUnit.USERS else []
+        size += timeout_options(closed_loop_timeout_s(search), search.arguments)
         folder = self.folder.first
         self._make([option, str(users), *size, "--seed", str(search.seed), *_limits(search)], folder)
         report = read_run(folder)
@@ -106,7 +109,7 @@ class ChildProbes:
         folder = self.folder.run_folder(planned)
         stop_if = hopeless(sets_of(search))
         stops = () if stop_if is None else ("--stop_if", stop_if)
-        options = [*load_options(search, planned.load), *size_options(planned), *stops, *_limits(search)]
+        options = [*load_options(search, planned.load), *size_options(search, planned), *stops, *_limits(search)]
         self._make(options, folder, _WARM if is_warm and self.before_each is None else ())
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from reports.capacity.stability import falls_behind
 from reports.metrics.in_flight import QueueCourse
 
+ANSWERS = 8.0
+"""The answers, one after the other, that a probe lasts for at least to show whether its queue grows: for one or two of them the
+number in the system rises at any load.
+"""
+
 ONE_PROBE = 0.003
 """The probability that a probe at a load of capacity or less counts as overloaded."""
 
@@ -39,7 +44,8 @@ class Probe:
 
     ``violations`` are in the order of the search's limits. ``requests`` were sent, the ramp included: the cost. ``queue`` is
     how the number in the system moved; None for a closed loop, and where it is unknown. ``gave_up`` says that the probe ended
-    early since a limit could not be met any more.
+    early since a limit could not be met any more. ``needs`` is how many requests show whether the queue grows, where those of
+    this probe are too few; else 0.
     """
 
     load: float
@@ -47,6 +53,7 @@ class Probe:
     violations: tuple[Violations, ...]
     queue: QueueCourse | None = None
     gave_up: bool = False
+    needs: int = 0
 
     @property
     def overloaded(self) -> bool:

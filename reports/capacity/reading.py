@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from bench_records.search import PlannedProbe, Search, SearchFolder
 from bench_records.settings import PlannedRanking, RankingFolder
 from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
-from reports.capacity.probe import Probe
+from reports.capacity.probe import ANSWERS, Probe
 from reports.capacity.ranking import Ranking, Setting
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
@@ -32,6 +33,8 @@ from reports.run_report import RunReport, read_run
 
 _RAMP = 0.1  # of the sending, at its beginning, and at most of it at its end
 _LONGEST_RAMP = 1 / 3
+_FIRST = 1 / 3  # of the requests, in which the answers of an overloaded target do not take much longer yet
+_SET_UP_S = 60.0  # that a run may take before its first request, by default
 _END = 0.9  # of the requests end within the time that is left out at the end
 _LATE = 0.05  # of the smallest limit: a client that is late by less is no matter, however short latencies are
 
@@ -136,7 +139,7 @@ def _target_is_gone(report: RunReport) -> bool:
 
 def probe_command(search: Search, planned: PlannedProbe) -> str:
     """The command that repeats a probe."""
-    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *size_options(planned)])
+    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *size_options(search, planned)])
 
 
 def load_options(search: Search, load: float) -> tuple[str, str]:
@@ -146,11 +149,29 @@ def load_options(search: Search, load: float) -> tuple[str, str]:
     return "--users" if search.conversations else "--concurrency", f"{load:.0f}"
 
 
-def size_options(planned: PlannedProbe) -> tuple[str, ...]:
+def size_options(search: Search, planned: PlannedProbe) -> tuple[str, ...]:
     """The options that set a probe's requests, when its users start, and how long it waits for an answer."""
     ramp_up = ("--ramp_up", f"{planned.ramp_up_s:g}") if planned.ramp_up_s else ()
-    timeout = () if planned.timeout_s is None else ("--request_timeout", f"{planned.timeout_s:g}")
-    return "--num_requests", str(planned.requests), "--seed", str(planned.seed), *ramp_up, *timeout
+    return (
+        *("--num_requests", str(planned.requests), "--seed", str(planned.seed)),
+        *ramp_up,
+        *timeout_options(planned.timeout_s, search.arguments),
+    )
+
+
+def timeout_options(timeout_s: float | None, given: Sequence[str]) -> tuple[str, ...]:
+    """The options that set how long a run waits for an answer, and for the target before its first request; none for None.
+    What is ``given`` is not set again.
+    """
+    if timeout_s is None:
+        return ()
+    of_set_up = () if "--connect_timeout" in option_names(given) else ("--connect_timeout", f"{min(timeout_s, _SET_UP_S):g}")
+    return "--request_timeout", f"{timeout_s:g}", *of_set_up
+
+
+def option_names(words: Sequence[str]) -> tuple[str, ...]:
+    """``words`` as options are spelled, without a value after "=": of a value it is no option's name."""
+    return tuple(re.sub(r"(?<=[^-])-", "_", word.split("=", 1)[0]) for word in words)
 
 
 def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
@@ -233,7 +254,22 @@ def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredL
         replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), course))
         for limit, violations in zip(limits, found, strict=True)
     )
-    return Probe(load, sent, weighed, queue=course)
+    needs = 0 if configured.closed else requests_that_show_the_queue(requests)
+    return Probe(load, sent, weighed, queue=None if needs else course, needs=needs)
+
+
+def requests_that_show_the_queue(requests: Requests) -> int:
+    """How many requests at this rate last for ANSWERS answers, one after the other, as long as those of the first third take;
+    0 where these do, and where it is not known.
+    """
+    known = np.flatnonzero(requests.done)
+    ordered = known[np.argsort(requests.scheduled_ns[known], kind="stable")]
+    first = ordered[: math.ceil(_FIRST * ordered.size)]
+    if not first.size:
+        return 0
+    answer_ns = float(np.mean((requests.done_ns - requests.scheduled_ns)[first]))
+    span_ns = float(np.ptp(requests.scheduled_ns[known]))
+    return math.ceil(ANSWERS * answer_ns / span_ns * known.size) if 0.0 < span_ns < ANSWERS * answer_ns else 0
 
 
 def reach_of(report: RunReport, sets: Sequence[LimitSet]) -> float | None:

@@ -41,6 +41,7 @@ _STEP = 1.6  # between the first loads
 _MOST_STEPS = 12  # to one side
 _MOST_PILOTS = 20
 _ROUNDING = 1.000001
+_DIGITS = 4  # of a load, which a probe's folder and command show
 _CLIFF = 1.06
 _MARGIN = 1.05  # below a load that exceeds a limit, where no curve is known: nearer, times beyond it are rare, and long
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
@@ -48,6 +49,7 @@ _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
 _NEAREST = (1, 5, 10)  # probes that show together that a target keeps up
 _MOST_DISPUTED = 3  # probes at a load with more requests beyond a limit than a higher one has
+_MOST_LONGER, _LONGER = 3, 1.25  # probes at a load that are too short, and how much longer than needed the next one is
 _CONFIRMATIONS = 5  # probes about the certified load, where no curve is known
 _TRIES, _ABOUT = 3, 1.045  # probes at a load, or up to this many times it, that are to certify it
 _STEPS_BELOW = 4
@@ -213,6 +215,9 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     if min(block, most_requests) < FEWEST_REQUESTS:
         return None
     block, pilot = min(block, most_requests), min(max(FEWEST_REQUESTS, block // _PILOTS), most_requests)
+    longer = _longer(probes, goal, most_requests)
+    if longer is not None:
+        return longer
     shares = _shares_over_allowed(probes, goal)
     load = _pilot_load(shares, goal, first_load, len(probes))
     if load is not None:
@@ -230,6 +235,20 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
         return None if certified else NextProbe(max(shares), block)
     total = spent + most_requests
     return NextProbe(_rounded(_next_load(probes, found, shares, goal, total), goal), block)
+
+
+def _longer(probes: Sequence[Probe], goal: Goal, most_requests: int) -> NextProbe | None:
+    """The last probe again, as long as it takes to show whether its queue grows; None where it showed that, or that its load is
+    too high, and after two such probes at a load.
+    """
+    if not probes or not probes[-1].needs or probes[-1].gave_up:
+        return None
+    load = probes[-1].load
+    here = [probe for probe in probes if probe.load == load]
+    ratio = max(_ratio_to_allowed(here, limit, allowed) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))
+    if ratio > _HIGH or sum(probe.needs > 0 for probe in here) >= _MOST_LONGER:
+        return None
+    return NextProbe(load, min(math.ceil(_LONGER * probes[-1].needs), most_requests))
 
 
 def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
@@ -279,7 +298,8 @@ def _are_near(highest: float, lowest: float, goal: Goal) -> bool:
 
 
 def _rounded(load: float, goal: Goal) -> float:
-    return max(1.0, round(load / goal.step)) * goal.step if goal.step else load
+    """The load that a probe can have."""
+    return max(1.0, round(load / goal.step)) * goal.step if goal.step else float(f"{load:.{_DIGITS}g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +322,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
         from_there = [probe for probe in probes if probe.load >= load]
         if load * _MARGIN > exceeded_at or likely_falls_behind(_queues([probe for probe in probes if probe.load == load])):
             return False
-        return _keeps_up(from_there, goal.limits) or not _queues(from_there)
+        return _keeps_up(from_there, goal.limits) or not any(probe.queue is not None or probe.needs for probe in from_there)
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
@@ -453,12 +473,13 @@ def _between(probes: Sequence[Probe], found: Bracket, highest: float, lowest: fl
     if not _are_near(highest, lowest, goal):
         return math.sqrt(lowest * highest)
     step = max(_CLIFF, math.sqrt(goal.ratio))
-    certifiable = min(highest, lowest / step)
+    certifiable = min(highest, _rounded(lowest / step, goal))
     if found.certified is not None and goal.reached(found.certified, found.refused):
         return found.certified  # what is rare at it may not have come yet
     if found.certified is not None and found.certified >= certifiable / _ROUNDING:
         return lowest if found.refused is None or found.refused > lowest else math.sqrt(lowest * highest)
-    return _untried(probes, [certifiable / step**k for k in range(_STEPS_BELOW)], found.certified or 0.0)
+    loads = [_rounded(certifiable / step**k, goal) for k in range(_STEPS_BELOW)]
+    return _untried(probes, loads, found.certified or 0.0)
 
 
 def _untried(probes: Sequence[Probe], loads: Sequence[float], certified: float) -> float:

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from bench_cli.experiments import search_run
-from bench_cli.experiments.search_plan import Spent, first_users, next_step
+from bench_cli.experiments.search_plan import Spent, closed_loop_timeout_s, first_users, next_step
 from bench_cli.experiments.search_run import ChildProbes, TargetGoneError, search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.reading import MeasuredProbe
@@ -88,28 +88,54 @@ def test_users_start_where_latencies_in_proportion_to_them_meet_the_limits(
 
 
 @pytest.mark.parametrize(
-    ("left_s", "e2e_ms", "given", "expected"),
+    ("left_s", "e2e_ms", "limits", "given", "expected"),
     [
-        (20.0, 900.0, (), 60.0),
-        (200.4, 900.0, (), 201.0),
-        (20.0, 9_000.0, (), 180.0),
-        (2_000.0, 900.0, (), None),  # the usual limit is shorter
-        (None, 900.0, (), None),
-        (20.0, 900.0, ("--request-timeout=30",), None),
-        (20.0, 900.0, ("-t", "30"), None),
+        (12.0, 900.0, ("p99_ttft<=150ms",), (), 5.0),
+        (60.0, 900.0, ("p99_ttft<=150ms",), (), 49.0),  # what the sending leaves of it
+        (12.0, 9_000.0, ("p99_ttft<=150ms",), (), 36.0),
+        (12.0, 900.0, ("p99_e2e<=30s",), (), 33.0),  # a request that is cut off earlier would not count
+        (12.0, 900.0, ("p99_ttft<=150ms", "failed_share<=1%"), (), 60.0),  # it would be a failure
+        (12.0, None, ("p99_ttft<=150ms",), (), 9.0),
+        (2_000.0, 900.0, ("p99_ttft<=150ms",), (), None),  # the usual limit is shorter
+        (None, 900.0, ("p99_ttft<=150ms",), (), None),
+        (20.0, 900.0, ("p99_ttft<=150ms",), ("--request-timeout=30",), None),
+        (20.0, 900.0, ("p99_ttft<=150ms",), ("-t", "30"), None),
     ],
 )
 def test_a_target_that_hangs_costs_no_more_than_the_time_left(
-    left_s: float | None, e2e_ms: float, given: tuple[str, ...], expected: float | None
+    left_s: float | None, e2e_ms: float | None, limits: tuple[str, ...], given: tuple[str, ...], expected: float | None
 ) -> None:
     one = measured(PlannedProbe(50.0, 600, 1, "001-50"), 0)
-    one = replace(one, run=replace(one.run, e2e_mean_ms=e2e_ms))
+    probe = replace(one.run.probe, violations=one.run.probe.violations * len(limits))
+    one = replace(one, run=replace(one.run, e2e_mean_ms=e2e_ms, probe=probe))
     search = replace(
-        SEARCH, arguments=(*SEARCH.arguments, *given), first_load=50.0, probes=(PlannedProbe(50.0, 600, 1, "001-50"),)
+        SEARCH,
+        arguments=(*SEARCH.arguments, *given),
+        tiers=(PlannedTier(None, limits),),
+        first_load=50.0,
+        probes=(PlannedProbe(50.0, 600, 1, "001-50"),),
     )
     step = next_step(search, [one], Spent(left_s, 2.0, 2.0))
     assert isinstance(step, PlannedProbe)
     assert step.timeout_s == expected
+
+
+def test_a_probe_lasts_for_eight_answers_at_least() -> None:
+    """1,500 requests of a fast server last for 6 s, in which answers of 2 s do not show whether the queue grows."""
+    one = measured(PlannedProbe(250.0, 1_500, 1, "001-250"), 0, served_per_s=300.0)
+    one = replace(one, run=replace(one.run, e2e_mean_ms=2_000.0))
+    search = replace(SEARCH, first_load=130.0, first_per_s=260.0, budget_s=180.0, probes=(PlannedProbe(250.0, 1_500, 1, "1"),))
+    step = next_step(search, [one], Spent(140.0, 5.0, 5.0))
+    assert isinstance(step, PlannedProbe)
+    assert step.load > 250.0
+    assert step.requests == pytest.approx(16.0 * step.load, rel=0.01)
+
+
+@pytest.mark.parametrize(("budget_s", "expected"), [(180.0, 86.0), (None, None), (8.0, 5.0)])
+def test_a_target_that_hangs_from_the_beginning_costs_no_more_than_the_budget(
+    budget_s: float | None, expected: float | None
+) -> None:
+    assert closed_loop_timeout_s(replace(SEARCH, budget_s=budget_s)) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,18 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.limits import every_limit, hopeless, limit_set
-from reports.capacity.reading import reach_of, read_capacity, read_probe, size_options, steady
+from reports.capacity.reading import (
+    probe_of,
+    reach_of,
+    read_capacity,
+    read_probe,
+    requests_that_show_the_queue,
+    size_options,
+    steady,
+)
 from reports.capacity.result import Ended, Verdict
 from reports.metrics.catalogue import TTFT
-from reports.metrics.configuration import OPEN_LOOP
+from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
 
@@ -213,8 +221,8 @@ def test_how_far_latencies_are_from_their_limits_is_by_the_share_that_may_be_bey
 
 
 def test_the_users_of_a_probe_start_over_its_ramp() -> None:
-    assert "--ramp_up" not in size_options(PlannedProbe(25.0, 700, 3, "x"))
-    assert size_options(PlannedProbe(25.0, 700, 3, "x", 1.25))[-2:] == ("--ramp_up", "1.25")
+    assert "--ramp_up" not in size_options(_SEARCH, PlannedProbe(25.0, 700, 3, "x"))
+    assert size_options(_SEARCH, PlannedProbe(25.0, 700, 3, "x", 1.25))[-2:] == ("--ramp_up", "1.25")
 
 
 @pytest.mark.parametrize(
@@ -243,5 +251,41 @@ def test_a_probe_whose_target_fell_silent_says_nothing_of_a_load(
     assert not (gone and found.counts)
 
 
-def test_the_time_limit_of_a_probes_requests_is_among_its_options() -> None:
-    assert size_options(PlannedProbe(25.0, 700, 3, "x", timeout_s=75.0))[-2:] == ("--request_timeout", "75")
+@pytest.mark.parametrize(
+    ("given", "timeout_s", "expected"),
+    [
+        ((), 75.0, ("--request_timeout", "75", "--connect_timeout", "60")),  # as long as it is by default
+        ((), 5.0, ("--request_timeout", "5", "--connect_timeout", "5")),
+        (("--connect-timeout=9",), 5.0, ("--request_timeout", "5")),
+        ((), None, ()),
+    ],
+)
+def test_a_probe_waits_no_longer_for_answers_and_for_the_target_than_planned(
+    given: tuple[str, ...], timeout_s: float | None, expected: tuple[str, ...]
+) -> None:
+    search = replace(_SEARCH, arguments=(*_SEARCH.arguments, *given))
+    assert size_options(search, PlannedProbe(25.0, 700, 3, "x", timeout_s=timeout_s))[4:] == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "grows_ms", "needed"),
+    [
+        (400, 0.0, 0),  # 4 s, of answers of 120 ms
+        (60, 0.0, 99),  # 0.59 s: 8 answers take 0.96 s
+        (400, 10.0, 0),  # by the answers of the first third, before those of an overloaded target took long
+    ],
+)
+def test_a_probe_that_lasts_for_few_answers_needs_more_requests_to_show_its_queue(
+    make_requests: Callable[..., Requests], answered: _Make, count: int, grows_ms: float, needed: int
+) -> None:
+    tokens = [(100.0, 1), (120.0, 1)]
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + at + max(0.0, grows_ms * (k - 140)), n) for at, n in tokens])
+        for k in range(count)
+    ]
+    requests = make_requests(records)
+    assert requests_that_show_the_queue(requests) == needed
+    probe = probe_of(100.0, count, requests, ConfiguredLoad(rate_per_s=100.0), limit_set(None, ["p99_ttft<=150ms"]).limits)
+    assert (probe.needs, probe.queue is None) == (needed, needed > 0)
+    users = probe_of(20.0, count, requests, ConfiguredLoad(closed=True), limit_set(None, ["p99_ttft<=150ms"]).limits)
+    assert users.needs == 0
