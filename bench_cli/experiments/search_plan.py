@@ -31,7 +31,10 @@ _LEAST_TIMEOUT_S, _USUAL_TIMEOUT_S = 5.0, 600.0  # of a request
 _LEAST_OF_FAILURES_S = 60.0  # where a request that is not waited for would count as one
 _TIMES_THE_MEAN = 4.0  # E2E latency: an answer that takes longer, and than the time left, is not to be waited for
 _BEYOND_LIMIT = 1.1  # times a limit
-_TIMEOUTS = {"-t", "--request_timeout", "--stream_timeout"}
+_TIMEOUTS = {
+    *("-t", "--request_timeout", "--stream_timeout"),
+    *("--connection_timeout", "--first_token_timeout", "--token_gap_timeout", "--cancel"),  # shorter than a request may last
+}
 _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 _TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 

@@ -100,6 +100,8 @@ def test_users_start_where_latencies_in_proportion_to_them_meet_the_limits(
         (None, 900.0, ("p99_ttft<=150ms",), (), None),
         (20.0, 900.0, ("p99_ttft<=150ms",), ("--request-timeout=30",), None),
         (20.0, 900.0, ("p99_ttft<=150ms",), ("-t", "30"), None),
+        (20.0, 900.0, ("p99_ttft<=150ms",), ("--first-token-timeout=30",), None),  # which a shorter limit would contradict
+        (20.0, 900.0, ("p99_ttft<=150ms",), ("--cancel", "5%:after=30s"), None),
     ],
 )
 def test_a_target_that_hangs_costs_no_more_than_the_time_left(
