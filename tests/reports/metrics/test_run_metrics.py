@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_records.record import FAILURES, Outcome, Record
+from bench_records.record import FAILURES, TIMEOUTS, Outcome, Record
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import ITL_COVERAGE
 from reports.metrics.configuration import ConfiguredLoad
@@ -198,7 +198,7 @@ def test_a_run_of_failures_alone_has_counts_and_nothing_else(make_requests: Make
     metrics = compute_metrics(make_requests([failed(0, 0, kind, sent, None if sent is None else 9.0)]), streaming=True)
     assert metrics.failed_by_kind == {kind.value: 1}
     assert (metrics.done, metrics.failed) == (0, 1)
-    if kind in (Outcome.TIMEOUT, Outcome.CANCELLED):
+    if kind in (*TIMEOUTS, Outcome.CANCELLED):
         for latency in (metrics.ttft_ms, metrics.e2e_ms):
             assert latency is not None
             _close(latency.sent, mean=None, p50=None, max=None, n=0, failed=0, censored=1)
@@ -295,9 +295,9 @@ def test_metrics_are_what_a_loop_over_the_records_gives(make_requests: MakeReque
     with_tokens = [r for r in done if r.token_times_ns]
     assert (metrics.scheduled, metrics.done, metrics.failed) == (len(records), len(done), len(records) - len(done))
     assert metrics.ttft_ms is not None
-    ours = (Outcome.DONE, Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.NOT_SENT, Outcome.LOST)
+    ours = (Outcome.DONE, Outcome.CANCELLED, *TIMEOUTS, Outcome.NOT_SENT, Outcome.LOST)
     failed = sum(r.outcome not in ours for r in records)
-    cut_off = [r for r in records if r.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)]
+    cut_off = [r for r in records if r.outcome in (Outcome.CANCELLED, *TIMEOUTS)]
     for anchored, position, cut in (
         (metrics.ttft_ms, 0, [r for r in cut_off if not r.token_times_ns]),
         (metrics.e2e_ms, -1, cut_off),
