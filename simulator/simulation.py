@@ -12,6 +12,7 @@ from simulator.answers import Answers, Deployment
 from simulator.clients import Clients, Send, clients_of
 from simulator.compiled import compiled_answers
 from simulator.engine import Engine
+from simulator.errors import SimulatorError
 from simulator.front_end import EventLoop, Round
 from simulator.noise import resampled, seeds_of_replica
 from simulator.prefixes import PrefixCache
@@ -20,6 +21,14 @@ from simulator.server import Server
 from simulator.traffic import Traffic, Work
 
 Observe = Callable[[Round], None]
+
+
+def _check_room(deployment: Deployment, traffic: Traffic) -> None:
+    """Raise SimulatorError for a request that no replica could ever take: the others would wait for it without end."""
+    admission = deployment.server.admission
+    longest = int((traffic.input_tokens + traffic.output_tokens).max(initial=0))
+    if admission.kv_blocks is not None and admission.blocks_of(longest) > admission.kv_blocks:
+        raise SimulatorError(f"a request of {longest:,} tokens does not fit into a KV cache of {admission.kv_blocks:,} blocks")
 
 
 class _Replica:
@@ -95,10 +104,12 @@ def simulate_deployment(
     deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None = None
 ) -> Answers:
     """Send the requests of ``traffic`` to the replicas at the times of ``clients``. ``observe`` is called with each round of
-    responses of any replica, in the order of the times at which they start.
+    responses of any replica, in the order of the times at which they start. Raises SimulatorError for a request that is larger
+    than the KV cache.
 
     Where nothing is observed, and numba is installed, much work is done by the compiled twin, which gives the same bits.
     """
+    _check_room(deployment, traffic)
     compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
     return compiled or simulate_in_python(deployment, traffic, clients, seed, observe)
 
@@ -110,6 +121,7 @@ def simulate_in_python(
 
     At one time the ends of answers come first, then what is sent, then the replicas.
     """
+    _check_room(deployment, traffic)
     work = Work(traffic)
     ends: list[Send] = []
     servers = [

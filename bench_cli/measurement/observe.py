@@ -55,12 +55,18 @@ def metrics_sources(
 ) -> tuple[MetricsSource, ...]:
     """The metrics at each --metrics_url, else at the usual place of each server; none for --telemetry_period 0.
 
-    ``note`` is called where servers have one usual place, whose metrics are those of one of them at most: then none are read.
+    Raises UsageError for fewer pages than servers. ``note`` is called where servers have one usual place, whose metrics are
+    those of one of them at most: then none are read.
     """
     period_s = options.telemetry_period
     if not period_s:
         return ()
     pages = options.urls()
+    if 0 < len(pages) < len(target.servers):
+        raise click.UsageError(
+            f"--metrics_url: {len(pages)} for {len(target.servers)} --url; give one of each server, else "
+            "the counts of the others are missing"
+        )
     if pages:
         return tuple(_given_source(target, page, period_s) for page in pages)
     sources = tuple(_usual_source(server, period_s) for server in target.servers)

@@ -63,7 +63,7 @@ def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:
         order=fitted.order if options.scheduler is None else Order(options.scheduler),
         token_budget=fitted.token_budget if options.chunk is None else options.chunk,
         max_sequences=fitted.max_sequences if options.max_num_sequences is None else options.max_num_sequences,
-        kv_blocks=options.kv_blocks,
+        kv_blocks=fitted.kv_blocks if options.kv_blocks is None else options.kv_blocks,
     )
 
 

@@ -242,13 +242,13 @@ class Agent:
         self._send(PlanConfirmed(hashlib.sha256(data).hexdigest(), plan.schedule_digest))
         try:
             allow_files(files_needed([plan.part], plan.clients, plan.timeout_s))
+            context = multiprocessing.get_context("spawn")
+            self._control = Control(context, plan.worker + 1, len(plan.clients))
+            self._process = start_worker(plan, context, self._control)
+            self._process.send_plan(plan)
         except RunError as error:
             self._send(_not_ready(error))
             raise
-        context = multiprocessing.get_context("spawn")
-        self._control = Control(context, plan.worker + 1, len(plan.clients))
-        self._process = start_worker(plan, context, self._control)
-        self._process.send_plan(plan)
         self._note(f"Worker {plan.worker}: {len(plan.requests):,} requests.")
 
     def _serve_worker(self) -> None:

@@ -98,7 +98,7 @@ def run_worker(number: int, pipe: Pipe, control: Control) -> None:
     """
     try:
         plan: WorkerPlan = pipe.recv()
-    except EOFError:  # the parent gave up
+    except (EOFError, OSError):  # the parent gave up, or ended in the middle of the plan
         return
     if plan.core is not None:
         os.sched_setaffinity(0, {plan.core})

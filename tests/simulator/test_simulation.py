@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.errors import SimulatorError
 from simulator.recorded import simulated_run
 from simulator.server import Admission, FrontEnd, Order, Server, StepLaw
 from simulator.simulation import simulate
@@ -130,6 +131,12 @@ def test_a_request_waits_until_the_kv_cache_has_room_for_all_its_tokens() -> Non
     answers = simulate(server, _requests([0.0, 0.0, 0.0], [30, 30, 30], [4, 6, 3]), 0)
     assert answers.first_s * 1e3 == pytest.approx([1, 1, 5])
     assert answers.last_s * 1e3 == pytest.approx([4, 6, 7])
+
+
+def test_a_request_that_is_larger_than_the_kv_cache_is_refused() -> None:
+    server = Server(StepLaw(step=1e-3), Admission(kv_blocks=5))
+    with pytest.raises(SimulatorError, match="a request of 161 tokens does not fit into a KV cache of 5 blocks"):
+        simulate(server, _requests([0.0], [160], [1]), 0)
 
 
 def test_asynchronous_scheduling_decides_a_step_while_the_one_before_runs() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from bench_cli import run
@@ -51,6 +53,13 @@ def _source(target: Target, *metrics_urls: str, period_s: float = 1.0) -> Metric
 def _url(target: Target, *metrics_urls: str, period_s: float = 1.0) -> str | None:
     source = _source(target, *metrics_urls, period_s=period_s)
     return None if source is None else str(source.url)
+
+
+def test_fewer_pages_than_servers_are_refused() -> None:
+    one = _grpc_target("host:8001")
+    target = replace(one, others=(_grpc_target("host:9001"),))
+    with pytest.raises(click.UsageError, match="--metrics_url: 1 for 2 --url"):
+        metrics_sources(TelemetryOptions(("host:8002",), 1.0), target)
 
 
 def test_the_embedded_pipeline_has_metrics_at_its_own_port() -> None:

@@ -139,7 +139,7 @@ def _row(row: Row) -> _Turn:
     has_id = row.get("request_id") is not None
     return _Turn(
         where="",
-        id=text_of(row, "request_id") if has_id else "",
+        id=_name(row["request_id"], "request_id") if has_id else "",
         arrival_ns=optional_ms_of(row, "timestamp"),
         lengths=_lengths(row),
         session=None if row.get("session_id") is None else _name(row["session_id"], "session_id"),
