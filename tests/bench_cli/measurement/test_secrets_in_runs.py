@@ -21,7 +21,9 @@ from tests.bench_cli.measurement.secret_places import Echo, Search, echo_server
 from tests.free_port import free_port
 
 _TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
-_LOAD = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--concurrency", "2", "--warmup_requests", "2"]
+_REQUESTS = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--warmup_requests", "2"]
+_LOAD = [*_REQUESTS, "--concurrency", "2"]
+_WATCHED_LOAD = [*_REQUESTS, "--request_rate", "4"]  # so long that its live page can be read
 _SECRETS = {
     "--header": "canary-of-the-header",
     "--header, Authorization": "canary-of-authorization",
@@ -103,8 +105,8 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
         options["--header"] = [f"X-Signature: {spelled['--header']}", f"Authorization: @{secrets / 'authorization'}"]
         port, page = str(free_port()), str(free_port())
         awaiting = ["--distributed", "--expect_workers", "1", "--master_bind_port", port, "--web_ui", "--web_port", page]
-        apart = awaiting if distributed else ["--workers", "1"]
-        line = ["token_norm_dist", "-i", "openai", *_words(options), *_LOAD, "--tokenizer_dir", _TOKENIZER, *apart]
+        apart, load = (awaiting, _WATCHED_LOAD) if distributed else (["--workers", "1"], _LOAD)
+        line = ["token_norm_dist", "-i", "openai", *_words(options), *load, "--tokenizer_dir", _TOKENIZER, *apart]
         with (tmp_path / "errors").open("wb") as file:
             processes = [_bench(*line, "--run_dir", str(run), cwd=tmp_path, environment=environment, errors=file)]
         if distributed:
