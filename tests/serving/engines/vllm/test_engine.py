@@ -258,7 +258,7 @@ def test_a_process_that_joins_after_the_load_has_failed_hears_the_reason_at_once
 
 
 def _join_late(name: str) -> str:
-    """What a process hears that joins once the first one has nobody left to wait for but those that share its engine."""
+    """What a process receives that joins after the first one waits only for those that share its engine."""
     time.sleep(_LATE_S)
     with pytest.raises(EngineError) as refused:
         ProcessEngine(join(name, timeout_s=0.0))
