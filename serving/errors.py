@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bench_errors import BenchError
 
+# Begins the error of a response where the request was right and the server failed: a gRPC stream of Triton 24.10 has errors as
+# texts alone.
+SERVER_FAILURE = "server error: "
+
 INSTALL_EMBEDDED = "pip install 'inflight-bench[embedded]'"
 
 

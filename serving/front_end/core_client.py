@@ -15,14 +15,13 @@ from tritonclient.grpc import service_pb2
 
 from serving.client.request import GenerationRequest, ModelInterface
 from serving.client.triton import encode
-from serving.errors import RequestError
+from serving.errors import SERVER_FAILURE, RequestError
 from serving.front_end.api_error import SERVER_ERROR, ApiError
 from serving.front_end.core_events import CoreEvents, can_stream
 from serving.front_end.core_response import CoreResponse, error_of, not_ready
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _FINAL = "triton_final_response"
-_REAL_STATUS = (("triton_grpc_error", "true"),)  # an error ends the stream with its status, where 24.10 else sends text alone
 _ASK_TIMEOUT_S = 5.0
 _INVALID = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
 _FLOATS = {"FP32": np.float32, "FP16": np.float16}
@@ -85,17 +84,21 @@ class CoreClient:
         self, model: ModelInterface, request: GenerationRequest
     ) -> AsyncGenerator[CoreResponse, None]:
         message = encode(model, request)
-        call = self._infer(metadata=_REAL_STATUS)
+        call, failure = self._infer(), ApiError("the model ended its answer early", 500, SERVER_ERROR)
+        is_answered = False
         try:
             await call.write(message)
+            await call.done_writing()
+            # Read to the end that Triton gives the stream: a cancellation would race with it.
             while (response := await call.read()) is not grpc.aio.EOF:
                 if response.error_message:
-                    raise error_of(response.error_message, is_invalid=True)
+                    failure = _error_of_text(response.error_message)
+                    continue
                 read = read_response(response.infer_response)
+                is_answered = read.is_final
                 yield read
-                if read.is_final:
-                    return
-            raise ApiError("the model ended its answer early", 500, SERVER_ERROR)
+            if not is_answered:
+                raise failure
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise _api_error(error) from error
         finally:
@@ -121,6 +124,14 @@ def read_response(response: Any) -> CoreResponse:
                 logits = np.frombuffer(raw, _FLOATS[output.datatype]).reshape(-1, output.shape[-1])
     is_final = response.parameters[_FINAL].bool_param if _FINAL in response.parameters else False
     return CoreResponse(index, token_ids if length is None else token_ids[:length], log_probs, logits, is_final)
+
+
+def _error_of_text(message: str) -> ApiError:
+    """The error of a stream, on which Triton 24.10 sends a text without a status.
+
+    With the metadata ``triton_grpc_error`` it would end the stream with one, and crash where several requests fail at once.
+    """
+    return error_of(message, is_invalid=not message.startswith(SERVER_FAILURE))
 
 
 def _api_error(error: BaseException) -> ApiError:

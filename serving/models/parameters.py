@@ -7,7 +7,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from serving.errors import RequestError, ServingError
+from serving.errors import SERVER_FAILURE, RequestError, ServingError
 
 _TRUE = {"true", "1", "t", "y", "yes"}
 _FALSE = {"false", "0", "f", "n", "no"}
@@ -76,6 +76,11 @@ def error_response(message: str, invalid: bool = True) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
 
 
+def failure_response(message: str) -> Any:
+    """Error response to a request that was right: INTERNAL, and a text that says so where a client gets the text alone."""
+    return error_response(f"{SERVER_FAILURE}{message}", invalid=False)
+
+
 def response_to_error(error: Exception, failure: str) -> Any:
     """Error response to the request that raised ``error``: an exception that leaves ``execute`` would fail the whole batch.
 
@@ -84,4 +89,4 @@ def response_to_error(error: Exception, failure: str) -> Any:
     if isinstance(error, RequestError):
         return error_response(str(error))
     pb_utils.Logger.log_error(f"{failure}: {error!r}")
-    return error_response(f"{failure}: {error}", invalid=False)
+    return failure_response(f"{failure}: {error}")

@@ -16,7 +16,10 @@ _SERVICES = ("inference.GRPCInferenceService", "grpc.health.v1.Health")
 _METADATA_BYTES = 16384
 _PING_TIMEOUT_MS = 20_000
 _HANDSHAKE_MS = 10_000
-_NOT_PASSED = ("user-agent", "origin", "te", "content-type")  # gRPC makes its own
+_NOT_PASSED = (
+    *("user-agent", "origin", "te", "content-type"),  # gRPC makes its own
+    "triton_grpc_error",  # with it, Triton 24.10 crashes where several requests of streams fail at once
+)
 _RESERVED = ("grpc-", ":")
 _Failure = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
 

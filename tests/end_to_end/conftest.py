@@ -1,6 +1,6 @@
-"""The real server, deployed once for each mode."""
+"""The real server, deployed once for each mode. A test that fails after its server has ended shows the end of the log."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +52,14 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The pipeline with room for one running and two waiting requests."""
     options = EngineOptions(max_queue_size=2, max_num_sequences=1)
     yield from _deploy(tmp_path_factory.mktemp("narrow"), decoupled_mode=True, engine_options=options)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A server that crashes fails each later test of its session: why is in its log alone."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, Server) and not value.is_running():
+                report.sections.append((f"{name} ended, {value.exit_status}", value.log_tail()))
+    return report

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,15 @@ def test_error_has_openais_form(
     answered, error = front_end.error("/v1/completions", **{"prompt": _IDS} | _GREEDY | fields)
     assert (answered, error["type"], error["code"]) == (status, "invalid_request_error", code)
     assert error["message"].startswith(message)
+
+
+def test_invalid_requests_at_once_leave_the_server_running(front_end: _FrontEnd, decoupled_server: Server) -> None:
+    def ask(number: int) -> int:
+        return front_end.error("/v1/completions", **_GREEDY | {"prompt": [[number, 99999]] * 8})[0]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(ask, range(100))) == {400}
+    assert decoupled_server.is_running()
 
 
 def test_routes_and_ids(front_end: _FrontEnd) -> None:

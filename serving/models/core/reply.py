@@ -11,7 +11,7 @@ import triton_python_backend_utils as pb_utils
 from serving.engines.protocol import FinishReason, Increment
 from serving.models.core.responses import Piece, ResponseBuilder
 from serving.models.core.sending import Lane
-from serving.models.parameters import error_response
+from serving.models.parameters import failure_response
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
@@ -67,7 +67,7 @@ class Reply(Generic[Piece]):
             if self._finished:  # already failed: late increments are dropped
                 return True
             if end is not None and end.error is not None:
-                self._sender.send(error_response(end.error, invalid=False), flags=_FINAL)
+                self._sender.send(failure_response(end.error), flags=_FINAL)
             elif self._ends_without_response(end, pieces):
                 self._sender.send(flags=_FINAL)
             else:
@@ -92,7 +92,7 @@ class Reply(Generic[Piece]):
         with self._sending:
             self._finished = self._failed = True
             with suppress(Exception):
-                self._sender.send(error_response(message, invalid=False), flags=_FINAL)
+                self._sender.send(failure_response(message), flags=_FINAL)
 
     @property
     def is_answered(self) -> bool:

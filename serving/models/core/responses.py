@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from serving.engines.protocol import Beam, Details, Increment, PerfMetrics
 from serving.models.core.request import CoreRequest
-from serving.models.parameters import error_response
+from serving.models.parameters import failure_response
 from serving.text.detokenization import END_OF_SEQUENCE, MORE_FOLLOWS, next_context
 
 Piece = TypeVar("Piece")
@@ -99,7 +99,7 @@ class DetailedResponses:
         try:
             return pb_utils.InferenceResponse(self._tensors(pieces, is_last))
         except MemoryError:
-            return error_response("the response does not fit into memory; request fewer logits", invalid=False)
+            return failure_response("the response does not fit into memory; request fewer logits")
 
     def _tensors(self, increments: Sequence[Increment], is_last: bool) -> list[Any]:
         """The requested tensors of one response that carries all these increments."""

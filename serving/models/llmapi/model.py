@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from serving.errors import ServingError
 from serving.models.llmapi.request import LlmApiRequest, parse_llmapi_request
-from serving.models.parameters import Parameters, error_response, response_to_error, scalar
+from serving.models.parameters import Parameters, error_response, failure_response, response_to_error, scalar
 
 _ABORT_GRACE_S = 5.0  # after it, an aborted request is ended without the library
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -94,7 +94,7 @@ class TritonPythonModel:
         try:
             last = await self._generate(running)
         except asyncio.CancelledError:  # the model is unloaded, or the library did not end an aborted request
-            last = error_response("the model is being unloaded", invalid=False) if self._closing else _cancelled(_NOT_ENDED)
+            last = failure_response("the model is being unloaded") if self._closing else _cancelled(_NOT_ENDED)
         except Exception as error:  # the library raises ValueError or TypeError for invalid requests
             last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
         del self._running[id(running)]  # before the last response: afterwards Triton must not be queried for cancellation

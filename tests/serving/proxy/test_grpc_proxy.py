@@ -39,6 +39,12 @@ def test_request_passes_with_its_metadata(proxied: Proxied, channel: grpc.Channe
     assert (method, message, metadata["triton-grpc-protocol-triton-admin-key"]) == ("ModelInfer", b"m", "k3y")
 
 
+def test_metadata_that_crashes_triton_does_not_pass(proxied: Proxied, channel: grpc.Channel) -> None:
+    channel.unary_unary(_INFER)(b"m", timeout=_WAIT_S, metadata=(("triton_grpc_error", "true"),))
+    ((_, metadata, _),) = proxied.upstream.calls
+    assert "triton_grpc_error" not in metadata
+
+
 def test_failure_passes_with_its_code_words_and_trailing_metadata(channel: grpc.Channel) -> None:
     failure = _failure(channel, b"fail")
     assert (failure.code(), failure.details()) == (grpc.StatusCode.NOT_FOUND, "no such model")
