@@ -55,13 +55,16 @@ class TokenWatch:
     async def carry_out(self, exchange: ExchangeWatched, on_responses: OnResponses) -> AnswerEnd | None:
         """Await ``exchange``, which hands over each response at once, with an ``on_responses`` that watches them.
 
-        Raises ExchangeFailedError: FIRST_TOKEN_TIMEOUT, TOKEN_GAP_TIMEOUT, and what ``exchange`` raises.
+        What comes after a limit has passed, but before the exchange is cancelled, is not handed over: the loop may do both in
+        one turn. Raises ExchangeFailedError: FIRST_TOKEN_TIMEOUT, TOKEN_GAP_TIMEOUT, and what ``exchange`` raises.
         """
         loop = asyncio.get_running_loop()
         first_s, gap_s = self.limits.first_token_s, self.limits.token_gap_s
         tokens = TokensSoFar(self.client)
 
         def watched(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
+            if scope.expired():
+                return
             on_responses(times_ns, bodies)
             if tokens.count or tokens.add(bodies):
                 scope.reschedule(None if gap_s is None else loop.time() + gap_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -60,6 +61,19 @@ class _Answering:
             raise
 
 
+class _AnsweringTooLate(_Answering):
+    """Its first token comes just after the limit, while the loop is busy: the loop hears of both in one turn."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(end_s=_LONG_S)
+        self._limit_s = limit_s
+
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        asyncio.get_running_loop().call_later(self._limit_s + 0.01, on_responses, (1,), (b"1",))
+        time.sleep(self._limit_s + 0.05)
+        await super().exchange_at_once(payload, on_responses, timeout_s)
+
+
 def _carry_out(
     connection: _Answering, limits: TokenLimits, path: Path, run: Callable[[Any], Any], point: CancelPoint | None = None
 ) -> Exchange:
@@ -97,6 +111,16 @@ def test_a_gap_that_is_too_long_cancels_what_came_in_time_until_then(run: Callab
     exchange = _carry_out(connection, TokenLimits(token_gap_s=0.3), tmp_path / "journal", run)
     assert (exchange.failure, exchange.error) == (Outcome.TOKEN_GAP_TIMEOUT, "no further token within 0.3 s")
     assert (exchange.bodies, connection.was_cancelled) == ([b"1", b"1", b"2"], True)
+
+
+@LOOPS
+@pytest.mark.parametrize("gap_s", [None, 1.0])
+def test_a_token_that_comes_with_the_end_of_its_time_is_late(
+    run: Callable[[Any], Any], gap_s: float | None, tmp_path: Path
+) -> None:
+    exchange = _carry_out(_AnsweringTooLate(0.05), TokenLimits(0.05, gap_s), tmp_path / "journal", run)
+    assert (exchange.failure, exchange.error) == (Outcome.FIRST_TOKEN_TIMEOUT, "no first token within 0.05 s")
+    assert exchange.bodies == []
 
 
 @LOOPS
