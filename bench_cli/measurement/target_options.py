@@ -136,7 +136,9 @@ def _read_endpoint(ctx: click.Context, parameter: click.Parameter, path: str | N
 
 def _read_urls(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Callback of --url: one or more, each alone or in a list with commas. Raises BadParameter for one that comes twice."""
-    urls = tuple(url.strip() for text in given for url in text.split(","))
+    from harness.clients.transport.url import separate_urls
+
+    urls = tuple(url for text in given for url in separate_urls(text))
     twice = next((url for number, url in enumerate(urls) if url in urls[:number]), None)
     if twice is not None:
         raise click.BadParameter(f"{hide_in_refused_url(twice)!r} is given twice", ctx, parameter)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 WEB_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+
+_WITHOUT_PATH = re.compile(r"\s*([a-zA-Z][a-zA-Z0-9+.-]*://)?[^/?#]*")
+_SCHEME_FIRST = re.compile(r"\s*[a-zA-Z][a-zA-Z0-9+.-]*://")
+_PORT_FIRST = re.compile(r"\s*[^/?#\s]+:\d+\s*(?=[/?#]|$)")
+_WITH_USER = re.compile(r"[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,29 @@ class HttpUrl(Origin):
     @property
     def origin(self) -> Origin:
         return Origin(self.scheme, self.host, self.port)
+
+
+def separate_urls(text: str) -> tuple[str, ...]:
+    """The addresses of a list with commas, without the spaces around each.
+
+    A comma separates two addresses where none has a path before it, and elsewhere before a scheme or ``host:port``: paths,
+    queries and passwords may have commas.
+    """
+    first, *further = text.split(",")
+    found = [first]
+    for piece in further:
+        if _is_next(found[-1], piece):
+            found.append(piece)
+        else:
+            found[-1] += f",{piece}"
+    return tuple(url.strip() for url in found)
+
+
+def _is_next(url: str, piece: str) -> bool:
+    """Whether ``piece``, which follows ``url`` and a comma, is another address."""
+    if not piece.strip() or _SCHEME_FIRST.match(piece):
+        return True
+    return not _WITH_USER.match(piece) if _WITHOUT_PATH.fullmatch(url) else _PORT_FIRST.match(piece) is not None
 
 
 def parse_origin(text: str, default_ports: Mapping[str, int]) -> Origin:

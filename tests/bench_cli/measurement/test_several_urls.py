@@ -92,6 +92,7 @@ def test_a_list_with_commas_is_several_urls_and_a_replay_has_the_same_digest(
     ("urls", "options", "problem"),
     [
         (["h:1"], ["--balance", "session"], "--balance goes with several --url"),
+        (["http://h:1/a,b/v1"], ["-i", "openai", "--balance", "session"], "--balance goes with several --url"),
         ([], ["--model", "ensemble", "--balance", "round_robin"], "--balance goes with several --url"),
         (["h:1", "h:1"], [], "'h:1' is given twice"),
         (["h", "h:8001"], [], "'h' and 'h:8001' are one address"),

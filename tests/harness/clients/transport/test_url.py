@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.clients.transport.url import HttpUrl, Origin, parse_origin, parse_url
+from harness.clients.transport.url import HttpUrl, Origin, parse_origin, parse_url, separate_urls
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,24 @@ def test_scheme_and_port_of_an_origin_have_defaults() -> None:
 def test_what_is_no_origin(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_origin(text, {"http": 8000})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a:1", ["a:1"]),
+        ("a:1, b:2,c", ["a:1", "b:2", "c"]),
+        ("http://a,https://b:2/v1,http://c", ["http://a", "https://b:2/v1", "http://c"]),
+        ("a:1/v1,b:2/v1", ["a:1/v1", "b:2/v1"]),
+        ("[::1]:1/v1,[::2]:2", ["[::1]:1/v1", "[::2]:2"]),
+        ("http://a/v1?tags=x,y", ["http://a/v1?tags=x,y"]),
+        ("http://a/x,y/v1,http://b/x,y/v1", ["http://a/x,y/v1", "http://b/x,y/v1"]),
+        ("http://user:pass,word@a:1", ["http://user:pass,word@a:1"]),
+        ("http://a/v1,", ["http://a/v1", ""]),
+    ],
+)
+def test_a_comma_separates_addresses_and_may_be_part_of_one(written: str, read: list[str]) -> None:
+    assert list(separate_urls(written)) == read
 
 
 def test_an_origin_and_its_urls() -> None:
