@@ -151,7 +151,7 @@ def test_adapter_that_is_not_utf8_error_names_the_tensor(model: Model, name: str
 def test_unreadable_request_gets_an_error_and_the_next_is_read(model: Model) -> None:
     odd, good = Sender(), Sender()
     model.ask(SentRequest(odd, text_input=7), SentRequest(good, text_input=b"Hello"))
-    assert _error(odd).startswith("the request could not be read: ")
+    assert _error(odd).startswith("server error: the request could not be read: ")
     assert len(model.logged) == 1
     model.finish()
     assert _error(good) == "the model is being unloaded"  # it was still running
