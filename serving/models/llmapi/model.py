@@ -96,7 +96,8 @@ class TritonPythonModel:
         except asyncio.CancelledError:  # the model is unloaded, or the library did not end an aborted request
             last = failure_response("the model is being unloaded") if self._closing else _cancelled(_NOT_ENDED)
         except Exception as error:  # the library raises ValueError or TypeError for invalid requests
-            last = error_response(f"the LLM API failed: {error}", invalid=isinstance(error, ValueError | TypeError))
+            respond = error_response if isinstance(error, ValueError | TypeError) else failure_response
+            last = respond(f"the LLM API failed: {error}")
         del self._running[id(running)]  # before the last response: afterwards Triton must not be queried for cancellation
         if last is None:
             running.sender.send(flags=_FINAL)

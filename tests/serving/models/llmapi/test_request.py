@@ -154,7 +154,7 @@ def test_unreadable_request_gets_an_error_and_the_next_is_read(model: Model) -> 
     assert _error(odd).startswith("server error: the request could not be read: ")
     assert len(model.logged) == 1
     model.finish()
-    assert _error(good) == "the model is being unloaded"  # it was still running
+    assert _error(good) == "server error: the model is being unloaded"  # it was still running
 
 
 def test_stopped_request_ends_after_the_grace_period_if_the_library_does_not_end_it(model: Model) -> None:
