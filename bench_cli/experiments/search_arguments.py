@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.experiments.capacity_options import Options
+from bench_cli.experiments.capacity_options import LimitOptions, Options
 from bench_cli.experiments.child_runs import RunOptions
 from bench_cli.experiments.hidden_arguments import words_without_secrets
 from bench_cli.experiments.search_options import tiers_of
@@ -35,6 +35,12 @@ _SET_BY_THE_SEARCH = {
     "--slo": "give --slo before the verb",
     "--fail_if": "give --slo before the verb",
 }
+
+_LEFT_TO_THE_USER = (
+    *("request_timeout", "connection_timeout", "first_token_timeout", "token_gap_timeout", "cancel", "connect_timeout"),
+    *("warmup_requests", "shared_results"),
+)
+"""Options of the runs that the search sets or reads by the words of the arguments, and leaves as the user gives them."""
 
 
 def search_runs(context: click.Context, arguments: tuple[str, ...]) -> RunOptions:
@@ -61,10 +67,47 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
         raise click.UsageError(
             "--ramp_up cannot be one of the run's options: the users of each probe start over about the time of one answer"
         )
+    _check_time_outs(parsed, options.limits)
+    arguments = (*arguments, *_other_words(parsed, arguments))
     repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
     if repeats and not parsed.params.get("repeat_dataset"):
         return (*arguments, "--repeat_dataset"), conversations
     return arguments, conversations
+
+
+def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
+    """Raises UsageError for a time-out that ends each request before it is known to be beyond a limit: such requests do not
+    count, and any load would hold.
+    """
+    from reports.capacity.limits import limit_set
+    from reports.metrics.catalogue import E2E, TPOT, TTFT
+
+    ended_by = {"request_timeout": (TTFT, E2E), "first_token_timeout": (TTFT,), "token_gap_timeout": (TPOT,)}
+    for tier in tiers_of(limits.slo, limits.slo_preset):
+        for objective in limit_set(tier.name, (*tier.limits, *tier.objectives)).objectives:
+            for name, metrics in ended_by.items():
+                seconds = parsed.params.get(name)
+                if seconds is not None and objective.metric in metrics and 1e3 * seconds <= objective.limit_ms:
+                    raise click.UsageError(
+                        f"--{name} {seconds:g}: it ends a request before that can be beyond {objective}; "
+                        f"give more than {objective.limit_ms / 1e3:g} s"
+                    )
+
+
+def _other_words(parsed: click.Context, arguments: Sequence[str]) -> Iterator[str]:
+    """What --config gives of _LEFT_TO_THE_USER, as words, so that all that reads the words of the arguments knows it."""
+    from bench_cli.declared import call_of
+    from reports.capacity.reading import option_names
+
+    written = option_names(arguments)
+    for name in _LEFT_TO_THE_USER:
+        if name not in call_of(parsed).given or f"--{name}" in written:
+            continue
+        value = (parsed.default_map or {}).get(name, parsed.params[name])
+        if value is True:
+            yield f"--{name}"
+        elif value is not False:
+            yield from (f"--{name}", str(value))
 
 
 def new_search(options: Options, given: tuple[str, ...], *, conversations: bool) -> Search:

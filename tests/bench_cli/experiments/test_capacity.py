@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench_cli import run as bench
+from bench_cli.experiments import search_run
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
 from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
@@ -35,6 +36,10 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         ([*_LIMIT, "dataset", "--slo", "p99_ttft<=1s"], "give --slo before the verb"),
         ([*_LIMIT, "trace", "t.csv", "--speed", "2"], "it stretches the trace"),
         ([*_LIMIT, "dataset", "--tokeniser", "x"], "--tokenizer"),
+        (["--slo", "p99_ttft<=2s", "dataset", "--first_token_timeout", "2"], "before that can be beyond ttft<=2000ms; give"),
+        (["--slo", "chat:p99_e2e<=20s", "dataset", "-t", "9"], "--request_timeout 9: it ends a request before"),
+        (["--slo", "p99_e2e<=900s", "dataset"], "--request_timeout 600: it ends a request before"),
+        (["--slo", "p99_tpot<=50ms", "dataset", "--token_gap_timeout", "0.04"], "give more than 0.05 s"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
         ([*_LIMIT, "--over", "max_num_sequences", "dataset"], "write OPTION=V1,V2"),
@@ -63,6 +68,28 @@ def test_an_option_of_a_config_file_that_the_search_sets_is_refused(capsys: pyte
     (tmp_path / "c.toml").write_text("seed = 3\n")
     assert bench(["capacity", *_LIMIT, "dataset", "--config", str(tmp_path / "c.toml")]) == ExitStatus.USAGE
     assert "--seed cannot be one of the run's options" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_search_leaves_the_time_outs_of_a_config_file_as_it_leaves_those_of_its_arguments(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search sets --request_timeout by its budget, which would be shorter than a time-out of the file, or override it."""
+    monkeypatch.chdir(tmp_path)
+    given = {"first_token_timeout": 30.0, "connection-timeout": 9, "cancel": "5%:after=2s", "warmup_requests": 3}
+    (tmp_path / "c.toml").write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in given.items()))
+    made = list[list[str]]()
+
+    def run(arguments: list[str], *_: object) -> tuple[int, str]:
+        made.append(arguments)
+        return ExitStatus.FAILED, "it is gone"
+
+    monkeypatch.setattr(search_run, "make_quiet_run", run)
+    command = ["capacity", *_LIMIT, "--budget", "20s", "token_norm_dist", "-i", "openai", "--url", "127.0.0.1:1"]
+    assert bench([*command, "--config", "c.toml"]) == ExitStatus.FAILED
+    (arguments,) = made
+    for name, value in given.items():
+        assert arguments[arguments.index(f"--{name.replace('-', '_')}") + 1] == str(value)
+    assert "--request_timeout" not in arguments
 
 
 def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
