@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
 from reports.gates.words import amount, duration, percentage, rounded_up, several
+from reports.metrics.full_batch import of_several_starts
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
@@ -142,13 +143,7 @@ class _Case:
         batches = [run.metrics.full_batch for run in self.runs if run.metrics.full_batch is not None]
         if not self.claim.grows or not batches:
             return False
-        together = replace(
-            batches[0],
-            answers=sum(batch.answers for batch in batches),
-            spells=sum(batch.spells for batch in batches),
-            near_limit=any(batch.near_limit for batch in batches),
-        )
-        return together.no_upper_limit_reason(1.0 - self.claim.allowed) is not None
+        return of_several_starts(batches).no_upper_limit_reason(1.0 - self.claim.allowed) is not None
 
     @property
     def status(self) -> Status:

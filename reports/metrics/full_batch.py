@@ -9,7 +9,8 @@ were sent meanwhile waited longer than others. The constants were chosen by simu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,6 +53,22 @@ class FullBatch:
             return None
         few = self.spells > 0 and self.spells * LONG_SPELL >= (1.0 - q) * self.answers
         return Cause.FEW_QUEUES if few or self.near_limit else None
+
+
+def of_several_starts(batches: Sequence[FullBatch]) -> FullBatch:
+    """What runs of one configuration show together, of which there is at least one. A batch was not full where that of another
+    run held more answers: so only the fullest ones have spells, unless the target publishes its limit.
+    """
+    largest = max(batch.largest for batch in batches)
+    full = [batch for batch in batches if batch.limit is not None or batch.largest == largest]
+    return replace(
+        full[0],
+        answers=sum(batch.answers for batch in batches),
+        largest=largest,
+        waited=sum(batch.waited for batch in full),
+        spells=sum(batch.spells for batch in full),
+        near_limit=any(batch.near_limit for batch in batches),
+    )
 
 
 def without_rare_tails(latency: Distribution | None, batch: FullBatch | None) -> Distribution | None:

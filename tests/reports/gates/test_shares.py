@@ -239,6 +239,9 @@ def test_waits_for_a_place_in_the_batch_that_were_rare_pass_no_tail(run_of: Make
     seldom = replace(run, metrics=replace(run.metrics, full_batch=FullBatch(answers=2_000, largest=64, waited=9, spells=3)))
     often = replace(run, metrics=replace(run.metrics, full_batch=FullBatch(answers=2_000, largest=64, waited=90, spells=30)))
     assert gate_of("p99_ttft<=500ms", often).status is Status.PASSED
+    larger = replace(run, metrics=replace(run.metrics, full_batch=FullBatch(answers=2_000, largest=65, waited=0, spells=0)))
+    assert gate_of("p99_ttft<=500ms", seldom, larger).status is Status.PASSED  # another start had a place for one more
+    assert gate_of("p99_ttft<=500ms", seldom, seldom).status is Status.UNDECIDED
     gate = gate_of("p99_ttft<=500ms", seldom)
     assert gate.status is Status.UNDECIDED
     assert gate.why.endswith("; requests waited for a place in the batch too rarely to know how long others wait")

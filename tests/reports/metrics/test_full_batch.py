@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench_records.record import Record
 from reports.findings.in_flight import RareQueues
-from reports.metrics.full_batch import FullBatch, full_batch
+from reports.metrics.full_batch import FullBatch, full_batch, of_several_starts
 from reports.metrics.in_flight import number_over_time
 from reports.metrics.requests import Requests
 from reports.run.console import render_answer
@@ -154,6 +155,14 @@ def test_one_spell_matters_to_a_tail_that_a_long_one_would_fill(answers: int, q:
 def test_ten_spells_are_enough(spells: int, refused: bool) -> None:
     found = FullBatch(2_000, 64, waited=60, spells=spells, limit=64, near_limit=True)
     assert (found.no_upper_limit_reason(0.99) is not None) is refused
+
+
+def test_of_several_starts_only_the_fullest_batches_were_full() -> None:
+    """A start that held more answers at once shows that the batch of another was not full."""
+    lower, highest = FullBatch(2_000, 50, waited=9, spells=3), FullBatch(2_000, 64, waited=5, spells=2)
+    assert of_several_starts([lower, highest, highest]) == FullBatch(6_000, 64, waited=10, spells=4)
+    published = [replace(batch, limit=50, near_limit=batch is lower) for batch in (lower, highest)]
+    assert of_several_starts(published) == FullBatch(4_000, 64, waited=14, spells=5, limit=50, near_limit=True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=20))
