@@ -43,7 +43,8 @@ _SEVERAL_ABOVE = 20  # values above the limit, from which on they show clusters 
 _FEWEST_CLUSTERS = 5.0  # from which a share is at least what it seems: fewer may be the one event of many runs
 _TAIL_LEVEL = 20.0  # times the allowed share: the largest values, from which the tail is known
 _TAIL_ERROR = 0.05
-_FEWEST_TAIL_CLUSTERS = 10.0  # above that level: a queue that grows slowly has fewer, whose excesses are no sample of the next
+_FEWEST_TAIL_CLUSTERS = 5.0  # above that level: a queue that grows slowly has fewer, whose excesses are no sample of the next
+_MANY_TAIL_CLUSTERS, _OF_FEW_CLUSTERS = 10.0, 100.0  # fewer may be a hundred times as far off, beside their number's error
 _DEGREES = 10
 _NODES = 9  # quantiles of the effect over which a probability is averaged
 _NORMAL_TAIL = 9.0  # standard deviations, beyond which a Poisson number is not
@@ -151,7 +152,8 @@ class Tail:
     @property
     def above_limit(self) -> float:
         """The upper limit of the share above the limit, were the excesses exponential: both their mean and the share above the
-        level are at their own upper limits, for as many independent values as there are clusters; 1 of fewer than ten.
+        level are at their own upper limits, for as many independent values as there are clusters; a hundred times that of
+        fewer than ten clusters, and 1 of fewer than five.
         """
         return self._above_limit(self.n, self.allowed)
 
@@ -174,7 +176,8 @@ class Tail:
             return 1.0
         share = self.share * float(chdtri(2.0 * clusters + 2.0, _TAIL_ERROR)) / (2.0 * clusters)
         excess = self.excess * 2.0 * clusters / float(chdtri(2.0 * clusters, 1.0 - _TAIL_ERROR))
-        return min(1.0, share * math.exp(-self.distance / excess)) if excess > 0.0 else 0.0
+        factor = 1.0 if clusters >= _MANY_TAIL_CLUSTERS else _OF_FEW_CLUSTERS
+        return min(1.0, factor * share * math.exp(-self.distance / excess)) if excess > 0.0 else 0.0
 
 
 def tail_below(values: FloatArray, limit: float, allowed: float, groups: NDArray[np.int64] | None = None) -> Tail | None:
