@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from harness.clients.openai_client import Choice, Chunk, ChunkReader, OpenAIClient, encodable
+from harness.clients.openai_client import Choice, Chunk, ChunkReader, OpenAIClient, encodable, text_prompt
 from harness.clients.openai_server import BASE, CHAT
 from harness.clients.protocol import Response
 from workloads.elements.request import Message, Request
@@ -38,9 +38,7 @@ class OpenAIChatClient(OpenAIClient, frozen=True, tag="openai_chat"):
     path: str = DEFAULT_PATH
 
     def prompt_sent(self, request: Request) -> str:
-        if request.prompt is None:
-            raise ValueError("a chat takes text, and this request has none")
-        return encodable(request.prompt)
+        return text_prompt(request, "a chat")
 
     def prompt_fields(self, request: Request) -> dict[str, Any]:
         messages = [*request.history, Message("user", self.prompt_sent(request))]

@@ -143,6 +143,13 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         return caller
 
 
+def text_prompt(request: Request, api: str) -> str:
+    """The prompt of a request to an ``api`` that takes text alone. Raises ValueError for a request without text."""
+    if request.prompt is None:
+        raise ValueError(f"{api} takes text, and this request has none")
+    return encodable(request.prompt)
+
+
 def encodable(text: str) -> str:
     """``text`` with a question mark for each surrogate, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from harness.clients.openai_client import OpenAIClient, cached_tokens, encodable
+from harness.clients.openai_client import OpenAIClient, cached_tokens, encodable, text_prompt
 from harness.clients.openai_server import BASE, RESPONSES
 from harness.clients.protocol import (
     NOT_JSON,
@@ -41,9 +41,7 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
     path: str = DEFAULT_PATH
 
     def prompt_sent(self, request: Request) -> str:
-        if request.prompt is None:
-            raise ValueError("Responses take text, and this request has none")
-        return encodable(request.prompt)
+        return text_prompt(request, "the Responses API")
 
     def prompt_fields(self, request: Request) -> dict[str, Any]:
         prompt = self.prompt_sent(request)

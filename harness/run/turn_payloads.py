@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from bench_records.record import Outcome
-from harness.clients.protocol import Client, MalformedResponseError
+from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.journal.worker_journal import Exchange
 from harness.run.routing import Payload
 from workloads.elements.request import HistorySource, Message, Request
 from workloads.schedule.schedule import AnyPart, SessionPart
+
+_EMPTY = Response()
 
 EncodeTurn = Callable[[int, Request], Payload]
 """Encodes a request as that of a place in the part."""
@@ -36,7 +38,9 @@ class TurnPayloads(Protocol):
 
 
 class RecordedTurns:
-    """Payloads made before the run. Only the last response of an answer is decoded, since it has the error if there is one."""
+    """Payloads made before the run. Only the last response with any content is decoded, since it has the error if there is one:
+    a gateway may add an end marker after it.
+    """
 
     def __init__(self, payloads: Sequence[Payload], client: Client) -> None:
         self._payloads = payloads
@@ -50,10 +54,12 @@ class RecordedTurns:
             return True
         if exchange.failure is not None or not exchange.bodies:
             return False
+        decoded = map(self._client.decode, reversed(exchange.bodies))
         try:
-            return self._client.decode(exchange.bodies[-1]).error is None
+            last = next((response for response in decoded if response != _EMPTY), _EMPTY)
         except MalformedResponseError:
             return False
+        return last.error is None
 
 
 class AnsweredTurns:
