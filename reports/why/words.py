@@ -35,6 +35,7 @@ class PhaseWords:
 
 
 _ALONE = "This takes away the phase's own time alone"
+_ON_VLLM = "start it with --enable-per-request-metrics, and measure with --server_timings"
 WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
     {
         Phase.SLIP: PhaseWords(
@@ -255,9 +256,16 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
 
 
 def _how_to_time(run: RunReport) -> str:
-    if run.target.protocol == "openai":
-        return "vLLM returns them: start it with --enable-per-request-metrics, and measure with --server_timings."
-    return "Measure with --server_timings to get them."
+    match run.target.protocol:
+        case "openai" | "openai_completions" | "openai_responses":
+            return f"vLLM returns them: {_ON_VLLM}."
+        case "vllm_tokens":
+            return (
+                "vLLM returns none over vllm_tokens, but over -i openai_completions, which sends the same token ids: "
+                f"{_ON_VLLM}."
+            )
+        case _:
+            return "Measure with --server_timings to get them."
 
 
 def _means(run: RunReport) -> str:

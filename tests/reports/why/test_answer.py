@@ -120,8 +120,16 @@ def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_re
     assert unsupported == "p99 is not yet supported: 200 requests, 662 needed."
     assert around.startswith("Times are means of the 20 of 200 requests ranked around p99.")
     assert "Measure with --server_timings" in untimed
-    chat = make_report(records, target={"model": "m", "protocol": "openai", "streaming": True})
-    assert "--enable-per-request-metrics" in remarks(chat, _explained(chat).runs[0].latencies[0].percentiles[-1])[-1]
+    assert "openai_completions" not in untimed
+
+
+@pytest.mark.parametrize("protocol", ["openai", "openai_completions", "openai_responses", "vllm_tokens"])
+def test_the_way_to_a_vllms_times_depends_on_the_protocol(make_report: MakeReport, answered: Make, protocol: str) -> None:
+    records = [answered(k, 100 * k, 100 * k + 5, [(100 * k + 55, 1), (100 * k + 75, 1)]) for k in range(200)]
+    run = make_report(records, target={"model": "m", "protocol": protocol, "streaming": True})
+    untimed = remarks(run, _explained(run).runs[0].latencies[0].percentiles[-1])[-1]
+    assert "--enable-per-request-metrics" in untimed
+    assert ("none over vllm_tokens, but over -i openai_completions" in untimed) is (protocol == "vllm_tokens")
 
 
 def test_the_engines_means_are_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
