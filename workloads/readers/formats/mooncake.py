@@ -2,9 +2,10 @@
 Dynamo's extensions of them, whose rows name what they wait for, or their session.
 
 A row with ``wait_for``, a list of ``request_id``s, waits for all of them, then ``delay`` and ``tool_wait_ms``, both in ms. In a
-file in which no row has ``wait_for``, a row waits for the one before it of its ``session_id``, and then ``delay``. A row that
-waits needs no ``timestamp``: its arrival is then the earliest possible, at the ones that it waits for and its delays, and
-``untimed_rows`` counts it. ``delay_ms``, ``input_tokens`` and ``output_tokens`` are other names of fields.
+file in which no row has ``wait_for``, a row waits for the one before it of its ``session_id``, by time, and then ``delay``; ids
+may occur more than once there. A row that waits needs no ``timestamp``: its arrival is then the earliest possible, at the ones
+that it waits for and its delays, and ``untimed_rows`` counts it. ``delay_ms``, ``input_tokens`` and ``output_tokens`` are other
+names of fields.
 
 Sources: kvcache-ai/Mooncake (FAST 2025); ai-dynamo/dynamo, the formats ``mooncake`` and ``agentic_mooncake`` of DynoSim.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from operator import itemgetter
 
 from workloads.elements.errors import DatasetError
 from workloads.readers.block_trace import BlockRow, Lengths, block_workload, hashes_of, holds_request
@@ -30,13 +32,12 @@ BLOCK_TOKENS = 512
 @dataclass(frozen=True, slots=True)
 class _Turn:
     where: str
-    id: str
+    request_id: str | None
     arrival_ns: int | None
     lengths: Lengths
     session: str | None
     waits: tuple[str, ...]
     delay_ns: int | None
-    has_id: bool
 
 
 def recognises(first_row: Row) -> bool:
@@ -46,13 +47,8 @@ def recognises(first_row: Row) -> bool:
 
 def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     """The workload of the rows. Raises DatasetError, also where rows wait for each other."""
-    turns: dict[str, _Turn] = {}
-    for where, turn in accepted(rows, _row, rejects):
-        named = turn if turn.has_id else replace(turn, id=where)
-        if named.id in turns:
-            rejects.malformed(where, f'"request_id" {shown(named.id)} occurs in an earlier row, too')
-        elif holds_request(turn.lengths, where, rejects):
-            turns[named.id] = replace(named, where=where)
+    read_rows = (replace(turn, where=where) for where, turn in accepted(rows, _row, rejects))
+    turns = _named([turn for turn in read_rows if holds_request(turn.lengths, turn.where, rejects)], rejects)
     if not any(turn.waits for turn in turns.values()):
         turns = _chained(turns)
     if not any(turn.waits for turn in turns.values()):
@@ -63,15 +59,34 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     return block_workload(NAME, timed, BLOCK_TOKENS, rejects, untimed)
 
 
+def _named(turns: Sequence[_Turn], rejects: RejectCounter) -> dict[str, _Turn]:
+    """The turns by their ids, or their places where they have none of their own. Ids that rows wait for must be unique."""
+    waits = any(turn.waits for turn in turns)
+    named: dict[str, _Turn] = {}
+    for turn in turns:
+        name = turn.where if turn.request_id is None else turn.request_id
+        if name not in named:
+            named[name] = turn
+        elif waits:
+            rejects.malformed(turn.where, f'"request_id" {shown(name)} occurs in an earlier row, too')
+        else:
+            named[turn.where] = turn
+    return named
+
+
 def _chained(turns: Mapping[str, _Turn]) -> dict[str, _Turn]:
-    """Each turn after the one before it in its session."""
-    last: dict[str, str] = {}
-    chained: dict[str, _Turn] = {}
+    """Each turn after the one before it in its session, by time; one without a time follows the one before it in the file."""
+    sessions: dict[str, list[tuple[int, str]]] = {}
     for name, turn in turns.items():
-        chained[name] = turn
         if turn.session is not None:
-            chained[name] = replace(turn, waits=(last[turn.session],) if turn.session in last else ())
-            last[turn.session] = name
+            before = sessions.setdefault(turn.session, [])
+            own_ns = turn.arrival_ns if turn.arrival_ns is not None else before[-1][0] if before else 0
+            before.append((own_ns, name))
+    chained = dict(turns)
+    for session in sessions.values():
+        names = [name for _, name in sorted(session, key=itemgetter(0))]
+        for name, earlier in zip(names[1:], names, strict=False):
+            chained[name] = replace(turns[name], waits=(earlier,))
     return chained
 
 
@@ -106,7 +121,7 @@ def _timed(turns: Mapping[str, _Turn], order: Sequence[str], rejects: RejectCoun
         else:
             own_ns = (earliest_ns or 0) + (turn.delay_ns or 0) if turn.arrival_ns is None else turn.arrival_ns
             arrival_ns[name] = own_ns
-            rows.append(_block_row(turn, own_ns))
+            rows.append(_block_row(name, turn, own_ns))
     return rows
 
 
@@ -118,34 +133,32 @@ def _has_time(turn: _Turn, rejects: RejectCounter) -> bool:
 
 
 def _plain_row(turn: _Turn) -> BlockRow:
-    return BlockRow(turn.arrival_ns or 0, turn.lengths, session=turn.session, request_id=turn.id if turn.has_id else None)
+    return BlockRow(turn.arrival_ns or 0, turn.lengths, session=turn.session, request_id=turn.request_id)
 
 
-def _block_row(turn: _Turn, arrival_ns: int) -> BlockRow:
+def _block_row(name: str, turn: _Turn, arrival_ns: int) -> BlockRow:
     waits = tuple(dict.fromkeys(turn.waits))
     return BlockRow(
         arrival_ns=arrival_ns,
         lengths=turn.lengths,
-        id=turn.id,
+        id=name,
         parent_id=waits[0] if waits else None,
         join_ids=waits[1:],
         think_time_ns=turn.delay_ns if waits else None,
         session=turn.session,
-        request_id=turn.id if turn.has_id else None,
+        request_id=turn.request_id,
     )
 
 
 def _row(row: Row) -> _Turn:
-    has_id = row.get("request_id") is not None
     return _Turn(
         where="",
-        id=_name(row["request_id"], "request_id") if has_id else "",
+        request_id=None if row.get("request_id") is None else _name(row["request_id"], "request_id"),
         arrival_ns=optional_ms_of(row, "timestamp"),
         lengths=_lengths(row),
         session=None if row.get("session_id") is None else _name(row["session_id"], "session_id"),
         waits=() if row.get("wait_for") is None else tuple(_name(name, "wait_for") for name in list_of(row, "wait_for")),
         delay_ns=_delay_ns(row),
-        has_id=has_id,
     )
 
 

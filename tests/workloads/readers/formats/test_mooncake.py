@@ -104,6 +104,31 @@ def test_a_row_of_a_session_waits_for_the_one_before_it(read: Read) -> None:
     assert reading.workload.facts.untimed_rows == 1
 
 
+def test_sessions_are_chained_by_time_in_whatever_order_the_file_has_them(read: Read) -> None:
+    late, early = _row(900, 600, 5, [0, 2]) | {"session_id": "s"}, _row(10, 600, 5, [0, 1]) | {"session_id": "s"}
+    after_late = {"session_id": "s", "delay_ms": 50, "input_tokens": 520, "output_tokens": 2, "hash_ids": [0, 2]}
+    reading = read("\n".join(map(json.dumps, [late, after_late, early])).encode(), strict=True)
+    columns = ("arrival_ns", "parent", "session")
+    assert list(zip(*(reading.workload.table[name].to_pylist() for name in columns), strict=True)) == [
+        (0, None, "s"),
+        (890_000_000, 0, "s"),
+        (940_000_000, 1, "s"),
+    ]
+
+
+def test_an_id_may_be_repeated_where_no_row_waits_for_it(read: Read) -> None:
+    rows = [_GOOD | {"request_id": "a"}, _row(10, 600, 5, [0, 2]) | {"request_id": "a", "session_id": "s"}]
+    rows += [_row(20, 600, 5, [0, 2]) | {"request_id": "a", "session_id": "s"}]
+    reading = read("\n".join(map(json.dumps, rows)).encode(), strict=True)
+    columns = ("request_id", "parent")
+    assert list(zip(*(reading.workload.table[name].to_pylist() for name in columns), strict=True)) == [
+        ("a", None),
+        ("a", None),
+        ("a", 1),
+    ]
+    assert reading.rejects.count == 0
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
