@@ -96,3 +96,49 @@ def test_entries_of_other_clients_and_lost_ones_change_nothing(make_requests: Ma
     found = joined(make_requests(records), [times[k] for k in range(n) if k not in lost], _START_NS)
     off_ms = np.abs(found.server_arrival_ns - _START_NS - 1e6 * served.stamps[ours, 0]) / 1e6
     assert (off_ms[~np.isin(np.flatnonzero(ours), list(lost))] < 0.001).mean() >= 0.95
+
+
+def _waves(waves: int, users: int, seed: int) -> _Served:
+    """``users`` requests within 20 ms, then no other until all have ended: 24 steps of 8 ms, and all end in one."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for wave in range(waves):
+        sent = 400.0 * wave + np.sort(rng.uniform(0.0, 20.0, users))
+        arrival = sent + 1.0 + rng.exponential(2.0, users)
+        started = np.full(users, arrival.max() + 0.1)
+        first, last = started + 8.0, started + 8.0 * 24 + rng.uniform(0.0, 0.01, users)
+        client_first = first + rng.permutation(0.3 + np.cumsum(rng.exponential(0.05, users)))
+        client_last = last + rng.permutation(0.3 + np.cumsum(rng.exponential(0.05, users)))
+        parts.append(_Served(sent, client_first, client_last, np.column_stack([arrival, started, first, last])))
+    return _Served(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("sent", "first", "last", "stamps")))
+
+
+def _records(make: Make, served: _Served) -> list[Record]:
+    answers = zip(served.sent.tolist(), served.first.tolist(), served.last.tolist(), strict=True)
+    return [make(k, sent, sent, [(first, 1), (last, 1)]) for k, (sent, first, last) in enumerate(answers)]
+
+
+@pytest.mark.parametrize("users", [48, 100, 256])
+def test_all_are_joined_where_one_step_ends_many_answers(make_requests: MakeRequests, answered: Make, users: int) -> None:
+    served = _waves(4, users, seed=1)
+    times = served.times()
+    found = joined(make_requests(_records(answered, served)), list(reversed(times)), _START_NS)
+    off_ms = np.abs(found.server_arrival_ns - _START_NS - 1e6 * served.stamps[:, 0]) / 1e6
+    assert np.isfinite(off_ms).mean() >= 0.99
+    assert np.nanmedian(off_ms) < 3.0  # requests of a wave may be swapped
+    assert np.nanmax(off_ms) < 32.0  # within the wave
+    queue_ms = served.stamps[:, 1] - served.stamps[:, 0]
+    quantiles = (0.5, 0.9, 0.99)
+    of_joined = np.nanquantile(found.server_queue_ns / 1e6, quantiles)
+    assert of_joined == pytest.approx(np.quantile(queue_ms, quantiles), rel=0.02, abs=0.2)
+
+
+def test_half_of_a_full_step_may_be_of_other_clients(make_requests: MakeRequests, answered: Make) -> None:
+    served = _waves(4, 200, seed=2)
+    ours = np.arange(800) % 2 == 0
+    own = _Served(served.sent[ours], served.first[ours], served.last[ours], served.stamps[ours])
+    found = joined(make_requests(_records(answered, own)), served.times(), _START_NS)
+    off_ms = np.abs(found.server_arrival_ns - _START_NS - 1e6 * own.stamps[:, 0]) / 1e6
+    assert np.isfinite(off_ms).mean() >= 0.95
+    assert np.nanmedian(off_ms) < 3.0
+    assert np.nanmax(off_ms) < 32.0
