@@ -31,6 +31,9 @@ TIMEOUTS = (Outcome.TIMEOUT, Outcome.FIRST_TOKEN_TIMEOUT, Outcome.TOKEN_GAP_TIME
 
 FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT))
 
+FAILED_BY_TARGET = tuple(outcome for outcome in FAILURES if outcome not in (Outcome.CANCELLED, Outcome.LOST))
+"""The others are the client's: it stopped, or failed itself."""
+
 
 class TokenSource(StrEnum):
     """The source of a count of output tokens, the most trusted first."""

@@ -41,7 +41,7 @@ from bench_cli.tokenizers import text_codec, token_counter
 from bench_errors import ExitStatus
 from bench_records.folder_lock import shared_lock
 from bench_records.manifest import LoadFacts, Manifest
-from bench_records.record import FAILURES, Outcome
+from bench_records.record import FAILED_BY_TARGET, FAILURES, Outcome
 from bench_records.run_folder import RunFolder
 from harness.host.moment import Moment
 from harness.host.signals import signals_blocked
@@ -54,7 +54,9 @@ from harness.recording.schedule_summary import summarise_schedule
 from harness.run.coordinator import Run, RunPlan
 from harness.run.progress_line import ProgressLine
 from harness.run.warm_up import warm_up_requests
+from reports.criteria import parse_fail_if
 from reports.findings.completeness import BoundReached
+from reports.metrics.catalogue import FAILED_SHARE
 from reports.metrics.configuration import configured_load
 from reports.run.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.run.perfetto import write_perfetto
@@ -109,7 +111,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 click.echo(f"The run is recorded; 'bench report {folder.path}' makes its report.", err=True)
             raise
         click.echo(f"Report: {folder.html}")
-        return status_of(report, result, passed)
+        return status_of(report, result, passed, options.criteria.fail_if)
 
 
 def reference_of(options: MeasureOptions) -> dict[str, float] | None:
@@ -282,11 +284,12 @@ def _check_performance(report: RunReport, options: CriteriaOptions, reference: d
     return all(check.passed for check in checks)
 
 
-def status_of(report: RunReport, result: RunResult, meets_criteria: bool) -> int:
-    """The exit status of a run."""
+def status_of(report: RunReport, result: RunResult, meets_criteria: bool, fail_if: Sequence[str]) -> int:
+    """The exit status of a run with the gates ``fail_if``. Without one on ``failed_share``, a failed request fails it."""
     if result.interrupted:
         return ExitStatus.INTERRUPTED
-    all_done = all(record.outcome in (Outcome.DONE, Outcome.WITHDRAWN) for record in result.records)
-    if not all_done or result.problem is not None or not meets_criteria:
+    limits_failures = any(parse_fail_if(gate).metric is FAILED_SHARE for gate in fail_if)
+    accepted = (Outcome.DONE, Outcome.WITHDRAWN, *(FAILED_BY_TARGET if limits_failures else ()))
+    if not all(record.outcome in accepted for record in result.records) or result.problem is not None or not meets_criteria:
         return ExitStatus.FAILED
     return ExitStatus.VALID if report.valid else ExitStatus.INVALID

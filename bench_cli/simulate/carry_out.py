@@ -61,7 +61,8 @@ class Simulating:
                 self._run(verb, options, prepared, traffic, folder)
             report, passed = concluded(folder, options, reference)
             click.echo(f"Report: {folder.html}")
-            return status_of(report, RunResult((), None, 0.0, interrupted=False, warm_up_failures=()), passed)
+            simulated = RunResult((), None, 0.0, interrupted=False, warm_up_failures=())
+            return status_of(report, simulated, passed, options.criteria.fail_if)
 
     def _run(
         self, verb: str, options: MeasureOptions, prepared: PreparedRun, traffic: SimulatedTraffic, folder: RunFolder

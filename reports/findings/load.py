@@ -143,13 +143,13 @@ class QueueGrowing(Finding):
     code = "queue_growing"
     severities = (Severity.WARNING,)
     when = (
-        "in an open loop, the number of requests in the system grew by more than it would at a target that is loaded to 90% of "
-        "its capacity: by more than the same arrivals leave waiting at an even server at 95%, and by more than chance adds. "
-        "The beginning does not count: the first fifth of the sending, or 1.5 times what nine tenths of the first answers took"
+        "in an open loop, more requests arrived than the target completed: the number of requests in the system grew by more "
+        "than it would at a target with a load of 90% of its capacity, beyond chance. The beginning does not count: the first "
+        "fifth of the sending, or 1.5 times what nine tenths of the first answers took"
     )
     advices = (
-        "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read the "
-        "throughput alone.",
+        "The target is at or above its capacity: latencies grow with the run's length. Lower --request_rate, or read only the "
+        "throughput.",
     )
     briefs = ("Overload, the queue grew: lower the rate, or read throughput alone",)
 

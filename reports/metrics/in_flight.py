@@ -86,12 +86,13 @@ class Queue:
 
         The first fifth, in which every queue fills, is left out, and more where answers take long: the number in the system
         rises until answers end as often as requests arrive, at any load. The statistic is the mean number in the system over
-        the last third of the rest less the lowest mean of a twelfth before it. From it goes what the same arrivals leave at an
-        even server with a load of 95 % of ``rate_per_s`` (None: of the actual rate), so that a chance crowd of arrivals is no
-        growth. The rest is compared with the noise of a queue: in heavy traffic a backlog is a reflected Brownian motion
-        (Kingman 1962; Harrison 1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the variance being that of the
-        number's changes per arrival. The weights were set by simulation (benchmarks/load_findings.py). Requests sent in one
-        burst show no growth, and neither does a sending that ends before the first answers show how long they take.
+        the last third of the rest less the lowest mean of a twelfth before it. The growth of the same arrivals at a
+        deterministic server (D/1) at a utilisation of 95 % by ``rate_per_s`` (None: the actual rate) is subtracted, so that a
+        chance crowd of arrivals is no growth. The rest is compared with the noise of a queue: in heavy traffic a backlog is a
+        reflected Brownian motion (Kingman 1962; Harrison 1985), which at load ρ has a mean of variance / (2 (1 − ρ)), the
+        variance being that of the number's changes per arrival. The weights were set by simulation
+        (benchmarks/load_findings.py). Requests sent in one burst show no growth, and neither does a sending that ends before
+        the first answers show how long they take.
         """
         arrivals_ns, edges, queue = self.arrivals_ns, self.edges, self.in_system
         actual_per_ns = np.count_nonzero(arrivals_ns > edges[0]) / (edges[-1] - edges[0])
@@ -125,9 +126,8 @@ class Queue:
     def chance_growth(self) -> float:
         """By how much the queue of a target at 90 % of its capacity may grow.
 
-        Where answers end in bursts, as when a front end delivers late, the number in the system has a variance over a few
-        arrivals that it does not have over many: what a burst leaves early had come late. There the smallest over longer spans
-        counts.
+        Where answers end in bursts, as when a front end delivers late, bursts increase the variance of the number in the
+        system over a few arrivals and not over many. So the smallest variance over longer spans counts.
         """
         came, went = self._counts
         of_arrivals = float(came.var()) * came.size / self._arrived
@@ -177,9 +177,9 @@ def filling_ns(requests: Requests) -> float:
     show that the target fell behind.
 
     It is 1.5 times what nine tenths of the first tenth of the arrivals take, when an overloaded target has not fallen far
-    behind yet. Where a queue grows evenly, the typical request of the second half takes up to eight times as long as those, at
-    a target below its capacity as long. For streamed answers only the typical wait for the first token counts: requests that a
-    target leaves waiting from its beginning on, as one that takes the latest first, are no long answers.
+    behind yet. Where a queue grows evenly, the typical request of the second half takes up to eight times as long as those;
+    at a target below its capacity it takes as long. For streamed answers only the typical wait for the first token counts:
+    requests that a target leaves waiting from its beginning on, as one that takes the latest first, are no long answers.
     """
     known = np.flatnonzero(~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns))
     ordered = known[np.argsort(requests.scheduled_ns[known], kind="stable")]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_records.record import FAILURES, Outcome
+from bench_records.record import FAILED_BY_TARGET
 from reports.metrics.requests import Requests
 
 FEWEST_FAILED = 5  # requests sent after the last answer
 CHANCE = 1e-3  # that as many fail in a row where single requests do
-_NOT_BY_TARGET = (Outcome.CANCELLED, Outcome.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ def last_answer(requests: Requests) -> LastAnswer | None:
     if not came_ns.size:
         return None
     at_ns = float(came_ns.max())
-    failed = np.isin(requests.outcome, [kind.value for kind in FAILURES if kind not in _NOT_BY_TARGET])
+    failed = np.isin(requests.outcome, [outcome.value for outcome in FAILED_BY_TARGET])
     after = requests.sent_ns > at_ns
     count = int(np.count_nonzero(after))
     before = np.count_nonzero(failed & ~after) / max(1, np.count_nonzero(requests.sent_ns <= at_ns))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bench_records.record import FAILURES, TIMEOUTS, Outcome
+from bench_records.record import FAILED_BY_TARGET, TIMEOUTS, Outcome
 from reports.metrics.columns import booleans, floats, integers
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
@@ -19,7 +19,8 @@ from reports.statistics.arrays import FloatArray
 PROBE = "probe"
 """The class of the probes beside a load; no class of --class has this name."""
 # A request that the client cancelled, never sent or lost is no failure of the target.
-_FAILED_BY_TARGET = [kind.value for kind in FAILURES if kind not in (Outcome.CANCELLED, Outcome.LOST)]
+_FAILED_BY_TARGET = [outcome.value for outcome in FAILED_BY_TARGET]
+
 _CUT_OFF = [kind.value for kind in (Outcome.WITHDRAWN, *TIMEOUTS, Outcome.CANCELLED)]
 
 
@@ -30,8 +31,8 @@ class Requests:
     They are in the order in which they were due; ``index`` is the number in the schedule. float64 holds whole ns
     exactly up to 104 days. The token responses of the request at position i are
     ``token_times_ns[token_starts[i]:token_starts[i + 1]]``; ``token_counts`` goes along, NaN where unknown.
-    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 for a request of none, and
-    ``session_of`` numbers of conversations, likewise. ``finish_reason`` is "" where the server sent none.
+    ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 without one. ``session_of`` are the numbers
+    of the conversations, -1 without one. ``finish_reason`` is "" where the server sent none.
     ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's. ``target`` is the number of
     the target that a request was sent to; NaN where none is known.
     """

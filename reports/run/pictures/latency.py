@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_records.record import Outcome
 from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.metric import FROM_SCHEDULE, FROM_SEND
 from reports.metrics.requests import Requests
@@ -23,7 +22,6 @@ _MOST_DOTS = 2_000
 _CELLS = 40
 _FEWEST_FOR_HEAT = 50
 _LOG_ABOVE = 30.0  # largest / median: beyond, a linear axis shows the tail alone
-_NOT_FAILED_BY_TARGET = [kind.value for kind in (Outcome.CANCELLED, Outcome.WITHDRAWN, Outcome.NOT_SENT, Outcome.LOST)]
 
 
 def latency_pictures(report: RunReport) -> list[Picture]:
@@ -175,7 +173,7 @@ def _over_time(report: RunReport) -> Picture:
         left_out = left_out or shown.size < np.count_nonzero(~np.isnan(latency_ms))
         notes = tuple(f"request {index}" for index in requests.index[shown].tolist())
         marks.append(Dots(name, arrival_s[shown], latency_ms[shown], colour, notes=notes))
-    failed = _failed(requests)
+    failed = requests.failed_by_target
     marks += _ends_without_answer(requests, "failed", failed, Colour.RED)
     marks += _ends_without_answer(requests, "cut off", requests.cut_off & ~failed, Colour.GREY)
     sampled = (
@@ -201,10 +199,6 @@ def _ends_without_answer(requests: Requests, name: str, chosen: NDArray[np.bool_
 def _axis_of(values_ms: FloatArray) -> Axis:
     log = bool(values_ms.size and values_ms.min() > 0 and values_ms.max() > _LOG_ABOVE * np.median(values_ms))
     return Axis("latency", "ms", log=log, from_zero=not log)
-
-
-def _failed(requests: Requests) -> NDArray[np.bool_]:
-    return ~requests.done & ~np.isin(requests.outcome, _NOT_FAILED_BY_TARGET)
 
 
 def _heat_maps(report: RunReport) -> Iterator[Picture]:

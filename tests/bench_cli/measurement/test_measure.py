@@ -10,20 +10,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from bench_cli import run
-from bench_cli.measurement.measure import measure  # noqa: F401  loads what a measurement needs before any is timed
+from bench_cli.measurement.measure import status_of  # loads what a measurement needs before any is timed, too
 from bench_errors import ExitStatus
+from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS
 from harness.journal.worker_journal import JournalReader
+from harness.recording.run_result import RunResult
 from reports.metrics.configuration import configured_load
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from tests.interruptible import default_sigint
 from workloads.table.workload import Workload, WorkloadFacts
+
+if TYPE_CHECKING:
+    from bench_records.record import Record
+    from reports.run_report import RunReport
 
 _TOKENIZER = Path(__file__).parents[3] / "serving" / "demo_engine"
 
@@ -619,3 +626,22 @@ def test_interrupted_program_records_its_requests_and_exits_with_130(server: Scr
     assert requests["done"] >= 10
     assert requests["done"] + requests["not_sent"] == 5000
     assert str(tmp_path) in out
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fail_if", "status"),
+    [
+        (Outcome.SERVER_ERROR, [], ExitStatus.FAILED),
+        (Outcome.SERVER_ERROR, ["p99_ttft>60s"], ExitStatus.FAILED),
+        (Outcome.SERVER_ERROR, ["failed_share>5%"], ExitStatus.VALID),
+        (Outcome.LOST, ["failed_share>5%"], ExitStatus.FAILED),  # by the client
+        (Outcome.DONE, ["p99_ttft>60s"], ExitStatus.VALID),
+    ],
+)
+def test_a_failed_request_fails_the_run_unless_a_gate_limits_their_share(
+    outcome: Outcome, fail_if: list[str], status: ExitStatus
+) -> None:
+    records = (cast("Record", SimpleNamespace(outcome=outcome)),)
+    result = RunResult(records, None, 1.0, interrupted=False, warm_up_failures=())
+    report = cast("RunReport", SimpleNamespace(valid=True))
+    assert status_of(report, result, meets_criteria=True, fail_if=fail_if) == status

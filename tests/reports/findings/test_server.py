@@ -208,6 +208,7 @@ def test_time_that_the_server_does_not_count_is_named(
     [
         ("grpc", "instances of these models", "HTTP"),
         ("http", "instances of these models", "tokenizer"),
+        ("http_infer", "instances of these models", "tokenizer"),
         ("openai", "HTTP front end and tokenizer", "Triton"),
         ("openai_completions", "HTTP front end and tokenizer", "Triton"),
     ],
@@ -221,7 +222,7 @@ def test_what_delays_requests_before_the_servers_clock_is_named_by_the_protocol(
     assert finding is not None
     assert named in finding.advice
     assert not_named not in finding.advice
-    assert ("model" if protocol in ("grpc", "http") else "front-end") in finding.brief
+    assert ("front-end" if protocol.startswith("openai") else "model") in finding.brief
 
 
 @pytest.mark.parametrize(
