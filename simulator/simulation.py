@@ -17,18 +17,18 @@ from simulator.front_end import EventLoop, Round
 from simulator.noise import resampled, seeds_of_replica
 from simulator.prefixes import PrefixCache
 from simulator.routers import chooser
-from simulator.server import Server
+from simulator.server import Admission, Server
 from simulator.traffic import Traffic, Work
 
 Observe = Callable[[Round], None]
 
 
-def _check_room(deployment: Deployment, traffic: Traffic) -> None:
-    """Raise SimulatorError for a request that no replica could ever take: the others would wait for it without end."""
-    admission = deployment.server.admission
+def check_room(admission: Admission, traffic: Traffic) -> None:
+    """Raises SimulatorError for a request that no replica could ever take: the others would wait for it without end."""
     longest = int((traffic.input_tokens + traffic.output_tokens).max(initial=0))
-    if admission.kv_blocks is not None and admission.blocks_of(longest) > admission.kv_blocks:
-        raise SimulatorError(f"a request of {longest:,} tokens does not fit into a KV cache of {admission.kv_blocks:,} blocks")
+    needed = admission.blocks_of(longest)
+    if admission.kv_blocks is not None and needed > admission.kv_blocks:
+        raise SimulatorError(f"--kv_blocks {admission.kv_blocks}: a request of {longest:,} tokens needs {needed:,} of them")
 
 
 class _Replica:
@@ -109,19 +109,21 @@ def simulate_deployment(
 
     Where nothing is observed, and numba is installed, much work is done by the compiled twin, which gives the same bits.
     """
-    _check_room(deployment, traffic)
+    check_room(deployment.server.admission, traffic)
     compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
-    return compiled or simulate_in_python(deployment, traffic, clients, seed, observe)
+    return compiled or _in_python(deployment, traffic, clients, seed, observe)
 
 
 def simulate_in_python(
     deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None = None
 ) -> Answers:
-    """As ``simulate_deployment``, whatever is installed.
+    """As ``simulate_deployment``, whatever is installed."""
+    check_room(deployment.server.admission, traffic)
+    return _in_python(deployment, traffic, clients, seed, observe)
 
-    At one time the ends of answers come first, then what is sent, then the replicas.
-    """
-    _check_room(deployment, traffic)
+
+def _in_python(deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None) -> Answers:
+    """At one time the ends of answers come first, then what is sent, then the replicas."""
     work = Work(traffic)
     ends: list[Send] = []
     servers = [

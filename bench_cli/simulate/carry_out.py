@@ -36,8 +36,7 @@ from simulator.answers import Answers
 from simulator.figures import Ranges, predicted_ranges
 from simulator.hull import beyond, extents_of_replicas
 from simulator.recorded import Responses
-from simulator.server import Admission
-from simulator.simulation import simulate_deployment
+from simulator.simulation import check_room, simulate_deployment
 from workloads.schedule.load import Load
 
 _KEPT = ("tokenizer_dir", "streaming", "protocol", "model")  # options of the target that a simulation reads or may ignore
@@ -135,16 +134,8 @@ def prepared_traffic(
     mixed = mix(schedule, options.mixture, options.traffic, target)
     prepared = PreparedRun(target, workload, own_load, mixed, Workers(1, "simulated"))
     traffic = simulated_traffic(prepared.schedule, target.template_tokens or 0)
-    _check_room(simulated.deployment.server.admission, traffic)
+    check_room(simulated.deployment.server.admission, traffic.traffic)
     return prepared, traffic if simulated.deployment.cache_blocks is None else with_prefixes(traffic)
-
-
-def _check_room(admission: Admission, simulated: SimulatedTraffic) -> None:
-    """Raises UsageError where a request could never be taken."""
-    longest = int((simulated.traffic.input_tokens + simulated.traffic.output_tokens).max(initial=0))
-    needed = admission.blocks_of(longest)
-    if admission.kv_blocks is not None and needed > admission.kv_blocks:
-        raise click.UsageError(f"--kv_blocks {admission.kv_blocks}: a request of {longest:,} tokens needs {needed:,} of them")
 
 
 def _manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> Manifest:

@@ -135,7 +135,7 @@ def test_a_request_waits_until_the_kv_cache_has_room_for_all_its_tokens() -> Non
 
 def test_a_request_that_is_larger_than_the_kv_cache_is_refused() -> None:
     server = Server(StepLaw(step=1e-3), Admission(kv_blocks=5))
-    with pytest.raises(SimulatorError, match="a request of 161 tokens does not fit into a KV cache of 5 blocks"):
+    with pytest.raises(SimulatorError, match="--kv_blocks 5: a request of 161 tokens needs 6 of them"):
         simulate(server, _requests([0.0], [160], [1]), 0)
 
 
