@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.experiments.options import FORWARDS_OPTIONS
+from bench_cli.forwarded_options import FORWARDS_OPTIONS
 from bench_cli.repeated_run import RepeatedRun, left_out_options, options_argument, repeated_run, run_argument
 from reports.render.plain_text import printable
 

@@ -7,7 +7,7 @@ import cloup
 
 from bench_cli.declared import takes
 from bench_cli.experiments.capacity_options import Options
-from bench_cli.experiments.options import FORWARDS_OPTIONS, run_arguments
+from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
 
 
 @cloup.command(

@@ -13,7 +13,8 @@ import cloup
 
 from bench_cli.conditions import ConditionOptions
 from bench_cli.declared import Concern, option, part, takes
-from bench_cli.experiments.options import FORWARDS_OPTIONS, SeriesOptions, run_arguments
+from bench_cli.experiments.options import SeriesOptions
+from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import click
 from bench_cli.experiments.capacity_options import LimitOptions, Options
 from bench_cli.experiments.child_runs import RunOptions
 from bench_cli.experiments.hidden_arguments import words_without_secrets
-from bench_cli.experiments.search_options import tiers_of
+from bench_cli.limit_values import tiers_of
 
 if TYPE_CHECKING:
     from bench_cli.experiments.search_run import Probes

@@ -11,7 +11,8 @@ import cloup
 
 from bench_cli.declared import Concern, option, parsed, part, required, same, takes
 from bench_cli.experiments.grid import axis, combinations
-from bench_cli.experiments.options import FORWARDS_OPTIONS, SweepSeriesOptions, run_arguments
+from bench_cli.experiments.options import SweepSeriesOptions
+from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
 from bench_cli.measurement.output_options import CriteriaOptions, build_passes
 from bench_errors import ExitStatus
 

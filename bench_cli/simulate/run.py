@@ -6,7 +6,7 @@ import click
 import cloup
 
 from bench_cli.declared import takes
-from bench_cli.experiments.options import FORWARDS_OPTIONS, run_arguments
+from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
 from bench_cli.simulate.deployment_options import RunOptions
 from bench_cli.simulate.measuring_verb import invoke
 

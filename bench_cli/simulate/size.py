@@ -6,7 +6,7 @@ import click
 import cloup
 
 from bench_cli.declared import takes
-from bench_cli.experiments.options import FORWARDS_OPTIONS, run_arguments
+from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
 from bench_cli.simulate.measuring_verb import invoke
 from bench_cli.simulate.size_options import SizeOptions
 
@@ -35,7 +35,7 @@ def command(context: click.Context, options: SizeOptions, arguments: tuple[str, 
 
     What lies beyond the fitted runs is said first. Give enough requests: of 1,000, a p99 rests on ten.
     """
-    from bench_cli.experiments.search_options import tiers_of
+    from bench_cli.limit_values import tiers_of
     from bench_cli.simulate.deployment import read_simulated
     from bench_cli.simulate.sized import Size
     from simulator.sizing import draws_needed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from bench_cli.declared import Concern, option, part, same
-from bench_cli.experiments.capacity_options import LimitOptions
+from bench_cli.limit_options import LimitOptions
 from bench_cli.simulate.deployment_options import DeploymentOptions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from bench_cli.experiments.search_options import PRESETS, read_share, read_time, tiers_of
+from bench_cli.limit_values import PRESETS, read_share, read_time, tiers_of
 from bench_records.search import PlannedTier
 
 _CONTEXT = click.Context(click.Command("capacity"))
