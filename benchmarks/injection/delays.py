@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """In seconds. ``decode_step_s`` is for each token after the first; the others are for each request. ``queue_always_s`` is
-    not for windows with delays alone.
+    """In seconds. ``decode_step_s`` is for each token after the first; the others are for each request. ``queue_always_s`` and
+    ``step_always_s``, of each step of the engine, are not for windows with delays alone.
     """
 
     tokenizer_s: float = 0.0
@@ -16,6 +16,7 @@ class Delays:
     queue_always_s: float = 0.0
     prefill_s: float = 0.0
     decode_step_s: float = 0.0
+    step_always_s: float = 0.0
 
 
 NONE = Delays()

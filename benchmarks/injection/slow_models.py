@@ -31,9 +31,10 @@ _ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def slow_pipeline(delays: Delays, folder: Path) -> Iterator[Server]:
+def slow_pipeline(delays: Delays, folder: Path, max_num_sequences: int = 256) -> Iterator[Server]:
     """The embedded pipeline, decoupled and slowed down, with its files in ``folder``, which must be empty or missing."""
-    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=EngineOptions(enable_kv_cache_reuse=False))
+    options = EngineOptions(enable_kv_cache_reuse=False, max_num_sequences=max_num_sequences)
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
     write_repository(spec, folder / "repository")
     for model, function in (("preprocessing", "preprocessing_model"), ("tensorrt_llm", "core_model")):
         (folder / "repository" / model / "1" / "model.py").write_text(

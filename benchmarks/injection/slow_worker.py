@@ -2,8 +2,8 @@
 
     python -m benchmarks.injection.slow_worker PIPE_FD ENGINE_DIR OPTIONS_JSON DELAYS_JSON
 
-In windows with delays a request is kept in the queue, and a step with a prompt, or without, takes longer. Steps are shared, as
-in any engine: requests in flight at once wait for the prefills of each other.
+In windows with delays a request is kept in the queue, and a step with a prompt, or without, takes longer; each step may, too.
+Steps are shared, as in any engine: requests in flight at once wait for the prefills of each other.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class _SlowWorker(_Worker):
         return max(0.0, (first.submitted_ns - time.monotonic_ns()) / 1e9 + kept_s)
 
     def _step(self) -> None:
+        time.sleep(self._delays.step_always_s)
         prompts = any(running.in_context for running in self._running.values())
         if injects(time.monotonic()):
             time.sleep(self._delays.prefill_s if prompts else self._delays.decode_step_s)
