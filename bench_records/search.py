@@ -5,7 +5,7 @@ It is written before each probe, so that a search that was cut short can be cont
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -45,6 +45,18 @@ class PlannedProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedControl:
+    """What a simulation of a probe's schedule has beyond one limit: the requests beyond it in blocks of the same requests,
+    ``measured`` and ``simulated``; the simulated ``share`` of the whole probe, and its mean over other schedules, ``expected``.
+    """
+
+    measured: tuple[int, ...]
+    simulated: tuple[int, ...]
+    share: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s",
     "conversations/s" or "users". With ``conversations`` probes send whole ones.
@@ -54,6 +66,9 @@ class Search:
     any. ``first_load`` is the guess from which the search starts, ``first_per_s`` the requests/s of the closed loop that gave
     it, None before they are known. ``before_each`` says that a command ran before each probe, which may hold secrets and is not
     kept. ``ended`` is why it ended, None while it can go on.
+
+    ``model`` is the digest of the fitted model that the schedules of the probes are simulated with, None without one; a copy of
+    the model is in the folder. ``controls`` are what that gave, by the folders of the probes, in the order of all limits.
     """
 
     arguments: tuple[str, ...]
@@ -71,6 +86,8 @@ class Search:
     spent_s: float = 0.0
     probes: tuple[PlannedProbe, ...] = ()
     ended: str | None = None
+    model: str | None = None
+    controls: dict[str, tuple[RecordedControl, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,7 @@ class SearchFolder:
     path: Path
 
     plan = NamedFile("search.json")
+    model = NamedFile("model.json")  # the fitted one, where probes are simulated, too
     server_log = NamedFile("server.log")  # of the embedded pipeline, which all probes share
 
     @property

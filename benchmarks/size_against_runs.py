@@ -137,7 +137,7 @@ def _p95_ms(workload: Workload, folder: Path, urls: Sequence[str], size: tuple[f
 
 
 def _measured(workload: Workload, folder: Path, urls: Sequence[str], size: tuple[float, int]) -> Path:
-    """The folder of a run of so many seconds with this seed over all ``urls``."""
+    """The folder of a run over all ``urls``, of this length in s and this seed."""
     seconds, seed = size
     path = folder / f"{workload.name.replace('/', '-').replace(' ', '-')}-{len(urls)}-{seed}"
     if not (path / "summary.json").exists():

@@ -38,21 +38,24 @@ class _Sendings:
     end_s: float
 
 
-def compiled_answers(deployment: Deployment, traffic: Traffic, clients: Clients, seed: int) -> Answers | None:
+def compiled_answers(
+    deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, fewest_tokens: int | None = None
+) -> Answers | None:
     """The answers of a simulation, bit for bit those of ``simulate_deployment`` in Python.
 
-    None where that has to do it: without numba, with few tokens, with a prefix cache, or where what is sent to a replica
-    depends on others.
+    None where that has to do it: without numba, with fewer output tokens than ``fewest_tokens`` (None: FEWEST_TOKENS), with a
+    prefix cache, or where what is sent to a replica depends on others.
     """
+    fewest = FEWEST_TOKENS if fewest_tokens is None else fewest_tokens
     has_cache = deployment.cache_blocks is not None and traffic.prefixes is not None
-    if has_cache or int(traffic.output_tokens.sum()) < FEWEST_TOKENS or not _can_compile():
+    if has_cache or int(traffic.output_tokens.sum()) < fewest or not can_compile():
         return None
     sendings = _sendings(deployment, clients, len(traffic), seed)
     return None if sendings is None else _answers(deployment, traffic, sendings, seed)
 
 
 @cache
-def _can_compile() -> bool:
+def can_compile() -> bool:
     """Whether numba is there, knows the installed numpy, and has a place to keep what it compiles."""
     try:
         import_module("simulator.compiled_server")

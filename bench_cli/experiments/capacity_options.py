@@ -16,7 +16,7 @@ from bench_cli.limit_values import read_time
 @dataclass(frozen=True)
 class EffortOptions(Concern, title="The search"):
     """How long the search may take, and where it looks. ``budget`` in seconds, None without a bound; ``max_users`` None: it
-    searches a rate; ``first_load`` None: a closed loop shows where to start.
+    searches a rate; ``first_load`` None: the ``model`` or a closed loop shows where to start.
     """
 
     budget: float | None = option(
@@ -36,6 +36,12 @@ class EffortOptions(Concern, title="The search"):
         type=click.FloatRange(min=0, min_open=True),
         show_default="from a closed loop of some seconds",
         help="Rate, or users, of the first probe.",
+    )
+    model: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="A model of this server, of 'bench simulate fit': what it explains of each probe is taken off, so that fewer "
+        "requests are enough. The answer is right whatever the model, and a wrong one helps little.",
     )
     seed: int = same(SeriesOptions, "seed", help="Seed of the closed loop; each probe's is its number more.")
     before_each: str | None = same(

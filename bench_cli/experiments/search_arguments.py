@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.experiments.capacity_options import LimitOptions, Options
+from bench_cli.experiments.capacity_options import Options
 from bench_cli.experiments.child_runs import RunOptions
 from bench_cli.experiments.hidden_arguments import words_without_secrets
+from bench_cli.limit_options import LimitOptions
 from bench_cli.limit_values import tiers_of
 
 if TYPE_CHECKING:
     from bench_cli.experiments.search_run import Probes
     from bench_records.search import Search, SearchFolder
+    from reports.capacity.result import LoadUnit
 
 _SET_BY_THE_SEARCH = {
     "--request_rate": "the rate is what it searches",
@@ -130,6 +133,7 @@ def new_search(options: Options, given: tuple[str, ...], *, conversations: bool)
         most_load=effort.max_users,
         seed=effort.seed,
         first_load=effort.first_load,
+        model=_digest(options, unit),
     )
 
 
@@ -146,6 +150,8 @@ def recorded_search(folder: SearchFolder, options: Options) -> Search:
         )
     if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
         raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
+    if effort.model is not None and file_digest(effort.model) != recorded.model:
+        raise click.UsageError(f"{effort.experiment_dir} was searched with another model, or none; name a new folder")
     if recorded.before_each and effort.before_each is None:
         raise click.UsageError(
             f"a command ran before each probe in {effort.experiment_dir}, and is not kept: give --before_each again"
@@ -169,6 +175,7 @@ def continued(recorded: Search, asked: Search) -> Search | None:
         first_per_s=recorded.first_per_s,
         spent_s=recorded.spent_s,
         probes=recorded.probes,
+        controls=recorded.controls,
         ended=None,
     )
     return rest if same == rest else None
@@ -209,6 +216,25 @@ def new_folder(path: Path) -> None:
     if path.exists() and any(path.iterdir()):
         raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--experiment_dir")
     path.mkdir(parents=True, exist_ok=True)
+
+
+def file_digest(path: Path) -> str:
+    """The digest of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _digest(options: Options, unit: LoadUnit) -> str | None:
+    """The digest of the fitted model. Raises UsageError where a model explains nothing."""
+    model = options.effort.model
+    if model is None:
+        return None
+    if unit.value != "requests/s":
+        raise click.UsageError(
+            "--model: a model explains when requests arrive, so only a rate of requests is searched with one"
+        )
+    if options.ranking.over:
+        raise click.UsageError("--model is fitted to one setting: leave --over out")
+    return file_digest(model)
 
 
 def _ratio(precision: float) -> float:

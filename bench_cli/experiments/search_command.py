@@ -26,6 +26,7 @@ from bench_errors import ExitStatus
 from bench_records.search import Search, SearchFolder
 
 if TYPE_CHECKING:
+    from bench_cli.experiments.model_control import Simulation
     from reports.capacity.result import Capacity
 
 
@@ -48,7 +49,11 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
         runs = search_runs(context, given)
         try:
             capacity = search_capacity(
-                folder, plan, lambda: open_probes(runs, folder, effort.before_each), lambda line: click.echo(line, err=True)
+                folder,
+                plan,
+                lambda: open_probes(runs, folder, effort.before_each),
+                lambda line: click.echo(line, err=True),
+                simulation=_simulation(context, folder, plan, given, effort.model),
             )
         except KeyboardInterrupt:
             _show_interrupted(folder, plan)
@@ -61,13 +66,31 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
     return status_of(capacity)
 
 
+def _simulation(
+    context: click.Context, folder: SearchFolder, plan: Search, given: tuple[str, ...], model: Path | None
+) -> Simulation | None:
+    """What simulates the probes: the ``model``, of which the folder keeps a copy. Raises UsageError and SimulatorError."""
+    if plan.model is None:
+        return None
+    from bench_cli.experiments.model_control import model_control
+
+    if model is not None and not folder.model.exists():
+        folder.model.write_bytes(model.read_bytes())
+    return model_control(context, folder, plan, given)
+
+
 def remove_unused(folders: Sequence[SearchFolder], with_server_log: bool) -> bool:
     """Remove the folders of searches none of whose runs could begin, so that the command can be given again, corrected; whether
     all were such. A server's log, which may say why, counts as a file of its own unless ``with_server_log``.
     """
     files = {folder: set(folder.path.iterdir()) for folder in folders}
     for folder, found in files.items():
-        if not found <= {folder.plan, folder.path / "output.log", *((folder.server_log,) if with_server_log else ())}:
+        if not found <= {
+            folder.plan,
+            folder.model,
+            folder.path / "output.log",
+            *((folder.server_log,) if with_server_log else ()),
+        }:
             return False
     for folder, found in files.items():
         for file in found:

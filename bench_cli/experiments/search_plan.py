@@ -285,7 +285,10 @@ def reach(search: Search, per_s: float) -> str:
 def dry_run(search: Search) -> str:
     """The plan of a search, for the console."""
     users = search.unit == LoadUnit.USERS
-    if search.first_load is None:
+    if search.first_load is None and search.model is not None:
+        first = "No closed loop: the model is simulated"
+        then = "Probes from the model's own capacity on, then where each teaches most"
+    elif search.first_load is None:
         first = f"A closed loop of {closed_loop_users(search)} users, of at most {closed_loop_s(search):.0f} s"
         then = "Probes from half of its throughput on, then where each teaches most"
         if users:

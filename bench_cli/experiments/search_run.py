@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 import numpy as np
@@ -38,11 +38,15 @@ from reports.capacity.reading import (
     sets_of,
     size_options,
     timeout_options,
+    with_controls,
 )
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
+
+if TYPE_CHECKING:
+    from bench_cli.experiments.model_control import Simulation
 
 _LEAST_OVERHEAD_S = 1.0
 _LAST_OVERHEADS = 3  # of which the longest is what the next probe may take
@@ -157,12 +161,14 @@ class RunningSearch:
         search: Search,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        simulation: Simulation | None = None,
     ) -> None:
         """Go on with what is recorded; ``say`` gets a line before and after each probe. Raises RunFolderError."""
         self.folder = folder
         self.search = replace(search, ended=None)
         self._say = say
         self._clock = clock
+        self._simulation = simulation
         self._measured = list(read_probes(folder, search))
         self._overheads_s: list[float] = []
         self._beside_plan_s: list[float] = []
@@ -196,6 +202,11 @@ class RunningSearch:
 
     def find_first_load(self, probes: Probes) -> None:
         """Find the load to start from, where it is not known."""
+        if self.search.first_load is None and self._simulation is not None:
+            self._say("The model is simulated, to know where to start.")
+            self.save(replace(self.search, first_load=self._simulation.first_load()))
+            if self.search.first_load is not None:
+                self._say(announcement(self.search))
         if not self.needs_first_load:
             return
         search = self.search
@@ -236,6 +247,10 @@ class RunningSearch:
             self._say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
             return Ended.TARGET_FAILED
         self._is_warm = True
+        if self._simulation is not None and measured.counts and not measured.run.probe.gave_up:
+            controls = self._simulation.controls(self.search, step)
+            measured = with_controls(measured, self.search, controls)
+            self.search = replace(self.search, controls={**self.search.controls, step.folder: controls})
         self._measured.append(measured)
         took_s = self._clock() - begin
         self._overheads_s.append(took_s - measured.run.seconds)
@@ -265,15 +280,16 @@ def search_capacity(
     open_probes: Callable[[], AbstractContextManager[Probes]],
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
+    simulation: Simulation | None = None,
 ) -> Capacity:
     """Carry out ``search``, or what is left of it, in ``folder``, and return its result; ``say`` gets a line before and after
-    each probe.
+    each probe. A ``simulation`` shows where to start, and how much of what each probe has its schedule explains.
 
     Raises KeyboardInterrupt when it was stopped, with what is measured saved, ClickException where the options of the probes
     cannot be used or --before_each fails, with what is measured saved, too, and TargetGoneError where the target failed before
     the first probe.
     """
-    now = RunningSearch(folder, search, say, clock)
+    now = RunningSearch(folder, search, say, clock, simulation)
     try:
         step = None if now.search.first_load is None else now.next_step()
         if not isinstance(step, Ended):

@@ -11,9 +11,11 @@ from bench_records.search import PlannedTier
 from reports.capacity.limits import Limit, limit_set
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 from simulator.answers import Answers
-from simulator.arrays import FloatArray
+from simulator.arrays import BoolArray, FloatArray
 from simulator.figures import LatencyFactors
 from simulator.latencies import LATENCIES, Latencies
+
+_AS_SIMULATED = dict.fromkeys(LATENCIES, 1.0)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class SimulatedLimits:
         latencies = Latencies.of_times(*times, answers.output_tokens[was_sent])
         return tuple(_reached(limit, latencies, factors) for limit in self.limits)
 
+    def beyond(self, latencies: Latencies) -> tuple[BoolArray, ...]:
+        """Which requests are beyond each limit, shape [requests] each; one without the latency is not."""
+        return tuple(_worst(limit, latencies, _AS_SIMULATED) > 1.0 for limit in self.limits)
+
 
 def simulated_limits(tier: PlannedTier) -> SimulatedLimits:
     """The limits of a set. Raises UsageError for one that a simulation does not show."""
@@ -46,13 +52,18 @@ def simulated_limits(tier: PlannedTier) -> SimulatedLimits:
 
 
 def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> float:
-    if limit.requirement.metric is ATTAINMENT:
-        shares = [_over(each.metric.name, each.limit_ms, latencies, factors) for each in limit.objectives]
-        worst: FloatArray = np.nan_to_num(np.max(shares, axis=0))
-    else:
-        worst = _over(limit.requirement.metric.name, limit.requirement.limit, latencies, factors)
-        worst = worst[~np.isnan(worst)]
+    worst = _worst(limit, latencies, factors)
+    worst = worst[~np.isnan(worst)]
     return float(np.quantile(worst, 1.0 - limit.allowed, method="higher")) if worst.size else 0.0
+
+
+def _worst(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> FloatArray:
+    """How far each request is from the limit, or from the worst of its objectives; NaN where it has no such latency."""
+    if limit.requirement.metric is not ATTAINMENT:
+        return _over(limit.requirement.metric.name, limit.requirement.limit, latencies, factors)
+    shares = [_over(each.metric.name, each.limit_ms, latencies, factors) for each in limit.objectives]
+    worst: FloatArray = np.nan_to_num(np.max(shares, axis=0))
+    return worst
 
 
 def _over(metric: str, limit_ms: float, latencies: Latencies, factors: LatencyFactors) -> FloatArray:

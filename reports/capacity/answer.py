@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from reports.capacity.control import explained
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import Bracket, Goal, Shape
@@ -116,6 +117,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
         _width(capacity, search),
         _deciding(search),
         _unsteady(search),
+        _explained(search),
         _at_certified(capacity, tier),
         _unmet(capacity, search),
     )
@@ -288,6 +290,22 @@ def _unsteady(search: Searched) -> str:
         return ""
     loads = f"{load_text(grew, search.unit)}, but not at {load_text(calm, search.unit)}"
     return f"The queue grew at {loads}: something other than the load changed between the probes."
+
+
+def _explained(search: Searched) -> str:
+    """What the model of --model was worth."""
+    if not any(probe.controls for probe in search.probes):
+        return ""
+    share = explained(search.probes, search.goal.limits[search.deciding])
+    if share is None:
+        return "Too few requests were beyond the limit to know what the model explains of them, so it counts for nothing."
+    if share <= 0.0:
+        return "The model explains nothing of when requests are beyond the limit, and counts for nothing."
+    times = f"{1.0 / (1.0 - share):.2g}"
+    return (
+        f"The model explains {share:.0%} of the variance of the requests beyond the limit, as far as the probes show: without "
+        f"it the search would need {times} times as many."
+    )
 
 
 def _is_within(search: Searched, probe: Probe) -> bool:

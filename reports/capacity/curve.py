@@ -28,7 +28,7 @@ _SHORT = 0.4  # of the longest probe near the crossing: shorter ones show too li
 _NEAR = 0.35  # of the logarithm of the load: the curve is a straight line there, but not farther
 _NEAR_BELOW, _NEAR_ABOVE = 12.0, 6.0  # times less and more than the allowed share, by the curve: farther out clusters differ
 _LEAST_NEAR = 0.03
-_USUAL_EFFECT, _USUAL_WEIGHT = 30.0, 100.0  # a design effect at capacity, and the requests beyond the limit it counts as
+USUAL_EFFECT, _USUAL_WEIGHT = 30.0, 100.0  # a design effect at capacity, and the requests beyond the limit it counts as
 _FARTHEST = 0.5  # from the probes, of the logarithm: an end of the interval beyond is unknown
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.5, 300.0
 _LIKELY_SLOPE, _SLOPE_DEVIATION = 12.0, 1.0  # beforehand; the deviation is the logarithm's
@@ -41,13 +41,14 @@ _DEGREES_WITHIN = 12  # of freedom of the design effects within the probes
 @dataclass(frozen=True, eq=False)
 class Points:
     """Probes that are not overloaded: the load of each, its requests, n > 0, how many were beyond the limit, and their
-    design effect (NaN where unknown), shape [points] each.
+    design effect (NaN where unknown), shape [points] each. ``usual_effect`` is what the effect is at capacity beforehand.
     """
 
     load: FloatArray
     n: FloatArray
     above: FloatArray
     effect: FloatArray
+    usual_effect: float = USUAL_EFFECT
 
     @property
     def log_load(self) -> FloatArray:
@@ -59,7 +60,7 @@ class Points:
         return int(self.n.size)
 
     def chosen(self, which: NDArray[np.bool_]) -> Points:
-        return Points(self.load[which], self.n[which], self.above[which], self.effect[which])
+        return Points(self.load[which], self.n[which], self.above[which], self.effect[which], self.usual_effect)
 
     def dispersion(self, allowed: float) -> float:
         """The mean design effect of requests beyond the limit near the allowed share, at least 1.
@@ -70,7 +71,7 @@ class Points:
         """
         known = np.isfinite(self.effect)
         weights = np.minimum(self.above, allowed * self.n)[known]
-        return float((self.effect[known] @ weights + _USUAL_EFFECT * _USUAL_WEIGHT) / (weights.sum() + _USUAL_WEIGHT))
+        return float((self.effect[known] @ weights + self.usual_effect * _USUAL_WEIGHT) / (weights.sum() + _USUAL_WEIGHT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,11 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
                 "share": violations.share,
                 "share_interval": share_interval(violations),
                 "design_effect": violations.effect,
+                "control": None if control is None else {"share": control.share, "expected": control.expected},
             }
-            for limit, violations in zip(capacity.limits, probe.violations, strict=True)
+            for limit, violations, control in zip(
+                capacity.limits, probe.violations, probe.controls or (None,) * len(capacity.limits), strict=True
+            )
         ],
         "request_throughput": run.request_throughput,
         "output_token_throughput": run.output_token_throughput,

@@ -25,17 +25,35 @@ class Violations:
 
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
     ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.
+    ``remaining`` is the share of their variance that a control variate leaves; 1 without one.
     """
 
     n: int
     above: int
     effect: float | None
     none_at_capacity: float = 1.0
+    remaining: float = 1.0
 
     @property
     def share(self) -> float | None:
         """From 0 to 1; None without a request."""
         return self.above / self.n if self.n else None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What a simulation of a probe's own schedule has beyond one limit, which the ``allowed`` share may exceed
+    (reports/capacity/control.py).
+
+    ``measured`` and ``simulated`` are requests beyond the limit in blocks of the same requests, shape [blocks] each. ``share``
+    is the simulated share of the whole probe, ``expected`` its mean over schedules of other seeds at the same load.
+    """
+
+    allowed: float
+    measured: tuple[int, ...]
+    simulated: tuple[int, ...]
+    share: float
+    expected: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +63,7 @@ class Probe:
     ``violations`` are in the order of the search's limits. ``requests`` were sent, the ramp included: the cost. ``queue`` is
     how the number in the system moved; None for a closed loop, and where it is unknown. ``gave_up`` says that the probe ended
     early since a limit could not be met any more. ``needs`` is how many requests show whether the queue grows, where those of
-    this probe are too few; else 0.
+    this probe are too few; else 0. ``controls`` are in the order of the limits, too; empty where nothing was simulated.
     """
 
     load: float
@@ -54,6 +72,7 @@ class Probe:
     queue: QueueCourse | None = None
     gave_up: bool = False
     needs: int = 0
+    controls: tuple[Control, ...] = ()
 
     @property
     def overloaded(self) -> bool:

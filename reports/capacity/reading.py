@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_records.search import PlannedProbe, Search, SearchFolder
+from bench_records.search import PlannedProbe, RecordedControl, Search, SearchFolder
 from bench_records.settings import PlannedRanking, RankingFolder
+from reports.capacity.control import controlled
 from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
-from reports.capacity.probe import ANSWERS, Probe
+from reports.capacity.probe import ANSWERS, Control, Probe
 from reports.capacity.ranking import Ranking, Setting
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
@@ -103,7 +104,17 @@ def read_probes(folder: SearchFolder, search: Search) -> Iterator[MeasuredProbe]
 def read_probe(folder: SearchFolder, search: Search, planned: PlannedProbe) -> MeasuredProbe:
     """One recorded probe. Raises RunFolderError."""
     sets = sets_of(search)
-    return _measured(read_run(folder.run_folder(planned), ()), planned, search, sets)
+    measured = _measured(read_run(folder.run_folder(planned), ()), planned, search, sets)
+    return with_controls(measured, search, search.controls.get(planned.folder, ()))
+
+
+def with_controls(measured: MeasuredProbe, search: Search, recorded: Sequence[RecordedControl]) -> MeasuredProbe:
+    """The probe with what was simulated of its schedule, in the order of all limits; nothing where that is empty."""
+    controls = tuple(
+        Control(limit.allowed, each.measured, each.simulated, each.share, each.expected)
+        for limit, each in zip(every_limit(sets_of(search)) if recorded else (), recorded, strict=True)
+    )
+    return replace(measured, run=replace(measured.run, probe=replace(measured.run.probe, controls=controls)))
 
 
 def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
@@ -129,8 +140,8 @@ def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
 
 
 def evidence(measured: Sequence[MeasuredProbe]) -> tuple[Probe, ...]:
-    """The probes that decide."""
-    return tuple(each.run.probe for each in measured if each.counts)
+    """The probes that decide, without what controls explain of them."""
+    return controlled([each.run.probe for each in measured if each.counts])
 
 
 def _target_is_gone(report: RunReport) -> bool:

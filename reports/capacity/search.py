@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from reports.capacity.curve import LARGEST_RATIO, Fit, Points, fit, usable
+from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
 from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
@@ -363,6 +363,7 @@ def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Po
         np.array([each.n for _, each in of], dtype=np.float64),
         np.array([each.above for _, each in of], dtype=np.float64),
         np.array([math.nan if each.effect is None else each.effect for _, each in of], dtype=np.float64),
+        max(1.0, USUAL_EFFECT * float(np.mean([each.remaining for _, each in of]))) if of else USUAL_EFFECT,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench_records.run_folder import RunFolderError
-from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from bench_records.search import PlannedProbe, PlannedTier, RecordedControl, Search, SearchFolder
 
 _SEARCH = Search(
     arguments=("token_norm_dist", "--url", "localhost:8001"),
@@ -23,6 +23,8 @@ _SEARCH = Search(
     first_load=12.5,
     first_per_s=25.0,
     probes=(PlannedProbe(12.5, 400, 1, "001-12.5"),),
+    model="0123abcd",
+    controls={"001-12.5": (RecordedControl((3, 0), (2, 1), 0.01, 0.02),)},
 )
 
 

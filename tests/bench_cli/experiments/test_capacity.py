@@ -52,6 +52,9 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         ([*_LIMIT, "--over", "header=x: 1,authorization: b", "dataset"], "a secret would show"),
         ([*_LIMIT, "--over", "max_num_sequences=1,2,3,4,5,6,7", "--over", "osl=1,2,3", "dataset"], "21 combinations"),
         (["--over", "max_num_sequences=4,8", "dataset"], "say what has to hold"),
+        ([*_LIMIT, "--model", "none.json", "dataset"], "none.json' does not exist"),
+        ([*_LIMIT, "--model", "t.csv", "--max_users", "9", "dataset"], "only a rate of requests is searched with one"),
+        ([*_LIMIT, "--model", "t.csv", "--over", "max_num_sequences=4,8", "dataset"], "--model is fitted to one setting"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_what_to_write(

@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
 from bench_records.settings import RankingFolder
 from reports.capacity.result import Ended
+from simulator.server import Admission, Server, StepLaw
+from tests.bench_cli.test_simulate_run import model_file
 from tests.harness.queue_server import queue_server
 
 _BENCH = (sys.executable, "-m", "bench_cli", "capacity")
@@ -69,6 +73,32 @@ def test_a_search_that_is_stopped_and_killed_goes_on_where_it_was(tmp_path: Path
     document = json.loads((path / "capacity.json").read_text())
     assert len(document["probes"]) == len(search.probes)
     assert (path / "capacity.html").exists()
+
+
+@pytest.mark.slow
+def test_a_search_with_a_model_starts_at_its_capacity_and_goes_on_with_its_copy(tmp_path: Path) -> None:
+    """The model serves as the server does: one at a time, 10 ms each, so that 100 requests/s are too many."""
+    folder, model = SearchFolder(tmp_path / "search"), tmp_path / "model.json"
+    model_file(model, server=Server(StepLaw(step=10e-3), Admission(max_sequences=1)), draws=(), deployed=None)
+    limits = ["--model", str(model), "--slo", "p90_ttft<=60ms", "--budget", "90s"]
+    limits += ["--precision", "40%", "--confidence", "60%"]
+    verb = ["token_norm_dist", "-i", "openai", "--isl", "4", "--osl", "1", "--warmup_requests", "1", "--telemetry_period", "0"]
+    with queue_server(100.0) as server:
+        command = [*_BENCH, "--experiment_dir", str(folder.path), *limits, *verb, "--url", server.address]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+        assert ended.returncode in (ExitStatus.VALID, ExitStatus.FAILED, ExitStatus.INVALID), ended.stderr
+        model.unlink()
+        spent_s = folder.read().spent_s
+        again = [*_BENCH, "--experiment_dir", str(folder.path), "--budget", f"{spent_s + 12:.0f}s"]
+        subprocess.run(again, capture_output=True, text=True, check=False, timeout=120)
+    search = folder.read()
+    assert "The model is simulated, to know where to start." in ended.stderr
+    assert search.first_load is not None
+    assert 60.0 < search.first_load < 100.0
+    assert search.controls
+    assert set(search.controls) <= {probe.folder for probe in search.probes}
+    document = json.loads((folder.path / "capacity.json").read_text())
+    assert any(each["control"] is not None for probe in document["probes"] for each in probe["beyond"])
 
 
 def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ import click
 import pytest
 
 from bench_cli.experiments import search_run
+from bench_cli.experiments.search_arguments import continued
 from bench_cli.experiments.search_plan import Spent, closed_loop_timeout_s, first_users, next_step
 from bench_cli.experiments.search_run import ChildProbes, TargetGoneError, search_capacity
-from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from bench_records.search import PlannedProbe, PlannedTier, RecordedControl, Search, SearchFolder
+from reports.capacity.answer import details
 from reports.capacity.reading import MeasuredProbe
 from reports.capacity.result import Capacity, Ended, LoadUnit
-from tests.bench_cli.experiments.searches import CAPACITY, SEARCH, SERVED_PER_S, FakeQueue, measured
+from tests.bench_cli.experiments.searches import CAPACITY, LIMIT_S, SEARCH, SERVED_PER_S, FakeQueue, measured
 
 
 @pytest.fixture
@@ -46,6 +49,39 @@ def test_a_search_ends_with_a_bracket_around_the_capacity_as_narrow_as_asked(fol
     assert said[2].startswith("Probe 1: 50 requests/s, ")
     assert said[-1].startswith(f"{len(queue.made)} probes, {capacity.requests:,} requests, ")
     assert said[-1].endswith(" fails, within ±10 %")
+
+
+class _Model:
+    """A simulation that has the requests beyond the limit that were measured, and expects those of the long run."""
+
+    def first_load(self) -> float | None:
+        return 60.0
+
+    def controls(self, search: Search, planned: PlannedProbe) -> tuple[RecordedControl, ...]:
+        share = math.exp(-(SERVED_PER_S - planned.load) * LIMIT_S)
+        blocks = (round(share * planned.requests), 0, 0, 0)
+        return (RecordedControl(blocks, blocks, sum(blocks) / planned.requests, share),)
+
+
+def test_a_model_shows_where_to_start_and_what_it_explains_is_recorded_and_said(folder: SearchFolder) -> None:
+    queue, said = FakeQueue(folder), list[str]()
+    search = replace(SEARCH, model="digest")
+    found = search_capacity(folder, search, queue.open, said.append, queue.clock, _Model())
+    assert queue.closed_loops == 0
+    assert queue.made[0].load == 60.0
+    assert said[0] == "The model is simulated, to know where to start."
+    recorded = folder.read()
+    below = [each for each in recorded.probes if each.load < SERVED_PER_S]
+    assert set(recorded.controls) == {each.folder for each in below}  # others ended early
+    assert all(len(run.probe.controls) == (run.folder in recorded.controls) for run in found.probes)
+    assert any(text.startswith("The model explains ") for text in details(found, found.tiers[0]))
+    bracket = found.tiers[0].bracket
+    assert bracket.certified is not None
+    assert bracket.certified <= CAPACITY
+    rest = continued(recorded, replace(search, budget_s=3_600.0))
+    assert rest is not None
+    assert rest.controls == recorded.controls
+    assert continued(recorded, replace(search, model="another")) is None
 
 
 def test_a_budget_is_kept_and_said(folder: SearchFolder) -> None:

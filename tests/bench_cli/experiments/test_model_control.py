@@ -1,0 +1,101 @@
+"""The simulation of a search's probes by a fitted model: the schedules that were sent, and others of their load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from bench_cli import run
+from bench_cli.bench import CONTEXT_SETTINGS, bench
+from bench_cli.experiments import model_control
+from bench_cli.experiments.model_control import ModelControl, highest_held
+from bench_errors import ExitStatus
+from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from tests.bench_cli.experiments.searches import SEARCH
+from tests.bench_cli.test_simulate_run import model_file
+
+_VERB = ("token_norm_dist", "--isl", "normal:mean=150,stdev=60,min=20,max=400", "--osl", "9")
+_SEARCH = replace(SEARCH, tiers=(PlannedTier(None, ("p90_ttft<=25ms",)), PlannedTier("e2e", ("p50_e2e<=75ms",))))
+_PROBE = PlannedProbe(60.0, 160, 3, "001-60")
+
+
+def _control(tmp_path: Path, *options: str, search: Search = _SEARCH) -> ModelControl:
+    folder = SearchFolder(tmp_path)
+    tmp_path.mkdir(exist_ok=True)
+    model_file(folder.model)
+    return model_control.model_control(click.Context(bench, **CONTEXT_SETTINGS), folder, search, (*_VERB, *options))
+
+
+def test_a_probe_is_simulated_with_the_requests_that_it_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured here is a simulation by the same model, so both have the same requests beyond the limits."""
+    monkeypatch.setattr(model_control, "_FEWEST", 20)
+    monkeypatch.setattr(model_control, "_MOST", 20)
+    control = _control(tmp_path)
+    load = ["--request_rate", "60", "--num_requests", "160", "--seed", "3"]
+    measured = ["simulate", "run", "--model", str(control.folder.model), "--draws", "0", *_VERB, *load]
+    assert run([*measured, "--run_dir", str(tmp_path / _PROBE.folder)]) == ExitStatus.VALID
+    controls = control.controls(_SEARCH, _PROBE)
+    assert len(controls) == 2
+    for each in controls:
+        assert each.measured == each.simulated
+        assert 0 < sum(each.measured) < 160
+        assert sum(each.measured) / 160 <= each.share <= sum(each.measured) / 90  # without the ramp
+        assert each.expected == pytest.approx(each.share, abs=0.3)
+        assert each.expected != each.share
+    assert control.controls(_SEARCH, _PROBE) == controls
+
+
+def test_other_schedules_have_arrivals_and_lengths_of_their_own(tmp_path: Path) -> None:
+    control = _control(tmp_path)
+    workload = model_control._workload(control.draw("60", 100, 3))
+    one, again, other = (workload.draw(100, seed) for seed in (3, 3, 4))
+    sent = control.draw("60", 100, 3).traffic
+    for name in ("arrivals_s", "input_tokens", "output_tokens"):
+        assert np.array_equal(getattr(one, name), getattr(again, name))
+        assert np.array_equal(getattr(one, name), getattr(sent, name))
+    assert not np.array_equal(one.arrivals_s, other.arrivals_s)
+    assert not np.array_equal(one.input_tokens, other.input_tokens)
+
+
+def test_the_first_load_is_the_capacity_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_control, "_STARTING", 1)
+    monkeypatch.setattr(model_control, "_STARTING_REQUESTS", 200)
+    slow, fast = (_control(tmp_path / name, search=search).first_load() for name, search in _both())
+    assert slow is not None
+    assert fast is not None
+    assert slow < fast
+
+
+def _both() -> tuple[tuple[str, Search], ...]:
+    limits = (("near", "p90_ttft<=20ms"), ("far", "p90_ttft<=40ms"))
+    return tuple((name, replace(SEARCH, tiers=(PlannedTier(None, (limit,)),))) for name, limit in limits)
+
+
+@pytest.mark.parametrize("start", [1.0, 30.0, 45.0, 900.0])
+def test_the_highest_load_that_holds_is_found_from_any_start(start: float) -> None:
+    found = highest_held(lambda load: load <= 40.0, start)
+    assert found is not None
+    assert 39.0 <= found <= 40.0
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_no_load_is_found_where_all_or_none_holds(holds: bool) -> None:
+    assert highest_held(lambda load: holds, 10.0) is None
+
+
+@pytest.mark.parametrize(
+    "options", [("--arrival", "constant"), ("--max_concurrency", "4"), ("--probe_rate", "1")], ids=["even", "ceiling", "probes"]
+)
+def test_traffic_that_no_seed_draws_alone_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError, match="a model explains random arrivals at a rate that stays"):
+        _control(tmp_path, *options)
+
+
+def test_without_a_compiler_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_control, "can_compile", lambda: False)
+    with pytest.raises(click.UsageError, match="needs numba"):
+        _control(tmp_path)
