@@ -7,6 +7,7 @@ BenchError                          1
 ├── harness.errors
 │   ├── TargetError                 1   the deployment cannot be reached, or cannot be driven
 │   ├── RunError                    1   the run could not be carried out
+│   │   └── WarmUpError             1   every warm-up request failed
 │   ├── JournalError                2   a journal is damaged, or of another version
 │   └── TokenError                  2   the token of a distributed run cannot be read, or is none
 ├── bench_records.run_folder

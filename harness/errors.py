@@ -19,7 +19,11 @@ class TargetError(_CutText, BenchError):
 
 
 class RunError(_CutText, BenchError):
-    """The run could not be carried out: every warm-up request failed, or a worker did not start."""
+    """The run could not be carried out, as where a worker did not start."""
+
+
+class WarmUpError(RunError):
+    """Every warm-up request failed."""
 
 
 class JournalError(BenchError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ from bench_records.folder_lock import shared_lock
 from bench_records.manifest import LoadFacts, Manifest
 from bench_records.record import FAILED_BY_TARGET, FAILURES, Outcome
 from bench_records.run_folder import RunFolder
+from harness.errors import WarmUpError
 from harness.host.moment import Moment
 from harness.host.signals import signals_blocked
 from harness.observation.observation import Observation, hidden_in
@@ -192,7 +194,11 @@ def _run(
                 "the run will end early.",
                 err=True,
             )
-        with ProgressLine() as progress, signals_blocked():  # execute takes signals itself; the records are made without any
+        with (
+            ProgressLine() as progress,
+            _text_advised(target),
+            signals_blocked(),
+        ):  # execute takes signals itself; the records are made without any
             result = Run(plan, pool).execute(progress if page is None else page.beside(progress))
             ended = msgspec.structs.replace(
                 after_run(manifest, prepared, result, observation.statistics),
@@ -210,6 +216,17 @@ def _run(
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
+
+
+@contextmanager
+def _text_advised(target: Target) -> Iterator[None]:
+    """Where no warm-up request of token ids succeeds, say how the server gets text: many servers of completions take no ids."""
+    try:
+        yield
+    except WarmUpError as error:
+        if not (target.protocol.takes_ids_or_text and target.model.takes_token_ids):
+            raise
+        raise WarmUpError(f"{error}. A server that takes no token ids as a prompt needs --prompt_as text") from error
 
 
 def _announce_bound(report: RunReport) -> None:

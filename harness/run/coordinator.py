@@ -17,7 +17,7 @@ from types import FrameType
 from bench_records.record import Record
 from bench_records.run_folder import RunFolder
 from harness.clients.protocol import Client
-from harness.errors import JournalError, RunError
+from harness.errors import JournalError, RunError, WarmUpError
 from harness.host.clock import now_ns
 from harness.host.cpu_priority import run_at_low_priority
 from harness.host.signals import HeldSignals
@@ -205,7 +205,7 @@ class Run:
     def _await_ready(self) -> None:
         failures = self._pool.await_ready()
         if self._plan.warm_up and len(failures) == len(self._plan.warm_up):
-            raise RunError(f"every warm-up request failed; the first error: {failures[0]}")
+            raise WarmUpError(f"every warm-up request failed; the first error: {failures[0]}")
         self._warm_up_failures = failures
 
     def _start_clock(self, set_start: Callable[[int], object]) -> None:

@@ -238,7 +238,7 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed == 0:
         return (
             "The server returned no times of single requests: what passed between the send and the first token is "
-            f"unattributed. {_how_to_time(run)}{_means(run)}"
+            f"unattributed. {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"
         )
     if parts.timed < parts.around:
         return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
@@ -266,6 +266,12 @@ def _how_to_time(run: RunReport) -> str:
             )
         case _:
             return "Measure with --server_timings to get them."
+
+
+def _through_a_router(parts: PercentileParts) -> str:
+    if Phase.ROUTER not in parts.by_phase:
+        return ""
+    return " A router that writes answers anew, as LiteLLM does, leaves them out: measure a server at its own address."
 
 
 def _means(run: RunReport) -> str:

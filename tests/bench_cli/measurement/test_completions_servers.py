@@ -182,12 +182,13 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
     assert "Warning: --model mine: the server does not list it in /v1/models, which has other" in capsys.readouterr().err
 
 
-def test_the_error_of_a_server_that_takes_no_token_ids_is_shown(
-    measured: Callable[..., Measured], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", ["ids", "text"])
+def test_the_error_of_a_server_that_takes_no_token_ids_is_shown_with_the_remedy(
+    measured: Callable[..., Measured], capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     with chat_server(lambda number: '{"error": {"message": "prompt must be a string"}}') as chat:
         line = ["token_norm_dist", *_LENGTHS, "-i", "openai_completions", "--url", f"127.0.0.1:{chat.port}", "--run_dir", "r"]
-        assert run([*line, "--tokenizer", str(_TOKENIZER)]) == ExitStatus.FAILED
-    assert "every warm-up request failed; the first error: server_error: HTTP status 404: prompt must be a string" in (
-        capsys.readouterr().err
-    )
+        assert run([*line, "--tokenizer", str(_TOKENIZER), "--prompt_as", form]) == ExitStatus.FAILED
+    shown = capsys.readouterr().err
+    assert "every warm-up request failed; the first error: server_error: HTTP status 404: prompt must be a string" in shown
+    assert ("needs --prompt_as text" in shown) is (form == "ids")

@@ -132,6 +132,14 @@ def test_the_way_to_a_vllms_times_depends_on_the_protocol(make_report: MakeRepor
     assert ("none over vllm_tokens, but over -i openai_completions" in untimed) is (protocol == "vllm_tokens")
 
 
+def test_a_router_may_leave_out_the_times_of_the_server(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)], router_ns=_ns(3.0)) for k in range(100)]
+    run = make_report(records, target={"model": "m", "protocol": "openai", "streaming": True})
+    parts = _explained(run).runs[0].latencies[0].percentiles[-1]
+    assert answer(TTFT, parts) == "p99 TTFT 50.0 ms: 6 % router, 94 % unattributed."
+    assert "as LiteLLM does, leaves them out: measure a server at its own address." in remarks(run, parts)[-1]
+
+
 def test_the_engines_means_are_named_but_not_attributed(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(100)]
     server = [
