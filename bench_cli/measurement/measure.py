@@ -226,7 +226,8 @@ def _text_advised(target: Target) -> Iterator[None]:
     except WarmUpError as error:
         if not (target.protocol.takes_ids_or_text and target.model.takes_token_ids):
             raise
-        raise WarmUpError(f"{error}. A server that takes no token ids as a prompt needs --prompt_as text") from error
+        problem = str(error).rstrip(".")
+        raise WarmUpError(f"{problem}. A server that takes no token ids as a prompt needs --prompt_as text") from error
 
 
 def _announce_bound(report: RunReport) -> None:

@@ -110,7 +110,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         """The body has no field for ``index`` that all servers take; the header X-Request-ID has it."""
         accept = "text/event-stream" if self.streaming else "application/json"
         body = msgspec.json.encode(self.fields_of(request))
-        identity = {"x-request-id": f"{self.run_id}-{index}"} if self.run_id else {}
+        identity = {"x-request-id": request_uuid(self.run_id, index)} if self.run_id else {}
         return post_request(self.origin, self.path, body, accept, {**authorization(), **identity, **self.headers})
 
     def fields_of(self, request: Request) -> dict[str, Any]:
@@ -141,6 +141,16 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         caller = HttpCaller(self.origin, _END_MARKER, self.limits, self.connection_timeout_s)
         await caller.connect(timeout_s)
         return caller
+
+
+def request_uuid(run_id: str, index: int) -> str:
+    """The id of a request: the first 20 digits of its run's, two of them replaced, and its number in 12 decimal digits.
+
+    It has the form of a UUID of version 4 (RFC 9562): starlette-context, and so llama-cpp-python's server, answers other ids
+    with status 400.
+    """
+    run = f"{run_id:0<20.20}"
+    return f"{run[:8]}-{run[8:12]}-4{run[13:16]}-8{run[17:20]}-{index:012d}"
 
 
 def text_prompt(request: Request, api: str) -> str:

@@ -53,7 +53,10 @@ class OutputLongerThanAsked(Finding):
         f"answers have more tokens than requested; invalid above {_TOKENS_BEYOND_INVALID:.0%} of the tokens. "
         "Not checked where tokens are counted from text"
     )
-    advices = ("Responses arrived twice, or the count includes what is not output (an echoed prompt): tokens/s are too high.",)
+    advices = (
+        "Responses arrived twice, or the count includes what is not output (an echoed prompt): tokens/s are too high. Up to "
+        "three tokens of some answers may also end a character that the last token began, as llama-cpp-python does.",
+    )
     briefs = ("Answers too long: tokens/s are too high; see the report",)
 
     @classmethod
@@ -137,11 +140,14 @@ class TokenCountsUnknown(Finding):
         "counts (vLLM: stream_options.continuous_usage_stats) have an ITL.",
         "ITL leaves out the other gaps; TPOT covers all answers.",
         "ITL is not shown; inter-chunk latency covers all chunks, and TPOT all answers of known length.",
+        "No answer has a number of tokens, so there is no ITL, no TPOT and no token throughput. Give the model's tokenizer "
+        "(--tokenizer), and the texts are counted.",
     )
     briefs = (
         "No ITL, since chunks lack token counts: read TPOT",
         "ITL leaves out chunks without token counts: read TPOT",
         "No ITL, since chunks lack token counts: read TPOT",
+        "No token counts: give --tokenizer, and texts are counted",
     )
 
     @classmethod
@@ -156,7 +162,9 @@ class TokenCountsUnknown(Finding):
 
     @property
     def advice(self) -> str:
-        return self.advices[2] if not self.share else self.advices[self.share >= ITL_COVERAGE]
+        if not self.share:
+            return self.advices[3 if self.tpot_of_all_ms is None else 2]
+        return self.advices[self.share >= ITL_COVERAGE]
 
     def _sentence(self) -> str:
         if not self.share:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from bench_cli import run
 from bench_cli.tokenizers import open_tokenizer
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
+from harness.clients.openai_client import request_uuid
 from tests.harness.chat_server import DONE, Chat, Event, chat_server
 
 _TOKENIZER = Path(__file__).parents[3] / "serving" / "demo_engine"
@@ -156,7 +158,10 @@ def test_requests_name_the_run_and_their_number_and_those_before_it_do_not(measu
     with chat_server(_by_number) as chat:
         found = measured(chat, "--tokenizer", str(_TOKENIZER))
     run_id = found.manifest["run_id"]
-    assert chat.request_ids == [*[None] * (1 + _WARM_UP), *(f"{run_id}-{row['index']}" for row in found.rows)]
+    assert chat.request_ids == [*[None] * (1 + _WARM_UP), *(request_uuid(run_id, row["index"]) for row in found.rows)]
+    ids = [uuid.UUID(name) for name in chat.request_ids if name is not None]  # llama-cpp-python's server takes no others
+    assert {(name.version, name.variant) for name in ids} == {(4, uuid.RFC_4122)}
+    assert len(set(ids)) == len(found.rows)
 
 
 def test_answers_that_were_cut_fail(measured: Callable[..., Measured]) -> None:

@@ -106,7 +106,7 @@ def test_key_is_sent_and_is_in_nothing_that_could_be_written_down(monkeypatch: p
 def test_requests_of_a_run_have_its_id_and_their_number_unless_the_user_sets_another() -> None:
     request = Request(output_tokens=1, prompt="x")
     assert "x-request-id" not in _encoded(_client(), request)[0]  # of no run
-    assert "\r\nx-request-id: 0123abcd-3\r\n" in _encoded(_client().for_run("0123abcd"), request)[0]
+    assert "\r\nx-request-id: 0123abcd-0000-4000-8000-000000000003\r\n" in _encoded(_client().for_run("0123abcd"), request)[0]
     own = _encoded(_client(headers={"X-Request-ID": "mine"}).for_run("0123abcd"), request)[0]
     assert own.lower().count("x-request-id") == 1
     assert "\r\nx-request-id: mine\r\n" in own

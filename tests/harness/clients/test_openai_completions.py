@@ -79,7 +79,7 @@ def test_what_the_user_asks_for_is_added(monkeypatch: pytest.MonkeyPatch) -> Non
     variant = Variant("adapter")
     head, fields = _encoded(client, Request(output_tokens=20, prompt="x", ignore_eos=True, variant=variant))
     assert head.startswith("POST /proxy/go HTTP/1.1\r\n")
-    for line in ("x-route: a", "x-request-id: 0123-3", "authorization: Bearer sk-secret"):
+    for line in ("x-route: a", "x-request-id: 01230000-0000-4000-8000-000000000003", "authorization: Bearer sk-secret"):
         assert f"\r\n{line}\r\n" in head
     assert (fields["model"], fields["ignore_eos"], fields["temperature"], fields["min_tokens"]) == ("adapter", True, 0, 3)
 

@@ -42,7 +42,7 @@ _REQUEST = Request(output_tokens=20, prompt="x", input_ids=token_ids((5, 70_000,
 def test_the_ids_of_a_prompt_are_sent_with_the_sampling_beside() -> None:
     head, fields = _encoded(_client(continuous_usage=True).for_run("0123"), _REQUEST)
     assert head.startswith("POST /inference/v1/generate HTTP/1.1\r\n")
-    assert "\r\nx-request-id: 0123-3" in head
+    assert "\r\nx-request-id: 01230000-0000-4000-8000-000000000003" in head
     assert fields == {
         "model": "llama",
         "token_ids": [5, 70_000, 7],

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace as with_fields
 
 import reports.findings
 from bench_records.client_sample import ClientSample
@@ -159,6 +160,7 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield held_open(answered, 400), {}
     for joined, alone in ((50, 50), (1, 999), (10, 0)):
         yield chunks_joined(answered, joined, alone), {}
+    yield [with_fields(record, output_tokens=None) for record in chunks_joined(answered, 10, 0)], {}
 
 
 def _server_runs(steady: list[Record]) -> Runs:

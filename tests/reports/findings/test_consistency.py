@@ -381,6 +381,11 @@ def test_advice_on_unknown_counts_is_by_the_share_that_itl_covers(share: float, 
     assert finding.advice == finding.advices[advice]
 
 
+def test_answers_without_any_count_need_a_tokenizer() -> None:
+    assert "(--tokenizer)" in TokenCountsUnknown(0.0, None, None).advice
+    assert "--tokenizer" in TokenCountsUnknown(0.0, None, None).brief
+
+
 def test_unknown_counts_in_words() -> None:
     assert TokenCountsUnknown(0.0, None, 20.0).sentence == "The number of tokens of a chunk is unknown, for all chunks."
     assert TokenCountsUnknown(0.5, None, 20.0).sentence == "The number of tokens is known for 50.0% of the gaps between chunks."

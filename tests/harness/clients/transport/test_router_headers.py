@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.clients.transport.router_headers import ENVOY, LITELLM, router_ns
+from harness.clients.transport.router_headers import ENVOY, LITELLM, LITELLM_CALL, router_ns
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,12 @@ from harness.clients.transport.router_headers import ENVOY, LITELLM, router_ns
         ({LITELLM: b"3.5"}, 3.5),
         ({LITELLM: b"0.0"}, 0.0),
         ({LITELLM: b"51"}, None),
+        ({LITELLM: b"3.5", LITELLM_CALL: b"43.5"}, 10.0),  # all but the 40 of the upstream
+        ({LITELLM: b"3.5", LITELLM_CALL: b"43.5", b"content-type": b"text/event-stream; charset=utf-8"}, 3.5),
+        ({LITELLM: b"3.5", LITELLM_CALL: b"51"}, 3.5),
+        ({LITELLM: b"3.5", LITELLM_CALL: b"3.4"}, 3.5),
+        ({LITELLM: b"3.5", LITELLM_CALL: b"None"}, 3.5),
+        ({LITELLM_CALL: b"43.5"}, None),
         ({ENVOY: b"40", LITELLM: b"3.5"}, 13.0),
         ({ENVOY: b"1", LITELLM: b"49"}, 50.0),  # no more than the whole
         ({ENVOY: b"51", LITELLM: b"3.5"}, 3.5),
