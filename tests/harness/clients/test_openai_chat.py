@@ -193,6 +193,23 @@ def test_an_error_that_is_no_utf_8_is_still_one_of_the_server(body: bytes) -> No
     assert _client().decode(body).error == body.decode("utf-8", "replace")
 
 
+_TEXT = st.sampled_from([None, "", "Ha", "\u00fc"])
+_CHOICE = st.fixed_dictionaries(
+    {"delta": st.fixed_dictionaries({}, optional=dict.fromkeys(("role", "content", "reasoning", "reasoning_content"), _TEXT))},
+    optional={
+        "index": st.sampled_from([None, 0, 1, -1, 0.0, False, True, "0", []]),
+        "finish_reason": st.sampled_from([None, "", "stop", 0, 7, []]),
+    },
+)
+
+
+@given(st.lists(_CHOICE, max_size=2))
+def test_a_chunk_that_has_nothing_besides_its_choices_is_read_as_any_other(choices: list[dict[str, Any]]) -> None:
+    chunk: dict[str, Any] = {"object": "chat.completion.chunk", "choices": choices}
+    alone, beside = (_client().decode(json.dumps(fields).encode()) for fields in (chunk, {**chunk, "usage": {}}))
+    assert alone == beside
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_chunk_or_malformed(body: bytes) -> None:
     with suppress(MalformedResponseError):
