@@ -125,7 +125,7 @@ def _rendered(calibration: Calibration) -> str:
         [
             f"{machine.cpu or 'unknown processor'}, {machine.cores:g} cores, kernel {machine.kernel}, Python {machine.python}, "
             f"bench {machine.bench_version}",
-            f"Streams of server-sent events are read {_READERS[machine.event_reader]}.",
+            f"Streamed answers are read {_READERS[machine.event_reader]}.",
             f"{calibration.made_at}{', quick' if calibration.quick else ''}{busy}",
             "",
             tabulate(rows, headers=headers, disable_numparse=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,6 +103,13 @@ class _SharedStream(Http2Protocol):
         if key == Setting.INITIAL_WINDOW_SIZE:
             self._stream_window += value - self._initial_window
         super()._set(key, value)
+
+    @property
+    def takes_messages(self) -> bool:
+        return False
+
+    def on_messages(self, times_ns: Sequence[int], messages: Sequence[bytes]) -> None:
+        raise NotImplementedError  # it takes none
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
         if self._partial:

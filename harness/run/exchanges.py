@@ -121,7 +121,7 @@ class Exchanges:
         def on_responses(times_ns: Sequence[int], arrived: Sequence[bytes]) -> None:
             if not bodies:
                 self._control.count_answered()
-            if len(times_ns) == 1:  # over gRPC they come one by one
+            if len(times_ns) == 1:  # as it usually is where they are read by the loop
                 response_ns.append(times_ns[0] - start_ns)
                 bodies.append(arrived[0])
             else:

@@ -1,7 +1,7 @@
 """The Python interface of ``event_reader.pyx``, which is compiled when the project is installed, where there is a compiler."""
 
 class EventReader:
-    """Reads streams of server-sent events on a thread of its own, until ``close``. Not thread-safe.
+    """Reads streams of server-sent events, and of gRPC's messages, on a thread of its own, until ``close``. Not thread-safe.
 
     Raises OSError or MemoryError.
     """
@@ -16,11 +16,24 @@ class EventReader:
         Raises OSError or MemoryError.
         """
 
+    def follow_messages(self, descriptor: int, emptied_ns: int, next_id: int) -> None:
+        """As ``follow``, while it receives DATA frames of HTTP/2 without flags that contain whole uncompressed gRPC messages,
+        on streams that a client has opened, below ``next_id``. It is read further when it is given back, until its release.
+        """
+
     def given_back(self) -> list[int]:
         """The descriptors given back since the last call: each must be released."""
 
     def release(self, descriptor: int) -> tuple[list[int], list[bytes], bytes, int, bool, int, int, int]:
-        """Stop reading ``descriptor``; returns the bytes read since ``follow``: the fields of ``event_streams.Followed``."""
+        """Stop reading ``descriptor``; returns the bytes read since ``follow``: the fields of ``event_streams.Followed``.
+
+        Raises ValueError where it was never followed.
+        """
+
+    def release_messages(
+        self, descriptor: int
+    ) -> tuple[dict[int, tuple[list[int], list[bytes]]], list[tuple[int, bytes]], bool, int, int, int]:
+        """As ``release``, after ``follow_messages``: the fields of ``event_streams.FollowedMessages``."""
 
     def close(self) -> None:
         """End the thread, and wait for its end."""

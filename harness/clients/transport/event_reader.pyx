@@ -1,20 +1,25 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads streams of server-sent events on a thread of its own, outside the interpreter.
+"""Reads streams of server-sent events, and of gRPC's messages, on a thread of its own, outside the interpreter.
 
-While an answer streams, nearly every received piece is one event in one HTTP chunk. Reading such a piece in Python costs more
-than the kernel's part. Here it is a system call and a copy, which waits for no event loop, no interpreter lock and no garbage
-collector. Everything else is left to Python: the thread gives a stream back with the first bytes that are not such an event,
-with its end, and with its errors.
+While an answer streams, nearly every received piece is one event in one HTTP chunk, or over gRPC whole messages in one DATA
+frame. Reading such a piece in Python costs more than the kernel's part. Here it is a system call and a copy, which waits for no
+event loop, no interpreter lock and no garbage collector. Everything else is left to Python: the thread gives a stream back with
+the first bytes that are not such a piece, with its end, and with its errors. ``http1.py`` and ``http2.py`` read the same pieces
+in Python, and define what they mean.
+
+A connection of gRPC has many streams, whose messages must not wait, and be joined by the kernel, until Python's loop has time.
+So the thread continues to read it, without looking at the bytes, until Python takes it back.
 
 Arrival times are determined as in ``tcp.py``, which describes it. The kernel returns them however late it is called, but for
 pieces of one stream that wait together only the last one's. So at a high rate, events that one stream sent within ``GATHER_NS``
 of each other, or longer where this thread waited for a core, may all have the time of the last of them. So may bytes between a
-piece that is not an event and the loop's read of that.
+piece that is not an event and the loop's read of that. A connection that carries messages has many streams, so nothing waits
+to be gathered while one is followed.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, ENOMEM, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, nanosleep, timespec
@@ -94,6 +99,9 @@ cdef enum:
     MOST_BYTES = 1048576  # then Python takes them before more is read: a flood must not fill the memory
     MOST_PIECES = 16  # with more, everything is read at once, to catch up
     SO_TIMESTAMPNS = 35  # and the number of its control message
+    FRAME_HEADER_BYTES = 9  # of HTTP/2 (RFC 9113, section 4.1)
+    MOST_FRAME_BYTES = 16384  # its default, which the client's settings keep
+    PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, its length
 
 cdef int64_t LATE_NS = 1_000_000  # bytes may be unread for so long before each piece is read by itself
 cdef int64_t GATHER_NS = 500_000  # between two reads at a high rate: waking for each piece would cost half as much again
@@ -102,17 +110,21 @@ cdef int64_t PAUSE_NS = 20_000  # between two readings of clocks: a longer one m
 
 cdef struct Stream:
     bint followed
+    bint has_messages  # of gRPC, in HTTP/2's frames; else events
+    uint32_t next_id  # of a stream of HTTP/2 that is not open yet
+    bint unlike  # it had other bytes than messages: those from there on are kept as they come, with the id 0
     bint queued  # whether Python is notified, or will be, of bytes to release
     bint over  # it has ended or failed
     int error  # the errno of the failure, or 0
     int64_t emptied_ns  # unread bytes arrived later: the last read that left none behind
-    int64_t rest_ns  # the arrival of the bytes after the last event
+    int64_t rest_ns  # the arrival of the bytes after the last event; those after messages have times of their own
     long unstamped
     char *data  # of the events, concatenated, and then the rest
     size_t length
     size_t room
-    int64_t *times_ns  # of each event
-    size_t *ends  # of each event in ``data``
+    int64_t *times_ns  # of each event or message
+    size_t *ends  # of each of them in ``data``
+    uint32_t *ids  # of the stream of each message
     size_t events
     size_t events_room
 
@@ -126,6 +138,7 @@ cdef struct Shared:  # ``lock`` guards the fields below it; ``streams`` is index
     int epoll
     int bell  # an eventfd that wakes Python's loop
     int stop
+    int with_messages  # connections followed
     char *buffer  # the thread's own
 
 
@@ -183,7 +196,7 @@ cdef int _hex(char digit) noexcept nogil:
     return -1
 
 
-cdef size_t _event_chunk(const char *piece, size_t length, size_t *data, size_t *data_length) noexcept nogil:
+cdef size_t _event_chunk(const char *piece, size_t length) noexcept nogil:
     """The length of the chunk at the start of ``piece``, if it is whole and contains exactly one event of one line; else 0.
 
     The chunk (RFC 9112, section 7.1) must have less than 4,096 bytes, and no extensions. The event (WHATWG HTML, section
@@ -201,13 +214,46 @@ cdef size_t _event_chunk(const char *piece, size_t length, size_t *data, size_t 
     count = size - 8
     if memchr(piece + at + 6, c'\n', count) != NULL or memchr(piece + at + 6, c'\r', count) != NULL:
         return 0
-    data[0] = at + 6
-    data_length[0] = count
     return at + size + 2
 
 
+cdef uint32_t _uint32(const char *place) noexcept nogil:
+    """Four bytes in network order."""
+    cdef const unsigned char *bytes = <const unsigned char *>place
+    return <uint32_t>bytes[0] << 24 | <uint32_t>bytes[1] << 16 | <uint32_t>bytes[2] << 8 | bytes[3]
+
+
+cdef size_t _message_frame(const char *piece, size_t length, uint32_t next_id) noexcept nogil:
+    """The length of the frame at the start of ``piece``, if it is whole and contains only whole gRPC messages; else 0.
+
+    It must be DATA without flags on a stream that a client may have opened, below ``next_id``. Messages must be uncompressed.
+    """
+    cdef size_t stop, at = FRAME_HEADER_BYTES, size
+    cdef uint32_t stream_id
+    if length < FRAME_HEADER_BYTES or piece[3] != 0 or piece[4] != 0:
+        return 0
+    stop = FRAME_HEADER_BYTES + (_uint32(piece) >> 8)
+    stream_id = _uint32(piece + 5)
+    if stop > FRAME_HEADER_BYTES + MOST_FRAME_BYTES or stop > length or stream_id % 2 == 0 or stream_id >= next_id:
+        return 0
+    while at < stop:
+        if stop - at < PREFIX_BYTES or piece[at] != 0:
+            return 0
+        size = _uint32(piece + at + 1)
+        at += PREFIX_BYTES
+        if size > stop - at:
+            return 0
+        at += size
+    return stop if stop > FRAME_HEADER_BYTES else 0
+
+
+cdef size_t _piece(const Stream *stream, const char *piece, size_t length) noexcept nogil:
+    """The length of the event or frame at the start of ``piece`` that is read here; else 0."""
+    return _message_frame(piece, length, stream.next_id) if stream.has_messages else _event_chunk(piece, length)
+
+
 cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
-    """Allocate room for one more event and ``more_bytes``. False where there is no memory."""
+    """Allocate room for one more event or message and ``more_bytes``. False where there is no memory."""
     cdef size_t room
     cdef void *grown
     if stream.length + more_bytes > stream.room:
@@ -227,7 +273,47 @@ cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
         if grown == NULL:
             return False
         stream.ends = <size_t *>grown
+        if stream.has_messages:
+            grown = realloc(stream.ids, room * sizeof(uint32_t))
+            if grown == NULL:
+                return False
+            stream.ids = <uint32_t *>grown
         stream.events_room = room
+    return True
+
+
+cdef bint _keep(Stream *stream, const char *data, size_t length, int64_t arrived_ns, uint32_t stream_id) noexcept nogil:
+    """Keep an event or a message. False where there is no memory."""
+    if not _has_room(stream, length):
+        return False
+    memcpy(stream.data + stream.length, data, length)
+    stream.length += length
+    stream.times_ns[stream.events] = arrived_ns
+    stream.ends[stream.events] = stream.length
+    if stream.has_messages:
+        stream.ids[stream.events] = stream_id
+    stream.events += 1
+    return True
+
+
+cdef bint _keep_event(Stream *stream, const char *chunk, size_t length, int64_t arrived_ns) noexcept nogil:
+    """Keep the event of a chunk that ``_event_chunk`` found. False where there is no memory."""
+    cdef const char *event = <const char *>memchr(chunk, c'\n', length) + 7  # after the chunk's size and ``data: ``
+    return _keep(stream, event, chunk + length - event - 4, arrived_ns, 0)
+
+
+cdef bint _keep_messages(Stream *stream, const char *frame, size_t length, int64_t arrived_ns) noexcept nogil:
+    """Keep all messages of a frame that ``_message_frame`` found, or none. False where there is no memory."""
+    cdef size_t at = FRAME_HEADER_BYTES, size, length_before = stream.length, events_before = stream.events
+    cdef uint32_t stream_id = _uint32(frame + 5)
+    while at < length:
+        size = _uint32(frame + at + 1)
+        at += PREFIX_BYTES
+        if not _keep(stream, frame + at, size, arrived_ns, stream_id):
+            stream.length = length_before
+            stream.events = events_before
+            return False
+        at += size
     return True
 
 
@@ -246,7 +332,7 @@ cdef int64_t _arrived(Stream *stream, int64_t stamp_ns, int64_t woke_ns, int64_t
 cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
     """Read once; False where Python must continue with the stream."""
     cdef int64_t stamp_ns, arrived_ns
-    cdef size_t at = 0, chunk, data = 0, data_length = 0
+    cdef size_t at = 0, length
     cdef ssize_t count = _receive(descriptor, buffer, most, 0, &stamp_ns)
     if count < 0 and (errno == EAGAIN or errno == EINTR):
         return True
@@ -260,25 +346,38 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
         stream.over = True
         stream.error = ENOMEM
         return False
+    if stream.has_messages:
+        return _take_messages(stream, buffer, count, arrived_ns)
     while at < <size_t>count:
-        chunk = _event_chunk(buffer + at, count - at, &data, &data_length)
-        if chunk == 0 or not _has_room(stream, count - at):
+        length = _event_chunk(buffer + at, count - at)
+        if length == 0 or not _keep_event(stream, buffer + at, length, arrived_ns):
             break
-        memcpy(stream.data + stream.length, buffer + at + data, data_length)
-        stream.length += data_length
-        stream.times_ns[stream.events] = arrived_ns
-        stream.ends[stream.events] = stream.length
-        stream.events += 1
-        at += chunk
+        at += length
     memcpy(stream.data + stream.length, buffer + at, count - at)
     stream.length += count - at
     stream.rest_ns = arrived_ns
     return at == <size_t>count
 
 
+cdef bint _take_messages(Stream *stream, const char *read, size_t count, int64_t arrived_ns) noexcept nogil:
+    """Keep the messages that were read, and then other bytes as they are. False where there is no memory."""
+    cdef size_t at = 0, length
+    while at < count and not stream.unlike:
+        length = _message_frame(read + at, count - at, stream.next_id)
+        if length and _keep_messages(stream, read + at, length, arrived_ns):
+            at += length
+        else:
+            stream.unlike = True
+    if at < count and not _keep(stream, read + at, count - at, arrived_ns, 0):
+        stream.over = True
+        stream.error = ENOMEM
+        return False
+    return True
+
+
 cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t woke_ns, int64_t ahead_ns) noexcept nogil:
-    """Read event by event, so that each has a time of its own; where there are too many, the last ones at once."""
-    cdef size_t data = 0, data_length = 0, chunk, at = 0
+    """Read piece by piece, so that each has a time of its own; where there are too many, the last ones at once."""
+    cdef size_t length, at = 0
     cdef ssize_t count = recv(descriptor, buffer, READ_BYTES, MSG_PEEK | MSG_DONTWAIT)
     cdef size_t lengths[MOST_PIECES]
     cdef int pieces = 0, number
@@ -286,13 +385,13 @@ cdef bint _read_pieces(Stream *stream, int descriptor, char *buffer, int64_t wok
         stream.over = True
         stream.error = errno
         return False
-    while count > 0 and at < <size_t>count and pieces < MOST_PIECES:
-        chunk = _event_chunk(buffer + at, count - at, &data, &data_length)
-        if chunk == 0:
+    while count > 0 and at < <size_t>count and pieces < MOST_PIECES and not stream.unlike:
+        length = _piece(stream, buffer + at, count - at)
+        if length == 0:
             break
-        lengths[pieces] = chunk
+        lengths[pieces] = length
         pieces += 1
-        at += chunk
+        at += length
     for number in range(pieces):
         if not _read(stream, descriptor, buffer, lengths[number], woke_ns, ahead_ns):
             return False
@@ -351,7 +450,7 @@ cdef void *_read_all(void *argument) noexcept nogil:
         count = epoll_wait(shared.epoll, ready, READY_AT_ONCE, -1)
         _clocks(&woke_ns, &ahead_ns)
         late = count > 0 and woke_ns - woke_before_ns > LATE_NS and _is_late(shared, ready, count, buffer, woke_ns, ahead_ns)
-        much_comes = woke_ns - woke_before_ns < 2 * GATHER_NS
+        much_comes = woke_ns - woke_before_ns < 2 * GATHER_NS and not shared.with_messages
         woke_before_ns = woke_ns
         rings = False
         for number in range(count):
@@ -371,7 +470,7 @@ cdef void *_read_all(void *argument) noexcept nogil:
                 if not goes_on:
                     epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
                     stream.followed = False
-                if not goes_on or stream.events >= MOST_EVENTS:  # many are passed on while reading continues
+                if not goes_on or stream.unlike or stream.events >= MOST_EVENTS:  # many are passed on while reading continues
                     rings = _queue_for_release(shared, stream, descriptor) or rings
             pthread_mutex_unlock(&shared.lock)
         if rings:
@@ -382,6 +481,7 @@ cdef void _free(Stream *stream) noexcept nogil:
     free(stream.data)
     free(stream.times_ns)
     free(stream.ends)
+    free(stream.ids)
 
 
 cdef class EventReader:
@@ -450,6 +550,12 @@ cdef class EventReader:
         return found
 
     def follow(self, int descriptor, int64_t emptied_ns):
+        self._follow(descriptor, emptied_ns, False, 0)
+
+    def follow_messages(self, int descriptor, int64_t emptied_ns, uint32_t next_id):
+        self._follow(descriptor, emptied_ns, True, next_id)
+
+    cdef _follow(self, int descriptor, int64_t emptied_ns, bint has_messages, uint32_t next_id):
         cdef epoll_event event
         cdef Stream *stream
         event.events = EPOLLIN
@@ -460,26 +566,16 @@ cdef class EventReader:
             stream = &self._shared.streams[descriptor]
             _checked(epoll_ctl(self._shared.epoll, EPOLL_CTL_ADD, descriptor, &event))
             stream.emptied_ns = emptied_ns
+            stream.has_messages = has_messages
+            stream.next_id = next_id
+            self._shared.with_messages += has_messages
             stream.followed = True
         finally:
             pthread_mutex_unlock(&self._shared.lock)
 
     def release(self, int descriptor):
-        cdef Stream stream
+        cdef Stream stream = self._taken(descriptor)
         cdef size_t number, start = 0
-        cdef int other, kept = 0
-        pthread_mutex_lock(&self._shared.lock)
-        stream = self._shared.streams[descriptor]
-        memset(&self._shared.streams[descriptor], 0, sizeof(Stream))
-        if stream.followed:
-            epoll_ctl(self._shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
-        if stream.queued:  # it may be among those that ``given_back`` has not returned yet
-            for other in range(self._shared.given_back_count):
-                if self._shared.given_back[other] != descriptor:
-                    self._shared.given_back[kept] = self._shared.given_back[other]
-                    kept += 1
-            self._shared.given_back_count = kept
-        pthread_mutex_unlock(&self._shared.lock)
         try:
             times_ns = [stream.times_ns[number] for number in range(stream.events)]
             events = []
@@ -491,6 +587,51 @@ cdef class EventReader:
             return times_ns, events, rest, stream.rest_ns, is_over, stream.error, stream.emptied_ns, stream.unstamped
         finally:
             _free(&stream)
+
+    def release_messages(self, int descriptor):
+        cdef Stream stream = self._taken(descriptor)
+        cdef size_t number, start = 0
+        cdef list times_ns, messages, rest = []
+        cdef dict of_streams = {}
+        try:
+            if stream.events and not stream.has_messages:
+                raise ValueError(f"descriptor {descriptor} was followed for events")
+            for number in range(stream.events):
+                message = PyBytes_FromStringAndSize(stream.data + start, stream.ends[number] - start)
+                start = stream.ends[number]
+                if stream.ids[number] == 0:
+                    rest.append((stream.times_ns[number], message))
+                    continue
+                found = of_streams.get(stream.ids[number])
+                if found is None:
+                    of_streams[stream.ids[number]] = found = ([], [])
+                times_ns, messages = found
+                times_ns.append(stream.times_ns[number])
+                messages.append(message)
+            return of_streams, rest, bool(stream.over), stream.error, stream.emptied_ns, stream.unstamped
+        finally:
+            _free(&stream)
+
+    cdef Stream _taken(self, int descriptor):
+        """Stop reading ``descriptor``; returns what was read, which must be freed."""
+        cdef Stream stream
+        cdef int other, kept = 0
+        if not 0 <= descriptor < self._shared.streams_room:
+            raise ValueError(f"descriptor {descriptor} was never followed")
+        pthread_mutex_lock(&self._shared.lock)
+        stream = self._shared.streams[descriptor]
+        memset(&self._shared.streams[descriptor], 0, sizeof(Stream))
+        self._shared.with_messages -= stream.has_messages
+        if stream.followed:
+            epoll_ctl(self._shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
+        if stream.queued:  # it may be among those that ``given_back`` has not returned yet
+            for other in range(self._shared.given_back_count):
+                if self._shared.given_back[other] != descriptor:
+                    self._shared.given_back[kept] = self._shared.given_back[other]
+                    kept += 1
+            self._shared.given_back_count = kept
+        pthread_mutex_unlock(&self._shared.lock)
+        return stream
 
     cdef _make_room(self, int descriptor):
         """Make room for ``descriptor`` in the tables; called with the lock held."""

@@ -1,9 +1,11 @@
-"""Event streams that are read outside the interpreter, by ``event_reader.pyx``, where that is compiled."""
+"""Streams of events and of gRPC's messages that are read outside the interpreter, by ``event_reader.pyx``, where that is
+compiled.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 try:
@@ -11,7 +13,7 @@ try:
 except ImportError:  # installed without a C compiler
     is_compiled = False
 else:
-    is_compiled = True
+    is_compiled = hasattr(EventReader, "follow_messages")  # else from an older source, until `make setup` compiles it again
 
 
 class Followed(NamedTuple):
@@ -32,16 +34,31 @@ class Followed(NamedTuple):
     unstamped_reads: int
 
 
+class FollowedMessages(NamedTuple):
+    """The bytes that were read while a connection of HTTP/2 was followed; else as ``Followed``.
+
+    First ``messages``, arrival times and gRPC messages by the id of their stream, of one stream in order; then ``rest``, the
+    bytes from the first on that are not such messages, each read with its arrival time.
+    """
+
+    messages: Mapping[int, tuple[Sequence[int], Sequence[bytes]]]
+    rest: Sequence[tuple[int, bytes]]
+    is_over: bool
+    errno: int
+    emptied_ns: int
+    unstamped_reads: int
+
+
 class Owner(Protocol):
-    """The owner of a stream that is followed."""
+    """The owner of a socket that is followed."""
 
     def on_given_back(self) -> None:
-        """The stream has other bytes than events, or many events: release it, unless that has been done."""
+        """The socket has other bytes than events or messages, or many of them: release it, unless that has been done."""
         ...
 
 
 class EventStreams:
-    """The streams of the running loop that the thread reads. Raises OSError or MemoryError where no thread can be started."""
+    """The sockets of the running loop that the thread reads. Raises OSError or MemoryError where no thread can be started."""
 
     def __init__(self) -> None:
         self._reader = EventReader()
@@ -57,10 +74,23 @@ class EventStreams:
         self._reader.follow(descriptor, emptied_ns)
         self._owners[descriptor] = owner
 
+    def follow_messages(self, descriptor: int, emptied_ns: int, next_id: int, owner: Owner) -> None:
+        """As ``follow``, while it receives frames of HTTP/2 with nothing but whole gRPC messages, on streams below ``next_id``.
+
+        Raises OSError or MemoryError.
+        """
+        self._reader.follow_messages(descriptor, emptied_ns, next_id)
+        self._owners[descriptor] = owner
+
     def release(self, descriptor: int) -> Followed:
         """Stop following a socket; its owner receives no further calls."""
         del self._owners[descriptor]
         return Followed(*self._reader.release(descriptor))
+
+    def release_messages(self, descriptor: int) -> FollowedMessages:
+        """As ``release``, after ``follow_messages``."""
+        del self._owners[descriptor]
+        return FollowedMessages(*self._reader.release_messages(descriptor))
 
     def close(self) -> None:
         """Stop the thread."""

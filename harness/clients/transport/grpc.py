@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import grpc
@@ -58,16 +60,23 @@ class BadAnswerError(CallFailedError):
         super().__init__(grpc.StatusCode.INTERNAL, details)
 
 
+class _Receiver(NamedTuple):
+    """Who receives the messages of an answer, and whether each as it arrives."""
+
+    on_responses: OnResponses
+    at_once: bool
+
+
 class _Call(OutgoingRequest):
     """One call: splits its stream into messages; ``ended`` holds its result."""
 
-    __slots__ = ("_arrival", "_limits", "_on_responses", "_partial", "_room_bytes", "_room_responses", "ended")
+    __slots__ = ("_arrival", "_at_once", "_limits", "_on_responses", "_partial", "_room_bytes", "_room_responses", "ended")
 
     def __init__(
-        self, header_block: bytes, request: bytes, on_responses: OnResponses, arrival: Arrival, limits: AnswerLimits
+        self, header_block: bytes, request: bytes, receiver: _Receiver, arrival: Arrival, limits: AnswerLimits
     ) -> None:
         super().__init__(header_block, _PREFIX.pack(0, len(request)) + request)
-        self._on_responses = on_responses
+        self._on_responses, self._at_once = receiver
         self._arrival = arrival
         self._limits = limits
         self._room_bytes = limits.max_answer_bytes
@@ -105,6 +114,22 @@ class _Call(OutgoingRequest):
         if start < stop:
             self._partial = bytearray(memoryview(data)[start:stop])
             self._check_length(self._partial)
+
+    @property
+    def takes_messages(self) -> bool:
+        return self._partial is None and not self._at_once
+
+    def on_messages(self, times_ns: Sequence[int], messages: Sequence[bytes]) -> None:
+        size = sum(map(len, messages)) + _PREFIX_BYTES * len(messages)
+        if size <= self._room_bytes and len(messages) <= self._room_responses:
+            self._room_bytes -= size
+            self._room_responses -= len(messages)
+            self._on_responses(times_ns, messages)
+            return
+        for time_ns, message in zip(times_ns, messages, strict=True):  # one of them exceeds a limit
+            self._arrival.ns = time_ns
+            frame = _PREFIX.pack(0, len(message)) + message
+            self.on_data(frame, 0, len(frame))
 
     def _check_length(self, partial: bytearray) -> None:
         """Give up where the length of an incomplete message is beyond its limit: nothing more of it is kept."""
@@ -205,13 +230,20 @@ class GrpcCaller:
             raise NoConnectionMadeError(str(error)) from error
 
     async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
-        """Send ``request`` and hand each message of the answer to ``on_responses`` as it is read.
+        """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Cancelling the task
         resets the stream. Raises AnswerTooLongError.
         """
+        await self._call(request, _Receiver(on_responses, False), timeout_s)
+
+    async def call_at_once(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        """The same, each message as it arrives."""
+        await self._call(request, _Receiver(on_responses, True), timeout_s)
+
+    async def _call(self, request: bytes, receiver: _Receiver, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
-        call = _Call(self._headers, request, on_responses, self.arrival, self._limits)
+        call = _Call(self._headers, request, receiver, self.arrival, self._limits)
         timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
         try:
             self._connections.send(call)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport import tcp
+from harness.clients.transport.event_streams import EventStreams, is_compiled
+from harness.clients.transport.followed_http2 import FollowedHttp2Protocol
 from harness.clients.transport.http2 import Headers, Http2Protocol
 from harness.clients.transport.tcp import Arrival
 from harness.host.clock import now_ns
@@ -73,6 +75,13 @@ class OutgoingRequest(ABC):
     @abstractmethod
     def on_data(self, data: bytes, start: int, stop: int) -> None: ...
 
+    @property
+    @abstractmethod
+    def takes_messages(self) -> bool: ...
+
+    @abstractmethod
+    def on_messages(self, times_ns: Sequence[int], messages: Sequence[bytes]) -> None: ...
+
     @abstractmethod
     def on_headers(self, headers: Headers, ended: bool) -> None: ...
 
@@ -97,6 +106,7 @@ class Http2Connections:
         self._max_header_bytes = max_header_bytes
         self._arrival = arrival
         self._limits = limits
+        self._streams: EventStreams | None = None
         self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
         self._usable: list[Http2Protocol] = []
         self._closing: set[Http2Protocol] = set()  # no further streams, perhaps some still open
@@ -113,6 +123,11 @@ class Http2Connections:
     async def open(self, timeout_s: float) -> None:
         """Open the initial connections; ``timeout_s`` applies to later attempts, too. Raises NoConnectionError."""
         self._attempt_timeout_s = timeout_s
+        if is_compiled:
+            try:
+                self._streams = EventStreams()
+            except (OSError, MemoryError) as error:
+                raise NoConnectionError(f"cannot start the reader thread: {error}") from error
         results = await asyncio.gather(*self._attempt(self._limits.at_start), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -153,6 +168,8 @@ class Http2Connections:
             attempt.cancel()
         for protocol in (*self._usable, *self._closing):
             protocol.close()
+        if self._streams is not None:
+            self._streams.close()
 
     # ---- distribution of requests
 
@@ -210,8 +227,7 @@ class Http2Connections:
         """A connection whose server has sent its settings. Raises NoConnectionError."""
         try:
             async with asyncio.timeout(self._attempt_timeout_s):
-                make = partial(Http2Protocol, self._on_change, self._max_header_bytes)
-                protocol = await tcp.connect(make, self._host, self._port, self._arrival)
+                protocol = await tcp.connect(self._make_protocol, self._host, self._port, self._arrival)
                 try:
                     await protocol.ready
                 except BaseException:
@@ -226,6 +242,11 @@ class Http2Connections:
         self._usable.append(protocol)
         self._opened += 1
         return protocol
+
+    def _make_protocol(self) -> Http2Protocol:
+        if self._streams is None:
+            return Http2Protocol(self._on_change, self._max_header_bytes)
+        return FollowedHttp2Protocol(self._on_change, self._max_header_bytes, self._streams, self._arrival)
 
     def _on_attempt_ended(self, attempt: asyncio.Task[Http2Protocol]) -> None:
         self._attempts.discard(attempt)

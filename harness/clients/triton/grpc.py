@@ -173,7 +173,11 @@ class _TritonConnection:
         except CallFailedError as error:
             raise _failure(error) from error
 
-    exchange_at_once = exchange
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+        try:
+            await self.caller.call_at_once(payload, on_responses, timeout_s)
+        except CallFailedError as error:
+            raise _failure(error) from error
 
     def reset_usage(self) -> None:
         self.caller.reset_usage()

@@ -9,7 +9,6 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import cast
 from unittest.mock import patch
 
@@ -24,9 +23,9 @@ from harness.clients.transport.grpc import CallFailedError, GrpcCaller
 from harness.clients.transport.http2 import Http2Protocol
 from harness.clients.transport.http2_frames import Flag, FrameType, frame, literal_headers
 from harness.clients.transport.http2_pool import ConnectionLimits
+from tests.harness.clients.transport.http2_frames_sent import STREAMS, any_frame, cut, rule_abiding
 from tests.harness.clients.transport.http2_peer import OK, prefixed
 
-_STREAMS = (1, 3, 5)  # those of the first three calls of a connection
 _END_HEADERS = Flag.END_HEADERS
 
 
@@ -86,9 +85,9 @@ def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = Tr
         caller = GrpcCaller("memory:1", "/service/Method", ConnectionLimits(1, 1))
         with patch.object(tcp, "connect", connect):
             await caller.connect(5.0)
-        calls = [asyncio.create_task(_ending(caller)) for _ in _STREAMS]
+        calls = [asyncio.create_task(_ending(caller)) for _ in STREAMS]
         (protocol,) = protocols
-        while protocol.open_streams < len(_STREAMS):
+        while protocol.open_streams < len(STREAMS):
             await asyncio.sleep(0)
         before = len(wire.written)
         for number, read in enumerate(reads):
@@ -116,79 +115,32 @@ async def _ending(caller: GrpcCaller) -> _Ending:
     return _Ending(tuple(bodies), failure)
 
 
-# ---- what a server may send
-
-_stream = st.sampled_from(_STREAMS)
-_payload = st.binary(max_size=40)
-
-
-def _padded(kind: FrameType, flags: int, stream: int, payload: bytes, padding: int) -> bytes:
-    return frame(kind, flags | Flag.PADDED, stream, bytes([padding]) + payload + bytes(padding))
-
-
-def _continued(stream: int, flags: int, cut: int) -> bytes:
-    block = literal_headers([(":status", "200"), *OK])
-    first = frame(FrameType.HEADERS, flags, stream, block[:cut])
-    return first + frame(FrameType.CONTINUATION, _END_HEADERS, stream, block[cut:])
-
-
-_rule_abiding = st.one_of(
-    st.builds(lambda s, body: frame(FrameType.DATA, 0, s, prefixed(body)), _stream, _payload),
-    st.builds(lambda s, part: frame(FrameType.DATA, 0, s, part), _stream, _payload),
-    st.builds(lambda s, body, pad: _padded(FrameType.DATA, 0, s, prefixed(body), pad), _stream, _payload, st.integers(0, 255)),
-    st.builds(lambda s: frame(FrameType.HEADERS, _END_HEADERS, s, literal_headers([(":status", "200")])), _stream),
-    st.builds(lambda s: frame(FrameType.HEADERS, _END_HEADERS | Flag.END_STREAM, s, literal_headers(OK)), _stream),
-    st.builds(_continued, _stream, st.sampled_from([0, Flag.END_STREAM]), st.integers(0, 20)),
-    st.builds(lambda s, code: frame(FrameType.RST_STREAM, 0, s, struct.pack(">I", code)), _stream, st.integers(0, 14)),
-    st.builds(lambda payload: frame(FrameType.PING, 0, 0, payload), st.binary(min_size=8, max_size=8)),
-    st.builds(lambda n: frame(FrameType.SETTINGS, 0, 0, struct.pack(">HI", 3, n)), st.integers(0, 9)),
-    st.builds(lambda s, n: frame(FrameType.WINDOW_UPDATE, 0, s, struct.pack(">I", n)), _stream, st.integers(1, 1000)),
-    st.builds(lambda kind, p: frame(cast("FrameType", kind), 0, 0, p), st.integers(10, 255), _payload),
-    st.builds(
-        lambda last: frame(FrameType.GOAWAY, 0, 0, struct.pack(">II", last, 0) + b"bye"), st.sampled_from([0, 3, 2**31 - 1])
-    ),
-)
-_any_frame = st.builds(
-    lambda kind, flags, stream, payload: frame(cast("FrameType", kind), flags, stream, payload),
-    st.integers(0, 12),
-    st.integers(0, 255),
-    st.one_of(st.integers(0, 9), st.integers(0, 2**32 - 1)),
-    st.one_of(_payload, st.sampled_from([4, 6, 8]).flatmap(lambda size: st.binary(min_size=size, max_size=size))),
-)
-
-
-def _cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """``data`` cut at ``places`` (modulo its length)."""
-    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[start:stop] for start, stop in pairwise(edges)]
-
-
 # ---- the laws
 
 
 @settings(max_examples=300)
-@given(st.lists(st.one_of(_rule_abiding, _any_frame), max_size=25), st.lists(st.integers(0, 5000), max_size=30))
+@given(st.lists(st.one_of(rule_abiding, any_frame), max_size=25), st.lists(st.integers(0, 5000), max_size=30))
 def test_where_reads_are_cut_changes_nothing(frames: list[bytes], places: list[int]) -> None:
     data = b"".join(frames)
-    assert _seen(_cut(data, places), settle=False) == _seen([data], settle=False)
+    assert _seen(cut(data, places), settle=False) == _seen([data], settle=False)
 
 
 @settings(max_examples=100)
-@given(st.lists(_rule_abiding, max_size=15))
+@given(st.lists(rule_abiding, max_size=15))
 def test_a_byte_a_read_is_as_good_as_all_at_once(frames: list[bytes]) -> None:
     data = b"".join(frames)
     assert _seen([bytes([byte]) for byte in data], settle=False) == _seen([data], settle=False)
 
 
 @settings(max_examples=100)
-@given(st.lists(_rule_abiding, max_size=15), st.lists(st.integers(0, 5000), max_size=20), st.lists(st.booleans(), max_size=20))
+@given(st.lists(rule_abiding, max_size=15), st.lists(st.integers(0, 5000), max_size=20), st.lists(st.booleans(), max_size=20))
 def test_calls_that_run_between_reads_end_the_same(frames: list[bytes], places: list[int], yields: list[bool]) -> None:
     data = b"".join(frames)
-    assert _seen(_cut(data, places), yields, settle=False).endings == _seen([data], settle=False).endings
+    assert _seen(cut(data, places), yields, settle=False).endings == _seen([data], settle=False).endings
 
 
 @settings(max_examples=300)
-@given(st.lists(_rule_abiding, max_size=10), st.integers(0, 5000), st.binary(min_size=1, max_size=200))
+@given(st.lists(rule_abiding, max_size=10), st.integers(0, 5000), st.binary(min_size=1, max_size=200))
 def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], place: int, garbage: bytes) -> None:
     beginning = b"".join(frames)
     beginning = beginning[: place % (len(beginning) + 1)]
@@ -201,14 +153,14 @@ def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], pl
 
 @settings(max_examples=300)
 @given(
-    st.lists(_rule_abiding, min_size=1, max_size=10), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 255)), min_size=1)
+    st.lists(rule_abiding, min_size=1, max_size=10), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 255)), min_size=1)
 )
 def test_flipped_bits_end_every_call(frames: list[bytes], flips: list[tuple[int, int]]) -> None:
     data = bytearray(b"".join(frames))
     for place, flip in flips:
         data[place % len(data)] ^= flip
-    endings = _seen(_cut(bytes(data), [place for place, _ in flips])).endings
-    assert len(endings) == len(_STREAMS)
+    endings = _seen(cut(bytes(data), [place for place, _ in flips])).endings
+    assert len(endings) == len(STREAMS)
 
 
 _VIOLATIONS = {

@@ -1,0 +1,118 @@
+"""An HTTP/2 connection for gRPC whose messages are read outside the interpreter, while nothing else arrives.
+
+``http2.py`` and ``grpc.py`` define what is read. While an answer streams, nearly every piece is a frame with whole messages;
+``event_streams.py`` reads these for a fraction of the cost. Every other frame is read by ``Http2Protocol``, after the messages
+that came before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from harness.clients.transport.event_streams import EventStreams, FollowedMessages
+from harness.clients.transport.http2 import Http2Protocol, StreamEvents
+from harness.clients.transport.tcp import Arrival, TcpTransport
+
+_PREFIX_BYTES = 5  # of a gRPC message
+_WORTHWHILE_PIECES = 4  # with fewer, lending the connection costs more than it saves
+_MOST_READS_INSIDE = 63
+
+
+class FollowedHttp2Protocol(Http2Protocol):
+    """A connection that ``streams`` may read. ``arrival`` has the arrival time of what is read here."""
+
+    def __init__(
+        self, on_change: Callable[[Http2Protocol], None], max_header_bytes: int, streams: EventStreams, arrival: Arrival
+    ) -> None:
+        super().__init__(on_change, max_header_bytes)
+        self._outside = streams
+        self._arrival = arrival
+        self._lendable: TcpTransport | None = None
+        self._followed: int | None = None  # the descriptor that ``streams`` reads
+        self._data_alone = False  # whether the last bytes were nothing but frames of DATA
+        self._reads_inside = 0  # of DATA alone, until it is followed again
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._lendable = transport if isinstance(transport, TcpTransport) else None
+        super().connection_made(transport)
+
+    def open_stream(self, header_block: bytes, body: bytes, events: StreamEvents) -> int:
+        stream_id = super().open_stream(header_block, body, events)
+        if not events.takes_messages:
+            self._take_back()
+        return stream_id
+
+    def reset(self, stream_id: int) -> None:
+        if stream_id in self._streams:
+            self._take_back()  # what arrived before belongs to the answer, and may have ended it
+        super().reset(stream_id)
+
+    def close(self) -> None:
+        self.accepts = False  # before anything that is read now frees a stream
+        self._take_back()
+        super().close()
+
+    def data_received(self, data: bytes) -> None:
+        self._data_alone = True
+        super().data_received(data)
+        if not self._data_alone:
+            return
+        if self._reads_inside:
+            self._reads_inside -= 1
+        else:
+            self._follow()
+
+    def on_given_back(self) -> None:
+        """Read what ``streams`` did not understand. Where it read little, more is read here before the next try."""
+        read = self._take_back()
+        if read is None or read.is_over:
+            return
+        if len(read.rest) + sum(len(messages) for _, messages in read.messages.values()) >= _WORTHWHILE_PIECES:
+            self._reads_inside = 0
+            self._follow()
+        else:
+            self._reads_inside = min(2 * self._reads_inside + 1, _MOST_READS_INSIDE)
+
+    def _handle(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        self._data_alone = False
+        super()._handle(kind, flags, stream_id, payload)
+
+    def _follow(self) -> None:
+        """Let ``streams`` read, where the next byte begins a frame, and each message is one that may come late."""
+        if (
+            self._lendable is None
+            or self._unread
+            or self._block is not None
+            or not self._streams
+            or self._lendable.is_closing()
+            or not all(events.takes_messages for events in self._streams.values())
+        ):
+            return
+        descriptor, emptied_ns = self._lendable.lend()
+        try:
+            self._outside.follow_messages(descriptor, emptied_ns, self._next_id, self)
+        except (OSError, MemoryError):  # then it is read here
+            self._lendable.take_back(emptied_ns, None)
+        else:
+            self._followed = descriptor
+
+    def _take_back(self) -> FollowedMessages | None:
+        """Pass on what ``streams`` has read, and read here again; None where it does not read."""
+        if self._followed is None or self._lendable is None:
+            return None
+        read = self._outside.release_messages(self._followed)
+        self._followed = None
+        self._lendable.take_back(read.emptied_ns, OSError(read.errno, os.strerror(read.errno)) if read.errno else None)
+        self._arrival.unstamped_reads += read.unstamped_reads
+        for stream_id, (times_ns, messages) in read.messages.items():
+            self._unacknowledged_bytes += sum(map(len, messages)) + _PREFIX_BYTES * len(messages)
+            events = self._streams.get(stream_id)
+            if events is not None:  # else it has ended
+                events.on_messages(times_ns, messages)
+        super().data_received(b"")  # extends the window of the connection, where that is due
+        for arrived_ns, piece in read.rest:
+            self._arrival.ns = arrived_ns
+            super().data_received(piece)
+        return read
