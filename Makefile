@@ -4,6 +4,7 @@ PYTHON ?= python3
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
 STAMP_NUMPY2 := .venv-numpy2/.installed
+COMPILED := harness/clients/transport/event_reader.pyx harness/clients/triton/message_reader.pyx
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
 TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
@@ -21,14 +22,14 @@ IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-re
 setup: $(STAMP)
 
 # Runs again only when the lock, the project's metadata or what is compiled change, so that a set-up checkout works offline.
-$(STAMP): requirements.lock pyproject.toml tools/compile_reader.py harness/clients/transport/event_reader.pyx
+$(STAMP): requirements.lock pyproject.toml tools/compile_reader.py $(COMPILED)
 	$(PYTHON) -m venv .venv
 	.venv/bin/python $(INSTALL) --require-hashes --requirement requirements.lock
 	.venv/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 
 # The base installation with numpy 2, without the extras, and the tests' tools.
-$(STAMP_NUMPY2): requirements-numpy2.lock pyproject.toml tools/compile_reader.py harness/clients/transport/event_reader.pyx
+$(STAMP_NUMPY2): requirements-numpy2.lock pyproject.toml tools/compile_reader.py $(COMPILED)
 	$(PYTHON) -m venv .venv-numpy2
 	.venv-numpy2/bin/python $(INSTALL) --no-compile --require-hashes --requirement requirements-numpy2.lock
 	.venv-numpy2/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .

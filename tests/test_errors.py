@@ -17,7 +17,7 @@ from bench_errors import BenchError
 
 # Models run in Triton, which turns their errors into responses. The import of Locust would replace the blocking calls of this
 # process, too.
-_OUTSIDE_BENCH = re.compile(r"serving\.models\.|distribution\.locust_|\.__main__$|event_reader$")
+_OUTSIDE_BENCH = re.compile(r"serving\.models\.|distribution\.locust_|\.__main__$|event_reader$|message_reader$")
 
 
 def _all_errors() -> dict[str, type[BenchError]]:

@@ -1,7 +1,7 @@
-"""Hatchling build hook that compiles ``harness/clients/transport/event_reader.pyx`` in place.
+"""Hatchling build hook that compiles the readers of the hot path, which are written in Cython, in place.
 
-Without a C compiler or Python's headers the build continues without it, and event streams are read by the pure Python
-implementation: slower, with the same result.
+Without a C compiler or Python's headers the build continues without them, and the pure Python implementations read: slower,
+with the same result.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_MODULE = "harness.clients.transport.event_reader"
+_MODULES = ("harness.clients.transport.event_reader", "harness.clients.triton.message_reader")
 
 
 class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
-    """Adds the compiled module to wheels, which are then specific to this Python version and platform."""
+    """Adds the compiled modules to wheels, which are then specific to this Python version and platform."""
 
     PLUGIN_NAME = "custom"
 
@@ -24,35 +24,41 @@ class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
         if self.target_name != "wheel":
             return
         try:
-            compiled = compile_reader(Path(self.root))
+            compiled = compile_readers(Path(self.root))
         except (Exception, SystemExit) as error:  # any failure of a missing or incomplete compiler
-            self.app.display_warning(f"{_MODULE} could not be compiled, so event streams are read more slowly: {error}")
+            self.app.display_warning(f"{', '.join(_MODULES)} could not be compiled, so answers are read more slowly: {error}")
             return
-        build_data["artifacts"].append(f"/{compiled.relative_to(self.root)}")
+        build_data["artifacts"] += [f"/{path.relative_to(self.root)}" for path in compiled]
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
 
-def compile_reader(root: Path) -> Path:
-    """Compile in place; returns the extension module. Raises exceptions of Cython and setuptools."""
+def compile_readers(root: Path) -> list[Path]:
+    """Compile in place; returns the extension modules. Raises exceptions of Cython and setuptools."""
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    source = root.joinpath(*_MODULE.split(".")).with_suffix(".pyx")
+    sources = [root.joinpath(*module.split(".")).with_suffix(".pyx") for module in _MODULES]
+    extensions = [Extension(module, [str(source)]) for module, source in zip(_MODULES, sources, strict=True)]
     with tempfile.TemporaryDirectory() as scratch:
-        extensions = cythonize([Extension(_MODULE, [str(source)])], build_dir=scratch, quiet=True)
+        extensions = cythonize(extensions, build_dir=scratch, quiet=True)
         command = build_ext(Distribution({"name": "inflight-bench", "ext_modules": extensions}))
         command.build_lib = command.build_temp = scratch
         command.ensure_finalized()
         command.run()
-        [output] = map(Path, command.get_outputs())
-        compiled = source.with_name(output.name)
-        fresh = compiled.with_suffix(".new")
-        fresh.write_bytes(output.read_bytes())
-        fresh.replace(compiled)  # atomic: running processes keep the old file, new ones load a complete one
+        return [_placed(Path(output), source) for output, source in zip(command.get_outputs(), sources, strict=True)]
+
+
+def _placed(output: Path, source: Path) -> Path:
+    """Put a compiled module beside its source."""
+    compiled = source.with_name(output.name)
+    fresh = compiled.with_suffix(".new")
+    fresh.write_bytes(output.read_bytes())
+    fresh.replace(compiled)  # atomic: running processes keep the old file, new ones load a complete one
     return compiled
 
 
 if __name__ == "__main__":
-    print(compile_reader(Path(__file__).resolve().parent.parent))
+    for path in compile_readers(Path(__file__).resolve().parent.parent):
+        print(path)

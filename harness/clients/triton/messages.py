@@ -3,6 +3,8 @@
 The metadata of an answer's outputs (names, types, shapes) usually repeats from response to response, and parsing it took more
 than half of the time of a response. So a response is parsed with its outputs and parameters as plain bytes, which is what
 they are on the wire. Outputs that were not seen before are parsed with Triton's own definitions, and cached.
+
+``message_reader.pyx``, where that is compiled, does the same for responses with the usual fields alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,14 @@ from tritonclient.grpc import service_pb2
 from harness.clients.protocol import MalformedResponseError, Response, is_full_message
 from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
 from harness.clients.triton.model import TritonModel
+
+try:
+    from harness.clients.triton.message_reader import parts_of
+except ImportError:  # installed without a C compiler
+
+    def parts_of(body: bytes, streamed: bool) -> tuple[str, bytes, list[bytes], list[bytes]] | None:
+        return None
+
 
 _ANSWERS = frozenset({"output_ids", "text_output"})
 _FINAL = "triton_final_response"
@@ -71,22 +81,35 @@ def read_response(body: bytes, model: TritonModel) -> Response:
     Raises MalformedResponseError where it is not one, or its parts contradict each other.
     """
     try:
+        parts = parts_of(body, model.decoupled)
+        if parts is not None:
+            request_id, outputs, contents, parameters = parts
+            kind = _cached_kind(outputs) if len(outputs) <= _MAX_CACHED_BYTES else _kind(outputs)
+            return _response(kind, contents, request_id, parameters, model)
         if not model.decoupled:
-            return _response(_ShallowResponse.FromString(body), model)
+            return _of_message(_ShallowResponse.FromString(body), model)
         streamed = _ShallowStreamedResponse.FromString(body)
         if streamed.error_message:
             return Response(error=streamed.error_message, refused=is_full_message(streamed.error_message))
-        return _response(streamed.infer_response, model)
+        return _of_message(streamed.infer_response, model)
     except (DecodeError, struct.error, UnicodeDecodeError) as error:
         raise MalformedResponseError(f"not a Triton response: {error}") from error
 
 
-def _response(message: Any, model: TritonModel) -> Response:
+def _of_message(message: Any, model: TritonModel) -> Response:
     outputs = tuple(message.outputs[:])  # one slice is faster than item by item
-    kind = _cached_kind(outputs) if sum(map(len, outputs)) <= _MAX_CACHED_BYTES else _kind(outputs)
+    kind = _cached_kind_of_each(outputs) if sum(map(len, outputs)) <= _MAX_CACHED_BYTES else _kind_of_each(outputs)
+    return _response(
+        kind, message.raw_output_contents[:], message.id, message.parameters[:] if message.parameters else (), model
+    )
+
+
+def _response(
+    kind: _Kind, contents: Sequence[bytes], request_id: str, parameters: Sequence[bytes], model: TritonModel
+) -> Response:
     if not kind.has_answer and kind.names and not _ANSWERS.isdisjoint(model.outputs):
         raise MalformedResponseError(f"a response without an answer: {', '.join(kind.names)}")
-    values = _tensors(kind, message.raw_output_contents[:])
+    values = _tensors(kind, contents)
     length = _one_count(values, "sequence_length")
     ids = _int32s(values.get("output_ids"))
     return Response(
@@ -94,8 +117,8 @@ def _response(message: Any, model: TritonModel) -> Response:
         text=_text(values.get("text_output")),
         server_tokens=_one_count(values, "num_output_tokens"),
         server_input_tokens=_one_count(values, "num_input_tokens"),
-        request_id=message.id or None,
-        final=_final(message.parameters[:]) if message.parameters else None,
+        request_id=request_id or None,
+        final=_final(parameters) if parameters else None,
         server_times=_times(values) if STAMPS[0] in values else None,
     )
 
@@ -109,9 +132,16 @@ class _Kind:
     has_answer: bool
 
 
-def _kind(outputs: tuple[bytes, ...]) -> _Kind:
-    """Parse the metadata of outputs. Raises DecodeError, and MalformedResponseError where an output is not of its type."""
-    deep = service_pb2.ModelInferResponse.FromString(_ShallowResponse(outputs=outputs).SerializeToString())
+def _kind_of_each(outputs: tuple[bytes, ...]) -> _Kind:
+    return _kind(_ShallowResponse(outputs=outputs).SerializeToString())
+
+
+def _kind(outputs: bytes) -> _Kind:
+    """Parse the metadata of outputs, all of a ModelInferResponse that has nothing else.
+
+    Raises DecodeError, and MalformedResponseError where an output is not of its type.
+    """
+    deep = service_pb2.ModelInferResponse.FromString(outputs)
     read = []
     for position, output in enumerate(deep.outputs):
         expected = _OUTPUT_TYPES.get(output.name)
@@ -126,6 +156,7 @@ def _kind(outputs: tuple[bytes, ...]) -> _Kind:
 
 
 _cached_kind = lru_cache(_CACHED_KINDS)(_kind)
+_cached_kind_of_each = lru_cache(_CACHED_KINDS)(_kind_of_each)
 
 
 def _final(parameters: Sequence[bytes]) -> bool | None:
