@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 from reports.findings.finding import Finding
+from reports.findings.outcomes import Errors
 from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
 from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
+from reports.render.plain_text import printable
 from reports.render.tables import UNKNOWN, three_digits
 from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
@@ -32,20 +34,26 @@ _SAME_SHARE = 0.05  # of a percentile: anchors that differ by less are shown as 
 _SAME_ATTAINMENT = 0.001  # anchors whose attainment differs by less are shown as one
 _MOST_LINES = 23  # with the path of the report 24; findings beyond them are counted
 _FEWEST_FINDINGS = 3
+_LONGEST_ERROR = 200  # characters
 
 
 def render_answer(report: RunReport) -> str:
     """The text, without a trailing newline; lines of at most ``WIDTH`` characters, except names from outside."""
     metrics = report.metrics
     rows = _latency_rows(report)
+    head = f"{describe_run(report)}. {_requests(metrics)}"
     parts = [
-        _wrapped(verdict(report)) + _wrapped(f"{describe_run(report)}. {_requests(metrics)}"),
+        _wrapped(verdict(report)) + _wrapped(head),
         [*_table(rows), *_tail_notes(rows)],
         answer_target_table(report),
         _rates(metrics) + _wrapped(_gpus(report)) + _wrapped(probe_sentence(report)) + _wrapped(model_error(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
     left = _MOST_LINES - sum(len(part) + 1 for part in parts[:-1] if part) - len(parts[-1])
+    explained = _wrapped(verdict(report)) + _wrapped(head + _first_error(report.findings))
+    if left - len(explained) + len(parts[0]) >= _FEWEST_FINDINGS:
+        left -= len(explained) - len(parts[0])
+        parts[0] = explained
     parts[-1] += _findings(report.findings, max(_FEWEST_FINDINGS, left))
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -58,6 +66,12 @@ def _requests(metrics: Metrics) -> str:
     parts += [f"failed: {kinds}"] if kinds else []
     parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
     return "; ".join(parts) + "."
+
+
+def _first_error(findings: Iterable[Finding]) -> str:
+    """The first error of the failed requests, or its beginning: without it nothing here says why they failed."""
+    error = next((finding.first_error for finding in findings if isinstance(finding, Errors)), None)
+    return "" if error is None else f" The first error: {textwrap.shorten(printable(error), _LONGEST_ERROR, placeholder=' …')}"
 
 
 def _latency_rows(report: RunReport) -> list[tuple[str, Distribution]]:

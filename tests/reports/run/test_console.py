@@ -110,6 +110,20 @@ def test_failed_requests_are_counted_by_kind_in_the_head(make_report: MakeReport
     assert "invalid  Requests failed: fix what fails, or lower the load" in text
 
 
+def test_the_first_error_says_why_requests_failed(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    errors = ["HTTP status 400: the prompt\x1b[31m is too long", *["another"] * 4]
+    records = [
+        *steady_run(95),
+        *(failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9, error=errors[k - 95]) for k in range(95, 100)),
+    ]
+    text = " ".join(render_answer(make_report(records)).split())
+    assert "failed: refused 5. The first error: HTTP status 400: the prompt" in text
+    assert "\x1b" not in text
+    long = [*steady_run(95), failed(95, 950, Outcome.REFUSED, 950, 959, error="word " * 300)]
+    text = " ".join(render_answer(make_report(long)).split())
+    assert 100 < len(text.partition("The first error: ")[2].partition(" …")[0]) <= 200
+
+
 def test_planned_cancellations_are_counted_apart_from_failures(make_report: MakeReport, steady_run: SteadyRun) -> None:
     records = [withdrawn(record, tokens=1) if record.index % 10 == 3 else record for record in steady_run(100)]
     text = " ".join(render_answer(make_report(records)).split())
