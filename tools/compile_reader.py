@@ -47,7 +47,8 @@ def compile_readers(root: Path) -> list[Path]:
         command.build_lib = command.build_temp = scratch
         command.ensure_finalized()
         command.run()
-        return [_placed(Path(output), source) for output, source in zip(command.get_outputs(), sources, strict=True)]
+        outputs = map(command.get_ext_fullpath, _MODULES)
+        return [_placed(Path(output), source) for output, source in zip(outputs, sources, strict=True)]
 
 
 def _placed(output: Path, source: Path) -> Path:

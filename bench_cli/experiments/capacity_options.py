@@ -41,7 +41,7 @@ class EffortOptions(Concern, title="The search"):
         None,
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
         help="A model of this server, of 'bench simulate fit': what it explains of each probe is taken off, so that fewer "
-        "requests are enough. The answer is right whatever the model, and a wrong one helps little.",
+        "requests are enough. The answer is measured, and a wrong model helps little.",
     )
     seed: int = same(SeriesOptions, "seed", help="Seed of the closed loop; each probe's is its number more.")
     before_each: str | None = same(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from bench_cli.experiments.capacity_options import Options
 from bench_cli.experiments.child_runs import RunOptions
@@ -104,7 +105,8 @@ def _other_words(parsed: click.Context, arguments: Sequence[str]) -> Iterator[st
 
     written = option_names(arguments)
     for name in _LEFT_TO_THE_USER:
-        if name not in call_of(parsed).given or f"--{name}" in written:
+        is_written = f"--{name}" in written or parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name not in call_of(parsed).given or is_written:
             continue
         value = (parsed.default_map or {}).get(name, parsed.params[name])
         if value is True:

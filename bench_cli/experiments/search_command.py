@@ -24,6 +24,7 @@ from bench_cli.private_files import private_files
 from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
 from bench_records.search import Search, SearchFolder
+from simulator.errors import SimulatorError
 
 if TYPE_CHECKING:
     from bench_cli.experiments.model_control import Simulation
@@ -58,8 +59,8 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
         except KeyboardInterrupt:
             _show_interrupted(folder, plan)
             raise
-        except (click.ClickException, TargetGoneError) as error:
-            if not remove_unused([folder], with_server_log=isinstance(error, click.UsageError)):
+        except (click.ClickException, TargetGoneError, SimulatorError) as error:
+            if not remove_unused([folder], with_server_log=isinstance(error, click.UsageError | SimulatorError)):
                 _show_interrupted(folder, plan)
             raise
         _show(capacity, folder)

@@ -266,9 +266,9 @@ def announcement(search: Search) -> str:
     unit = search.unit
     if search.unit == LoadUnit.USERS:
         return f"The search starts at {search.first_load:.0f} users, of at most {search.most_load:.0f}."
-    return (
-        f"The search starts at {search.first_load:.3g} {unit}. {reach(search, search.first_per_s or 2.0 * search.first_load)}"
-    )
+    of_capacity = 0.5 if search.model is None else 1.0  # where it starts: a model knows its own
+    per_s = search.first_per_s or search.first_load / of_capacity
+    return f"The search starts at {search.first_load:.3g} {unit}. {reach(search, per_s)}"
 
 
 def reach(search: Search, per_s: float) -> str:

@@ -169,7 +169,8 @@ class RunningSearch:
         self._say = say
         self._clock = clock
         self._simulation = simulation
-        self._measured = list(read_probes(folder, search))
+        recorded = [planned for planned in search.probes if folder.is_recorded(planned)]
+        self._measured = list(map(self._controlled, recorded, read_probes(folder, search)))
         self._overheads_s: list[float] = []
         self._beside_plan_s: list[float] = []
         self._not_valid = 0  # one after the other
@@ -247,10 +248,7 @@ class RunningSearch:
             self._say(f"The target stopped answering: {error}{'' if str(error).endswith(('.', '?')) else '.'}")
             return Ended.TARGET_FAILED
         self._is_warm = True
-        if self._simulation is not None and measured.counts and not measured.run.probe.gave_up:
-            controls = self._simulation.controls(self.search, step)
-            measured = with_controls(measured, self.search, controls)
-            self.search = replace(self.search, controls={**self.search.controls, step.folder: controls})
+        measured = self._controlled(step, measured)
         self._measured.append(measured)
         took_s = self._clock() - begin
         self._overheads_s.append(took_s - measured.run.seconds)
@@ -261,6 +259,15 @@ class RunningSearch:
             self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
         self._say(progress(self.capacity, self.search, self._spent().overhead_s))
         return Ended.NOT_VALID if self._not_valid >= _MOST_INVALID else None
+
+    def _controlled(self, step: PlannedProbe, measured: MeasuredProbe) -> MeasuredProbe:
+        """The probe with what the model has of its schedule, simulated unless it is recorded: a kill may have come between."""
+        is_simulated = measured.counts and not measured.run.probe.gave_up and step.folder not in self.search.controls
+        if self._simulation is None or not is_simulated:
+            return measured
+        controls = self._simulation.controls(self.search, step)
+        self.search = replace(self.search, controls={**self.search.controls, step.folder: controls})
+        return with_controls(measured, self.search, controls)
 
     @property
     def _spent_s(self) -> float:

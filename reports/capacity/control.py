@@ -64,22 +64,24 @@ def _sums(probes: Sequence[Probe], place: int) -> FloatArray:
 
 
 def _coefficient(sums: FloatArray) -> tuple[float, float]:
-    """β, and the share of the variance that it leaves. One more event, explained in full for β and not at all for the share,
-    stands for what is known beforehand.
+    """β, and the share of the variance that it leaves; 0 and 1 where too few events show them.
+
+    One more event, explained in full for β and not at all for the share, stands for what is known beforehand.
     """
     squares, products, simulated, events = sums.tolist()
-    event = (squares + simulated) / 2.0 / max(events, 1.0)
-    beta = min(max((products + event) / (simulated + event), 0.0), _LARGEST) if event > 0.0 else 1.0
     if events < _FEWEST_EVENTS:
-        return beta, 1.0
+        return 0.0, 1.0
+    event = (squares + simulated) / 2.0 / events
+    beta = min(max((products + event) / (simulated + event), 0.0), _LARGEST) if event > 0.0 else 0.0
     left = squares - 2.0 * beta * products + beta**2 * simulated
     remaining = (left + event) / (squares + event)
     return (beta, remaining) if remaining < 1.0 else (0.0, 1.0)
 
 
 def _without(violations: Violations, control: Control, others: FloatArray) -> Violations:
-    """Whole requests, at least none, as of a probe."""
+    """Whole requests, from none to all, as of a probe."""
     beta, remaining = _coefficient(others)
-    above = max(0, round(violations.above - beta * violations.n * (control.share - control.expected)))
+    adjusted = round(violations.above - beta * violations.n * (control.share - control.expected))
+    above = min(max(0, adjusted), violations.n)
     effect = None if violations.effect is None else max(1.0, violations.effect * remaining)
-    return replace(violations, above=above, effect=effect, remaining=remaining)
+    return replace(violations, above=above, effect=effect, remaining=remaining, explained=violations.above - above)

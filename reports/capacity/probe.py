@@ -25,7 +25,8 @@ class Violations:
 
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
     ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.
-    ``remaining`` is the share of their variance that a control variate leaves; 1 without one.
+    ``remaining`` is the share of their variance that a control variate leaves, 1 without one; ``explained`` is the number that
+    it took off ``above``.
     """
 
     n: int
@@ -33,6 +34,7 @@ class Violations:
     effect: float | None
     none_at_capacity: float = 1.0
     remaining: float = 1.0
+    explained: int = 0
 
     @property
     def share(self) -> float | None:

@@ -197,8 +197,9 @@ def _keeps_up(probes: Sequence[Probe], limits: Sequence[int]) -> bool:
 
 def _chance_at_capacity(probes: Sequence[Probe], limit: int) -> float:
     """The probability, at a load of capacity or more, that as many of these probes are without a request beyond a limit."""
-    without = sum(not probe.violations[limit].above for probe in probes)
-    return at_least(without, [probe.violations[limit].none_at_capacity for probe in probes])
+    violations = [probe.violations[limit] for probe in probes]
+    without = sum(each.above + each.explained == 0 for each in violations)
+    return at_least(without, [each.none_at_capacity for each in violations])
 
 
 def _queues(probes: Sequence[Probe]) -> list[QueueCourse]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from array import array
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -24,6 +25,7 @@ _SERVICE = "/inference.GRPCInferenceService/"
 _FINAL = "triton_final_response"
 _ASK_TIMEOUT_S = 5.0
 _INVALID = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
+_SERVER_FAILED = re.compile(rf"^{re.escape(SERVER_FAILURE)}|[Ss]tub process|Failed to process the request")  # Triton's backend
 _FLOATS = {"FP32": np.float32, "FP16": np.float16}
 
 
@@ -84,21 +86,22 @@ class CoreClient:
         self, model: ModelInterface, request: GenerationRequest
     ) -> AsyncGenerator[CoreResponse, None]:
         message = encode(model, request)
-        call, failure = self._infer(), ApiError("the model ended its answer early", 500, SERVER_ERROR)
-        is_answered = False
+        call, is_answered, errors = self._infer(), False, list[ApiError]()
         try:
             await call.write(message)
             await call.done_writing()
             # Read to the end that Triton gives the stream: a cancellation would race with it.
             while (response := await call.read()) is not grpc.aio.EOF:
                 if response.error_message:
-                    failure = _error_of_text(response.error_message)
+                    errors.append(_error_of_text(response.error_message))
                     continue
                 read = read_response(response.infer_response)
                 is_answered = read.is_final
                 yield read
+            if errors:  # of one sequence; others may have ended well
+                raise errors[0]
             if not is_answered:
-                raise failure
+                raise ApiError("the model ended its answer early", 500, SERVER_ERROR)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise _api_error(error) from error
         finally:
@@ -131,7 +134,7 @@ def _error_of_text(message: str) -> ApiError:
 
     With the metadata ``triton_grpc_error`` it would end the stream with one, and crash where several requests fail at once.
     """
-    return error_of(message, is_invalid=not message.startswith(SERVER_FAILURE))
+    return error_of(message, is_invalid=_SERVER_FAILED.search(message) is None)
 
 
 def _api_error(error: BaseException) -> ApiError:

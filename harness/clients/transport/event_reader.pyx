@@ -97,6 +97,7 @@ cdef enum:
     READY_AT_ONCE = 64
     MOST_EVENTS = 256  # passed on at once: handling them must not block Python's loop for long
     MOST_BYTES = 1048576  # then Python takes them before more is read: a flood must not fill the memory
+    KEPT_BYTES = 20  # of a message or event beside its own bytes: its time, its end and its stream
     MOST_PIECES = 16  # with more, everything is read at once, to catch up
     SO_TIMESTAMPNS = 35  # and the number of its control message
     FRAME_HEADER_BYTES = 9  # of HTTP/2 (RFC 9113, section 4.1)
@@ -466,7 +467,7 @@ cdef void *_read_all(void *argument) noexcept nogil:
                     goes_on = _read_pieces(stream, descriptor, buffer, woke_ns, ahead_ns)
                 else:
                     goes_on = _read(stream, descriptor, buffer, READ_BYTES, woke_ns, ahead_ns)
-                goes_on = goes_on and stream.length < MOST_BYTES
+                goes_on = goes_on and stream.length + KEPT_BYTES * stream.events < MOST_BYTES
                 if not goes_on:
                     epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
                     stream.followed = False

@@ -18,6 +18,7 @@ from harness.clients.transport.tcp import Arrival, TcpTransport
 _PREFIX_BYTES = 5  # of a gRPC message
 _WORTHWHILE_PIECES = 4  # with fewer, lending the connection costs more than it saves
 _MOST_READS_INSIDE = 63
+_LATEST_S = 0.25  # until a message is passed on: a rule that ends a run counts the answered requests (--stop_if)
 
 
 class FollowedHttp2Protocol(Http2Protocol):
@@ -33,6 +34,7 @@ class FollowedHttp2Protocol(Http2Protocol):
         self._followed: int | None = None  # the descriptor that ``streams`` reads
         self._data_alone = False  # whether the last bytes were nothing but frames of DATA
         self._reads_inside = 0  # of DATA alone, until it is followed again
+        self._latest: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._lendable = transport if isinstance(transport, TcpTransport) else None
@@ -52,6 +54,8 @@ class FollowedHttp2Protocol(Http2Protocol):
     def close(self) -> None:
         self.accepts = False  # before anything that is read now frees a stream
         self._take_back()
+        if self._latest is not None:
+            self._latest.cancel()
         super().close()
 
     def data_received(self, data: bytes) -> None:
@@ -97,6 +101,14 @@ class FollowedHttp2Protocol(Http2Protocol):
             self._lendable.take_back(emptied_ns, None)
         else:
             self._followed = descriptor
+            if self._latest is None:
+                self._latest = asyncio.get_running_loop().call_later(_LATEST_S, self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._latest = None
+        read = self._take_back()
+        if read is not None and not read.is_over:
+            self._follow()
 
     def _take_back(self) -> FollowedMessages | None:
         """Pass on what ``streams`` has read, and read here again; None where it does not read."""

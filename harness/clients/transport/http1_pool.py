@@ -135,7 +135,8 @@ class _Events:
         self.end = self._stream.end
 
     def event_sink(self) -> OnEvents | None:
-        return self._on_events if self._stream.is_between_events and not self._at_once else None
+        """The first event is read here: that a request is answered must be known at once."""
+        return self._on_events if self._answer.has_events and self._stream.is_between_events and not self._at_once else None
 
     def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
         self._stream.skip_events()
@@ -217,6 +218,11 @@ class _Answer:
 
     def on_deadline(self, timeout_s: float) -> None:
         self._fail(Outcome.TIMEOUT, f"no end within {timeout_s:g} s")
+
+    @property
+    def has_events(self) -> bool:
+        """Whether an event has come."""
+        return self._room_responses < self._limits.max_responses
 
     def on_event(self, data: bytes) -> None:
         self.on_events((self._arrival.ns,), (data,))

@@ -128,10 +128,14 @@ class Http2Connections:
                 self._streams = EventStreams()
             except (OSError, MemoryError) as error:
                 raise NoConnectionError(f"cannot start the reader thread: {error}") from error
-        results = await asyncio.gather(*self._attempt(self._limits.at_start), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        try:
+            results = await asyncio.gather(*self._attempt(self._limits.at_start), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        except BaseException:
+            self.close()  # who gets no connections cannot close them
+            raise
 
     def send(self, request: OutgoingRequest) -> None:
         """Send a request now, or as soon as there is room for it."""

@@ -72,19 +72,20 @@ def separate_urls(text: str) -> tuple[str, ...]:
     """
     first, *further = text.split(",")
     found = [first]
-    for piece in further:
-        if _is_next(found[-1], piece):
+    for number, piece in enumerate(further):
+        if _is_next(found[-1], piece, ",".join(further[number:])):
             found.append(piece)
         else:
             found[-1] += f",{piece}"
     return tuple(url.strip() for url in found)
 
 
-def _is_next(url: str, piece: str) -> bool:
-    """Whether ``piece``, which follows ``url`` and a comma, is another address."""
+def _is_next(url: str, piece: str, rest: str) -> bool:
+    """Whether ``piece``, which follows ``url`` and a comma and begins ``rest``, is another address."""
     if not piece.strip() or _SCHEME_FIRST.match(piece):
         return True
-    return not _WITH_USER.match(piece) if _WITHOUT_PATH.fullmatch(url) else _PORT_FIRST.match(piece) is not None
+    in_url = rest if _SCHEME_FIRST.match(url) else piece
+    return not _WITH_USER.match(in_url) if _WITHOUT_PATH.fullmatch(url) else _PORT_FIRST.match(piece) is not None
 
 
 def parse_origin(text: str, default_ports: Mapping[str, int]) -> Origin:

@@ -42,7 +42,7 @@ cdef bint _is_ascii(const char *data, Py_ssize_t length) noexcept:
     return True
 
 
-def parts_of(bytes body, bint streamed):
+def parts_of(bytes body not None, bint streamed):
     cdef const char *data = PyBytes_AS_STRING(body)
     cdef Py_ssize_t at = 0, stop = PyBytes_GET_SIZE(body), length, start, outputs_start = 0, outputs_stop = 0
     cdef Py_ssize_t id_start = 0, id_length = 0

@@ -27,6 +27,23 @@ def folder(tmp_path: Path) -> SearchFolder:
     return SearchFolder(tmp_path)
 
 
+@pytest.fixture
+def _recorded_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search reads the probes that were made before it."""
+    known: dict[str, MeasuredProbe] = {}
+    probe = FakeQueue.probe
+
+    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
+        found = probe(self, search, planned, is_warm=is_warm)
+        known[planned.folder] = found
+        return found
+
+    monkeypatch.setattr(FakeQueue, "probe", remembered)
+    monkeypatch.setattr(
+        search_run, "read_probes", lambda folder, search: [known[p.folder] for p in search.probes if folder.is_recorded(p)]
+    )
+
+
 def _search(queue: FakeQueue, search: Search = SEARCH, say: Callable[[str], None] = lambda line: None) -> Capacity:
     return search_capacity(queue.folder, search, queue.open, say, queue.clock)
 
@@ -82,6 +99,18 @@ def test_a_model_shows_where_to_start_and_what_it_explains_is_recorded_and_said(
     assert rest is not None
     assert rest.controls == recorded.controls
     assert continued(recorded, replace(search, model="another")) is None
+
+
+@pytest.mark.usefixtures("_recorded_probes")
+def test_a_probe_that_was_not_simulated_before_a_kill_is_simulated_later(folder: SearchFolder) -> None:
+    queue, search = FakeQueue(folder), replace(SEARCH, model="digest")
+    search_capacity(folder, search, queue.open, lambda line: None, queue.clock, _Model())
+    recorded = folder.read()
+    last = [each.folder for each in recorded.probes if each.folder in recorded.controls][-1]
+    left = {name: controls for name, controls in recorded.controls.items() if name != last}
+    again = FakeQueue(folder)
+    search_capacity(folder, replace(recorded, controls=left), again.open, lambda line: None, again.clock, _Model())
+    assert folder.read().controls[last] == recorded.controls[last]
 
 
 def test_a_budget_is_kept_and_said(folder: SearchFolder) -> None:
@@ -258,21 +287,8 @@ def test_a_command_before_a_probe_that_fails_stops_the_search_with_what_was_meas
 
 
 @pytest.mark.parametrize("saved", [True, False], ids=["Ctrl-C", "kill -9"])
-def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(
-    folder: SearchFolder, saved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known: dict[str, MeasuredProbe] = {}
-    probe = FakeQueue.probe
-
-    def remembered(self: FakeQueue, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
-        found = probe(self, search, planned, is_warm=is_warm)
-        known[planned.folder] = found
-        return found
-
-    monkeypatch.setattr(FakeQueue, "probe", remembered)
-    monkeypatch.setattr(
-        search_run, "read_probes", lambda folder, search: [known[p.folder] for p in search.probes if folder.is_recorded(p)]
-    )
+@pytest.mark.usefixtures("_recorded_probes")
+def test_a_search_that_was_cut_goes_on_with_the_probe_that_was_cut(folder: SearchFolder, saved: bool) -> None:
     cut = FakeQueue(folder, ends_after=4, end=KeyboardInterrupt() if saved else SystemExit())
     with pytest.raises(type(cut.end)):
         _search(cut)

@@ -84,7 +84,16 @@ def test_a_probe_that_ended_early_stays_as_it_is() -> None:
 def test_too_few_requests_beyond_the_limit_show_nothing_of_a_simulation() -> None:
     probes = [_probe([0] * 8, [0] * 8, 0.01), _probe([5, 0, 0, 0, 0, 0, 0, 0], [5, 0, 0, 0, 0, 0, 0, 0], 0.01)]
     assert explained(probes, 0) is None
-    assert [probe.violations[0].remaining for probe in controlled(probes)] == [1.0, 1.0]
+    assert controlled(probes) == tuple(probes)
+
+
+def test_how_many_requests_were_taken_off_is_known() -> None:
+    """The rule on the queue counts those that were measured."""
+    rng = np.random.default_rng(1)
+    probes = [_probe(each, each, 0.01) for each in [_clustered(rng) for _ in range(8)]]
+    found = controlled(probes)
+    assert any(probe.violations[0].explained for probe in found)
+    assert [_above(probe) + probe.violations[0].explained for probe in found] == [_above(probe) for probe in probes]
 
 
 def test_a_right_simulation_makes_the_bracket_narrower() -> None:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class _Triton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # no types
-    """Answers with one error text, or without one; records how each call ended."""
+    """Answers with these error texts, "" for a final response; records how each call ended."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, *texts: str) -> None:
+        self._texts = texts
         self.metadata: dict[str, Any] = {}
         self.whole = 0  # calls whose client sent the end of its requests, and read to the end
 
@@ -43,10 +43,11 @@ class _Triton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         count = 0
         async for _ in requests:
             count += 1
-            answer = service_pb2.ModelStreamInferResponse(error_message=self._text)
-            if not self._text:
-                answer.infer_response.parameters["triton_final_response"].bool_param = True
-            yield answer
+            for text in self._texts:
+                answer = service_pb2.ModelStreamInferResponse(error_message=text)
+                if not text:
+                    answer.infer_response.parameters["triton_final_response"].bool_param = True
+                yield answer
         assert count == 1
         self.whole += 1
 
@@ -70,6 +71,7 @@ async def _generate(triton: _Triton) -> list[CoreResponse]:
     [
         ("input_ids holds 9, which is outside the vocabulary", 400),
         (f"{SERVER_FAILURE}the engine stopped", 500),
+        ("Stub process 'tensorrt_llm_0_0' is not healthy.", 500),
         (f"{SERVER_FAILURE}Maximum queue size of 2 has been reached", 429),
     ],
 )
@@ -88,3 +90,9 @@ def test_an_exchange_is_read_to_its_end_and_not_cancelled(text: str, error: Abst
         [response] = asyncio.run(_generate(triton))
         assert response.is_final
     assert triton.whole == 1
+
+
+def test_the_error_of_one_sequence_is_raised_after_another_has_ended_well() -> None:
+    with pytest.raises(ApiError, match="no memory") as caught:
+        asyncio.run(_generate(_Triton(f"{SERVER_FAILURE}no memory", "")))
+    assert caught.value.status == 500

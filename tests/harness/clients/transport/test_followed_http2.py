@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits, AnswerTooLongError
-from harness.clients.transport import event_streams, http2_pool
+from harness.clients.transport import event_streams, followed_http2, http2_pool
 from harness.clients.transport.event_streams import EventStreams, FollowedMessages, Owner
 from harness.clients.transport.grpc import CallFailedError, GrpcCaller
 from harness.clients.transport.http2 import Http2Protocol
@@ -171,6 +171,31 @@ def test_any_bytes_are_left_to_the_loop(data: bytes, places: list[int]) -> None:
     assert (read.messages, b"".join(piece for _, piece in read.rest)) == ({}, b"\xff" + data)
 
 
+def test_a_flood_of_empty_messages_is_left_in_the_socket() -> None:
+    flood = frame(FrameType.DATA, 0, 1, prefixed(b"") * 3_276)
+
+    async def play() -> tuple[int, int]:
+        streams, sent, unsent = EventStreams(), 0, b""
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+            peer, _ = server.accept()
+            with peer:
+                peer.setblocking(False)
+                streams.follow_messages(ours.fileno(), 0, 7, _Nobody())
+                for _ in range(400):
+                    unsent = unsent or flood
+                    try:
+                        count = peer.send(unsent)
+                        sent, unsent = sent + count, unsent[count:]
+                    except BlockingIOError:
+                        await asyncio.sleep(0.002)
+            read = streams.release_messages(ours.fileno())
+        streams.close()
+        return sent // 5, sum(len(messages) for _, messages in read.messages.values())
+
+    sent, kept = asyncio.run(play())
+    assert kept < 70_000 < sent
+
+
 def test_a_socket_that_was_never_followed_has_nothing() -> None:
     async def play() -> None:
         streams = EventStreams()
@@ -268,6 +293,30 @@ def test_messages_that_come_by_themselves_are_read_outside(size: int, monkeypatc
     assert len(reads) < 14  # settings, headers, the first message, the end, and perhaps some that came in two parts
 
 
+def test_a_message_is_passed_on_before_many_have_come() -> None:
+    arrived = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        stream = await _begin(peer)
+        for _ in range(5):
+            peer.message(stream, b"token")
+            await asyncio.sleep(0.002)
+        async with asyncio.timeout(10.0):
+            await arrived.wait()
+        peer.headers(stream, OK, Flag.END_STREAM)
+
+    async def scene(caller: GrpcCaller, answer: _Answer) -> None:
+        def keep(times_ns: Sequence[int], bodies: Sequence[bytes]) -> None:
+            answer.keep(times_ns, bodies)
+            if len(answer.bodies) == 6:
+                arrived.set()
+
+        await _ended(answer, caller.call(b"ask", keep, 20.0))
+
+    answer = _played(script, scene)
+    assert (answer.bodies, answer.failure) == ([b"first", *[b"token"] * 5], None)
+
+
 def test_a_message_of_many_frames_is_whole() -> None:
     long = bytes(range(256)) * 300
 
@@ -307,7 +356,9 @@ async def _five_and_no_end(peer: Peer) -> None:
 _FIVE = [b"first", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_messages_before_a_deadline_are_passed_on() -> None:
+def test_messages_before_a_deadline_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_http2, "_LATEST_S", 60.0)  # so that the end alone passes them on
+
     async def scene(caller: GrpcCaller, answer: _Answer) -> None:
         await _ended(answer, caller.call(b"ask", answer.keep, 0.5))
 
@@ -315,7 +366,9 @@ def test_messages_before_a_deadline_are_passed_on() -> None:
     assert (answer.bodies, answer.failure) == (_FIVE, ("CallFailedError", "no end within 0.5 s"))
 
 
-def test_messages_before_a_cancellation_are_passed_on() -> None:
+def test_messages_before_a_cancellation_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_http2, "_LATEST_S", 60.0)  # so that the end alone passes them on
+
     async def scene(caller: GrpcCaller, answer: _Answer) -> None:
         call = asyncio.create_task(caller.call(b"ask", answer.keep, 20.0))
         await asyncio.sleep(0.5)

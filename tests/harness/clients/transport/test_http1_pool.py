@@ -120,12 +120,16 @@ def test_events_are_handed_on_one_by_one_and_other_bodies_whole() -> None:
     assert _answered(plain(b'{"whole": 1}')) == ([b'{"whole": 1}'], None, "")
 
 
-def test_an_event_that_comes_with_the_head_is_handed_on_at_once() -> None:
+@pytest.mark.parametrize("head_alone", [False, True])
+def test_the_first_event_is_handed_on_at_once(head_alone: bool) -> None:
     seen: list[bytes] = []
 
     async def script(peer: Peer) -> None:
         await peer.read_request()
-        await peer.send(EVENTS_HEAD + b"b\r\ndata: one\n\n\r\n")
+        if head_alone:
+            await peer.send(EVENTS_HEAD)
+            await asyncio.sleep(0.05)
+        await peer.send((b"" if head_alone else EVENTS_HEAD) + b"b\r\ndata: one\n\n\r\n")
         while not seen:
             await asyncio.sleep(0.001)
         await peer.send(chunked(b"data: two\n\n"))

@@ -55,6 +55,7 @@ def test_what_is_no_origin(text: str) -> None:
         ("http://a/v1?tags=x,y", ["http://a/v1?tags=x,y"]),
         ("http://a/x,y/v1,http://b/x,y/v1", ["http://a/x,y/v1", "http://b/x,y/v1"]),
         ("http://user:pass,word@a:1", ["http://user:pass,word@a:1"]),
+        ("http://user:a,b,c@a:1,http://b", ["http://user:a,b,c@a:1", "http://b"]),
         ("http://a/v1,", ["http://a/v1", ""]),
     ],
 )
