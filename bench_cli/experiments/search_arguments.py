@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -72,7 +72,7 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
             "--ramp_up cannot be one of the run's options: the users of each probe start over about the time of one answer"
         )
     _check_time_outs(parsed, options.limits)
-    arguments = (*arguments, *_other_words(parsed, arguments))
+    arguments = (*arguments, *_other_words(parsed))
     repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
     if repeats and not parsed.params.get("repeat_dataset"):
         return (*arguments, "--repeat_dataset"), conversations
@@ -98,15 +98,12 @@ def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
                     )
 
 
-def _other_words(parsed: click.Context, arguments: Sequence[str]) -> Iterator[str]:
+def _other_words(parsed: click.Context) -> Iterator[str]:
     """What --config gives of _LEFT_TO_THE_USER, as words, so that all that reads the words of the arguments knows it."""
     from bench_cli.declared import call_of
-    from reports.capacity.reading import option_names
 
-    written = option_names(arguments)
     for name in _LEFT_TO_THE_USER:
-        is_written = f"--{name}" in written or parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if name not in call_of(parsed).given or is_written:
+        if name not in call_of(parsed).given or parsed.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             continue
         value = (parsed.default_map or {}).get(name, parsed.params[name])
         if value is True:

@@ -66,7 +66,7 @@ def _sums(probes: Sequence[Probe], place: int) -> FloatArray:
 def _coefficient(sums: FloatArray) -> tuple[float, float]:
     """β, and the share of the variance that it leaves; 0 and 1 where too few events show them.
 
-    One more event, explained in full for β and not at all for the share, stands for what is known beforehand.
+    One more event, explained in full for β and not at all for the share, is what is known beforehand.
     """
     squares, products, simulated, events = sums.tolist()
     if events < _FEWEST_EVENTS:

@@ -19,7 +19,7 @@ cdef enum:  # tags of fields with a length (protobuf.dev/programming-guides/enco
 
 
 cdef Py_ssize_t _length(const char *data, Py_ssize_t *at, Py_ssize_t stop) noexcept:
-    """The length at ``at``, a varint, which moves behind it; -1 where fewer bytes than that follow, or it is unusually long."""
+    """The length at ``at``, a varint; ``at`` moves past it. -1 where fewer bytes than that follow, or it is unusually long."""
     cdef Py_ssize_t value = 0
     cdef int shift
     cdef unsigned char byte

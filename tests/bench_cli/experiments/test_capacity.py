@@ -95,6 +95,18 @@ def test_a_search_leaves_the_time_outs_of_a_config_file_as_it_leaves_those_of_it
     assert "--request_timeout" not in arguments
 
 
+@pytest.mark.parametrize("written", [["-t", "100"], ["--request_timeout=100"], ["--request-timeout", "100"]])
+def test_a_time_out_of_the_arguments_wins_over_that_of_a_config_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.toml").write_text("request_timeout = 5\n")
+    assert bench(["capacity", "--dry_run", *_LIMIT, "dataset", *written, "--config", "c.toml"]) == ExitStatus.VALID
+    plan = capsys.readouterr().out
+    assert " ".join(written) in plan
+    assert "--request_timeout 5" not in plan
+
+
 def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -531,7 +531,7 @@ def test_a_loop_that_stands_still_delays_and_joins_nothing() -> None:
                 while not answer.bodies:
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.02)
-                time.sleep(0.35)  # the loop stands still
+                time.sleep(0.35)  # the loop is blocked
                 await call
                 await caller.close()
 
