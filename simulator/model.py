@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -85,6 +86,17 @@ def write_model(model: Model, path: Path) -> None:
     """Write ``model`` whole or not at all. Raises OSError."""
     with written_whole(path) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
+
+
+def copy_model(path: Path, to: Path) -> None:
+    """Copy the file of a model whole or not at all, byte for byte, so that the copy has its digest. Raises OSError."""
+    with written_whole(to) as temporary:
+        temporary.write_bytes(path.read_bytes())
+
+
+def model_digest(path: Path) -> str:
+    """By which the file of a model is known again: SHA-256 of its bytes, in hexadecimal. Raises OSError."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_model(path: Path) -> Model:

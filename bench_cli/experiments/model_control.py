@@ -182,8 +182,10 @@ def highest_held(holds: Callable[[float], bool], load: float) -> float | None:
     return float(f"{low:.4g}")
 
 
-def model_control(context: click.Context, folder: SearchFolder, search: Search, arguments: tuple[str, ...]) -> ModelControl:
-    """The simulation of the probes of ``search``, with the model in its folder. ``context`` is that of its command.
+def model_control(
+    context: click.Context, folder: SearchFolder, search: Search, arguments: tuple[str, ...], model: Path
+) -> ModelControl:
+    """The simulation of the probes of ``search`` with the file ``model``. ``context`` is that of its command.
 
     Raises UsageError for traffic whose schedules are not drawn from a seed, and where nothing compiles the simulation, and
     SimulatorError for a model that does not fit.
@@ -192,7 +194,7 @@ def model_control(context: click.Context, folder: SearchFolder, search: Search, 
         raise click.UsageError(
             "--model simulates millions of requests, which needs numba: pip install 'inflight-bench[simulate]'"
         )
-    simulated = read_simulated(DeploymentOptions(model=Path(folder.model), draws=0), 1)
+    simulated = read_simulated(DeploymentOptions(model=model, draws=0), 1)
     for tier in search.tiers:
         simulated_limits(tier)
     control = ModelControl(

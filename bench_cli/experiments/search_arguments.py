@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -141,6 +140,7 @@ def recorded_search(folder: SearchFolder, options: Options) -> Search:
     Raises UsageError where these had secrets, or the command gives other limits.
     """
     from harness.clients.secret_values import HIDDEN
+    from simulator.model import model_digest
 
     limits, effort, recorded = options.limits, options.effort, folder.read()
     if any(HIDDEN in word for word in recorded.arguments):
@@ -149,7 +149,7 @@ def recorded_search(folder: SearchFolder, options: Options) -> Search:
         )
     if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
         raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
-    if effort.model is not None and file_digest(effort.model) != recorded.model:
+    if effort.model is not None and model_digest(effort.model) != recorded.model:
         raise click.UsageError(f"{effort.experiment_dir} was searched with another model, or none; name a new folder")
     if recorded.before_each and effort.before_each is None:
         raise click.UsageError(
@@ -217,13 +217,10 @@ def new_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
 
 
-def file_digest(path: Path) -> str:
-    """The digest of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _digest(options: Options, unit: LoadUnit) -> str | None:
     """The digest of the fitted model. Raises UsageError where a model explains nothing."""
+    from simulator.model import model_digest
+
     model = options.effort.model
     if model is None:
         return None
@@ -233,7 +230,7 @@ def _digest(options: Options, unit: LoadUnit) -> str | None:
         )
     if options.ranking.over:
         raise click.UsageError("--model is fitted to one setting: leave --over out")
-    return file_digest(model)
+    return model_digest(model)
 
 
 def _ratio(precision: float) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.experiments.capacity_options import Options
+from bench_cli.experiments.capacity_options import EffortOptions, Options
 from bench_cli.experiments.search_arguments import (
     checked,
     continued,
@@ -25,6 +25,7 @@ from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
 from bench_records.search import Search, SearchFolder
 from simulator.errors import SimulatorError
+from simulator.model import copy_model
 
 if TYPE_CHECKING:
     from bench_cli.experiments.model_control import Simulation
@@ -42,11 +43,14 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
     if effort.dry_run:
         from bench_cli.experiments.search_plan import dry_run
 
+        _simulation(context, SearchFolder(effort.experiment_dir or default_folder()), asked, given, effort)
         click.echo(dry_run(asked))
         return ExitStatus.VALID
     with private_files(shared=is_shared(given)), signals_as_interrupt():
         folder = SearchFolder(effort.experiment_dir or default_folder())
         plan = _opened(folder, asked)
+        if effort.model is not None and not folder.model.exists():
+            copy_model(effort.model, folder.model)
         runs = search_runs(context, given)
         try:
             capacity = search_capacity(
@@ -54,7 +58,7 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
                 plan,
                 lambda: open_probes(runs, folder, effort.before_each),
                 lambda line: click.echo(line, err=True),
-                simulation=_simulation(context, folder, plan, given, effort.model),
+                simulation=_simulation(context, folder, plan, given, effort),
             )
         except KeyboardInterrupt:
             _show_interrupted(folder, plan)
@@ -68,16 +72,14 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
 
 
 def _simulation(
-    context: click.Context, folder: SearchFolder, plan: Search, given: tuple[str, ...], model: Path | None
+    context: click.Context, folder: SearchFolder, plan: Search, given: tuple[str, ...], effort: EffortOptions
 ) -> Simulation | None:
-    """What simulates the probes: the ``model``, of which the folder keeps a copy. Raises UsageError and SimulatorError."""
+    """What simulates the probes: the model of the command, or the folder's copy. Raises UsageError and SimulatorError."""
     if plan.model is None:
         return None
     from bench_cli.experiments.model_control import model_control
 
-    if model is not None and not folder.model.exists():
-        folder.model.write_bytes(model.read_bytes())
-    return model_control(context, folder, plan, given)
+    return model_control(context, folder, plan, given, effort.model or folder.model)
 
 
 def remove_unused(folders: Sequence[SearchFolder], with_server_log: bool) -> bool:

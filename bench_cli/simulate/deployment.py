@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -19,7 +18,7 @@ from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
 from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
-from simulator.model import Model, read_model
+from simulator.model import Model, model_digest, read_model
 from simulator.routers import Router
 from simulator.server import Admission, Order
 
@@ -48,12 +47,11 @@ def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
     if options.router == Router.PREFIX and options.prefix_cache is None:
         raise click.UsageError("--router prefix needs --prefix_cache, the tokens that the cache of each replica holds")
     model = read_model(options.model)
-    digest = hashlib.sha256(options.model.read_bytes()).hexdigest()
     draws = min(options.draws, len(model.draws))
     blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
     model = replace(model, server=replace(model.server, admission=_admission(options, model.server.admission)))
     deployment = Deployment(model.server, replicas, Router(options.router), blocks)
-    return Simulated(model, options.model.name, digest, deployment, draws, _changes(options))
+    return Simulated(model, options.model.name, model_digest(options.model), deployment, draws, _changes(options))
 
 
 def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:

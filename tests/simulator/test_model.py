@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Parameter, Source, read_model, write_model
+from simulator.model import (
+    MODEL_SCHEMA,
+    Draw,
+    Extent,
+    Model,
+    Parameter,
+    Source,
+    copy_model,
+    model_digest,
+    read_model,
+    write_model,
+)
 from tests.simulator.known import SERVER
 
 _MODEL = Model(
@@ -73,6 +85,23 @@ def test_constants_out_of_bounds_are_refused(tmp_path: Path, keys: tuple[str, ..
     path.write_text(json.dumps(document))
     with pytest.raises(SimulatorError, match="is no model of 'bench simulate fit'"):
         read_model(path)
+
+
+def test_a_copy_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search would go on with half a model."""
+    path, to = tmp_path / "model.json", tmp_path / "copy.json"
+    write_model(_MODEL, path)
+    copy_model(path, to)
+    assert model_digest(to) == model_digest(path)
+    to.unlink()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        copy_model(path, to)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.json"]
 
 
 def test_an_absent_model_names_the_verb_that_makes_it(tmp_path: Path) -> None:

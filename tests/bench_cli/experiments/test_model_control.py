@@ -27,7 +27,9 @@ def _control(tmp_path: Path, *options: str, search: Search = _SEARCH) -> ModelCo
     folder = SearchFolder(tmp_path)
     tmp_path.mkdir(exist_ok=True)
     model_file(folder.model)
-    return model_control.model_control(click.Context(bench, **CONTEXT_SETTINGS), folder, search, (*_VERB, *options))
+    return model_control.model_control(
+        click.Context(bench, **CONTEXT_SETTINGS), folder, search, (*_VERB, *options), folder.model
+    )
 
 
 def test_a_probe_is_simulated_with_the_requests_that_it_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +95,35 @@ def test_no_load_is_found_where_all_or_none_holds(holds: bool) -> None:
 def test_traffic_that_no_seed_draws_alone_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError, match="a model explains random arrivals at a rate that stays"):
         _control(tmp_path, *options)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [("failed_share<=1%", "no request fails in a simulation; limit latencies"), ("p99_itl<=50ms", "a simulation is judged by")],
+)
+def test_a_dry_run_refuses_limits_that_no_simulation_shows(
+    limit: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model_file(tmp_path / "m.json")
+    command = ["capacity", "--slo", limit, "--model", str(tmp_path / "m.json"), "--dry_run", *_VERB]
+    assert run(command) == ExitStatus.USAGE
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_checks_the_model_and_keeps_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model_file(tmp_path / "m.json")
+    (tmp_path / "none.json").write_text("{}")
+    command = ["capacity", "--slo", "p99_ttft<=50ms", "--dry_run", "--model"]
+    assert run([*command, "none.json", *_VERB]) == ExitStatus.USAGE
+    assert "none.json is no model of 'bench simulate fit'" in " ".join(capsys.readouterr().err.split())
+    assert run([*command, "m.json", *_VERB, "--arrival", "constant"]) == ExitStatus.USAGE
+    assert "a model explains random arrivals at a rate that stays" in " ".join(capsys.readouterr().err.split())
+    assert run([*command, "m.json", *_VERB]) == ExitStatus.VALID
+    assert "the model is simulated" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "none.json"]
 
 
 def test_without_a_compiler_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
