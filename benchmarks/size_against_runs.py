@@ -54,7 +54,7 @@ class Workload:
 _WORKLOADS = (
     Workload("8/s", 8.0),
     Workload("16/s in bursts", 16.0, (*_LENGTHS, "--arrival", "gamma:cv=2")),
-    Workload("30/s", 30.0),
+    Workload("26/s", 26.0),
 )
 
 

@@ -9,6 +9,8 @@ _LOAD = ("token_norm_dist", "--isl", "128±5", "--osl", "20±2")
 _SHARES = (0.5, 0.8, 0.95)  # of the rate at which a server answers everything at once
 _TURNS = _REPEATS = 5
 _TIMED_S, _REPEAT_S = 80.0, 15.0  # the steady window of the first, in which energy is compared, lasts 60 s at least
+_LOADS = (0.5, 0.8, 0.3, 0.65, 0.9)  # a model is fitted to the first two and judged on all other runs
+_LOAD_S, _LOAD_SEEDS = 20.0, (1, 2)
 _AROUND_S = 15.0  # a command's own start and end
 _LEAST_REQUESTS = 100
 WIRE, ENERGY = "wire", "energy"
@@ -51,6 +53,12 @@ def all_stages(requests: int, rates_per_s: Mapping[str, float]) -> Iterator[Stag
             yield Stage(f"{server}-repeat-{repeat}", server, load, _REPEAT_S + _AROUND_S)
     for server in rates_per_s:
         yield Stage(f"{server}-capacity", server, ("capacity", "--slo", "p99_ttft<=250ms", "--budget", "4m", *_LOAD), 260.0)
+    for seed in _LOAD_SEEDS:
+        for server, rate in rates_per_s.items():
+            timings = ("--server_timings",) if server == TRITON else ()
+            for share in _LOADS:
+                load = (*_timed(share * rate, _LOAD_S), "--seed", str(seed), *timings)
+                yield Stage(f"{server}-load-{100 * share:.0f}-{seed}", server, load, _LOAD_S + _AROUND_S)
 
 
 def _timed(rate_per_s: float, seconds: float) -> tuple[str, ...]:
