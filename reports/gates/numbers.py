@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
-from reports.gates.words import amount, number, rounded_up, several
+from reports.gates.words import amount, number, would_decide
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Interval, Reason
@@ -162,5 +162,6 @@ def _needed(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedR
         return "it is too close to the limit for any number of requests"
     low, high = known.interval
     half = high - known.value if known.value < requirement.limit else known.value - low
-    times = (half / distance) ** 2 * sum(int(run.requests.outcome.size) for run in runs)
-    return f"{several((rounded_up(_FEWER * times), rounded_up(_MORE * times)))} requests would decide it"
+    requests = sum(int(run.requests.outcome.size) for run in runs)
+    times = (half / distance) ** 2 * requests
+    return would_decide(_FEWER * times, _MORE * times, requests)

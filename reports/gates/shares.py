@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
-from reports.gates.words import amount, duration, percentage, rounded_up, several
+from reports.gates.words import amount, duration, percentage, would_decide
 from reports.metrics.full_batch import of_several_starts
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
@@ -265,13 +265,13 @@ class _Case:
         """How many requests would decide, were the share and its clusters as they are here."""
         if self.worst.above > self.seen.above:
             return "too many requests were cut off to decide"
-        scale = sum(int(run.requests.outcome.size) for run in self.runs) / self.seen.n
-        counts = _sooner(self.seen.deciding(self.claim.allowed, _PASSES, _FAILS, _MOST_REQUESTS), self._needed_by_tail())
+        requests = sum(int(run.requests.outcome.size) for run in self.runs)
+        at_most, more = (_FAILS, _PASSES) if self.claim.at_least else (_PASSES, _FAILS)
+        counts = _sooner(self.seen.deciding(self.claim.allowed, at_most, more, _MOST_REQUESTS), self._needed_by_tail())
         if counts is None:
             return "the share is too close to the limit for any number of requests"
-        least, most = (None if count is None else rounded_up(count * scale) for count in counts)
-        assert least is not None
-        return f"{several((least, most))} requests would decide it"
+        scale = requests / self.seen.n
+        return would_decide(counts[0] * scale, None if counts[1] is None else counts[1] * scale, requests)
 
     def _needed_by_tail(self) -> _Range | None:
         tail = None if self.claim.at_least else self._known_tail

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 
 SHARES = (ATTAINMENT, FAILED_SHARE)
+_MORE = 1.1  # times the requests of a run that they left undecided: as many may do so again
 NO_OBJECTIVE = "give a per-request objective, for example --slo 'ttft<=200ms'"
 
 
@@ -40,6 +43,17 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 99.5 else f"{seconds:.0f} s"
 
 
+def would_decide(least: float, most: float | None, seen: int) -> str:
+    """How many requests would decide what the ``seen`` ones leave undecided, from ``least`` to ``most``, in round numbers that
+    are larger than theirs: "3,000 to 8,000 requests would decide it". ``most`` is None where it is unknown.
+    """
+
+    def larger(count: float) -> int:
+        return rounded_up(max(count, _MORE * seen))
+
+    return f"{several((larger(least), None if most is None else larger(most)))} requests would decide it"
+
+
 def several(counts: tuple[int, int | None]) -> str:
     """How many requests would decide: "3,000 to 8,000", "3,000 or more" where the larger number is unknown."""
     least, most = counts
@@ -52,4 +66,4 @@ def rounded_up(count: float) -> int:
     """A number of requests to one or two digits: 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten, or the next above."""
     power = 10.0 ** (len(f"{max(1.0, count):.0f}") - 1)
     steps = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-    return round(power * next(step for step in steps if step * power >= count or step == steps[-1]))
+    return math.ceil(power * next(step for step in steps if step * power >= count or step == steps[-1]))

@@ -76,8 +76,9 @@ class Exceedances:
         """The probability of this many values above, or more, where the true share is ``share``, 0 < share < 1; 1 where a rare
         share is that of few clusters.
         """
-        fewest = _FEWEST_CLUSTERS * mean_cluster_size(self.lower_effect) if share <= _RARE else 1.0
-        return 1.0 if self.above < fewest else _averaged(_many_above, self.above, self.n, share, self.lower_effect)
+        if self.above < _fewest_above(share, self.lower_effect):
+            return 1.0
+        return _averaged(_many_above, self.above, self.n, share, self.lower_effect)
 
     def limits(self, tail: float) -> tuple[float, float]:
         """The lower and the upper limit of the share, each wrong with probability ``tail``."""
@@ -105,14 +106,13 @@ class Exceedances:
 
     def _deciding(self, share: float, ratio: float, claim: tuple[float, float, float], most: int) -> int | None:
         allowed, passes, fails = claim
+        effect, lower_effect = (1.0 + (shown - 1.0) * ratio for shown in (self.effect, self.lower_effect))
+        fewest = _fewest_above(allowed, lower_effect)
         for n in np.geomspace(self.n, most, _SIZES):
             above, size = share * n, int(n)
-            if share <= allowed and _few_above(above, size, allowed, 1.0 + (self.effect - 1.0) * ratio) <= passes:
+            if share <= allowed and _few_above(above, size, allowed, effect) <= passes:
                 return size
-            if (
-                share > allowed
-                and _many_above(max(1.0, above), size, allowed, 1.0 + (self.lower_effect - 1.0) * ratio) <= fails
-            ):
+            if share > allowed and above >= fewest and _many_above(above, size, allowed, lower_effect) <= fails:
                 return size
         return None
 
@@ -290,6 +290,11 @@ def _effect_ratios() -> tuple[float, ...]:
     from scipy.special import chdtri
 
     return tuple(_DEGREES / float(chdtri(_DEGREES, 1.0 - (k + 0.5) / _NODES)) for k in range(_NODES))
+
+
+def _fewest_above(share: float, effect: float) -> float:
+    """The values above a limit from which on more than a rare ``share`` can be known: those of five clusters, else one."""
+    return _FEWEST_CLUSTERS * mean_cluster_size(effect) if share <= _RARE else 1.0
 
 
 def _few_above(above: float, n: float, share: float, effect: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench_cli import run
+from bench_cli.tokenizers import open_tokenizer
 from bench_errors import ExitStatus
 from bench_records.record import FAILURES
 from bench_records.run_folder import RunFolder
@@ -24,12 +25,13 @@ _REQUESTS = 12
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: its exit status, outcomes, rows, and findings by their codes."""
+    """A run: its exit status, outcomes, rows, findings by their codes, and the lengths of its prompts."""
 
     status: int
     outcomes: dict[str, int]
     rows: list[dict[str, Any]]
     findings: dict[str, dict[str, Any]]
+    lengths: dict[str, float]
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., M
         findings = {finding["code"]: finding for finding in summary["findings"]}
         outcomes = Counter(row["outcome"] for row in rows)
         assert {kind: n for kind, n in outcomes.items() if kind in FAILURES} == summary["requests"]["by_kind"]
-        return Measured(status, dict(outcomes), rows, findings)
+        return Measured(status, dict(outcomes), rows, findings, summary["lengths"]["input"])
 
     return measure
 
@@ -150,6 +152,32 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
     assert {body["model"] for body in chat.bodies} == {"mine"}
     warning = f"Warning: --model mine: the server does not list it in /v1/models, which has {shown}; mine is used all the same"
     assert capsys.readouterr().err.count(warning) == 1
+
+
+def test_a_prompt_that_encodes_to_another_length_deviates_from_the_requested_one(
+    measured: Callable[..., Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 700 prompts has no text of its length after 64 tries; with a single try most have none."""
+    monkeypatch.setattr("workloads.prompts.exact_text._MAX_TRIES", 1)
+    tokenizer = open_tokenizer(Path(_TOKENIZER))
+
+    def counted(number: int) -> list[Event]:
+        tokens = len(tokenizer.encode(chat.bodies[number]["messages"][-1]["content"], add_special_tokens=False))
+        return [
+            *TOKENS,
+            chunk(reason="length"),
+            {"choices": [], "usage": {"prompt_tokens": tokens, "completion_tokens": 5}},
+            DONE,
+        ]
+
+    with chat_server(counted) as chat:
+        found = measured(chat, "--input_mean", "40")
+    assert {row["requested_input_tokens"] for row in found.rows} == {40}
+    deviations = [abs(row["input_tokens"] - 40) for row in found.rows]
+    assert max(deviations) > 1
+    assert found.lengths["mean_requested"] == 40.0
+    assert found.lengths["mean_deviation"] == pytest.approx(sum(deviations) / _REQUESTS)
+    assert "input_tokens_disagree" in found.findings
 
 
 def test_the_body_of_an_error_is_in_its_message(measured: Callable[..., Measured]) -> None:

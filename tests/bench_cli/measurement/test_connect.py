@@ -146,7 +146,9 @@ def test_http_and_grpc_record_the_same(null: NullServerAddresses, tmp_path: Path
     assert of_http["target"]["address"] == f"http://{null.http}"
 
 
-def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullServerAddresses, tmp_path: Path) -> None:
+def test_openai_protocol_selects_the_only_model_and_counts_by_usage(
+    null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", f"http://{null.http}")
     assert (manifest["target"]["model"], manifest["target"]["streaming"]) == ("null", True)
     assert (manifest["target"]["decoupled"], manifest["target"]["model_parameters"]) == (None, {})
@@ -155,6 +157,7 @@ def test_openai_protocol_selects_the_only_model_and_counts_by_usage(null: NullSe
     ] * 12
     assert [len(row["token_times_ns"]) for row in rows] == [5] * 12
     assert not any(row["ignore_eos"] for row in rows)  # not every server supports it, so it is sent on request only
+    assert "  TTFT p99 " in capsys.readouterr().err  # on the live line
 
 
 @pytest.mark.parametrize("form", ["ids", "text"])
@@ -221,11 +224,16 @@ def test_a_benchmarks_own_times_add_up(null: NullServerAddresses, tmp_path: Path
     assert f"in all {times['total_s']:.1f} s, and {times['cpu_s']:.1f} s of CPU." in capsys.readouterr().err
 
 
-def test_openai_protocol_without_streaming(null: NullServerAddresses, tmp_path: Path) -> None:
+def test_openai_protocol_without_streaming(
+    null: NullServerAddresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, rows = _run(tmp_path / "run", "-i", "openai", "--url", null.http, "--no_streaming", "--ignore_eos")
     assert manifest["target"]["streaming"] is False
     assert [(row["token_counts"], len(row["token_times_ns"])) for row in rows] == [([5], 1)] * 12
     assert all(row["ignore_eos"] for row in rows)
+    live = [line for line in capsys.readouterr().err.splitlines() if "  in flight " in line]
+    assert live
+    assert all("  E2E p99 " in line and "TTFT" not in line for line in live)
 
 
 def test_no_secret_is_recorded(null: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

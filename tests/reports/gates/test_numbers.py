@@ -208,6 +208,12 @@ def test_an_undecided_gate_says_how_many_requests_would_decide_it(calm: JudgedRu
     assert other.why.endswith("; 2,000 to 6,000 requests would decide it")
 
 
+def test_a_number_that_is_nearly_decided_needs_more_requests_than_it_has(calm: JudgedRun) -> None:
+    """An error of 10.5 with a distance of 10: 770 requests, less by 40 % for the error's own."""
+    gate = gate_of("request_throughput>=90", _of_rate(calm, 100.0, (89.5, 110.5)))
+    assert gate.why.endswith("; 800 to 2,000 requests would decide it")
+
+
 @pytest.mark.parametrize("limit", [99.5, 100, 100.5])
 def test_a_number_too_close_to_the_limit_says_so(calm: JudgedRun, limit: float) -> None:
     gate = gate_of(f"request_throughput>={limit}", _of_rate(calm, 100.0, (90.0, 110.0)))

@@ -481,6 +481,27 @@ def test_an_undecided_gate_says_how_many_requests_would_decide_it_as_a_range(run
     assert 2_000 <= least < most <= 30 * least
 
 
+@pytest.mark.parametrize(
+    ("requirement", "slow"),
+    [("p99_ttft<=500ms", 8), ("p99_ttft>=500ms", 8), ("attainment>=99.9%", 2), ("attainment>=99.9%", 3)],
+)
+def test_an_undecided_gate_never_asks_for_as_many_requests_as_it_has(
+    run_of: MakeRun, noise: Noise, requirement: str, slow: int
+) -> None:
+    """Also where 3 of 300 are too few clusters to fail a limit on 0.1 %, however improbable they are."""
+    gate = gate_of(requirement, run_of(noise(300, slow), "ttft<=500ms"))
+    assert gate.status is Status.UNDECIDED, gate.why
+    found = re.search(r"; (?:about )?([\d,]+)[ \w,]* requests would decide it$", gate.why)
+    assert found is not None, gate.why
+    assert int(found.group(1).replace(",", "")) > 300
+
+
+def test_a_limit_of_at_least_is_decided_by_its_own_probabilities(run_of: MakeRun, noise: Noise) -> None:
+    """4 of 300 are over it where 3 are needed: it passes where as many are improbable at 5 %, at most fails at 2.5 %."""
+    gate = gate_of("p99_ttft>=500ms", run_of(noise(300, 4), "ttft<=500ms"))
+    assert gate.why.endswith("; 800 or more requests would decide it"), gate.why
+
+
 def test_a_share_at_the_limit_has_no_upper_end_of_that_range(run_of: MakeRun, noise: Noise) -> None:
     gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, 20)))
     assert re.search(r"; [\d,]+ or more requests would decide it$", gate.why), gate.why

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.criteria import Requirement, parse_slo
-from reports.gates.words import amount, duration, number, percentage, rounded_up, several
+from reports.gates.words import amount, duration, number, percentage, rounded_up, several, would_decide
 
 
 def _required(text: str) -> Requirement:
@@ -91,6 +91,28 @@ def test_a_duration_is_in_the_unit_that_it_has_two_of(seconds: float, text: str)
 )
 def test_how_many_requests_is_a_range(counts: tuple[int, int | None], text: str) -> None:
     assert several(counts) == text
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "seen", "text"),
+    [
+        (2_700, 7_500, 2_000, "3,000 to 8,000 requests would decide it"),
+        (2_000, 7_500, 2_000, "2,500 to 8,000 requests would decide it"),
+        (1_200, 7_500, 2_000, "2,500 to 8,000 requests would decide it"),
+        (2_000, 2_000, 2_000, "about 2,500 requests would decide it"),
+        (2_000, None, 2_000, "2,500 or more requests would decide it"),
+        (1, None, 2, "3 or more requests would decide it"),
+    ],
+)
+def test_more_requests_would_decide_than_those_that_did_not(least: float, most: float | None, seen: int, text: str) -> None:
+    assert would_decide(least, most, seen) == text
+
+
+@given(st.integers(min_value=1, max_value=10_000_000), st.floats(min_value=0.1, max_value=3.0))
+def test_as_many_as_were_seen_would_decide_nothing_of_any_number(seen: int, ratio: float) -> None:
+    least = int(would_decide(ratio * seen, None, seen).split()[0].replace(",", ""))
+    assert least > seen
+    assert least >= ratio * seen
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,13 @@ def test_how_many_values_would_decide_is_a_range_that_begins_at_those_that_were_
     assert most is None or most > least
 
 
+def test_a_rare_share_is_known_from_five_clusters_on_however_improbable_fewer_are() -> None:
+    """2 of 300 above a limit for 0.01 %, of which 0.03 are expected. The share may be 4 of 300: then 5 are in 400 values."""
+    least, most = Exceedances(300, 2, 1.0, 1.0).deciding(0.0001, 0.05, 0.025, 10_000_000) or (0, 0)
+    assert 350 < least < 450
+    assert most is None
+
+
 def test_a_share_at_the_limit_needs_more_than_anyone_sends() -> None:
     assert Exceedances(100_000, 1_000, 1.0, 1.0).deciding(0.01, 0.05, 0.025, 100_000) is None
 
