@@ -19,6 +19,7 @@ import triton_python_backend_utils as pb_utils
 from serving.errors import RequestError
 from serving.models.bls.core_calls import CalledModelError, Tensors
 from serving.models.bls.request import Array, BlsRequest
+from serving.models.parameters import error_response, failure_response
 from serving.text.generated_text import GeneratedText
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -76,13 +77,12 @@ class Running:
 
 
 def error_response_of(error: Exception) -> Any:
-    """Error response with the called model's code, INVALID_ARG for a RequestError, or INTERNAL."""
+    """Error response with the called model's text and code, INVALID_ARG for a RequestError, or a failure of the server."""
     if isinstance(error, CalledModelError):
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), error.code))
     if isinstance(error, RequestError):
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
-    message = f"the BLS model failed: {error}"
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INTERNAL))
+        return error_response(str(error))
+    return failure_response(f"the BLS model failed: {error}")
 
 
 @dataclass(slots=True)

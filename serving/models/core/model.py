@@ -21,7 +21,6 @@ import triton_python_backend_utils as pb_utils
 
 from serving.engines import open_engine, open_shared_engine
 from serving.engines.protocol import Engine, EngineOptions, Front
-from serving.errors import EngineError
 from serving.models.core.metrics import CoreMetrics
 from serving.models.core.options import engine_options, logits_dtype, wraps_ids
 from serving.models.core.reply import Reply, SharedSender
@@ -149,8 +148,8 @@ class TritonPythonModel:
         """Answer a request with the parameter ``reset_prefix_cache``: nothing where the cache is empty, or else an error."""
         try:
             self._engine.reset_prefix_cache()
-        except EngineError as error:
-            sender.send(error_response(f"{_RESET}: {error}", invalid=False), flags=_FINAL)
+        except Exception as error:  # without a response the client would wait until its time-out
+            sender.send(response_to_error(error, _RESET), flags=_FINAL)
             return
         sender.send(pb_utils.InferenceResponse([]), flags=_FINAL)
 

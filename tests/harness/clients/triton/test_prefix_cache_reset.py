@@ -18,7 +18,8 @@ from harness.errors import TargetError
 from tests.harness.threaded_http import threaded_http
 
 _EMPTIED = (200, {"model_name": "tensorrt_llm"})
-_BUSY = (500, {"error": "reset_prefix_cache: 2 requests are in flight, and a prefix cache is emptied between requests"})
+_REFUSAL = "2 requests are in flight, and a prefix cache is emptied between requests"
+_BUSY = (500, {"error": f"server error: reset_prefix_cache: {_REFUSAL}"})
 
 
 def _model(name: str, **parameters: str) -> TritonModel:
