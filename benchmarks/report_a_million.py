@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -87,27 +88,35 @@ def make_in_child(folder: RunFolder, requests: int) -> None:
 
 def make_run(folder: RunFolder, requests: int) -> None:
     """Write a steady open-loop run at 1,000 requests/s: first token after about 20 ms, then one every 5 ms, some failures."""
+    write_run(folder, request_columns(requests), manifest_of(requests))
+
+
+def write_run(folder: RunFolder, columns: Mapping[str, pa.Array], manifest: Manifest) -> None:
+    """Write a run with these ``columns`` of ``requests.parquet``; others are null."""
     folder.path.mkdir(parents=True)
     write_table([], folder.requests)
     schema = pq.read_schema(folder.requests)
-    unknown = {field.name: pa.nulls(requests, field.type) for field in schema if field.nullable}
-    columns = unknown | request_columns(requests)
-    table = pa.table([columns[field.name] for field in schema], schema=schema)
+    requests = len(columns["index"])
+    known = {field.name: pa.nulls(requests, field.type) for field in schema if field.nullable} | dict(columns)
+    table = pa.table([known[field.name] for field in schema], schema=schema)
     pq.write_table(table, folder.requests, compression="zstd")
+    folder.write_manifest(manifest)
+
+
+def manifest_of(requests: int) -> Manifest:
+    """The manifest of an open-loop run at 1,000 requests/s."""
     law = f"exponential arrivals at {RATE_PER_S:g} requests/s"
-    folder.write_manifest(
-        Manifest(
-            workload=Workload(description=f"{requests} simulated requests", dropped_too_long=0),
-            arrivals=law,
-            load=LoadFacts(
-                mode="open",
-                asked_arrivals=LawOfArrivals(law=law, unit="requests", rate_per_s=RATE_PER_S, gap_cv=1.0, law_gap_cv=1.0),
-                law=GapLaw(name="exponential"),
-            ),
-            schedule=DrawnSchedule(digest="0" * 64, seed=0),
-            target=TargetFacts(model="none", protocol="grpc", streaming=True),
-            interrupted=False,
-        )
+    return Manifest(
+        workload=Workload(description=f"{requests} simulated requests", dropped_too_long=0),
+        arrivals=law,
+        load=LoadFacts(
+            mode="open",
+            asked_arrivals=LawOfArrivals(law=law, unit="requests", rate_per_s=RATE_PER_S, gap_cv=1.0, law_gap_cv=1.0),
+            law=GapLaw(name="exponential"),
+        ),
+        schedule=DrawnSchedule(digest="0" * 64, seed=0),
+        target=TargetFacts(model="none", protocol="grpc", streaming=True),
+        interrupted=False,
     )
 
 
