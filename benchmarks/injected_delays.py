@@ -1,14 +1,19 @@
 """Known times put into each phase of a request, and what ``bench why`` finds of them, on the embedded pipeline and over OpenAI.
 
-    python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--only NAME …]
+    python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--only NAME …] [--repeats 1]
 
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
 slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes or the handshake of each
 connection, or a client is stopped by SIGSTOP for half a second. In the last two cases the other requests have the delay, too,
-and the delayed ones have it twice, at half the rate, so that all of them follow a wait. The table has how much of the injected
-time the right phase has more, what is unattributed, how far "the percentile without the phase" of the delayed requests lies
-from that of the others, and what another phase has more at most.
+and the delayed ones have it twice, at half the rate, so that all of them follow a wait. The case "nothing" has no delay: its
+row has what two equal kinds of windows differ by, as shares of the delay of the others. In the cases "busy" four times as many
+requests come, so that no process sleeps until an answer needs it.
+
+The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
+the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
+phase has more at most. "equal" is what two equal halves of the other requests differ by at most in 95 % of the ways to divide
+them. With ``--repeats`` the cases are measured in turns, and all requests of a case are compared together at the end.
 """
 
 from __future__ import annotations
@@ -25,13 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.injection.delays import NONE, Delays
-from benchmarks.injection.measured import Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
+from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
 from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
 from benchmarks.injection.scripted_openai import scripted_openai
 from benchmarks.injection.slow_models import slow_pipeline
+from benchmarks.injection.what_if import WhatIf, of_all, what_if
 from reports.metrics.request_phases import Phase
 
 _LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "16", "--output_stdev", "0"]
+_BUSY = 4.0  # some requests are always in flight: no process sleeps for long
 _STEPS = 15  # of an answer, about: a decode step has this part of the delay
 
 
@@ -43,6 +50,10 @@ class Traffic:
     rate: float
     delay_s: float
 
+    def at(self, pace: float) -> Traffic:
+        """Traffic of the same duration, or at a slower pace of the same number of requests."""
+        return replace(self, requests=round(self.requests * max(1.0, pace)), rate=self.rate * pace)
+
     @property
     def options(self) -> list[str]:
         load = ["--num_requests", str(self.requests), "--request_rate", str(self.rate), "--arrival", "constant"]
@@ -52,7 +63,7 @@ class Traffic:
 @dataclass(frozen=True)
 class Case:
     """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped. With ``tls``
-    each request needs a connection of its own, over HTTP.
+    each request needs a connection of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second.
     """
 
     name: str
@@ -61,26 +72,30 @@ class Case:
     proxy: ProxyDelays = NO_DELAY
     stops: bool = False
     tls: bool = False
-
-    @property
-    def always(self) -> bool:
-        """Whether the requests of the other windows have a delay, too."""
-        return self.server.queue_always_s > 0.0 or self.proxy.to_server_always_s > 0.0
+    pace: float = 1.0
 
 
 def cases(delay_s: float) -> tuple[Case, ...]:
     """One for each phase and each place where it may be delayed; those with the same server come together."""
     return (
+        Case("nothing", Phase.QUEUE),
+        Case("nothing, busy", Phase.QUEUE, pace=_BUSY),
         Case("way to the server", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s)),
         Case("way back", Phase.RETURN, proxy=ProxyDelays(to_client_s=delay_s)),
         Case("connection", Phase.CONNECT, proxy=ProxyDelays(handshake_s=delay_s), tls=True),
         Case("stopped client", Phase.SLIP, stops=True),
         Case("slow tokenizer", Phase.FRONT_END, Delays(tokenizer_s=delay_s)),
         Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
+        Case("queue, busy", Phase.QUEUE, Delays(queue_s=delay_s), pace=_BUSY),
         Case("prefill", Phase.PREFILL, Delays(prefill_s=delay_s)),
         Case("decode", Phase.DECODE, Delays(decode_step_s=delay_s / _STEPS)),
-        Case("queue, longer", Phase.QUEUE, Delays(queue_s=delay_s, queue_always_s=delay_s)),
-        Case("way there, longer", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s, to_server_always_s=delay_s)),
+        Case("queue, longer", Phase.QUEUE, Delays(queue_s=delay_s, queue_always_s=delay_s), pace=0.5),
+        Case(
+            "way there, longer",
+            Phase.FRONT_END,
+            proxy=ProxyDelays(to_server_s=delay_s, to_server_always_s=delay_s),
+            pace=0.5,
+        ),
     )
 
 
@@ -168,19 +183,38 @@ def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Pa
     for delays, alike in groupby(chosen, key=lambda case: case.server):
         with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as ports:
             for case in alike:
-                load = replace(traffic, rate=traffic.rate / 2.0) if case.always else traffic
-                run, injected = measure_case(case, ports, target, load, folder / case.name)
+                run, injected = measure_case(case, ports, target, traffic.at(case.pace), folder / case.name)
                 yield case, found(run, target.seen(case.phase), injected)
 
 
 def row(target: Target, case: Case, result: Found) -> str:
     """A line of the table."""
-    what_if = " ".join(f"{100 * result.what_if[q]:+7.1f}" for q in (0.5, 0.99))
+    what_if = " ".join(_what_if(result.what_if[q]) for q in QUANTILES)
     elsewhere = f"{100 * result.elsewhere:+5.1f} {result.elsewhere_phase.value}"
     return (
         f"{target.name:9} {case.name:18} {target.seen(case.phase).value:14} {result.delayed:4} {result.injected_ms:9.1f} "
         f"{100 * result.found:7.1f} {100 * result.unattributed:7.1f} {result.contradicted:6} {what_if}  {elsewhere}"
     )
+
+
+def _what_if(found: WhatIf) -> str:
+    within, equal = (" - " if share is None else f"{100 * share:.1f}" for share in (found.half_width, found.equal))
+    return f"{100 * found.difference:+6.1f} ±{within:4} ({equal:>4})"
+
+
+def _head(of: str) -> str:
+    return f"{f'{of} % ±95 % (equal)':>19}"
+
+
+def pooled_row(target: Target, case: Case, results: Sequence[Found]) -> str:
+    """A line of the table of all repeats of a case: with the median of the others in ms, and the p50 what-if of each."""
+    latencies = of_all([result.latencies for result in results])
+    usual_ms = float(np.median(latencies.without_ms[~latencies.delayed]))
+    delayed = np.count_nonzero(latencies.delayed)
+    of_each = f"{delayed:6} {latencies.delayed.size - delayed:6} {usual_ms:6.1f}"
+    what_if_of_all = " ".join(_what_if(what_if(latencies, q)) for q in QUANTILES)
+    each = " ".join(f"{100 * result.what_if[QUANTILES[0]].difference:+.1f}" for result in results)
+    return f"{target.name:9} {case.name:18} {of_each} {what_if_of_all}  {each}"
 
 
 def main() -> None:
@@ -190,18 +224,32 @@ def main() -> None:
     parser.add_argument("--delay_ms", type=float, default=100.0)
     parser.add_argument("--target", choices=[target.name for target in TARGETS], help="one of them alone")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
+    parser.add_argument("--repeats", type=int, default=1, help="how often each case is measured")
     arguments = parser.parse_args()
     traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3)
     chosen = [case for case in cases(traffic.delay_s) if not arguments.only or case.name in arguments.only]
     print(
-        f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} ", end=""
+        f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "
+        f"{_head('p50')} {_head('p99')}  elsewhere, % of the injected"
     )
-    print(f"{'p50 %':>7} {'p99 %':>7}  elsewhere, % of the injected")
     for target in TARGETS:
         if arguments.target in (None, target.name):
             with tempfile.TemporaryDirectory() as folder:
-                for case, result in results(target, chosen, traffic, Path(folder)):
-                    print(row(target, case, result), flush=True)
+                _measure(target, chosen, traffic, Path(folder), arguments.repeats)
+
+
+def _measure(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path, repeats: int) -> None:
+    """Measure the cases and print their rows."""
+    all_results: dict[Case, list[Found]] = {case: [] for case in chosen}
+    for repeat in range(repeats):
+        (folder / str(repeat)).mkdir()
+        for case, result in results(target, chosen, traffic, folder / str(repeat)):
+            print(row(target, case, result), flush=True)
+            all_results[case].append(result)
+    if repeats > 1:
+        print(f"{'all':9} {'delayed':18} {'n':>6} {'others':>6} {'ms':>6} {_head('p50')} {_head('p99')}  p50 % of each")
+        for case, measured in all_results.items():
+            print(pooled_row(target, case, measured))
 
 
 if __name__ == "__main__":

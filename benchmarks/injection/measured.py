@@ -16,11 +16,12 @@ import psutil
 from numpy.typing import NDArray
 
 from bench_records.run_folder import RunFolder
-from benchmarks.injection.windows import until_injecting_s, with_delay, without_delay
+from benchmarks.injection.what_if import Latencies, WhatIf, what_if
+from benchmarks.injection.windows import cycle_of, until_injecting_s, with_delay, without_delay
 from reports.metrics.catalogue import E2E
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun
-from reports.metrics.phase_shares import LatencyParts, PercentileParts, latency_parts
+from reports.metrics.phase_shares import LatencyParts, latency_parts
 from reports.metrics.request_phases import Phase, PhaseTimes, monotonic_start_ns, phase_times
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
@@ -66,6 +67,12 @@ class MeasuredPhases:
             for phase in Phase
         }
 
+    def without(self, phase: Phase, delayed: NDArray[np.bool_]) -> Latencies:
+        """The latencies without the phase, of these requests and of the others; with it, where the run has no source of it."""
+        which = (delayed | self.others) & ~np.isnan(self.times.latency_ns)
+        without_ms = self.times.latency_ns[which] / 1e6 - self.spans_ms(phase, which)
+        return Latencies(without_ms, delayed[which], cycle_of(self.requests.scheduled_ns[which] + self.start_ns))
+
     def parts(self, which: NDArray[np.bool_]) -> LatencyParts:
         """What ``bench why`` says of E2E latency, had the run these requests alone."""
         run = MeasuredRun(self.requests.only(which), self.report.metrics.streamed, configured_load(self.report.manifest), None)
@@ -82,7 +89,7 @@ class Found:
     ``found`` is the share of the injected time in the right phase; ``elsewhere`` is how much more any other phase has at most,
     as a share of the injected time. ``unattributed`` is a share of the latency of the delayed ones, and ``contradicted`` counts
     them. ``what_if`` is, by quantile, how far the percentile of the delayed ones without the phase lies from that of the others
-    without it, as a share of the latter.
+    without it, as a share of the latter; ``latencies`` are those without the phase.
     """
 
     delayed: int
@@ -93,7 +100,8 @@ class Found:
     elsewhere_phase: Phase
     unattributed: float
     contradicted: int
-    what_if: dict[float, float]
+    what_if: dict[float, WhatIf]
+    latencies: Latencies
 
 
 def measure(folder: Path, arguments: Sequence[str], environment: dict[str, str] | None = None) -> MeasuredPhases:
@@ -139,7 +147,7 @@ def found(run: MeasuredPhases, phase: Phase, injected_ns: NDArray[np.float64]) -
         for any_phase in Phase
     }
     elsewhere = max((other for other in Phase if other is not phase), key=lambda other: abs(more[other]))
-    times, parts = run.times, (run.parts(delayed), run.parts(others))
+    times, latencies = run.times, run.without(phase, delayed)
     return Found(
         delayed=int(np.count_nonzero(delayed)),
         others=int(np.count_nonzero(others)),
@@ -149,18 +157,9 @@ def found(run: MeasuredPhases, phase: Phase, injected_ns: NDArray[np.float64]) -
         elsewhere_phase=elsewhere,
         unattributed=float(times.by_phase[Phase.UNATTRIBUTED][delayed].sum() / times.latency_ns[delayed].sum()),
         contradicted=int(np.count_nonzero(times.contradiction_ns[delayed] < 0)),
-        what_if={
-            q: without(of_delayed, phase) / without(of_others, phase) - 1.0
-            for q, of_delayed, of_others in zip(QUANTILES, *(of.percentiles for of in parts), strict=True)
-        },
+        what_if={q: what_if(latencies, q) for q in QUANTILES},
+        latencies=latencies,
     )
-
-
-def without(parts: PercentileParts, phase: Phase) -> float:
-    """The percentile without the phase; with it, where the run has no source of it."""
-    value_ms = parts.by_phase[phase].without_ms if phase in parts.by_phase else parts.value_ms
-    assert value_ms is not None
-    return value_ms
 
 
 def _started(folder: Path, arguments: Sequence[str], environment: dict[str, str] | None) -> subprocess.Popen[str]:

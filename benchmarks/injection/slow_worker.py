@@ -17,6 +17,7 @@ import msgspec
 
 from benchmarks.injection.delays import Delays
 from benchmarks.injection.windows import injects
+from serving.engines.messages import Submit
 from serving.engines.openvino.worker import _Worker
 from serving.engines.protocol import EngineOptions
 
@@ -28,18 +29,20 @@ class _SlowWorker(_Worker):
 
     def _poll_timeout_s(self) -> float | None:
         if self._waiting and not self._running and not self._exact:
-            return self._kept_s()
+            return min(map(self._kept_s, self._waiting.values()))
         return super()._poll_timeout_s()
 
     def _start_waiting(self) -> None:
-        if self._waiting and self._kept_s() <= 0.0:
-            super()._start_waiting()
+        waiting = self._waiting
+        self._waiting = {number: new for number, new in waiting.items() if self._kept_s(new) <= 0.0}
+        due = set(self._waiting)
+        super()._start_waiting()
+        self._waiting = {number: new for number, new in waiting.items() if number in self._waiting or number not in due}
 
-    def _kept_s(self) -> float:
-        """How long the first request of the queue is kept there."""
-        first = next(iter(self._waiting.values()))
-        kept_s = self._delays.queue_always_s + (self._delays.queue_s if injects(first.submitted_ns / 1e9) else 0.0)
-        return max(0.0, (first.submitted_ns - time.monotonic_ns()) / 1e9 + kept_s)
+    def _kept_s(self, new: Submit) -> float:
+        """How long a request in the queue is still kept there."""
+        kept_s = self._delays.queue_always_s + (self._delays.queue_s if injects(new.submitted_ns / 1e9) else 0.0)
+        return max(0.0, (new.submitted_ns - time.monotonic_ns()) / 1e9 + kept_s)
 
     def _step(self) -> None:
         time.sleep(self._delays.step_always_s)

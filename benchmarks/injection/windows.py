@@ -35,6 +35,11 @@ def without_delay(sent_ns: NDArray[np.float64]) -> NDArray[np.bool_]:
     return _inside(sent_ns, 0)
 
 
+def cycle_of(sent_ns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The number of the window with delays and of the one before it, in which these times are, shape [n]."""
+    return (sent_ns / 1e9 // (2.0 * WINDOW_S)).astype(np.int64)
+
+
 def _inside(sent_ns: NDArray[np.float64], parity: int) -> NDArray[np.bool_]:
     windows, within_s = np.divmod(sent_ns / 1e9, WINDOW_S)
     inside: NDArray[np.bool_] = (within_s >= _FROM_S) & (within_s < _TO_S) & (windows % 2 == parity)
