@@ -91,7 +91,7 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
     if state is RunState.DONE and worker_journals:
         raise RunFolderError(f"{folder.path} has its records already: its master came to its end, so no journal can be joined")
     if state is RunState.DONE:
-        if not folder.journals() and not folder.probes():
+        if not folder.journals() and not folder.client_samples():
             raise RunFolderError(f"{folder.path} is whole already; 'bench report {folder.path}' renders it")
         delete_journals(folder)  # its records are written; only the clean-up after them is missing
         tabulate(folder)

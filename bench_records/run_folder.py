@@ -61,7 +61,7 @@ class RunFolder:
     schedule = NamedFile("schedule.bin")
     client = NamedFile("client.parquet")
     server = NamedFile("server.parquet")
-    machine_probe = NamedFile("probe-machine.bin")
+    machine_samples = NamedFile("samples-machine.bin")
     times_polls = NamedFile("times-polls.bin")
     perf_metrics = NamedFile("perf_metrics.json")
     gpu_samples = NamedFile("gpu.bin")
@@ -72,11 +72,11 @@ class RunFolder:
     def journals(self) -> list[Path]:
         return sorted(self.path.glob("journal-*.bin"))
 
-    def worker_probe(self, worker: int) -> Path:
-        return self.path / f"probe-{worker}.bin"
+    def worker_samples(self, worker: int) -> Path:
+        return self.path / f"samples-{worker}.bin"
 
-    def probes(self) -> list[Path]:
-        return sorted(self.path.glob("probe-*.bin"))
+    def client_samples(self) -> list[Path]:
+        return sorted(self.path.glob("samples-*.bin"))
 
     def scrapes(self, page: int) -> Path:
         """The file of one page of metrics."""

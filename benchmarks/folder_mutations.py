@@ -62,7 +62,7 @@ def _large_manifest(folder: Path, rng: random.Random) -> str:
 
 def _not_a_file(folder: Path, rng: random.Random) -> str:
     """A FIFO, a folder, a link to a device, to itself or to nothing in the place of a file."""
-    path = folder / rng.choice((*_NAMES, "summary.tmp", "report.html", "journal-7.bin", "probe-0.bin", "scrapes.bin"))
+    path = folder / rng.choice((*_NAMES, "summary.tmp", "report.html", "journal-7.bin", "samples-0.bin", "scrapes.bin"))
     _remove(path)
     kind = rng.choice(("fifo", "folder", "/dev/zero", "itself", "nothing"))
     if kind == "fifo":

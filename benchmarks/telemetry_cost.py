@@ -1,4 +1,4 @@
-"""Cost of telemetry: effect of metric scrapes on the server's tokens/s and the client's slip, and CPU time of the probe.
+"""Cost of telemetry: effect of metric scrapes on the server's tokens/s and the client's slip, and CPU time of the sampler.
 
     python benchmarks/telemetry_cost.py [--rounds 5] [--periods 1 0.1] [--requests 400] [--concurrency 32] [--rate 40]
 
@@ -23,7 +23,7 @@ import uvloop
 
 from bench_records.run_folder import RunFolder
 from harness.host.clock import now_ns
-from harness.observation.event_loop_probe import PERIOD_NS, LoopProbe
+from harness.observation.event_loop_sampler import PERIOD_NS, LoopSampler
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
 from serving.launch.addresses import choose_addresses
@@ -64,20 +64,20 @@ def measure_round(server: Server, folder: Path, period_s: float, requests: int, 
     }
 
 
-def probe_cpu_us() -> float:
-    """CPU time of one sample of the worker's probe in µs: an idle event loop with it against one without."""
+def sampler_cpu_us() -> float:
+    """CPU time of one sample of the worker's sampler in µs: an idle event loop with it against one without."""
 
     async def idle(path: Path | None) -> float:
         before = time.thread_time()
         if path is None:
             await asyncio.sleep(PROBE_S)
         else:
-            async with LoopProbe(path, 0, now_ns()):
+            async with LoopSampler(path, 0, now_ns()):
                 await asyncio.sleep(PROBE_S)
         return time.thread_time() - before
 
     with tempfile.TemporaryDirectory() as folder:
-        used_s: float = uvloop.run(idle(Path(folder) / "probe")) - uvloop.run(idle(None))
+        used_s: float = uvloop.run(idle(Path(folder) / "samples")) - uvloop.run(idle(None))
     return used_s * 1e6 / (PROBE_S * 1e9 / PERIOD_NS)
 
 
@@ -105,8 +105,8 @@ def main() -> None:
                     print(f"round {number}, {label(period)}: {values}", flush=True)
     for period in periods:
         print_period(period, rows)
-    sample_us = probe_cpu_us()
-    print(f"\nprobe of a worker: {sample_us:.0f} µs of CPU per sample, {sample_us * 1e-6 / (PERIOD_NS / 1e9):.2%} of a core")
+    sample_us = sampler_cpu_us()
+    print(f"\nsampler of a worker: {sample_us:.0f} µs of CPU per sample, {sample_us * 1e-6 / (PERIOD_NS / 1e9):.2%} of a core")
 
 
 def label(period_s: float) -> str:

@@ -24,7 +24,7 @@ from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.transport.url import Origin
 from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
-from harness.observation.machine_probe import core_times
+from harness.observation.machine_sampler import core_times
 from workloads.arrivals.processes import Exponential
 from workloads.elements.request import Request
 from workloads.schedule.schedule import make_schedule

@@ -22,8 +22,8 @@ from harness.distribution.messages import (
     JOURNAL,
     LONGEST_TEXT,
     PLAN,
-    PROBE,
     PROTOCOL,
+    SAMPLES,
     Dismissed,
     Finished,
     FromWorker,
@@ -290,7 +290,7 @@ class Agent:
         self._send(self._ready)
 
     def _send_pieces(self, plan: WorkerPlan) -> None:
-        for name, path in ((JOURNAL, plan.journal), (PROBE, plan.probe)):
+        for name, path in ((JOURNAL, plan.journal), (SAMPLES, plan.samples)):
             if name not in self._outgoing and path.exists():
                 self._outgoing[name] = Outgoing(name, self._files.enter_context(path.open("rb")))
         for stream in self._outgoing.values():
@@ -298,7 +298,7 @@ class Agent:
                 self._send(piece)
 
     def _finish(self) -> None:
-        for name in (JOURNAL, PROBE):
+        for name in (JOURNAL, SAMPLES):
             if name not in self._outgoing:
                 self._outgoing[name] = Outgoing(name, BytesIO())
         for stream in self._outgoing.values():

@@ -29,7 +29,7 @@ from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 PROTOCOL = 5  # a change of any message that an older side would misread
-PLAN, JOURNAL, PROBE = "plan", "journal", "probe"  # names of byte streams
+PLAN, JOURNAL, SAMPLES = "plan", "journal", "samples"  # names of byte streams
 LONGEST_TEXT = 10_000  # characters
 
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
@@ -205,7 +205,7 @@ def _decode_plan(data: bytes, folder: Path) -> WorkerPlan:
         warm_up=_with_ids(message.warm_up, message.warm_up_ids),
         timeout_s=message.timeout_s,
         journal=own / f"journal-{message.worker}.bin",
-        probe=own / f"probe-{message.worker}.bin",
+        samples=own / f"samples-{message.worker}.bin",
         schedule_digest=message.schedule_digest,
         run_id=message.run_id,
         further=tuple(message.further),

@@ -151,7 +151,7 @@ class RemotePool:
             time.sleep(_PERIOD_S)
         for plan in plans:
             set_aside(plan.journal, self._note)
-            set_aside(plan.probe, self._note)
+            set_aside(plan.samples, self._note)
         self._run_id = plans[0].run_id
         peers = list(self._peers.values())[: len(plans)]
         self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))

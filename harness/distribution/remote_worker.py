@@ -16,7 +16,7 @@ from harness.distribution.dropped_messages import BadMessageError
 from harness.distribution.messages import (
     JOURNAL,
     PLAN,
-    PROBE,
+    SAMPLES,
     Finished,
     FromWorker,
     Hello,
@@ -78,7 +78,7 @@ class RemoteWorker:
         self._files = ExitStack()
         self._incoming = {
             name: Incoming(name, self._files.enter_context(path.open("xb")))
-            for name, path in ((JOURNAL, plan.journal), (PROBE, plan.probe))
+            for name, path in ((JOURNAL, plan.journal), (SAMPLES, plan.samples))
         }
         self._plan_sha256, self._digest = hashlib.sha256(encoded).hexdigest(), plan.schedule_digest
         self._plan = Outgoing(PLAN, BytesIO(encoded))

@@ -24,7 +24,7 @@ from harness.clients.triton.statistics import ByModel, ReadStatistics, Statistic
 from harness.host.clock import read_clock_offsets
 from harness.host.processes import began_at
 from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
-from harness.observation.machine_probe import MachineProbe
+from harness.observation.machine_sampler import MachineSampler
 from harness.observation.machine_use import FindTarget, MachineMeter
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_pages import MetricsPages, MetricsSource
@@ -103,7 +103,7 @@ class Observation:
         self._pages = MetricsPages(folder, metrics, note)
         self._note = note
         self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
-        self._machine: MachineProbe | None = None
+        self._machine: MachineSampler | None = None
         self._find_target = find_target
         self._meter: MachineMeter | None = None
         self._machine_use: MachineUse | None = None
@@ -169,7 +169,7 @@ class Observation:
 
     def _begin(self, start_ns: int) -> None:
         with suppress(OSError):
-            self._machine = MachineProbe(self._folder.machine_probe, start_ns, self._cores)
+            self._machine = MachineSampler(self._folder.machine_samples, start_ns, self._cores)
         if self._find_target is not None:
             self._meter = MachineMeter(self._find_target)
         if self._gpus is not None:
@@ -237,15 +237,15 @@ def _sum_of_targets(statistics: Sequence[OneServer]) -> OneServer:
 
 
 def tabulate_observations(folder: RunFolder) -> None:
-    """Convert the files of probes, sampler and poller in ``folder`` to those that are kept, and delete them. Raises OSError."""
-    probes = folder.probes()
-    if probes:
-        write_client_table(chain.from_iterable(map(read_samples, probes)), folder.client)
+    """Convert the files of samplers and poller in ``folder`` to those that are kept, and delete them. Raises OSError."""
+    samples = folder.client_samples()
+    if samples:
+        write_client_table(chain.from_iterable(map(read_samples, samples)), folder.client)
     pages = folder.all_scrapes()
     gpus = read_gpu_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
     if pages or gpus:
         write_server_table(chain(*map(read_metrics, pages), gpus), folder.server)
     if folder.times_polls.exists():
         join_polls(folder.times_polls, folder.perf_metrics)
-    for path in (*probes, *pages, folder.gpu_samples, folder.times_polls):
+    for path in (*samples, *pages, folder.gpu_samples, folder.times_polls):
         path.unlink(missing_ok=True)

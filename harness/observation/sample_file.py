@@ -1,4 +1,4 @@
-"""``probe-*.bin``: the probes' samples during a run, as frames of ClientSample in MessagePack, one file a process.
+"""``samples-*.bin``: samples of the client's processes during a run, as frames of ClientSample in MessagePack, one a process.
 
 The samples that a process wrote before it was killed can be read. Apart from ``metrics_file.py``, which loads Arrow: a worker
 writes samples, and must not load it.

@@ -25,7 +25,7 @@ class Joined:
 
 
 def join_worker_copies(folder: RunFolder, run_id: str, sources: Sequence[Path]) -> Joined:
-    """Replace each journal of the run in ``folder``, and the probe beside it, by the copy below ``sources`` that continues it.
+    """Replace each journal of the run in ``folder``, and the samples beside it, by the longer copy below ``sources``.
 
     Raises JournalError for a source without a journal of this run, and for one that does not begin as the folder's own;
     OSError.
@@ -38,8 +38,8 @@ def join_worker_copies(folder: RunFolder, run_id: str, sources: Sequence[Path]) 
         if not own:
             others = f", but {len(journals)} of other runs" if journals else ""
             raise JournalError(f"{source} holds no journal (journal-*.bin) of a worker of this run, {run_id}{others}")
-        probes = [path.with_name(path.name.replace("journal", "probe")) for path in own]
-        copies = [*own, *(path for path in probes if path.is_file())]
+        samples = [path.with_name(path.name.replace("journal", "samples")) for path in own]
+        copies = [*own, *(path for path in samples if path.is_file())]
         names += [copy.name for copy in copies if _join(copy, folder.path / copy.name)]
         left_out += [path for path in journals if path not in own]
     return Joined(tuple(names), tuple(left_out))

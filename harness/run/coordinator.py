@@ -195,7 +195,7 @@ class Run:
             schedule_digest=plan.schedule.digest,
             run_id=plan.run_id,
             core=plan.worker_cores[number] if plan.worker_cores else None,
-            probe=plan.folder.worker_probe(number),
+            samples=plan.folder.worker_samples(number),
             further=plan.further,
             balance=plan.balance,
             token_limits=plan.token_limits,

@@ -16,7 +16,7 @@ from harness.clients.protocol import Client
 from harness.errors import RunError
 from workloads.schedule.schedule import AnyPart, ClosedPart, SessionPart
 
-_OWN_FILES = 64  # interpreter, event loop, journal, probes: some 20, and those of libraries
+_OWN_FILES = 64  # interpreter, event loop, journal, samples: some 20, and those of libraries
 _FILES_A_WORKER = 8  # open in the parent: pipes, the journal, the sentinel
 
 

@@ -37,7 +37,7 @@ class LocalPool:
         allow_files(files_needed([plan.part for plan in plans], plans[0].clients, plans[0].timeout_s))
         for plan in plans:
             set_aside(plan.journal, _note)
-            set_aside(plan.probe, _note)
+            set_aside(plan.samples, _note)
             self._workers.append(start_worker(plan, self._context, self._control))
         for worker, plan in zip(self._workers, plans, strict=True):
             worker.send_plan(plan)

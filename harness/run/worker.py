@@ -25,7 +25,7 @@ from harness.clients.secret_values import Spellings, hide_in_bodies, hide_in_tex
 from harness.host.clock import PreciseSleeper, now_ns
 from harness.host.cpu_priority import request_short_slices
 from harness.journal.worker_journal import Began, Ended, Exchange, JournalWriter
-from harness.observation.event_loop_probe import LoopProbe
+from harness.observation.event_loop_sampler import LoopSampler
 from harness.run.cancellations import planned_cancellations
 from harness.run.exchanges import ExchangeLimits, Exchanges
 from harness.run.load_loops import send
@@ -56,7 +56,7 @@ class WorkerPlan:
     warm_up: Sequence[Request]
     timeout_s: float
     journal: Path
-    probe: Path
+    samples: Path
     schedule_digest: str
     run_id: str
     core: int | None = None
@@ -170,7 +170,7 @@ class _Worker:
                 by_load = plan.balance is Balance.LEAST_IN_FLIGHT and len(connections) > 1
                 router = Router(connections, self._control.in_flight if by_load else None)
                 exchanges = Exchanges(router, hiding, self._control, start_ns, limits, self._report_unwritten)
-                async with LoopProbe(plan.probe, plan.worker, start_ns):
+                async with LoopSampler(plan.samples, plan.worker, start_ns):
                     ended = await self._send_all(payloads, exchanges)
                 journal.append(ended)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Why a client was late, by the samples of its probes, and the remedy: more workers help only a client that is short of CPU."""
+"""Why a client was late, by samples of its processes, and the remedy: more workers help only one that is short of CPU."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ REMEDIES: Mapping[DelayCause, Remedy] = MappingProxyType(
 
 
 def cause_of(client: ClientHealth | None, delay_ms: float) -> DelayCause:
-    """The likely cause of delays of ``delay_ms``, by the samples of the client's probes."""
+    """The likely cause of delays of ``delay_ms``, by the samples of the client's processes."""
     if client is None:
         return DelayCause.UNKNOWN
     return likely_cause(

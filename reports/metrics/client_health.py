@@ -1,4 +1,4 @@
-"""Health of the client during a run: a summary of the probes' samples in ``client.parquet``."""
+"""Health of the client during a run: a summary of the samples in ``client.parquet``."""
 
 from __future__ import annotations
 

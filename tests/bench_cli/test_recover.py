@@ -127,7 +127,7 @@ def test_a_damaged_record_costs_its_request_and_those_after_it_are_read(cut: Pat
     assert lost["error"] == "a part of its worker's journal is damaged; whether the request was sent is unknown"
 
 
-@pytest.mark.parametrize("name", ["probe-0.bin", "scrapes-0.bin"])
+@pytest.mark.parametrize("name", ["samples-0.bin", "scrapes-0.bin"])
 def test_damaged_observations_are_lost_and_the_records_are_not(
     cut: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

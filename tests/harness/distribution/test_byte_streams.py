@@ -94,10 +94,10 @@ def test_pieces_are_sent_again_only_after_the_time_without_progress() -> None:
 
 
 def test_an_empty_stream_has_one_last_piece() -> None:
-    outgoing, incoming = Outgoing("probe", BytesIO()), Incoming("probe", BytesIO())
+    outgoing, incoming = Outgoing("samples", BytesIO()), Incoming("samples", BytesIO())
     outgoing.end()
     (piece,) = outgoing.due(0)
-    assert piece == Piece("probe", 0, b"", piece.checksum, last=True)
+    assert piece == Piece("samples", 0, b"", piece.checksum, last=True)
     outgoing.acknowledge(incoming.accept(piece), 0)
     assert incoming.is_complete
     assert outgoing.is_complete

@@ -77,7 +77,7 @@ def test_a_plan_arrives_as_it_was_but_for_the_places_of_its_files(client: KnownC
     )
     arrived = decode_plan(encode_plan(plan), Path("/there"))
     own = Path(f"/there/{_RUN_ID}-5")  # of this run and worker alone
-    assert (arrived.journal, arrived.probe, arrived.core) == (own / "journal-5.bin", own / "probe-5.bin", None)
+    assert (arrived.journal, arrived.samples, arrived.core) == (own / "journal-5.bin", own / "samples-5.bin", None)
     assert arrived.run_id == _RUN_ID
     assert (arrived.client, arrived.part, arrived.worker, arrived.timeout_s) == (client, part, 5, 5.0)
     assert list(arrived.requests) == requests

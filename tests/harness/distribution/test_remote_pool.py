@@ -52,7 +52,7 @@ def pool(link: FakeLink, notes: list[str]) -> Iterator[RemotePool]:
 
 
 def _plan(folder: Path) -> WorkerPlan:
-    part, paths = OpenPart((0,), (5,), None), (folder / "journal-0.bin", folder / "probe-0.bin")
+    part, paths = OpenPart((0,), (5,), None), (folder / "journal-0.bin", folder / "samples-0.bin")
     return WorkerPlan(0, _CLIENT, part, [Request(1, "a")], [], 5.0, *paths, "digest", _RUN_ID)
 
 

@@ -38,7 +38,7 @@ _USAGE = ConnectionUsage(1, 1)
 @pytest.fixture
 def plan(tmp_path: Path) -> WorkerPlan:
     part, requests = OpenPart((0, 2), (5, 6), None), [Request(1, "a"), Request(1, "b")]
-    paths = tmp_path / "journal-0.bin", tmp_path / "probe-0.bin"
+    paths = tmp_path / "journal-0.bin", tmp_path / "samples-0.bin"
     return WorkerPlan(0, _CLIENT, part, requests, requests[:1], 5.0, *paths, "digest", "1" * 32)
 
 
@@ -103,7 +103,7 @@ def test_what_follows_the_end_changes_nothing(worker: RemoteWorker, plan: Worker
     with pytest.raises(BadMessageError, match="journal goes on after its last piece"):
         worker.take(_piece(b"def", 3), 0)
     assert worker.take(_piece(b"abc", last=True), 0) == Received("journal", 3, True)  # sent again: acknowledged again
-    worker.take(_piece(b"", stream="probe", last=True), 0)
+    worker.take(_piece(b"", stream="samples", last=True), 0)
     worker.take(Finished(2, 0, _USAGE), 0)
     worker.take(Finished(1, -9, None), 0)
     assert (worker.sent, worker.usage, worker.is_alive) == (2, _USAGE, False)

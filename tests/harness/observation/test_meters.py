@@ -1,4 +1,4 @@
-"""Meters of a worker. The garbage collector's: test_event_loop_probe.py."""
+"""Meters of a worker. The garbage collector's: test_event_loop_sampler.py."""
 
 from __future__ import annotations
 

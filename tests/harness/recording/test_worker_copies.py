@@ -35,15 +35,15 @@ def _files(folder: Path, head: bytes = _HEAD, **contents: bytes) -> Path:
 
 
 def test_a_longer_copy_replaces_the_folders_own_and_a_shorter_one_does_not(tmp_path: Path) -> None:
-    run = _files(tmp_path / "run", journal_0=b"abc", journal_1=b"uvw", probe_0=b"p")
-    source = _files(tmp_path / "source" / "3", journal_0=b"abcdef", journal_1=b"uv", journal_2=b"new", probe_0=b"pq")
-    names = ("journal-0.bin", "journal-2.bin", "probe-0.bin")
+    run = _files(tmp_path / "run", journal_0=b"abc", journal_1=b"uvw", samples_0=b"p")
+    source = _files(tmp_path / "source" / "3", journal_0=b"abcdef", journal_1=b"uv", journal_2=b"new", samples_0=b"pq")
+    names = ("journal-0.bin", "journal-2.bin", "samples-0.bin")
     assert join_worker_copies(RunFolder(run), _RUN_ID, [source.parent]) == Joined(names, ())
     assert {path.name: path.read_bytes() for path in run.iterdir()} == {
         "journal-0.bin": _HEAD + b"abcdef",
         "journal-1.bin": _HEAD + b"uvw",
         "journal-2.bin": _HEAD + b"new",
-        "probe-0.bin": b"pq",
+        "samples-0.bin": b"pq",
     }
 
 
@@ -75,7 +75,7 @@ def test_journals_of_other_runs_are_left_out_and_named(tmp_path: Path, head: byt
     """Also where the folder has none of that worker yet, with which it could be compared."""
     run, source = _files(tmp_path / "run"), tmp_path / "source"
     _files(source / "mine", journal_1=b"new")
-    foreign = _files(source / "foreign", head, journal_0=b"", probe_0=b"p") / "journal-0.bin"
+    foreign = _files(source / "foreign", head, journal_0=b"", samples_0=b"p") / "journal-0.bin"
     assert join_worker_copies(RunFolder(run), _RUN_ID, [source]) == Joined(("journal-1.bin",), (foreign,))
     assert [path.name for path in run.iterdir()] == ["journal-1.bin"]
     with pytest.raises(JournalError, match=rf"foreign holds no journal .* of this run, {_RUN_ID}, but 1 of other runs"):

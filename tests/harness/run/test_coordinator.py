@@ -589,9 +589,9 @@ def test_every_worker_leaves_samples_of_itself_over_the_run(tmp_path: Path, serv
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER)] * 20, [25 * k for k in range(20)], workers)
     result = Run(plan).execute(quiet)
     end_ns = max(record.done_ns or 0 for record in result.records)
-    assert len(plan.folder.probes()) == workers
+    assert len(plan.folder.client_samples()) == workers
     for worker in range(workers):
-        samples = list(read_samples(plan.folder.worker_probe(worker)))
+        samples = list(read_samples(plan.folder.worker_samples(worker)))
         assert {sample.worker for sample in samples} == {worker}
         first_sent_ns = min(record.sent_ns or 0 for record in result.records if record.worker == worker)
         assert samples[0].time_ns < first_sent_ns  # the baseline
@@ -612,4 +612,4 @@ def test_a_killed_worker_leaves_its_samples(tmp_path: Path, server: ScriptedServ
                     os.kill(process.pid, signal.SIGKILL)
 
     Run(plan).execute(kill)
-    assert len(list(read_samples(plan.folder.worker_probe(0)))) >= 5
+    assert len(list(read_samples(plan.folder.worker_samples(0)))) >= 5

@@ -26,7 +26,7 @@ def test_a_worker_that_ends_before_it_reads_its_plan_is_an_error(tmp_path: Path)
     journal = tmp_path / "journal-0.bin"
     requests = [Request(1, "a" * 100)] * 10_000
     part = OpenPart((0,) * 10_000, (5,) * 10_000, None)
-    plan = WorkerPlan(0, _CLIENT, part, requests, [], 5.0, journal, tmp_path / "probe-0.bin", "digest", "ab" * 16)
+    plan = WorkerPlan(0, _CLIENT, part, requests, [], 5.0, journal, tmp_path / "samples-0.bin", "digest", "ab" * 16)
     worker = WorkerProcess(0, process, ours, JournalReader(journal, "ab" * 16))
     with pytest.raises(RunError, match="bench-worker-0 ended with status 2 before the run began"):
         worker.send_plan(plan)

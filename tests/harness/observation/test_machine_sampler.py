@@ -1,4 +1,4 @@
-"""The probe of the machine and the parent."""
+"""The sampler of the machine and the parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from harness.host.clock import now_ns
-from harness.observation.machine_probe import CoreTimes, MachineProbe, core_times
+from harness.observation.machine_sampler import CoreTimes, MachineSampler, core_times
 from harness.observation.sample_file import read_samples
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -36,13 +36,13 @@ def test_a_counter_that_steps_back_is_no_time() -> None:
 
 def test_samples_add_up_to_what_the_parent_and_the_machine_used(tmp_path: Path) -> None:
     began_ns, before_ns = now_ns(), time.process_time_ns()
-    probe = MachineProbe(tmp_path / "probe", began_ns, os.sched_getaffinity(0))
+    sampler = MachineSampler(tmp_path / "samples", began_ns, os.sched_getaffinity(0))
     deadline = time.process_time() + 0.7
     while time.process_time() < deadline:
         pass
-    probe.close()
+    sampler.close()
     used_ns, took_ns = time.process_time_ns() - before_ns, now_ns() - began_ns
-    samples = list(read_samples(tmp_path / "probe"))
+    samples = list(read_samples(tmp_path / "samples"))
     assert len(samples) >= 3  # at its beginning, in between, at its end
     assert {sample.worker for sample in samples} == {None}
     assert {sample.lag_ns for sample in samples} == {None}

@@ -1,4 +1,4 @@
-"""The probe of a worker's event loop."""
+"""The sampler of a worker's event loop."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 
 from bench_records.client_sample import ClientSample
 from harness.host.clock import now_ns
-from harness.observation.event_loop_probe import PERIOD_NS, LoopProbe, wake_ups
+from harness.observation.event_loop_sampler import PERIOD_NS, LoopSampler, wake_ups
 from harness.observation.sample_file import read_samples
 
 _STALL_S = 0.4
 
 
 def _watched(path: Path, *, busy_s: float = 0.0, stall_s: float = 0.0, collect: bool = False, rest_s: float = 0.3) -> float:
-    """Run a loop that does that under the probe; returns how long it was stalled, in ns."""
+    """Run a loop that does that under the sampler; returns how long it was stalled, in ns."""
 
     async def work() -> float:
         stalled_ns = 0.0
-        async with LoopProbe(path, 3, now_ns()):
+        async with LoopSampler(path, 3, now_ns()):
             await asyncio.sleep(rest_s)
             began_ns = now_ns()
             if stall_s:
@@ -62,8 +62,8 @@ def test_wake_ups_are_uneven_and_a_period_apart_on_average(start_ns: int, period
 
 
 def test_samples_have_their_worker_and_time(tmp_path: Path) -> None:
-    _watched(tmp_path / "probe")
-    samples = list(read_samples(tmp_path / "probe"))
+    _watched(tmp_path / "samples")
+    samples = list(read_samples(tmp_path / "samples"))
     assert {sample.worker for sample in samples} == {3}
     assert [sample.time_ns for sample in samples] == sorted(sample.time_ns for sample in samples)
     assert 0 <= samples[0].time_ns < samples[-1].time_ns
@@ -72,8 +72,8 @@ def test_samples_have_their_worker_and_time(tmp_path: Path) -> None:
 
 
 def test_a_stalled_loop_shows_in_the_lag_of_every_wake_up_that_it_swallowed(tmp_path: Path) -> None:
-    stalled_ns = _watched(tmp_path / "probe", stall_s=_STALL_S)
-    lags_ns = _lags_ns(list(read_samples(tmp_path / "probe")))
+    stalled_ns = _watched(tmp_path / "samples", stall_s=_STALL_S)
+    lags_ns = _lags_ns(list(read_samples(tmp_path / "samples")))
     assert max(lags_ns) >= stalled_ns - 1.5 * PERIOD_NS
     late = sum(lag_ns > 2 * PERIOD_NS for lag_ns in lags_ns)
     assert late >= (stalled_ns - 2 * PERIOD_NS) / (1.5 * PERIOD_NS) - 1  # not one sample for all of it
@@ -83,33 +83,33 @@ def test_cpu_time_is_that_of_the_whole_process(tmp_path: Path) -> None:
     helper = threading.Thread(target=zlib.compress, args=(os.urandom(20_000_000),))
     before_ns = time.process_time_ns()
     helper.start()
-    _watched(tmp_path / "probe", busy_s=0.3)
+    _watched(tmp_path / "samples", busy_s=0.3)
     used_ns = time.process_time_ns() - before_ns
     helper.join()
-    told_ns = sum(sample.cpu_ns or 0 for sample in read_samples(tmp_path / "probe"))
+    told_ns = sum(sample.cpu_ns or 0 for sample in read_samples(tmp_path / "samples"))
     assert 0.5 * used_ns < told_ns <= used_ns
 
 
 def test_garbage_collections_are_counted_with_their_length(tmp_path: Path) -> None:
     ballast = [[k] for k in range(200_000)]
-    _watched(tmp_path / "probe", collect=True)
-    samples = list(read_samples(tmp_path / "probe"))
+    _watched(tmp_path / "samples", collect=True)
+    samples = list(read_samples(tmp_path / "samples"))
     assert len(ballast) == 200_000
     assert sum(sample.gc_count or 0 for sample in samples) >= 1
     longest_ns = max(sample.gc_longest_ns or 0 for sample in samples)
     assert 0 < longest_ns <= sum(sample.gc_pause_ns or 0 for sample in samples)
 
 
-def test_nothing_of_the_probe_is_left_behind(tmp_path: Path) -> None:
+def test_nothing_of_the_sampler_is_left_behind(tmp_path: Path) -> None:
     _watched(tmp_path / "warm")  # what the first use opens for good
     gc.collect()
     callbacks, files = len(gc.callbacks), len(os.listdir("/proc/self/fd"))
-    _watched(tmp_path / "probe")
+    _watched(tmp_path / "samples")
     assert len(gc.callbacks) == callbacks
     assert len(os.listdir("/proc/self/fd")) <= files
 
 
-def test_a_full_disk_ends_the_probe_and_not_the_work() -> None:
+def test_a_full_disk_ends_the_sampling_and_not_the_work() -> None:
     assert _watched(Path("/dev/full"), stall_s=0.05) > 0
 
 
@@ -118,14 +118,14 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from harness.host.clock import now_ns\n"
-        "from harness.observation.event_loop_probe import LoopProbe\n"
+        "from harness.observation.event_loop_sampler import LoopSampler\n"
         "async def work():\n"
-        "    async with LoopProbe(Path(sys.argv[1]), 0, now_ns()):\n"
+        "    async with LoopSampler(Path(sys.argv[1]), 0, now_ns()):\n"
         "        print('on', flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(work())\n"
     )
-    path = tmp_path / "probe"
+    path = tmp_path / "samples"
     program = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None
@@ -140,7 +140,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_sample_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "probe"
+    path = tmp_path / "samples"
     _watched(path)
     whole = list(read_samples(path))
     path.write_bytes(path.read_bytes()[:-3])

@@ -1,4 +1,4 @@
-"""The probe in a worker: the lag of its event loop's wake-ups, and the causes of lag.
+"""The sampler in a worker: the lag of its event loop's wake-ups, and the causes of lag.
 
 A request that is due while the loop cannot run is sent when the loop runs again, and a response without the kernel's time
 stamp gets its arrival time only then. So the lag of a wake-up, at times that are independent of the load, is the delay of
@@ -38,7 +38,7 @@ def wake_ups(start_ns: int, period_ns: int = PERIOD_NS) -> Iterator[int]:
         yield time_ns
 
 
-class LoopProbe:
+class LoopSampler:
     """A context that samples the running loop into ``path``; times count from ``start_ns`` (of ``now_ns``)."""
 
     def __init__(self, path: Path, worker: int, start_ns: int) -> None:
@@ -46,7 +46,7 @@ class LoopProbe:
         self._worker = worker
         self._start_ns = start_ns
 
-    async def __aenter__(self) -> LoopProbe:
+    async def __aenter__(self) -> LoopSampler:
         self._writer = SampleWriter(self._path)
         self._thread = ThreadMeter()
         self._collections = GarbageCollectionMeter()

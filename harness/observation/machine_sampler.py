@@ -1,4 +1,4 @@
-"""The probe in the parent: use and steal time of the client's cores, and the parent's own use of the CPU."""
+"""The sampler in the parent: use and steal time of the client's cores, and the parent's own use of the CPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def core_times(proc_stat: str, cores: Set[int]) -> CoreTimes | None:
     return CoreTimes(busy * _NS_PER_TICK, sum(times[_STEAL] for times in ticks) * _NS_PER_TICK)
 
 
-class MachineProbe:
+class MachineSampler:
     """Samples ``cores`` and this process into ``path`` until ``close``; times count from ``start_ns`` (of ``now_ns``)."""
 
     def __init__(self, path: Path, start_ns: int, cores: Set[int]) -> None:
@@ -52,7 +52,7 @@ class MachineProbe:
         self._writer = SampleWriter(path)
         self._before = _Sums.read(self._cores)
         self._writer.append(self._since_before(self._before))
-        self._periodic = Periodic(PERIOD_S, self._sample, "machine-probe")
+        self._periodic = Periodic(PERIOD_S, self._sample, "machine-sampler")
 
     def close(self) -> None:
         self._periodic.stop()
