@@ -84,16 +84,17 @@ class Golden:
         return FLAGGED if set(EXCUSES) & set(self.findings) and self.streams > STRICT_STREAMS else FAILED
 
 
-def against_null_server(protocol: str, streams: int, start: str, rounds: int, tokens: int, cores: str) -> Golden:
+def against_null_server(protocol: str, streams: int, start: str, given: argparse.Namespace) -> Golden:
+    rounds, tokens = given.rounds, given.tokens
     with tempfile.TemporaryDirectory() as temporary, null_server(NullServerOptions(PACE)) as addresses:
         url = addresses.grpc if protocol == "grpc" else f"http://{addresses.http}"
         folder = RunFolder(Path(temporary) / "run")
         with (
             kept_journals(folder.path, Path(temporary)) as journals,
             stolen_share() as stolen,
-            cpu_placement(addresses.pid, cores),
+            cpu_placement(addresses.pid, given.cores),
         ):
-            target = BenchTarget(protocol, url, MODELS[protocol])
+            target = BenchTarget(protocol, url, MODELS[protocol], given.connections if protocol == "grpc" else None)
             bench(folder, target, streams, streams * rounds, tokens, answer_s(tokens) if start == SPREAD else 0.0)
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
         truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
@@ -162,6 +163,7 @@ class BenchTarget:
     protocol: str
     url: str
     model: str
+    connections: int | None = None
 
 
 def bench(folder: RunFolder, target: BenchTarget, streams: int, requests: int, tokens: int, ramp_up_s: float) -> None:
@@ -179,7 +181,7 @@ def bench(folder: RunFolder, target: BenchTarget, streams: int, requests: int, t
     }
     if ramp_up_s:
         options["ramp_up"] = ramp_up_s
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     command = [sys.executable, "-c", "from bench_cli import main; main()", "dataset", "--ignore_eos", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
@@ -252,6 +254,7 @@ def main() -> int:
     parser.add_argument("--protocols", nargs="+", choices=list(MODELS), default=["grpc", "openai"])
     parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
     parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--connections", type=int, help="of each worker over gRPC; as many as bench opens by itself")
     parser.add_argument("--cores", choices=(APART, SHARED), default=APART, help="of the null server and the client")
     parser.add_argument("--no_triton", action="store_true", help="leave the real server out")
     parser.add_argument("--triton_streams", type=int, default=16)
@@ -260,7 +263,7 @@ def main() -> int:
     for protocol in arguments.protocols:
         for streams, start in product(arguments.streams, (SPREAD, AT_ONCE)):
             print(f"null server, {protocol}, {streams} streams, {start} …", file=sys.stderr, flush=True)
-            results.append(against_null_server(protocol, streams, start, arguments.rounds, arguments.tokens, arguments.cores))
+            results.append(against_null_server(protocol, streams, start, arguments))
     if not arguments.no_triton:
         print("Triton …", file=sys.stderr, flush=True)
         results += against_triton(arguments.triton_streams, arguments.rounds, arguments.tokens)

@@ -7,6 +7,7 @@ with the same result.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,25 @@ class CompileReader(BuildHookInterface):  # type: ignore[type-arg, misc]
 
 def compile_readers(root: Path) -> list[Path]:
     """Compile in place; returns the extension modules. Raises exceptions of Cython and setuptools."""
+    sources = {module: root.joinpath(*module.split(".")).with_suffix(".pyx") for module in _MODULES}
+    with tempfile.TemporaryDirectory() as scratch:
+        return [_placed(output, source) for output, source in zip(compiled(sources, scratch), sources.values(), strict=True)]
+
+
+def compiled(sources: Mapping[str, Path], scratch: str) -> list[Path]:
+    """Compile modules, by name, in the folder ``scratch``; returns the extension modules. Raises as ``compile_readers``."""
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    sources = [root.joinpath(*module.split(".")).with_suffix(".pyx") for module in _MODULES]
-    extensions = [Extension(module, [str(source)]) for module, source in zip(_MODULES, sources, strict=True)]
-    with tempfile.TemporaryDirectory() as scratch:
-        extensions = cythonize(extensions, build_dir=scratch, quiet=True)
-        command = build_ext(Distribution({"name": "inflight-bench", "ext_modules": extensions}))
-        command.build_lib = command.build_temp = scratch
-        command.ensure_finalized()
-        command.run()
-        outputs = map(command.get_ext_fullpath, _MODULES)
-        return [_placed(Path(output), source) for output, source in zip(outputs, sources, strict=True)]
+    extensions = [Extension(module, [str(source)]) for module, source in sources.items()]
+    command = build_ext(
+        Distribution({"name": "inflight-bench", "ext_modules": cythonize(extensions, build_dir=scratch, quiet=True)})
+    )
+    command.build_lib = command.build_temp = scratch
+    command.ensure_finalized()
+    command.run()
+    return [Path(command.get_ext_fullpath(module)) for module in sources]
 
 
 def _placed(output: Path, source: Path) -> Path:
