@@ -103,7 +103,7 @@ class PreparedRun:
 def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOptions, target: Target) -> AnySchedule:
     """The requests with their send times; dropped and missing prompts are reported on stderr.
 
-    Raises WorkloadError for text prompts where the model takes token ids.
+    Raises WorkloadError for text prompts where the model takes token ids, and for requests that it cannot serve.
     """
     if workload.dropped_too_long:
         click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
@@ -121,6 +121,11 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(
             f"--tokenizer_dir: the model {target.model.name} takes token ids, so prompts must be tokenised here"
+        )
+    if target.model.refuses_ignore_eos and any(request.ignore_eos for request in schedule.requests):
+        raise WorkloadError(
+            f"--ignore_eos: the model {target.model.name} has no input for it, so its answers end with their sequence; "
+            "measure it with --no_ignore_eos"
         )
     return schedule
 

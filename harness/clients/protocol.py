@@ -70,7 +70,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     server's mark of the last response. ``opening`` marks a chunk that names the role and has no text. The first
     ``reasoning_characters`` of ``text`` are reasoning, which precedes the answer that a user sees. ``choices`` is the number of
     choices as far as this response shows it, and ``finish_reasons`` has the reasons of the choices that end in it.
-    ``server_times`` are what the server measured of the request up to this response.
+    ``server_times`` are what the server measured of the request up to this response. ``may_repeat``: ``text`` may begin with
+    the text of all responses before it.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -88,6 +89,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     choices: int = 1
     finish_reasons: tuple[str, ...] = ()
     server_times: ServerTimes | None = None
+    may_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,10 @@ class ClientSettings:
 class MeasuredModel:
     """A model as far as a measurement depends on it, whatever the protocol.
 
-    ``supports_ignore_eos``: every server of this kind can generate beyond the end of the sequence. ``takes_messages``: it takes
-    the messages of a chat, and makes the prompt of them. ``returns_text``: its answers are text, which a tokenizer can count.
-    ``decoupled`` is None and ``parameters`` is empty where the protocol has no such information.
+    ``supports_ignore_eos``: every server of this kind can generate beyond the end of the sequence; ``refuses_ignore_eos``: none
+    can; where neither, some can. ``takes_messages``: it takes the messages of a chat, and makes the prompt of them.
+    ``returns_text``: its answers are text, which a tokenizer can count. ``decoupled`` is None and ``parameters`` is empty where
+    the protocol has no such information.
     """
 
     name: str
@@ -82,6 +83,7 @@ class MeasuredModel:
     parameters: tuple[tuple[str, str], ...] = ()
     takes_messages: bool = False
     returns_text: bool = True
+    refuses_ignore_eos: bool = False
 
 
 def takes_no_variant(variant: Variant) -> None:

@@ -13,11 +13,11 @@ from harness.clients.transport.http_get import Headers
 from harness.clients.transport.url import HttpUrl, Origin
 from harness.clients.triton.model import (
     DEFAULT_MODEL,
-    LORA_INPUT,
     TritonModel,
     check_inputs,
     deployed_tokenizer_dir,
 )
+from harness.clients.triton.model_kinds import LORA_INPUT
 from harness.clients.triton.prefix_cache_reset import ResetCall, find_triton_prefix_cache_reset
 from harness.errors import TargetError
 from harness.protocols.protocol import (
@@ -76,7 +76,8 @@ class TritonProtocol(ServingProtocol):
             MeasuredModel(
                 model.name,
                 model.takes_token_ids,
-                supports_ignore_eos=True,
+                supports_ignore_eos=model.kind.ignores_eos,
+                refuses_ignore_eos=not model.kind.ignores_eos,
                 decoupled=model.decoupled,
                 parameters=model.parameters,
                 returns_text=not model.takes_token_ids,

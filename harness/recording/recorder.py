@@ -12,6 +12,7 @@ from bench_records.record import Outcome, Record, TokenSource
 from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
+from harness.recording.accumulated_text import in_pieces
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
 from harness.recording.token_attribution import attribute_tokens
 
@@ -73,7 +74,7 @@ class Recorder:
             target=exchange.target,
         )
         try:
-            responses = list(map(self.client.decode, exchange.bodies))
+            responses = in_pieces(list(map(self.client.decode, exchange.bodies)))
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
         except Exception as error:  # a bug in the client must not cost the records of all others

@@ -17,6 +17,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from bench_cli.tokenizers import open_tokenizer, token_counter
+from bench_records.run_folder import RunFolder
+from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import embedded_plan
@@ -24,6 +27,7 @@ from serving.launch.plan import LaunchPlan
 from serving.launch.run import running
 from serving.launch.server import Server
 from serving.repository.llmapi import LlmApiSpec, write_llmapi_repository
+from tests.end_to_end.test_bench import assert_all_done, bench
 from tests.end_to_end.triton_calls import collect, generate, wire
 
 _HERE = Path(__file__).parent
@@ -192,6 +196,23 @@ def test_accumulated_text_is_the_whole_text_so_far(tmp_path: Path) -> None:
     with _deploy(tmp_path, accumulate_tokens=True) as server:
         pieces = _texts(_ask(server, {"a": _request(tokens=3, streaming=_YES, **_BEGIN)})["a"])
         assert pieces == [" 0", " 0 1", " 0 1 2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulates", [True, False])
+def test_bench_measures_the_model(tmp_path: Path, accumulates: bool) -> None:
+    with _deploy(tmp_path, accumulate_tokens=accumulates) as server:
+        result = bench(
+            "token_norm_dist", "-i", "grpc", "--url", server.addresses.grpc, "--tokenizer_dir", str(DEMO_ENGINE_DIR),
+            "--isl", "9", "--osl", "12", "--num_requests", "6", "--request_rate", "50", "--warmup_requests", "1",
+            "--server_timings", "--run_dir", "run", cwd=tmp_path,
+        )  # fmt: skip
+        assert_all_done(result, tmp_path / "run")
+    rows = RunFolder(tmp_path / "run").read_requests().to_pylist()
+    text = "".join(f" {number}" for number in range(12))
+    assert {row["output_tokens"] for row in rows} == {token_counter(open_tokenizer(DEMO_ENGINE_DIR))(text)}
+    assert {len(row["token_times_ns"]) for row in rows} == {12}
+    assert {row["server_queue_ns"] for row in rows} == {1_000}
 
 
 def test_streaming_is_rejected_unless_the_model_is_decoupled(tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ class _Service:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
         response = service_pb2.ModelConfigResponse()
         response.config.name = name
+        response.config.max_batch_size = 8
         response.config.model_transaction_policy.decoupled = name != "unary"
         core = ("input_ids", "input_lengths", "request_output_len", "streaming", "end_id", "exclude_input_in_output")
         text = ("text_input", "stream", "return_num_output_tokens", *(() if name == "unlimited" else ("max_tokens",)))

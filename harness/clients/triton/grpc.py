@@ -7,7 +7,6 @@ definitions are those that ``tritonclient`` ships (KServe v2 with Triton's exten
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -29,10 +28,13 @@ from harness.clients.secret_values import Spellings
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
-from harness.clients.triton.model import LORA_INPUT, TritonModel
+from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model_kinds import Ends, Tensor
 from harness.clients.triton.service import OPTIONS, SERVICE
 from harness.errors import TargetError
 from workloads.elements.request import Request
+
+_FORMATS = {"INT32": "i", "UINT64": "Q", "BOOL": "?"}
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
@@ -111,38 +113,13 @@ class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
 
     def encode(self, index: int, request: Request) -> bytes:
         message = service_pb2.ModelInferRequest(model_name=self.model.named(request), id=str(index))
-        if self.model.takes_token_ids:
-            self._add_core_inputs(message, request)
-        else:
-            self._add_text_inputs(message, request)
-        for name, value in self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id).items():
-            _add_int32(message, name, (1, 1), [value])
-        if request.variant is not None and request.variant.lora_task_id is not None:
-            _add(message, LORA_INPUT, "UINT64", (1, 1), struct.pack("<Q", request.variant.lora_task_id))
-        for name in self.model.flags:
-            _add(message, name, "BOOL", (1, 1), b"\x01")
+        for tensor in self.model.tensors(request, self.streaming, Ends(self.end_id, self.pad_id)):
+            message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=self.model.shape(tensor))
+            message.raw_input_contents.append(_raw(tensor))
         for name in self.model.outputs_read:
             message.outputs.add(name=name)
         payload: bytes = message.SerializeToString()
         return payload
-
-    def _add_core_inputs(self, message: Any, request: Request) -> None:
-        if request.input_ids is None:
-            raise ValueError("the core model takes token ids, and this request has none")
-        _add_int32(message, "input_ids", (1, len(request.input_ids)), request.input_ids)
-        _add_int32(message, "input_lengths", (1, 1), [len(request.input_ids)])
-        _add_int32(message, "request_output_len", (1, 1), [request.output_tokens])
-        if "streaming" in self.model.inputs:
-            _add(message, "streaming", "BOOL", (1, 1), bytes([self.streaming]))
-
-    def _add_text_inputs(self, message: Any, request: Request) -> None:
-        if request.prompt is None:
-            raise ValueError(f"the model {self.model.name} takes text, and this request has none")
-        text = request.prompt.encode("utf-8", "replace")
-        _add(message, "text_input", "BYTES", (1, 1), struct.pack("<I", len(text)) + text)
-        _add_int32(message, "max_tokens", (1, 1), [request.output_tokens])
-        if "stream" in self.model.inputs:
-            _add(message, "stream", "BOOL", (1, 1), bytes([self.streaming]))
 
     def decode(self, body: bytes) -> Response:
         return read_response(body, self.model)
@@ -208,10 +185,9 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
             return ExchangeFailedError(Outcome.SERVER_ERROR, message)
 
 
-def _add_int32(message: Any, name: str, shape: Sequence[int], values: Sequence[int]) -> None:
-    _add(message, name, "INT32", shape, struct.pack(f"<{len(values)}i", *values))
-
-
-def _add(message: Any, name: str, datatype: str, shape: Sequence[int], raw: bytes) -> None:
-    message.inputs.add(name=name, datatype=datatype, shape=shape)
-    message.raw_input_contents.append(raw)
+def _raw(tensor: Tensor) -> bytes:
+    """The values as Triton reads them: little-endian numbers, a byte for a truth value, texts each after its length."""
+    if tensor.datatype == "BYTES":
+        texts = [str(value).encode() for value in tensor.values]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    return struct.pack(f"<{len(tensor.values)}{_FORMATS[tensor.datatype]}", *tensor.values)

@@ -33,7 +33,8 @@ from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
-from harness.clients.triton.model import LORA_INPUT, TritonModel
+from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model_kinds import Ends, Tensor
 from harness.errors import TargetError
 from workloads.elements.request import Request
 
@@ -56,6 +57,7 @@ def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout
 
 class _Tensor(msgspec.Struct):
     name: str
+    dims: list[Any] = []
 
 
 class _Policy(msgspec.Struct):
@@ -69,6 +71,7 @@ class _Parameter(msgspec.Struct):
 class _Config(msgspec.Struct):
     input: list[_Tensor]
     output: list[_Tensor]
+    max_batch_size: int = 0
     model_transaction_policy: _Policy = msgspec.field(default_factory=_Policy)
     parameters: dict[str, _Parameter] = {}
 
@@ -133,31 +136,14 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
 
     def encode(self, index: int, request: Request) -> bytes:
         fields: dict[str, Any] = {"id": str(index)}
-        fields |= self._core_fields(request) if self.model.takes_token_ids else self._text_fields(request)
-        fields |= self.model.end_and_pad(request.ignore_eos, self.end_id, self.pad_id)
-        if request.variant is not None and request.variant.lora_task_id is not None:
-            fields[LORA_INPUT] = request.variant.lora_task_id
-        fields |= dict.fromkeys(self.model.flags, True)
+        for tensor in self._tensors(request):
+            fields[tensor.name] = tensor.values[0] if len(tensor.values) == 1 else list(tensor.values)
         verb, accept = ("generate_stream", "text/event-stream") if self.streaming else ("generate", "application/json")
         path = f"/v2/models/{quote(self.model.named(request), safe='')}/{verb}"
         return post_request(self.origin, path, msgspec.json.encode(fields), accept, self.headers)
 
-    def _core_fields(self, request: Request) -> dict[str, Any]:
-        if request.input_ids is None:
-            raise ValueError("the core model takes token ids, and this request has none")
-        fields = {
-            "input_ids": list(request.input_ids),
-            "input_lengths": len(request.input_ids),
-            "request_output_len": request.output_tokens,
-        }
-        return fields | ({"streaming": self.streaming} if "streaming" in self.model.inputs else {})
-
-    def _text_fields(self, request: Request) -> dict[str, Any]:
-        if request.prompt is None:
-            raise ValueError(f"the model {self.model.name} takes text, and this request has none")
-        text = request.prompt.encode("utf-8", "replace").decode()
-        fields = {"text_input": text, "max_tokens": request.output_tokens}
-        return fields | ({"stream": self.streaming} if "stream" in self.model.inputs else {})
+    def _tensors(self, request: Request) -> list[Tensor]:
+        return self.model.tensors(request, self.streaming, Ends(self.end_id, self.pad_id))
 
     def decode(self, body: bytes) -> Response:
         try:
@@ -166,7 +152,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
             raise MalformedResponseError(f"not a Triton response: {error}") from error
         if fields.error is not None:
             return Response(error=fields.error, refused=is_full_message(fields.error))
-        return response_of(fields, body, asks_for_times=self.model.asks_for_times)
+        return response_of(fields, body, self.model)
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, limits=self.limits, connection_timeout_s=self.connection_timeout_s)
@@ -174,7 +160,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return caller
 
 
-def response_of(fields: Body, body: bytes, *, asks_for_times: bool) -> Response:
+def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
     """The response by its outputs. Raises MalformedResponseError for one without an answer, which names ``body``."""
     if fields.output_ids is None and fields.text_output is None:
         raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
@@ -186,13 +172,15 @@ def response_of(fields: Body, body: bytes, *, asks_for_times: bool) -> Response:
         server_tokens=_first(fields.num_output_tokens),
         server_input_tokens=_first(fields.num_input_tokens),
         request_id=fields.id or None,
-        server_times=_times(fields) if asks_for_times else None,
+        server_times=_times(fields) if model.asks_for_times else None,
+        may_repeat=model.accumulates,
     )
 
 
 def _times(fields: Body) -> ServerTimes | None:
+    """The engine's times; upstream's ``llmapi`` sends them as texts, though its configuration has integers."""
     found = (_first(getattr(fields, name)) for name in STAMPS)
-    stamps = [stamp for stamp in found if isinstance(stamp, int)]
+    stamps = [int(stamp) for stamp in found if isinstance(stamp, int) or (isinstance(stamp, str) and stamp.isdecimal())]
     return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None
 
 

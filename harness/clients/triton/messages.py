@@ -35,15 +35,16 @@ except ImportError:  # installed without a C compiler
 _ANSWERS = frozenset({"output_ids", "text_output"})
 _FINAL = "triton_final_response"
 _FINAL_BYTES = _FINAL.encode()
+_COUNT, _STAMP = ("INT32", "UINT32"), ("INT64", "BYTES")
 _OUTPUT_TYPES = {
-    "output_ids": "INT32",
-    "sequence_length": "INT32",
-    "text_output": "BYTES",
-    "num_input_tokens": "INT32",
-    "num_output_tokens": "INT32",
-    **dict.fromkeys(STAMPS, "INT64"),
+    "output_ids": ("INT32",),
+    "sequence_length": ("INT32",),
+    "text_output": ("BYTES",),
+    "num_input_tokens": _COUNT,  # of vllm_backend without a sign
+    "num_output_tokens": _COUNT,
+    **dict.fromkeys(STAMPS, _STAMP),  # of upstream's llmapi as texts, though its configuration has integers
 }
-_SIZES = {"INT32": 4, "INT64": 8}
+_SIZES = {"INT32": 4, "UINT32": 4, "INT64": 8}
 _INT32, _INT64, _LENGTH = struct.Struct("<i"), struct.Struct("<q"), struct.Struct("<I")
 # An unstreamed answer has a shape of its own, and may have its contents in its outputs: such outputs are not cached.
 _CACHED_KINDS, _MAX_CACHED_BYTES = 1024, 4096
@@ -120,6 +121,7 @@ def _response(
         request_id=request_id or None,
         final=_final(parameters) if parameters else None,
         server_times=_times(values) if STAMPS[0] in values else None,
+        may_repeat=model.accumulates,
     )
 
 
@@ -147,9 +149,9 @@ def _kind(outputs: bytes) -> _Kind:
         expected = _OUTPUT_TYPES.get(output.name)
         if expected is None:
             continue
-        if output.datatype not in (expected, ""):
-            raise MalformedResponseError(f"{output.name} is {output.datatype}, not {expected}")
-        item = _SIZES.get(expected)
+        if output.datatype not in (*expected, ""):
+            raise MalformedResponseError(f"{output.name} is {output.datatype}, not {' or '.join(expected)}")
+        item = _SIZES.get(output.datatype or expected[0])
         read.append((position, output.name, item * math.prod(output.shape) if item is not None and output.shape else None))
     names = tuple(output.name for output in deep.outputs)
     return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names))
@@ -183,8 +185,15 @@ def _tensors(kind: _Kind, contents: Sequence[bytes]) -> dict[str, bytes]:
         raw = contents[position]
         if size is not None and len(raw) != size:
             raise MalformedResponseError(f"{name} has {len(raw)} bytes, which is not the size of its shape")
-        values[name] = raw
+        values[name] = _stamp_of_text(name, raw) if size is None and name in STAMPS else raw
     return values
+
+
+def _stamp_of_text(name: str, raw: bytes) -> bytes:
+    text = _text(raw) or ""
+    if not text.isdecimal():
+        raise MalformedResponseError(f"{name} is {text!r}, which is no number")
+    return _INT64.pack(int(text))
 
 
 def _int32s(raw: bytes | None) -> tuple[int, ...] | None:

@@ -9,24 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.clients.server_times import STAMPS
+from harness.clients.triton.model_kinds import KINDS, LORA_INPUT, Ends, ModelKind, Tensor, kind_of
 from harness.errors import TargetError
 from workloads.elements.request import Request
 
 DEFAULT_MODEL = "tensorrt_llm"
-LORA_INPUT = "lora_task_id"
-NO_END_ID = -1  # an end token that no vocabulary has
-_CORE_FLAGS = ("exclude_input_in_output",)
-_TEXT_FLAGS = ("exclude_input_in_output", "return_num_input_tokens", "return_num_output_tokens")
-_CORE_OUTPUTS = ("output_ids", "sequence_length")
-_TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
-_CORE_INPUTS = ("input_ids", "input_lengths", "request_output_len")  # of every request
-_TEXT_INPUTS = ("text_input", "max_tokens")
-_TIMES_INPUT = "return_perf_metrics"
+_DIMENSIONS = 2  # of an input with a batch
 
 
 def check_inputs(model: TritonModel) -> None:
     """Raises TargetError for a model that does not declare the inputs of every request, with their names."""
-    if not model.inputs & {"input_ids", "text_input"}:
+    if kind_of(model.inputs) is None:
         raise TargetError(f"--model {model.name}: it takes neither input_ids nor text_input, so bench cannot drive it")
     if model.missing_inputs:
         raise TargetError(
@@ -37,7 +30,10 @@ def check_inputs(model: TritonModel) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TritonModel:
-    """The configuration of a deployed model. ``asks_for_times``: each request asks for the engine's own times of it."""
+    """The configuration of a deployed model. ``asks_for_times``: each request asks for the engine's own times of it.
+    ``is_flat``: its inputs have one dimension, as where Triton does not batch (``max_batch_size: 0``), else another before it.
+    ``accumulates``: a streamed response may repeat the text before it.
+    """
 
     name: str
     decoupled: bool
@@ -45,22 +41,34 @@ class TritonModel:
     outputs: frozenset[str]
     parameters: tuple[tuple[str, str], ...]
     asks_for_times: bool = False
+    is_flat: bool = False
+    accumulates: bool = False
 
     @classmethod
     def of_config(cls, name: str, config: Any) -> TritonModel:
         """The model by Triton's ``ModelConfig``: the message of gRPC, or an object with the same fields."""
+        inputs = frozenset(tensor.name for tensor in config.input)
+        parameters = {key: value.string_value for key, value in config.parameters.items()}
+        kind = kind_of(inputs)
         return cls(
             name=name,
             decoupled=config.model_transaction_policy.decoupled,
-            inputs=frozenset(tensor.name for tensor in config.input),
+            inputs=inputs,
             outputs=frozenset(tensor.name for tensor in config.output),
-            parameters=tuple(sorted((key, value.string_value) for key, value in config.parameters.items())),
+            parameters=tuple(sorted(parameters.items())),
+            is_flat=config.max_batch_size == 0 and all(len(tensor.dims) < _DIMENSIONS for tensor in config.input),
+            accumulates=parameters.get("accumulate_tokens") == "true" or (kind is not None and kind.accumulates),
         )
 
     @property
+    def kind(self) -> ModelKind:
+        """Which tensors a request has, by the inputs. ``check_inputs`` refuses a model of no kind."""
+        return kind_of(self.inputs) or KINDS[0]
+
+    @property
     def takes_token_ids(self) -> bool:
-        """The core model takes token ids; the ensemble and BLS take text."""
-        return "input_ids" in self.inputs
+        """The core model takes token ids; all others take text."""
+        return self.kind.takes_token_ids
 
     @property
     def missing_inputs(self) -> tuple[str, ...]:
@@ -68,32 +76,46 @@ class TritonModel:
 
         Over gRPC Triton refuses a request with such an input. Over HTTP it makes a parameter of it, which the model ignores.
         """
-        return tuple(name for name in (_CORE_INPUTS if self.takes_token_ids else _TEXT_INPUTS) if name not in self.inputs)
+        return tuple(name for name in self.kind.required if name not in self.inputs)
 
     @property
     def excludes_prompt(self) -> bool:
         """Whether the model has an input that leaves the prompt out of its answer."""
-        return "exclude_input_in_output" in self.inputs
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The boolean inputs that every request sets."""
-        flags = _CORE_FLAGS if self.takes_token_ids else _TEXT_FLAGS
-        wanted = (*flags, _TIMES_INPUT) if self.asks_for_times else flags
-        return tuple(name for name in wanted if name in self.inputs)
+        return self.kind.excluding_input in self.inputs
 
     @property
     def outputs_read(self) -> tuple[str, ...]:
         """The outputs that every request names where the protocol can: others are then not sent."""
-        outputs = _CORE_OUTPUTS if self.takes_token_ids else _TEXT_OUTPUTS
-        wanted = (*outputs, *STAMPS) if self.asks_for_times else outputs
+        wanted = (*self.kind.outputs, *STAMPS) if self.asks_for_times else self.kind.outputs
         return tuple(name for name in wanted if name in self.outputs)
+
+    def tensors(self, request: Request, streaming: bool, ends: Ends) -> list[Tensor]:
+        """The inputs of a request: those that it must have, and others that the model has.
+
+        Raises ValueError for a request without the prompt in the model's form.
+        """
+        kind = self.kind
+        flags = (kind.excluding_input, *kind.flags, *((kind.times_input,) if self.asks_for_times else ()))
+        tensors = [
+            *kind.work(request, ends),
+            Tensor(kind.stream_input, "BOOL", (streaming,)),
+            *(Tensor(flag, "BOOL", (True,)) for flag in flags),
+        ]
+        sent = [tensor for tensor in tensors if tensor.name in self.inputs or tensor.name in kind.required]
+        if request.variant is not None and request.variant.lora_task_id is not None:
+            sent.append(Tensor(LORA_INPUT, "UINT64", (request.variant.lora_task_id,)))
+        return sent
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape of an input with the values of ``tensor``."""
+        return (len(tensor.values),) if self.is_flat else (1, len(tensor.values))
 
     def asking_for_times(self) -> TritonModel:
         """The model with requests that ask for the engine's times. Raises TargetError for one that cannot return them."""
-        if _TIMES_INPUT not in self.inputs or not self.outputs.issuperset(STAMPS):
+        times_input = self.kind.times_input
+        if times_input not in self.inputs or not self.outputs.issuperset(STAMPS):
             raise TargetError(
-                f"--server_timings: the model {self.name} has no input {_TIMES_INPUT}, or lacks its outputs; TensorRT-LLM has "
+                f"--server_timings: the model {self.name} has no input {times_input}, or lacks its outputs; TensorRT-LLM has "
                 "them since release 0.19, as bench serve does; without --server_timings it can be measured"
             )
         return replace(self, asks_for_times=True)
@@ -102,11 +124,6 @@ class TritonModel:
         """The model that a request is for: this one, or that of its class."""
         variant = request.variant
         return self.name if variant is None or variant.model is None else variant.model
-
-    def end_and_pad(self, ignore_eos: bool, end_id: int | None, pad_id: int | None) -> dict[str, int]:
-        """The inputs for the end token and the padding token, as far as they are known and the model has them."""
-        wanted = {"end_id": NO_END_ID if ignore_eos else end_id, "pad_id": pad_id}
-        return {name: value for name, value in wanted.items() if value is not None and name in self.inputs}
 
 
 def deployed_tokenizer_dir(model: TritonModel, inspect: Callable[[str], TritonModel]) -> Path | None:

@@ -271,8 +271,8 @@ def test_model_that_does_not_fit_the_options(
 def test_a_model_without_an_input_is_refused_over_http_before_any_request(capsys: pytest.CaptureFixture[str]) -> None:
     """Triton's front end would make a parameter of the field, which the model ignores."""
     config = {
-        "name": "vllm_model",
-        "input": [{"name": name} for name in ("text_input", "stream", "sampling_parameters")],
+        "name": "other",
+        "input": [{"name": name} for name in ("text_input", "stream", "number_of_tokens")],
         "output": [{"name": "text_output"}],
         "model_transaction_policy": {"decoupled": True},
     }
@@ -281,7 +281,7 @@ def test_a_model_without_an_input_is_refused_over_http_before_any_request(capsys
     class Triton(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = json.dumps(config).encode()
-            self.send_response(200 if self.path == "/v2/models/vllm_model/config" else 404)
+            self.send_response(200 if self.path == "/v2/models/other/config" else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -294,8 +294,8 @@ def test_a_model_without_an_input_is_refused_over_http_before_any_request(capsys
             """Nothing is printed."""
 
     with threaded_http(Triton) as port:
-        assert run(["dataset", "-i", "http", "--url", f"127.0.0.1:{port}", "--model", "vllm_model"]) == ExitStatus.FAILED
-    assert "Error: --model vllm_model: it has no input max_tokens, which every request" in capsys.readouterr().err
+        assert run(["dataset", "-i", "http", "--url", f"127.0.0.1:{port}", "--model", "other"]) == ExitStatus.FAILED
+    assert "Error: --model other: it has no input max_tokens, which every request" in capsys.readouterr().err
     assert posted == []
 
 

@@ -52,6 +52,26 @@ _TEXT = TritonModel(
     parameters=(),
 )
 _BARE = TritonModel("old", False, frozenset({"input_ids", "input_lengths", "request_output_len"}), frozenset(), ())
+_VLLM = TritonModel(
+    name="vllm_model",
+    decoupled=True,
+    inputs=frozenset({"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_num_output_tokens"}),
+    outputs=frozenset({"text_output", "num_output_tokens", "finish_reason"}),
+    parameters=(),
+    is_flat=True,
+)
+_LLM_API = TritonModel(
+    name="tensorrt_llm",
+    decoupled=True,
+    inputs=frozenset(
+        {"text_input", "streaming", "sampling_param_max_tokens", "sampling_param_exclude_input_from_output", "stop"}
+        | {"sampling_param_return_perf_metrics"}
+    ),
+    outputs=frozenset({"text_output", "finish_reason", *STAMPS}),
+    parameters=(),
+    is_flat=True,
+    accumulates=True,
+)
 _INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
@@ -120,6 +140,39 @@ def test_text_request_has_upstreams_tensors() -> None:
         "return_num_output_tokens": _TRUE,
     }
     assert [output.name for output in message.outputs] == ["text_output", "num_input_tokens", "num_output_tokens"]
+
+
+_FLAT_TRUE = ("BOOL", [1], b"\x01")
+
+
+def _flat_text(text: str) -> _Tensor:
+    return ("BYTES", [1], serialize_byte_tensor(np.array([text.encode()], dtype=np.object_)).item())
+
+
+def test_a_request_to_vllm_backend_has_its_sampling_as_json() -> None:
+    message, tensors = _encoded(_client(_VLLM, end_id=2, pad_id=0), Request(9, prompt="Hi", ignore_eos=True))
+    assert tensors == {
+        "text_input": _flat_text("Hi"),
+        "stream": _FLAT_TRUE,
+        "sampling_parameters": _flat_text('{"max_tokens":9,"ignore_eos":true}'),
+        "exclude_input_in_output": _FLAT_TRUE,
+        "return_num_output_tokens": _FLAT_TRUE,
+    }
+    assert [output.name for output in message.outputs] == ["text_output", "num_output_tokens"]
+    _, ordinary = _encoded(_client(_VLLM), Request(9, prompt="Hi"))
+    assert ordinary["sampling_parameters"] == _flat_text('{"max_tokens":9}')
+
+
+def test_a_request_to_the_model_of_the_llm_api() -> None:
+    message, tensors = _encoded(_client(_LLM_API.asking_for_times(), streaming=False, end_id=2), Request(9, prompt="Hi"))
+    assert tensors == {
+        "text_input": _flat_text("Hi"),
+        "streaming": ("BOOL", [1], b"\x00"),
+        "sampling_param_max_tokens": ("INT32", [1], struct.pack("<i", 9)),
+        "sampling_param_exclude_input_from_output": _FLAT_TRUE,
+        "sampling_param_return_perf_metrics": _FLAT_TRUE,
+    }
+    assert [output.name for output in message.outputs] == ["text_output", *STAMPS]
 
 
 def test_nothing_is_sent_that_the_model_does_not_take() -> None:
@@ -241,6 +294,22 @@ def test_the_engines_times_are_read() -> None:
     assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times == times
     del stamps[STAMPS[1]]
     assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times is None
+
+
+def test_times_as_texts_are_read_and_must_be_numbers() -> None:
+    texts = dict(zip(STAMPS, map(_text_output, ("100", "130", "180", "400")), strict=True))
+    message = _response({"text_output": _text_output("x"), **texts})
+    assert _both_ways(message).server_times == ServerTimes(queue_ns=30, prefill_ns=50, decode_ns=220, arrival_ns=100)
+    wrong = _response({"text_output": _text_output("x"), **texts, STAMPS[0]: _text_output("soon")})
+    with pytest.raises(MalformedResponseError, match=f"{STAMPS[0]} is 'soon', which is no number"):
+        _both_ways(wrong)
+
+
+def test_counts_without_a_sign_and_without_a_shape_are_read() -> None:
+    count = np.array(3, np.uint32).tobytes()
+    counts = {"num_output_tokens": ("UINT32", [1], count), "num_input_tokens": ("UINT32", [], count)}
+    response = _both_ways(_response({"text_output": _text_output("x"), **counts}))
+    assert (response.server_tokens, response.server_input_tokens) == (3, 3)
 
 
 def test_empty_outputs_are_no_tokens_and_no_text() -> None:

@@ -290,6 +290,7 @@ def _inspected(answer: bytes, timeout_s: float = 5.0) -> TritonModel:
 def test_configuration_is_read() -> None:
     config = {
         "name": "gpt",
+        "max_batch_size": 8,
         "input": [{"name": "input_ids", "data_type": "TYPE_INT32", "dims": [-1]}],
         "output": [{"name": "output_ids"}],
         "model_transaction_policy": {"decoupled": True},
