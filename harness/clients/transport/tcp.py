@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from harness.clients.transport.certificates import https_problem
 from harness.host.clock import now_ns
 
 _READ_BYTES = 65536
@@ -162,10 +163,7 @@ async def connect(factory: Callable[[], ProtocolT], host: str, port: int, arriva
 def problem_of(error: OSError) -> str:
     """The text of an error, in the same form from any event loop or resolver."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the server's certificate is not trusted: {error.verify_message}; where you trust it, name a file with it or its "
-            "authority in the environment variable SSL_CERT_FILE"
-        )
+        return https_problem(error)
     if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
         return error.strerror or str(error) or type(error).__name__
     return os.strerror(error.errno)

@@ -25,6 +25,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings
+from harness.clients.transport.certificates import grpc_problem
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
@@ -61,7 +62,10 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
 
 
 def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -> str:
+    certificate = grpc_problem(error.details() or "")
     match error.code():
+        case grpc.StatusCode.UNAVAILABLE if certificate is not None:
+            return f"--url {address}: {certificate}"
         case grpc.StatusCode.UNAVAILABLE:
             return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -1,0 +1,39 @@
+"""Why a server's certificate was refused, in one clause with what to do; the same over HTTPS and over gRPC.
+
+Codes are OpenSSL's (``X509_V_ERR_…`` of x509_vfy.h), words those of gRPC's BoringSSL.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+_TRUST_FILE = "a file with it or its authority in the environment variable SSL_CERT_FILE"
+_GRPC_TRUST_FILE = "a file with it or its authority with --root_certificates"
+_OTHER_NAME = "the server's certificate is for another name; give --url the name or address that it was made for"
+_EXPIRED = "the server's certificate has expired, or this machine's clock is wrong; the server needs a new certificate"
+_EARLY = "the server's certificate is not valid yet: compare this machine's clock with the server's"
+_BY_CODE = {9: _EARLY, 10: _EXPIRED, 62: _OTHER_NAME, 64: _OTHER_NAME}
+_BY_WORDS = {
+    "certificate has expired": _EXPIRED,
+    "certificate is not yet valid": _EARLY,
+    "Hostname Verification Check failed": _OTHER_NAME,
+    "is not in peer certificate": _OTHER_NAME,  # of gRPC before 1.60
+}
+_REFUSED = "CERTIFICATE_VERIFY_FAILED: "
+
+
+def https_problem(error: ssl.SSLCertVerificationError) -> str:
+    """The problem by an error of Python's ``ssl``."""
+    return _BY_CODE.get(error.verify_code) or _untrusted(error.verify_message, _TRUST_FILE)
+
+
+def grpc_problem(details: str) -> str | None:
+    """The problem by the details of a failed call of gRPC; None where it was no certificate."""
+    found = next((problem for words, problem in _BY_WORDS.items() if words in details), None)
+    if found is None and _REFUSED in details:
+        return _untrusted(details.rpartition(_REFUSED)[2].removesuffix(": OK"), _GRPC_TRUST_FILE)
+    return found
+
+
+def _untrusted(reason: str, file: str) -> str:
+    return f"the server's certificate is not trusted ({reason}); where you trust it, name {file}"
