@@ -124,7 +124,7 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``template_tokens`` are those that the server adds to each prompt. ``retokenised_ratio`` is the number of tokens, by the
     run's tokenizer, of the text of a random token of its vocabulary. ``token_ids``: prompts were sent as token ids, and not as
-    text. ``sends_finish_reason``: the probe before the run had one; None for a protocol without.
+    text. ``sends_finish_reason``: the trial request before the run had one; None for a protocol without.
     ``server_timings``: requests ask for the server's times of them, which costs; else None.
 
     With several servers ``address`` has all, with commas, ``servers`` is their number, and ``balance`` how requests were spread

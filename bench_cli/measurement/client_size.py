@@ -58,8 +58,8 @@ def is_this_machine(host: str) -> bool:
         return False
     for family, kind, protocol, _, address in candidates:
         try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
+            with socket.socket(family, kind, protocol) as bound:
+                bound.bind(address)
         except OSError:
             continue
         return True

@@ -34,7 +34,7 @@ from bench_cli.measurement.prepare import PreparedRun, PrepareRequests, make_sch
 from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.secrets import hidden_in_errors
 from bench_cli.measurement.show import ANSWER, FULL, show_run
-from bench_cli.measurement.target import Target, open_target, probe_target
+from bench_cli.measurement.target import Target, open_target, try_target
 from bench_cli.measurement.target_options import check_sessions, check_target_options
 from bench_cli.measurement.times import Milestones, record_whole_times, times_until_recorded
 from bench_cli.signals import signals_as_interrupt
@@ -97,7 +97,7 @@ def measure(verb: str, options: MeasureOptions, load: Load, prepare_requests: Pr
                 check_criteria(options.criteria.slo, options.criteria.fail_if, opened.streaming)
                 check_early_end_of(options.load, opened.streaming)
                 check_time_outs(options.client, opened.streaming)
-                target = probe_target(opened, options.client)
+                target = try_target(opened, options.client)
                 prepared = _prepare(options, load, target, prepare_requests)
                 manifest = make_manifest(verb, options, prepared)
                 remedy = "--num_requests {}" if options.load.duration is None else "a longer --duration"

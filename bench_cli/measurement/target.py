@@ -149,26 +149,26 @@ _ALIKE: tuple[tuple[str, Callable[[Target], object]], ...] = (
 """What is the same of all servers of a run, in words: one client decodes the answers of all."""
 
 
-def probe_target(target: Target, options: ClientOptions) -> Target:
-    """The target with what its protocol's probe found; unchanged without warm-up, and where the protocol has no probe."""
-    probed = _probed(target, options)
-    return replace(probed, others=tuple(_probed(other, options) for other in target.others))
+def try_target(target: Target, options: ClientOptions) -> Target:
+    """The target with what its protocol's trial request showed; unchanged without warm-up, and where it has none."""
+    tried = _tried(target, options)
+    return replace(tried, others=tuple(_tried(other, options) for other in target.others))
 
 
-def _probed(target: Target, options: ClientOptions) -> Target:
+def _tried(target: Target, options: ClientOptions) -> Target:
     if not options.warmup_requests:
         return target
     deadline = target.deadline or SetUpDeadline.of(options.connect_timeout)
-    probed = target.protocol.probe(target.client, lambda: min(options.request_timeout, deadline.left_s))
-    if probed is None:
+    tried = target.protocol.try_out(target.client, lambda: min(options.request_timeout, deadline.left_s))
+    if tried is None:
         return target
     if not deadline.left_s:
-        click.echo(f"Warning: {deadline.passed}: the server has not answered the probe; the warm-up follows", err=True)
+        click.echo(f"Warning: {deadline.passed}: the server has not answered the trial request; the warm-up follows", err=True)
     template_tokens = None
-    own_tokens = _own_tokens(probed.prompt, target.tokenizer)
-    if probed.prompt_tokens is not None and own_tokens is not None:
-        template_tokens = max(0, probed.prompt_tokens - own_tokens)
-    return replace(target, client=probed.client, template_tokens=template_tokens)
+    own_tokens = _own_tokens(tried.prompt, target.tokenizer)
+    if tried.prompt_tokens is not None and own_tokens is not None:
+        template_tokens = max(0, tried.prompt_tokens - own_tokens)
+    return replace(target, client=tried.client, template_tokens=template_tokens)
 
 
 def _own_tokens(prompt: str | Sequence[int], tokenizer: Any | None) -> int | None:

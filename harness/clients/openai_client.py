@@ -55,9 +55,9 @@ _LONGEST_REASON = 60  # characters
 class OpenAIClient(msgspec.Struct, frozen=True):
     """A Client for one model of a server, whose requests go to ``path``. ``extra`` is added to every body.
 
-    ``continuous_usage`` and ``sends_finish_reason`` are what the probe found. Requests of the run ``run_id`` name it, and their
-    number, in the header X-Request-ID; "" sends no such header. ``times_fields`` of each request ask the server
-    for its own times of it.
+    ``continuous_usage`` and ``sends_finish_reason`` are what the trial showed. Requests of the run ``run_id`` name it, and
+    their number, in the header X-Request-ID; "" sends no such header. ``times_fields`` of each request ask the server for its
+    own times of it.
     """
 
     origin: Origin

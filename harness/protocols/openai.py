@@ -1,4 +1,4 @@
-"""What OpenAI's protocols share: the form of a URL, the models of a server, the probe, the call that resets its cache."""
+"""What OpenAI's protocols share: the form of a URL, the models of a server, the trial request, the cache reset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from harness.clients.deployment import openai_deployment
 from harness.clients.openai_client import OpenAIClient
-from harness.clients.openai_probe import PROBE, probe_openai
 from harness.clients.openai_server import (
     BASE,
     CHAT,
@@ -23,6 +22,7 @@ from harness.clients.openai_server import (
     served_models,
     unlisted_model,
 )
+from harness.clients.openai_trial import TRIAL, try_openai
 from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.protocol import Client
 from harness.clients.server_times import fields_asking_for_times, polled_path
@@ -36,8 +36,8 @@ from harness.protocols.protocol import (
     ConnectedModel,
     EmbeddedPort,
     MeasuredModel,
-    Probed,
     ServingProtocol,
+    Tried,
     TwoPathsError,
     UrlError,
 )
@@ -131,11 +131,11 @@ class OpenAIProtocol(ServingProtocol):
             return None
         return deadline.call(lambda left_s: models_owner(at.origin, at.path, settings.headers, left_s))
 
-    def probe(self, client: Client, left_s: Callable[[], float]) -> Probed | None:
+    def try_out(self, client: Client, left_s: Callable[[], float]) -> Tried | None:
         assert isinstance(client, OpenAIClient)
-        probe = probe_openai(client, left_s)
-        knowing = replace(client, continuous_usage=probe.continuous_usage, sends_finish_reason=probe.finish_reason)
-        return Probed(knowing, client.prompt_sent(PROBE), probe.prompt_tokens)
+        trial = try_openai(client, left_s)
+        knowing = replace(client, continuous_usage=trial.continuous_usage, sends_finish_reason=trial.finish_reason)
+        return Tried(knowing, client.prompt_sent(TRIAL), trial.prompt_tokens)
 
     def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:
         at = _url(address)

@@ -115,7 +115,7 @@ class ConnectedModel:
 
 
 @dataclass(frozen=True)
-class Probed:
+class Tried:
     """What one answer before the run has shown: the ``client`` that knows it, and the server's count of the tokens of
     ``prompt`` (text, or token ids) with what it adds, a chat template or special tokens; None where it sent none.
     """
@@ -163,7 +163,7 @@ class ServingProtocol(ABC):
     def connect(self, address: Origin, settings: ClientSettings, deadline: SetUpDeadline) -> ConnectedModel:
         """Inspect the model. Raises TargetError for one that is missing or cannot be driven, and where no server answers."""
 
-    def probe(self, client: Client, left_s: Callable[[], float]) -> Probed | None:
+    def try_out(self, client: Client, left_s: Callable[[], float]) -> Tried | None:
         """Ask once before the warm-up; None where the protocol has nothing to find. ``left_s`` returns the seconds left."""
         return None
 

@@ -94,10 +94,10 @@ def resolve_host(host: str) -> str:
     """``host`` as a numeric IPv4 address of this machine, ``0.0.0.0`` for all of them. Raises LaunchError."""
     if not host:
         raise LaunchError("--host: give an address; 0.0.0.0 means all addresses of this machine")
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
         try:
-            probe.bind((host, 0))
+            bound.bind((host, 0))
         except (OSError, UnicodeError) as error:
             raise LaunchError(f"--host {host}: not an IPv4 address of this machine: {error}") from error
-        numeric: str = probe.getsockname()[0]
+        numeric: str = bound.getsockname()[0]
         return numeric

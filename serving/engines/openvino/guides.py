@@ -10,7 +10,7 @@ from typing import Any
 import openvino as ov
 import openvino_genai as genai
 
-from serving.engines.openvino.guide_probe import GuideProbe
+from serving.engines.openvino.guide_trial import GuideTrial
 from serving.engines.protocol import Guide
 from serving.errors import EngineError
 
@@ -56,7 +56,7 @@ class Guides:
         """``tokenizer`` None rejects every guide, with the reason ``missing``."""
         self._missing = missing
         self.end_id = -1 if tokenizer is None else int(tokenizer.get_eos_token_id())
-        self._probe = GuideProbe()
+        self._trial = GuideTrial()
         self._outcomes: OrderedDict[Guide, str] = OrderedDict()
 
     def flaw(self, guide: Guide) -> str | None:
@@ -64,14 +64,14 @@ class Guides:
         if self._missing:
             return f"guided_decoding_guide: {self._missing}"
         if guide not in self._outcomes:
-            self._probe.check(guide)
+            self._trial.check(guide)
             return None
         reason = self._outcomes[guide]
         return f"guided_decoding_guide is not a usable {guide.type.value}: {reason}" if reason else ""
 
     def poll(self) -> bool:
-        """Fetch the next result of the probe, if any; returns whether there was one. Never blocks."""
-        result = self._probe.result()
+        """Fetch the next result of the trial, if any; returns whether there was one. Never blocks."""
+        result = self._trial.result()
         if result is None:
             return False
         self._outcomes[result[0]] = result[1]

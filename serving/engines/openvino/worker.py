@@ -39,7 +39,7 @@ from serving.engines.messages import (
 )
 from serving.engines.openvino.exact_request import ExactRunning, needs_exact
 from serving.engines.openvino.folder import TOKENS_PER_BLOCK, read_geometry, read_limits
-from serving.engines.openvino.guide_probe import structured_output
+from serving.engines.openvino.guide_trial import structured_output
 from serving.engines.openvino.guides import Guides, load_tokenizer_ir
 from serving.engines.openvino.logits import EXACT, LogitsModel
 from serving.engines.openvino.lora import LoraCache
@@ -57,7 +57,7 @@ from serving.errors import EngineError, RequestError
 
 _LOG = logging.getLogger(__name__)
 _NICENESS = 10
-_PROBE_POLL_S = 0.01
+_TRIAL_POLL_S = 0.01
 _NO_TOKEN = 2**31 - 1
 _STATS_PERIOD_NS = 50_000_000
 
@@ -103,7 +103,7 @@ class _Worker:
         """Time to wait for a message: none while there is work."""
         if self._running or self._exact or self._waiting:
             return 0.0
-        return _PROBE_POLL_S if self._unchecked else None
+        return _TRIAL_POLL_S if self._unchecked else None
 
     def _receive(self) -> None:
         message = decode_to_engine(self._pipe.recv_bytes())

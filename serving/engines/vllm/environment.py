@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from serving.errors import EngineError
 
-_PROBE = "import importlib.util as u; print(*(name for name in ('vllm', 'msgspec', 'pytriton') if u.find_spec(name)))"
-_PROBE_TIMEOUT_S = 60
+_FIND_PACKAGES = "import importlib.util as u; print(*(name for name in ('vllm', 'msgspec', 'pytriton') if u.find_spec(name)))"
+_FIND_TIMEOUT_S = 60
 _HOW = "make one with: python3 -m venv DIR && DIR/bin/pip install vllm"
 
 
@@ -22,10 +22,10 @@ def check_python(python: str) -> None:
         raise EngineError(f"--engine_python: {python} is no program; {_HOW}")
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, env=environment(os.environ)
+            [python, "-c", _FIND_PACKAGES], capture_output=True, text=True, timeout=_FIND_TIMEOUT_S, env=environment(os.environ)
         )
     except subprocess.TimeoutExpired:
-        raise EngineError(f"--engine_python: {python} did not answer for {_PROBE_TIMEOUT_S} s") from None
+        raise EngineError(f"--engine_python: {python} did not answer for {_FIND_TIMEOUT_S} s") from None
     found = done.stdout.split()
     if done.returncode != 0:
         raise EngineError(f"--engine_python: {python} is no Python: {done.stderr.strip()[-200:]}")

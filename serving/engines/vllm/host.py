@@ -38,7 +38,7 @@ _STATS_PERIOD_NS = 50_000_000
 _READ_BYTES = 1 << 24
 _CLOSE_TIMEOUT_S = 2.0
 _SHUTDOWN_S = 2.0
-_PROBE = [1, 2, 3]
+_TRIAL = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
@@ -258,10 +258,10 @@ class Host:
     async def _check_ids(self) -> None:
         """Raise ValueError unless vLLM computes the ids that it is given."""
         parameters = sampling_parameters({"max_tokens": 1, "greedy": True}, "last", log_probs=False)
-        async for output in self._llm.generate(prompt(_PROBE), parameters, "0"):
+        async for output in self._llm.generate(prompt(_TRIAL), parameters, "0"):
             received = list(output.prompt_token_ids)
-            if received != _PROBE:
-                raise ValueError(f"vLLM received the token ids {received} where {_PROBE} were sent")
+            if received != _TRIAL:
+                raise ValueError(f"vLLM received the token ids {received} where {_TRIAL} were sent")
 
     def record(self, scheduler: Any, iteration: Any) -> None:
         """Called by vLLM after every step."""

@@ -36,7 +36,7 @@ class Measured:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measured]:
-    """Measure a server one request after the other, after a probe and no warm-up but it."""
+    """Measure a server one request after the other, after a trial request and no warm-up but it."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def measure(chat: Chat, *options: str) -> Measured:
@@ -75,7 +75,7 @@ def test_a_server_that_never_sends_a_finish_reason_is_told_apart(measured: Calla
     assert "errors" not in found.findings
 
 
-def test_the_probe_shows_a_server_that_cuts_every_answer_of_the_load(measured: Callable[..., Measured]) -> None:
+def test_the_trial_request_shows_a_server_that_cuts_every_answer_of_the_load(measured: Callable[..., Measured]) -> None:
     with chat_server(lambda number: CUT if number else WHOLE) as chat:
         found = measured(chat)
     assert found.outcomes == {"incomplete": _REQUESTS}

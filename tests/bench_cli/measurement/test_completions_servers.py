@@ -38,7 +38,7 @@ def _whole(prompt_tokens: int = 4) -> list[Event]:
 
 
 def _by_number(number: int) -> Sequence[Event]:
-    """The answer to a request by token ids of a server that adds nothing: the probe has one token."""
+    """The answer to a request by token ids of a server that adds nothing: the trial request has one token."""
     return _whole(4 if number else 1)
 
 
@@ -55,7 +55,7 @@ class Measured:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measured]:
-    """Measure a server one request after the other, after a probe and a short warm-up."""
+    """Measure a server one request after the other, after a trial request and a short warm-up."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
 

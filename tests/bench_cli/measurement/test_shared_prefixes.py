@@ -203,7 +203,7 @@ def test_the_cached_tokens_of_the_answers_stand_beside_the_limit_and_reach_it(
 def test_the_cache_is_emptied_before_the_first_request_and_again_between_warm_up_and_run(tmp_path: Path) -> None:
     with _serving(_Server(omits_zero=False)) as server:
         first = _chat(server, tmp_path / "first", "--reset_prefix_cache")[1]
-        assert server.log == ["reset", "chat", "chat", "chat", "reset", *["chat"] * 20]  # the first is the probe
+        assert server.log == ["reset", "chat", "chat", "chat", "reset", *["chat"] * 20]  # the first is the trial request
         again = _chat(server, tmp_path / "again", "--reset_prefix_cache")[1]
         warm = _chat(server, tmp_path / "warm")[1]
     cached = [summary["prefix_cache"]["usage"]["cached_tokens"] for summary in (first, again, warm)]

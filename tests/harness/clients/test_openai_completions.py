@@ -62,7 +62,7 @@ def test_a_prompt_is_sent_in_one_form_with_what_every_server_takes_and_no_more(a
     }
 
 
-def test_running_counts_are_asked_for_where_the_probe_found_them() -> None:
+def test_running_counts_are_asked_for_where_the_trial_found_them() -> None:
     _, fields = _encoded(_client(continuous_usage=True), _REQUEST)
     assert fields["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
 

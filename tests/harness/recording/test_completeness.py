@@ -47,7 +47,7 @@ def test_a_run_that_goes_on_is_judged_alike_behind_its_first_finish_reason(recor
     assert judged[first:] == list(judge_completeness(records, frozenset()))[first:]
 
 
-def test_what_the_probe_saw_counts_for_the_run() -> None:
+def test_what_the_trial_request_saw_counts_for_the_run() -> None:
     schedule = Schedule((Request(4, prompt="x"),) * 2, (0, 0), 0)
     for sends, outcome in ((True, Outcome.INCOMPLETE), (False, Outcome.DONE)):
         client = OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m", sends_finish_reason=sends)

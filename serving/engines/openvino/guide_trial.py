@@ -1,8 +1,8 @@
 """Trial compilation of guides in a separate process, since a guide can crash its compiler or make it run forever.
 
-    python3 -m serving.engines.openvino.guide_probe PIPE_FD
+    python3 -m serving.engines.openvino.guide_trial PIPE_FD
 
-The probe compiles a guide in a pipeline over the demo engine, which is small and whose tokenizer covers every byte.
+The trial compiles a guide in a pipeline over the demo engine, which is small and whose tokenizer covers every byte.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _FIELDS = {
 }
 
 
-class GuideProbe:
-    """Client of the probe process, which is started on demand; checks one guide at a time."""
+class GuideTrial:
+    """Client of the trial process, which is started on demand; checks one guide at a time."""
 
     def __init__(self) -> None:
         self._guides: deque[Guide] = deque()
@@ -69,7 +69,7 @@ class GuideProbe:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "serving.engines.openvino.guide_probe", str(theirs.fileno())],
+                [sys.executable, "-m", "serving.engines.openvino.guide_trial", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ class GuideProbe:
         return self._pipe
 
     def _reap(self) -> str:
-        """Clean up after the probe process has died; returns the error of the guide that it was compiling."""
+        """Clean up after the trial process has died; returns the error of the guide that it was compiling."""
         status = self._process.wait() if self._process is not None else 0
         if self._pipe is not None:
             self._pipe.close()

@@ -13,7 +13,7 @@ import pytest
 
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_completions import OpenAICompletionsClient
-from harness.clients.openai_probe import OpenAIProbe, probe_openai
+from harness.clients.openai_trial import OpenAITrial, try_openai
 from harness.clients.transport.url import Origin
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Peer, chunked, plain, serving
 
@@ -82,7 +82,7 @@ def _broken(body: dict[str, Any]) -> tuple[bytes, ...]:
 
 @contextmanager
 def _server(answer: Answer) -> Iterator[Origin]:
-    """A server on a thread of its own, since the probe has its own event loop."""
+    """A server on a thread of its own, since the trial has its own event loop."""
     origins: list[Origin] = []
     ready, stop = threading.Event(), threading.Event()
 
@@ -109,26 +109,26 @@ def _server(answer: Answer) -> Iterator[Origin]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "probe"),
+    ("answer", "trial"),
     [
-        (_as_vllm, OpenAIProbe(True, 9)),
-        (_without_text, OpenAIProbe(True, 9)),
-        (_as_sglang, OpenAIProbe(False, 9)),
-        (_as_openai, OpenAIProbe(False, 9)),
-        (_total_in_each_chunk, OpenAIProbe(False, 9)),
-        (_without_counts, OpenAIProbe(False, None)),
-        (_with_a_finish_reason, OpenAIProbe(False, 9, finish_reason=True)),
-        (_without_its_end_marker, OpenAIProbe(False, 9, finish_reason=True)),
-        (_broken, OpenAIProbe(False, None)),
+        (_as_vllm, OpenAITrial(True, 9)),
+        (_without_text, OpenAITrial(True, 9)),
+        (_as_sglang, OpenAITrial(False, 9)),
+        (_as_openai, OpenAITrial(False, 9)),
+        (_total_in_each_chunk, OpenAITrial(False, 9)),
+        (_without_counts, OpenAITrial(False, None)),
+        (_with_a_finish_reason, OpenAITrial(False, 9, finish_reason=True)),
+        (_without_its_end_marker, OpenAITrial(False, 9, finish_reason=True)),
+        (_broken, OpenAITrial(False, None)),
     ],
 )
-def test_servers_of_every_kind(answer: Answer, probe: OpenAIProbe) -> None:
+def test_servers_of_every_kind(answer: Answer, trial: OpenAITrial) -> None:
     with _server(answer) as origin:
-        assert probe_openai(OpenAIChatClient(origin, "m"), lambda: 5.0) == probe
+        assert try_openai(OpenAIChatClient(origin, "m"), lambda: 5.0) == trial
 
 
-def test_no_server_is_no_error_of_the_probe() -> None:
-    assert probe_openai(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), lambda: 1.0) == OpenAIProbe(False, None)
+def test_no_server_is_no_error_of_the_trial() -> None:
+    assert try_openai(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"), lambda: 1.0) == OpenAITrial(False, None)
 
 
 # ---- completions
@@ -154,14 +154,14 @@ def _completion_of_llama_cpp(body: dict[str, Any]) -> tuple[bytes, ...]:
 
 @pytest.mark.parametrize("as_ids", [True, False])
 @pytest.mark.parametrize(
-    ("answer", "probe"),
+    ("answer", "trial"),
     [
-        (_completion_of_vllm, OpenAIProbe(True, 1, finish_reason=True)),
-        (_completion_of_llama_cpp, OpenAIProbe(False, 1, finish_reason=True)),
-        (_broken, OpenAIProbe(False, None)),
+        (_completion_of_vllm, OpenAITrial(True, 1, finish_reason=True)),
+        (_completion_of_llama_cpp, OpenAITrial(False, 1, finish_reason=True)),
+        (_broken, OpenAITrial(False, None)),
     ],
 )
-def test_completions_are_probed_in_the_form_of_the_run(answer: Answer, probe: OpenAIProbe, as_ids: bool) -> None:
+def test_completions_are_tried_in_the_form_of_the_run(answer: Answer, trial: OpenAITrial, as_ids: bool) -> None:
     asked: list[Any] = []
 
     def noted(body: dict[str, Any]) -> tuple[bytes, ...]:
@@ -169,5 +169,5 @@ def test_completions_are_probed_in_the_form_of_the_run(answer: Answer, probe: Op
         return answer(body)
 
     with _server(noted) as origin:
-        assert probe_openai(OpenAICompletionsClient(origin, "m", token_ids=as_ids), lambda: 5.0) == probe
+        assert try_openai(OpenAICompletionsClient(origin, "m", token_ids=as_ids), lambda: 5.0) == trial
     assert asked[0] == ([64] if as_ids else "a")

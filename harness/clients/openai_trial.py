@@ -17,16 +17,16 @@ from harness.clients.protocol import ExchangeFailedError, MalformedResponseError
 from workloads.elements.request import Request
 
 _BYTE_LEVEL_A = 64  # "a" in byte-level vocabularies, of which GPT-2's is the first; an ordinary token in others
-PROBE = Request(  # of enough tokens that a model ends it only by chance before two chunks
+TRIAL = Request(  # of enough tokens that a model ends it only by chance before two chunks
     output_tokens=16, prompt="a", input_ids=(_BYTE_LEVEL_A,)
 )
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIProbe:
+class OpenAITrial:
     """``continuous_usage``: chunks carry running counts on request.
 
-    ``prompt_tokens`` is the server's count of the probe's prompt with what it adds; None where it sent none or failed.
+    ``prompt_tokens`` is the server's count of the prompt of the trial with what it adds; None where it sent none or failed.
     ``finish_reason``: the answer had one.
     """
 
@@ -35,8 +35,8 @@ class OpenAIProbe:
     finish_reason: bool = False
 
 
-def probe_openai(client: OpenAIClient, left_s: Callable[[], float]) -> OpenAIProbe:
-    """Send the probe with running counts and, where that is refused, without. A server that fails both is for the warm-up.
+def try_openai(client: OpenAIClient, left_s: Callable[[], float]) -> OpenAITrial:
+    """Send the request with running counts and, where that is refused, without. A server that fails both is for the warm-up.
 
     ``left_s`` returns the seconds that are left for both.
     """
@@ -45,17 +45,17 @@ def probe_openai(client: OpenAIClient, left_s: Callable[[], float]) -> OpenAIPro
         if responses:
             prompt_tokens = next((r.server_input_tokens for r in responses if r.server_input_tokens is not None), None)
             has_reason = any(response.finish_reasons for response in responses)
-            return OpenAIProbe(with_counts and _counts_run(responses), prompt_tokens, has_reason)
-    return OpenAIProbe(False, None)
+            return OpenAITrial(with_counts and _counts_run(responses), prompt_tokens, has_reason)
+    return OpenAITrial(False, None)
 
 
 async def _responses(client: OpenAIClient, timeout_s: float) -> list[Response]:
-    """The responses to the probe; none where it failed."""
+    """The responses to the trial; none where it failed."""
     bodies: list[bytes] = []
     try:
         connection = await client.connect(timeout_s)
         try:
-            await connection.exchange(client.encode(0, PROBE), lambda _, new: bodies.extend(new), timeout_s)
+            await connection.exchange(client.encode(0, TRIAL), lambda _, new: bodies.extend(new), timeout_s)
             responses = list(map(client.decode, bodies))
         finally:
             await connection.close()
