@@ -19,7 +19,8 @@ from reports.statistics.percentiles import percentile_key
 _METRICS = tuple(metric for metric in METRICS if metric.in_criteria)
 _AT_MOST = ("<=", "<", "=<")
 _HELD = "held"
-_QUANTILES = (0.50, 0.99)  # those with an interval
+QUANTILES = (0.50, 0.99)
+"""The percentiles of a latency that a criterion may name: they have an interval."""
 _FORM = re.compile(
     r"\s*(?:(?P<statistic>p\d+(?:_\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
     r"(?P<amount>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>[a-z%]*(?:/s)?)\s*",
@@ -179,7 +180,7 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
     if (statistic or "").lower() == "mean":
         return None
     q = float((statistic or "")[1:].replace("_", ".")) / 100.0
-    if q not in _QUANTILES:
+    if q not in QUANTILES:
         raise ValueError(f"{text!r}: of {statistic} no interval is computed; use p50, p99 or mean")
     return q
 

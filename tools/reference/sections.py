@@ -15,7 +15,7 @@ from tools.reference.columns import (
     server_columns_markdown,
 )
 from tools.reference.findings import findings_markdown
-from tools.reference.metrics import metrics_markdown, numbers_markdown
+from tools.reference.metrics import criteria_markdown, metrics_markdown, numbers_markdown
 from tools.reference.numbers import paths_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "findings": findings_markdown,
         "metrics": metrics_markdown,
+        "criteria": criteria_markdown,
         "numbers": numbers_markdown,
         "paths": paths_markdown,
         "request_columns": request_columns_markdown,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from pathlib import Path
 
 import pytest
 
@@ -33,9 +34,9 @@ def _shown(*snapshots: Snapshot) -> list[str]:
 
 
 def test_line_shows_the_state_of_the_run() -> None:
-    assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == (
-        "01:01  14%  06:20 left  TTFT p99 24.7 ms  failed 2  sent 45/300  in flight 3  10.0 req/s  204 tok/s"
-    )
+    line = "01:01  14%  06:20 left  TTFT p99 24.7 ms  failed 2  sent 45/300  in flight 3  10.0 req/s  204 tok/s"
+    assert format_snapshot(_at(61.9, done=40, ttft_ms=12.34)) == line
+    assert line in Path("docs/reference/metrics.md").read_text(encoding="utf-8"), "the page explains this line"
 
 
 def test_the_line_names_the_latency_that_it_shows() -> None:
