@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -44,6 +44,7 @@ _OUTPUT_TYPES = {
     "num_output_tokens": _COUNT,
     **dict.fromkeys(STAMPS, _STAMP),  # of upstream's llmapi as texts, though its configuration has integers
 }
+_MOST_DIGITS = 19  # of an INT64
 _SIZES = {"INT32": 4, "UINT32": 4, "INT64": 8}
 _INT32, _INT64, _LENGTH = struct.Struct("<i"), struct.Struct("<q"), struct.Struct("<I")
 # An unstreamed answer has a shape of its own, and may have its contents in its outputs: such outputs are not cached.
@@ -110,28 +111,40 @@ def _response(
 ) -> Response:
     if not kind.has_answer and kind.names and not _ANSWERS.isdisjoint(model.outputs):
         raise MalformedResponseError(f"a response without an answer: {', '.join(kind.names)}")
-    values = _tensors(kind, contents)
-    length = _one_count(values, "sequence_length")
-    ids = _int32s(values.get("output_ids"))
+    _check_sizes(kind, contents)
+    ids = None if kind.ids is None else _int32s(contents[kind.ids])
+    if kind.length is not None:
+        length = _one_count(contents[kind.length], "sequence_length")
+        ids = ids if length is None or ids is None else ids[:length]
     return Response(
-        token_ids=ids if length is None or ids is None else ids[:length],
-        text=_text(values.get("text_output")),
-        server_tokens=_one_count(values, "num_output_tokens"),
-        server_input_tokens=_one_count(values, "num_input_tokens"),
+        token_ids=ids,
+        text=None if kind.text is None else _text(contents[kind.text]),
+        server_tokens=None if kind.count is None else _one_count(contents[kind.count], "num_output_tokens"),
+        server_input_tokens=None if kind.input_count is None else _one_count(contents[kind.input_count], "num_input_tokens"),
         request_id=request_id or None,
         final=_final(parameters) if parameters else None,
-        server_times=_times(values) if STAMPS[0] in values else None,
+        server_times=_times(kind.stamps, contents) if kind.stamps else None,
         may_repeat=model.accumulates,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The metadata shared by responses. ``read`` are the outputs in use: position, name and, if fixed, size in bytes."""
+    """The metadata shared by responses. ``sized`` are the outputs of a fixed size: position, name and size in bytes.
+
+    The others are the positions of the outputs in use, None where there is none; ``stamps`` are those of ``STAMPS`` and whether
+    they are texts, or none.
+    """
 
     names: tuple[str, ...]
-    read: tuple[tuple[int, str, int | None], ...]
     has_answer: bool
+    sized: tuple[tuple[int, str, int], ...]
+    ids: int | None
+    length: int | None
+    text: int | None
+    count: int | None
+    input_count: int | None
+    stamps: tuple[tuple[int, bool], ...]
 
 
 def _kind_of_each(outputs: tuple[bytes, ...]) -> _Kind:
@@ -144,17 +157,30 @@ def _kind(outputs: bytes) -> _Kind:
     Raises DecodeError, and MalformedResponseError where an output is not of its type.
     """
     deep = service_pb2.ModelInferResponse.FromString(outputs)
-    read = []
+    places: dict[str, int] = {}
+    sized = []
     for position, output in enumerate(deep.outputs):
         expected = _OUTPUT_TYPES.get(output.name)
         if expected is None:
             continue
         if output.datatype not in (*expected, ""):
             raise MalformedResponseError(f"{output.name} is {output.datatype}, not {' or '.join(expected)}")
+        places[output.name] = position
         item = _SIZES.get(output.datatype or expected[0])
-        read.append((position, output.name, item * math.prod(output.shape) if item is not None and output.shape else None))
+        if item is not None and output.shape:
+            sized.append((position, output.name, item * math.prod(output.shape)))
     names = tuple(output.name for output in deep.outputs)
-    return _Kind(names, tuple(read), not _ANSWERS.isdisjoint(names))
+    return _Kind(
+        names,
+        has_answer=not _ANSWERS.isdisjoint(names),
+        sized=tuple(sized),
+        ids=places.get("output_ids"),
+        length=places.get("sequence_length"),
+        text=places.get("text_output"),
+        count=places.get("num_output_tokens"),
+        input_count=places.get("num_input_tokens"),
+        stamps=_stamps(places, {position for position, *_ in sized}),
+    )
 
 
 _cached_kind = lru_cache(_CACHED_KINDS)(_kind)
@@ -176,51 +202,54 @@ def _final_parameter(parameter: bytes) -> bool | None:
     return deep.parameters[_FINAL].bool_param if _FINAL in deep.parameters else None
 
 
-def _tensors(kind: _Kind, contents: Sequence[bytes]) -> dict[str, bytes]:
-    """The contents of the outputs in use, by name. Sizes are checked: a wrong one would make wrong numbers of tokens."""
+def _check_sizes(kind: _Kind, contents: Sequence[bytes]) -> None:
+    """Raise MalformedResponseError where contents are not of the outputs' sizes, which would make wrong numbers of tokens."""
     if len(contents) != len(kind.names):
         raise MalformedResponseError(f"not a Triton response: {len(kind.names)} outputs with {len(contents)} contents")
-    values: dict[str, bytes] = {}
-    for position, name, size in kind.read:
-        raw = contents[position]
-        if size is not None and len(raw) != size:
-            raise MalformedResponseError(f"{name} has {len(raw)} bytes, which is not the size of its shape")
-        values[name] = _stamp_of_text(name, raw) if size is None and name in STAMPS else raw
-    return values
+    for position, name, size in kind.sized:
+        if len(contents[position]) != size:
+            raise MalformedResponseError(f"{name} has {len(contents[position])} bytes, which is not the size of its shape")
 
 
-def _stamp_of_text(name: str, raw: bytes) -> bytes:
-    text = _text(raw) or ""
-    if not text.isdecimal():
-        raise MalformedResponseError(f"{name} is {text!r}, which is no number")
-    return _INT64.pack(int(text))
+def _int32s(raw: bytes) -> tuple[int, ...]:
+    return _INT32.unpack(raw) if len(raw) == _INT32.size else struct.unpack(f"<{len(raw) // 4}i", raw)
 
 
-def _int32s(raw: bytes | None) -> tuple[int, ...] | None:
-    return None if raw is None else struct.unpack(f"<{len(raw) // 4}i", raw)
-
-
-def _one_count(values: dict[str, bytes], name: str) -> int | None:
-    raw = values.get(name)
+def _one_count(raw: bytes, name: str) -> int | None:
     if not raw:
         return None
     if len(raw) % _INT32.size:
         raise MalformedResponseError(f"{name} has {len(raw)} bytes")
-    (count,) = _INT32.unpack_from(raw)
+    count: int = _INT32.unpack_from(raw)[0]
     if count < 0:
         raise MalformedResponseError(f"{name} is {count}")
-    return int(count)
+    return count
 
 
-def _times(values: dict[str, bytes]) -> ServerTimes | None:
-    """The engine's times; None where a stamp is missing, as in a server's mark of the end."""
-    stamps = [_INT64.unpack_from(raw)[0] for name in STAMPS if (raw := values.get(name))]
-    return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None
+def _stamps(places: Mapping[str, int], sized: Collection[int]) -> tuple[tuple[int, bool], ...]:
+    """The positions of all ``STAMPS``, and whether they are texts; none where one is missing."""
+    if not all(name in places for name in STAMPS):
+        return ()
+    return tuple((places[name], places[name] not in sized) for name in STAMPS)
 
 
-def _text(raw: bytes | None) -> str | None:
-    if raw is None:
+def _times(stamps: Sequence[tuple[int, bool]], contents: Sequence[bytes]) -> ServerTimes | None:
+    """The engine's times; None where one is empty, as in a server's mark of the end."""
+    raws = [contents[place] for place, _ in stamps]
+    if not all(raws):
         return None
+    named = zip(STAMPS, raws, stamps, strict=True)
+    return of_stamps(*(_time(name, raw) if is_text else _INT64.unpack_from(raw)[0] for name, raw, (_, is_text) in named))
+
+
+def _time(name: str, raw: bytes) -> int:
+    text = _text(raw)
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise MalformedResponseError(f"{name} is {text!r}, which is no number")
+    return int(text)
+
+
+def _text(raw: bytes) -> str:
     if not raw:
         return ""
     (length,) = _LENGTH.unpack_from(raw)
