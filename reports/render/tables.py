@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
@@ -68,7 +69,14 @@ class Table:
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds words rather than numbers, and so is aligned to the left."""
-        return not any(isinstance(row[column], int | float | Quantity) for row in self.rows)
+        return self._texts[column]
+
+    @cached_property
+    def _texts(self) -> tuple[bool, ...]:
+        """``is_text`` of each column: a page asks for each cell, and the cells of a column are many."""
+        return tuple(
+            not any(isinstance(row[column], int | float | Quantity) for row in self.rows) for column in range(len(self.columns))
+        )
 
 
 def cell_text(cell: Cell) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,21 @@ def test_a_cell_in_words(cell: Cell, text: str) -> None:
 def test_a_column_with_a_number_is_no_text() -> None:
     table = Table("t", "T", ("name", "value", "note"), (("a", "failed", None), ("b", 1.5, "x")))
     assert [table.is_text(column) for column in range(3)] == [True, False, True]
+
+
+class _CountedRows(tuple[tuple[Cell, ...], ...]):
+    reads = 0
+
+    def __iter__(self) -> Iterator[tuple[Cell, ...]]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_a_page_that_asks_for_each_cell_reads_the_cells_of_a_column_once() -> None:
+    rows = _CountedRows(("a", number) for number in range(100))
+    table = Table("t", "T", ("name", "value"), rows)
+    assert [table.is_text(column) for _ in range(100) for column in range(2)] == [True, False] * 100
+    assert rows.reads == 2
 
 
 @pytest.mark.parametrize(
