@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _HEADER = "header"  # the parameter of --header, of which each is replaced by its own name
 _FILE, _STANDARD_INPUT = "path", "-"  # the parameter of a dataset and of a trace
+_SEVERAL = 2
 _OTHER_SPELLINGS = {  # of one length: a run records --isl 128 as upstream's two options
     "isl": ("input_mean", "input_stdev"),
     "osl": ("output_mean", "output_stdev"),
@@ -85,7 +86,8 @@ class RepeatedRun:
 
 def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[str], options: Sequence[str]) -> RepeatedRun:
     """The command of the run in ``folder``, with ``options`` of its verb in place of recorded ones, and without those that
-    ``without`` names. ``context`` is that of a verb of bench.
+    ``without`` names. ``context`` is that of a verb of bench. The recorded --balance is left out where fewer than two servers
+    remain.
 
     Raises RunFolderError for a run that cannot be repeated, UsageError for options that its verb does not take, and for
     secrets and a standard input, which were not recorded and are not among ``options``.
@@ -96,6 +98,8 @@ def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[st
     parsed = recorded.command.make_context(
         str(manifest.verb), [*left_out_words, *options], parent=context.find_root(), default_map=dict(recorded.defaults)
     )
+    if len(parsed.params["url"] or ()) < _SEVERAL and parsed.get_parameter_source("balance") is ParameterSource.DEFAULT_MAP:
+        return repeated_run(context, folder, [*without, "balance"], options)  # over one server there is nothing to spread
     left_out = frozenset(parsed.params.pop("without"))
     secrets = [*recorded.missing_headers(parsed, left_out), *recorded.missing_secrets(parsed, left_out)]
     if secrets:

@@ -80,7 +80,7 @@ def test_a_list_with_commas_is_several_urls_and_a_replay_has_the_same_digest(
     second = RunFolder(tmp_path / "second").read_manifest()
     assert (second.target.balance, second.options["url"]) == ("least_in_flight", addresses)
     assert run(["verify", str(tmp_path / "first")]) == ExitStatus.VALID
-    alone = ["--without", "balance", str(tmp_path / "first"), "--url", addresses[0]]
+    alone = [str(tmp_path / "first"), "--url", addresses[0]]
     assert run(["verify", *alone]) == ExitStatus.INVALID
     capsys.readouterr()
     swapped = [word for address in reversed(addresses) for word in ("--url", address)]
