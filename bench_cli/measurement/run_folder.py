@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from bench_cli.private_files import private_files
-from bench_records.run_folder import RunFolder
+from bench_records.manifest import RunState
+from bench_records.run_folder import RunFolder, RunFolderError
 
 _OWNERS_ALONE = 0o700
 
@@ -43,6 +44,8 @@ def default_folder(verb: str) -> Iterator[Path]:
 @contextmanager
 def _opened(path: Path) -> Iterator[RunFolder]:
     try:
+        if path.is_dir():
+            _clear_unstarted(RunFolder(path))
         if path.exists() and any(path.iterdir()):
             raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
         path.mkdir(parents=True, exist_ok=True)
@@ -53,6 +56,23 @@ def _opened(path: Path) -> Iterator[RunFolder]:
     finally:
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+
+
+def _clear_unstarted(folder: RunFolder) -> None:
+    """Empty the folder of a run that sent no request, as after a warm-up that failed: nothing was measured. Any other folder,
+    and one that has other files too, stays as it is.
+    """
+    files = (folder.manifest, folder.server_log)
+    if not folder.manifest.exists() or not {*folder.path.iterdir()} <= {*files}:
+        return
+    try:
+        state = folder.read_manifest().state
+    except RunFolderError:
+        return
+    if state is RunState.NOT_STARTED:
+        click.echo(f"Replaces the run in {folder.path}, which ended before its first request.", err=True)
+        for file in files:
+            file.unlink(missing_ok=True)
 
 
 def _new_default_folder(verb: str) -> Path:

@@ -18,6 +18,7 @@ import pytest
 from bench_cli import run
 from bench_cli.measurement.measure import status_of  # loads what a measurement needs before any is timed, too
 from bench_errors import ExitStatus
+from bench_records.manifest import RunState
 from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS
@@ -356,6 +357,22 @@ def test_warm_up_without_a_success_fails_the_run(
 ) -> None:
     assert _measure(server, tmp_path, "--model", "failing", "--num_requests", "6") == ExitStatus.FAILED
     assert "Error: every warm-up request failed; the first error: scripted error" in capsys.readouterr().err
+
+
+def test_a_run_that_sent_nothing_is_replaced_by_the_next_one_in_its_folder(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replaces = f"Replaces the run in {tmp_path}, which ended before its first request."
+    assert _measure(server, tmp_path, "--model", "failing", "--num_requests", "6") == ExitStatus.FAILED
+    assert replaces not in capsys.readouterr().err
+    (tmp_path / "notes.txt").touch()  # a folder with other files stays as it is
+    assert _measure(server, tmp_path, "--num_requests", "6") == ExitStatus.USAGE
+    assert "is not empty" in capsys.readouterr().err
+    (tmp_path / "notes.txt").unlink()
+    assert _measure(server, tmp_path, "--model", "scripted", "--num_requests", "6") != ExitStatus.USAGE
+    assert replaces in capsys.readouterr().err
+    assert RunFolder(tmp_path).read_manifest().state is RunState.DONE
+    assert _measure(server, tmp_path, "--num_requests", "6") == ExitStatus.USAGE  # this one has records
 
 
 @pytest.mark.parametrize(
