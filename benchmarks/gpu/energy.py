@@ -14,12 +14,14 @@ from reports.run_report import read_run
 from reports.statistics.arrays import FloatArray
 
 NVIDIA_SMI = ("--query-gpu=timestamp,power.draw.instant", "--format=csv,noheader,nounits", "--loop-ms=100")
-_SLACK_S = 1.0
+_LEAST_S = 60.0
 Readings = tuple[FloatArray, FloatArray]  # seconds since the epoch, ascending; joules since the first, or watts
 
 
 def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
-    """Joules a token of the run in ``folder`` by each witness, over the steady window. One that misses a part of it has none.
+    """Joules a token of the run in ``folder`` by each witness, over what all of them saw of the steady window.
+
+    A witness that saw less than 60 s of it is left out.
 
     ``smi`` is what nvidia-smi printed with ``NVIDIA_SMI``, of one GPU; ``aiperf`` the folder of AIPerf's artifacts, which may
     be missing. The tokens are those that arrived in the window.
@@ -40,7 +42,7 @@ def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
     witnesses = {
         name: given
         for name, given in witnesses.items()
-        if given[0][0] <= begin_s + _SLACK_S and given[0][-1] >= end_s - _SLACK_S
+        if min(given[0][-1], end_s) - max(given[0][0], begin_s) >= _LEAST_S
     }
     start_s = max(begin_s, *(times[0] for times, _ in witnesses.values()))
     end_s = min(end_s, *(times[-1] for times, _ in witnesses.values()))
