@@ -164,8 +164,8 @@ class TargetOptions(Concern, title="What to measure"):
         type=click.Choice([balance.value for balance in Balance]),
         show_default=True,
         help="The one of several --url that a request goes to: round_robin each as often as the others, in an order that the "
-        "seed draws; least_in_flight the one with the fewest requests of this client in flight; session one for all turns of "
-        "a session.",
+        "seed draws; least_in_flight the one with the fewest requests of this client in flight, in a distributed run of the "
+        "worker that sends it; session one for all turns of a session.",
     )
     protocol: str = option(
         "grpc", "-i", type=click.Choice(list(PROTOCOLS)), common=True, help=f"Protocol: {', '.join(_FIRST)}, or {_LAST}."

@@ -40,9 +40,7 @@ def compare(folder: Path, smi: Path, aiperf: Path) -> dict[str, object]:
     }
     begin_s, end_s = window.start_s + started_s, window.end_s + started_s
     witnesses = {
-        name: given
-        for name, given in witnesses.items()
-        if min(given[0][-1], end_s) - max(given[0][0], begin_s) >= _LEAST_S
+        name: given for name, given in witnesses.items() if min(given[0][-1], end_s) - max(given[0][0], begin_s) >= _LEAST_S
     }
     start_s = max(begin_s, *(times[0] for times, _ in witnesses.values()))
     end_s = min(end_s, *(times[-1] for times, _ in witnesses.values()))

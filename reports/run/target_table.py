@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from bench_records.manifest import Manifest
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import Metric
 from reports.metrics.server_load import ServerLoad
@@ -18,6 +19,7 @@ from reports.run.rows import percentile_cell
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
+_BY_LOAD = "least_in_flight"
 _MOST_TARGETS = 32
 _MOST_IN_ANSWER = 8
 
@@ -28,10 +30,22 @@ def target_table(report: RunReport) -> Table:
     rows = tuple((_name(numbers), *(part.of(numbers) for part in parts)) for numbers in report.targets[:_MOST_TARGETS])
     hidden = len(report.targets) - len(rows)
     notes = [f"The first; summary.json has {hidden:,} more."] if hidden else []
-    notes += [f"Requests were spread by {report.manifest.target.balance}."] if report.manifest.target.balance else []
+    notes += _spread(report.manifest)
     notes += [f"Latencies count from the schedule; a p99 from fewer than {required_samples(0.99)} requests is unreliable."]
     notes += ["The server's counts are by its statistics and metrics, and include probes."]
     return Table("targets", "By target", ("target", *(part.title for part in parts)), rows, " ".join(notes))
+
+
+def _spread(manifest: Manifest) -> list[str]:
+    """How requests were spread over the targets."""
+    balance = manifest.target.balance
+    if balance is None:
+        return []
+    if balance == _BY_LOAD and manifest.distribution is not None:
+        return [
+            f"Requests were spread by {balance}: each worker counted those that it had in flight itself, not those of others."
+        ]
+    return [f"Requests were spread by {balance}."]
 
 
 def console_target_table(report: RunReport, most: int = _MOST_TARGETS) -> str:

@@ -117,6 +117,25 @@ def test_a_target_that_died_has_its_failures_in_its_row(make_report: MakeReport,
     assert "connect 20" in str(target_table(report).rows[1])
 
 
+@pytest.mark.parametrize(
+    ("balance", "distribution", "note"),
+    [
+        ("least_in_flight", None, "Requests were spread by least_in_flight. "),
+        (
+            "least_in_flight",
+            {},
+            "spread by least_in_flight: each worker counted those that it had in flight itself. ",
+        ),
+        ("round_robin", {}, "Requests were spread by round_robin. "),
+    ],
+)
+def test_the_note_says_what_the_workers_of_a_distributed_run_counted(
+    make_report: MakeReport, steady_run: SteadyRun, balance: str, distribution: dict[str, Any] | None, note: str
+) -> None:
+    target = {"target": {"balance": balance, "servers": 2}, "distribution": distribution}
+    assert note in target_table(make_report(_records(steady_run), **_several(), **target)).note
+
+
 def test_a_run_of_one_target_has_no_rows(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(30))
     assert (report.targets, dict(report.servers), console_target_table(report)) == ((), {}, "")
