@@ -42,9 +42,7 @@ def _spread(manifest: Manifest) -> list[str]:
     if balance is None:
         return []
     if balance == _BY_LOAD and manifest.distribution is not None:
-        return [
-            f"Requests were spread by {balance}: each worker counted those that it had in flight itself, not those of others."
-        ]
+        return [f"Requests were spread by {balance}: each worker counted those that it had in flight itself."]
     return [f"Requests were spread by {balance}."]
 
 
