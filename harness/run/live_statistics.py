@@ -28,7 +28,6 @@ class Snapshot:
     requests_per_s: float
     tokens_per_s: float
     latency: str
-    latency_p50_ms: float | None
     latency_p99_ms: float | None
     stopping: bool = False
 
@@ -73,7 +72,6 @@ class LiveStatistics:
             requests_per_s=(self._done - done) / span_s,
             tokens_per_s=(self._tokens - tokens) / span_s,
             latency=self._latency,
-            latency_p50_ms=_nearest_rank(self._ordered_ms, 50),
             latency_p99_ms=_nearest_rank(self._ordered_ms, 99),
             stopping=stopping,
         )

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import pyarrow as pa
 
-from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.column import RUN_CLOCK, Column
-from bench_records.server_table import SERVER_COLUMNS
 from bench_records.table import REQUEST_COLUMNS
 from reports.metrics.catalogue import LATENCIES
 from reports.metrics.metric import Metric
@@ -56,16 +52,6 @@ CHUNKS = (
     Column("time_ns", pa.int64(), RUN_CLOCK, "its arrival: an item of `token_times_ns`"),
     Column("tokens", pa.int64(), "tokens", "its generated tokens: an item of `token_counts`", "unknown"),
 )
-
-FRAMES: Mapping[str, tuple[Column, ...]] = MappingProxyType(
-    {
-        "requests": (*RECORDED, *(computed.column for computed in COMPUTED)),
-        "chunks": CHUNKS,
-        "client_series": CLIENT_COLUMNS,
-        "server_series": SERVER_COLUMNS,
-    }
-)
-"""The columns of each DataFrame, by its name in ``Run``."""
 
 
 def pandas_type(column: Column) -> str:

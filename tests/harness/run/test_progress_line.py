@@ -20,7 +20,6 @@ def _at(elapsed_s: float, done: int = 0, ttft_ms: float | None = None) -> Snapsh
         requests_per_s=9.96,
         tokens_per_s=204.4,
         latency="TTFT",
-        latency_p50_ms=ttft_ms,
         latency_p99_ms=None if ttft_ms is None else ttft_ms * 2,
     )
 

@@ -16,17 +16,24 @@ from msgspec import structs
 import reports.run_data
 from bench_errors import BenchError
 from bench_records.client_sample import ClientSample
+from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.manifest import RunState
 from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolderError
-from bench_records.server_table import MetricSample
+from bench_records.server_table import SERVER_COLUMNS, MetricSample
 from reports import open_run
 from reports.compare import compare
 from reports.errors import MissingLibraryError, NotComparableError
-from reports.run_data.columns import FRAMES
+from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED
 from reports.run_data.run import Run
 from reports.run_report import RunReport
 
+_FRAMES = {
+    "requests": (*RECORDED, *(computed.column for computed in COMPUTED)),
+    "chunks": CHUNKS,
+    "client_series": CLIENT_COLUMNS,
+    "server_series": SERVER_COLUMNS,
+}
 _COLUMNS_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "columns.md"
 
 MakeReport = Callable[..., RunReport]
@@ -118,7 +125,7 @@ def test_a_run_that_was_not_watched_has_series_without_rows(
     assert len(run.client_series) == len(run.server_series) == 0
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("name", _FRAMES)
 def test_the_columns_are_those_of_the_page_with_their_types(opened: Run, name: str, make_report: MakeReport) -> None:
     text = _COLUMNS_PAGE.read_text(encoding="utf-8")
     frame: pd.DataFrame = getattr(opened, name)
@@ -132,7 +139,7 @@ def test_the_columns_are_those_of_the_page_with_their_types(opened: Run, name: s
 
 def test_units_are_in_the_names(opened: Run) -> None:
     """A column whose unit is a time or tokens ends in it; except the tokens of a chunk, which are its whole name."""
-    for columns in FRAMES.values():
+    for columns in _FRAMES.values():
         for column in columns:
             unit = column.unit.partition(",")[0]
             assert not unit or unit == "the series' own" or column.name.endswith(unit), column.name
@@ -152,7 +159,7 @@ def test_numbers_and_findings_are_those_of_the_report(opened: Run) -> None:
 
 def test_nothing_is_computed_twice(opened: Run) -> None:
     assert opened.report is opened.report
-    for name in FRAMES:
+    for name in _FRAMES:
         assert getattr(opened, name) is getattr(opened, name)
 
 
