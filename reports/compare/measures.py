@@ -20,7 +20,7 @@ from reports.metrics.full_load import full_load
 from reports.metrics.metric import Better, Metric
 from reports.metrics.output_events import rate_value
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, finite
 from reports.statistics.autocorrelation import FEWEST_VALUES
 from reports.statistics.estimate import Cause, Reason, TooFew
 from reports.statistics.percentiles import nearest_rank, percentile_key, required_samples
@@ -235,8 +235,4 @@ def _unknown(values: NDArray[np.float64], reason: Reason, value: float | None) -
 
 
 def _quantile_or_none(ordered: FloatArray, q: float) -> float | None:
-    return _finite(nearest_rank(ordered, q)) if ordered.size else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return finite(nearest_rank(ordered, q)) if ordered.size else None

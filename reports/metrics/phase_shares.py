@@ -13,7 +13,7 @@ from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.metric import Anchored, MeasuredRun, Metric
 from reports.metrics.request_phases import Phase, PhaseTimes, phase_times
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, finite
 from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Reason
 from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank, percentile_of
@@ -182,7 +182,7 @@ class _Ranked:
 
     def _percentile(self, q: float, distribution: Distribution | None) -> Estimate:
         """The percentile, with the interval that the reports have."""
-        value_ms = _finite(nearest_rank(self.slowest_ms[self.ranking], q))
+        value_ms = finite(nearest_rank(self.slowest_ms[self.ranking], q))
         known = Estimate(None) if distribution is None else distribution.percentiles.get(q, Estimate(None))
         return Estimate(value_ms) if value_ms is None else replace(known, value=value_ms)
 
@@ -269,7 +269,3 @@ def _correlated_mean(values: FloatArray, spells: NDArray[np.int64]) -> tuple[Mea
 
 def _mean(values: FloatArray) -> float:
     return float(values.mean()) if values.size else 0.0
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -11,8 +11,8 @@ from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import Metric
 from reports.metrics.traffic_classes import ClassNumbers
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, LowerBound, Quantity, Table, cell_text, three_digits
-from reports.run.rows import percentile_cell, three_digits_of
+from reports.render.tables import Cell, Quantity, Table
+from reports.run.rows import narrow_text, percentile_cell, three_digits_of
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
@@ -44,16 +44,10 @@ def console_class_table(report: RunReport) -> str:
         return ""
     names = ["Class", *(_NARROW.get(title, title) for title in table.columns[1:])]
     heads = zip(*((*name.split("\n"), "")[:2] for name in names), strict=True)
-    cells = [[_narrow(cell) for cell in row] for row in table.rows]
+    cells = [[narrow_text(cell) for cell in row] for row in table.rows]
     alignment = ("left", *["right"] * (len(names) - 1))
     drawn = tabulate([*heads, *cells], tablefmt="plain", colalign=alignment, disable_numparse=True)
     return f"{drawn}\n{_PROBES_APART}" if report.probe else drawn
-
-
-def _narrow(cell: Cell) -> str:
-    if isinstance(cell, LowerBound):
-        return f"≥ {three_digits(cell.value)}"
-    return three_digits(cell) if isinstance(cell, float) else cell_text(cell)
 
 
 def probe_sentence(report: RunReport) -> str:

@@ -44,6 +44,13 @@ def three_digits_of(percentile: Estimate, unit: str = "") -> str:
     return "failed" if percentile.value is None else f"{three_digits(percentile.value)}{unit}"
 
 
+def narrow_text(cell: Cell) -> str:
+    """A cell in three digits, for tables of a terminal."""
+    if isinstance(cell, LowerBound):
+        return f"≥ {three_digits(cell.value)}"
+    return three_digits(cell) if isinstance(cell, float) else cell_text(cell)
+
+
 def latency_rows(metrics: Metrics) -> list[tuple[str, Distribution | None]]:
     """Latencies in ms by name and anchor."""
     rows: list[tuple[str, Distribution | None]] = []

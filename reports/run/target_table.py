@@ -14,8 +14,8 @@ from reports.metrics.server_load import ServerLoad
 from reports.metrics.server_series import Level, place_of
 from reports.metrics.target_numbers import TargetNumbers
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, LowerBound, Table, cell_text, three_digits
-from reports.run.rows import percentile_cell
+from reports.render.tables import Cell, Table
+from reports.run.rows import narrow_text, percentile_cell
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution, percentile_key, required_samples
 
@@ -52,7 +52,7 @@ def console_target_table(report: RunReport, most: int = _MOST_TARGETS) -> str:
         return ""
     parts = [part for part in _COLUMNS if part.narrow and any(part.of(numbers) is not None for numbers in report.targets)]
     heads = zip(*((*(part.narrow or "").split("\n"), "")[:2] for part in parts), strict=True)
-    rows = [[_name(numbers), *(_narrow(part.of(numbers)) for part in parts)] for numbers in report.targets[:most]]
+    rows = [[_name(numbers), *(narrow_text(part.of(numbers)) for part in parts)] for numbers in report.targets[:most]]
     (first, second), alignment = heads, ("left", *["right"] * len(parts))
     drawn = tabulate([("Target", *first), ("", *second), *rows], tablefmt="plain", colalign=alignment, disable_numparse=True)
     hidden = len(report.targets) - len(rows)
@@ -152,9 +152,3 @@ def _kinds(numbers: TargetNumbers) -> str | None:
 
 def _name(numbers: TargetNumbers) -> str:
     return printable(numbers.address.rpartition("://")[2])
-
-
-def _narrow(cell: Cell) -> str:
-    if isinstance(cell, LowerBound):
-        return f"≥ {three_digits(cell.value)}"
-    return three_digits(cell) if isinstance(cell, float) else cell_text(cell)

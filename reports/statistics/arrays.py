@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,3 +19,8 @@ def mean_of_known(values: FloatArray) -> float | None:
     """The mean of the values that are not NaN; None for none."""
     values = known(values)
     return float(values.mean()) if values.size else None
+
+
+def finite(value: float) -> float | None:
+    """The value; None for NaN and for an infinite one."""
+    return value if math.isfinite(value) else None

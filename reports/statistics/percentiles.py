@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.statistics.arrays import finite
 from reports.statistics.autocorrelation import (
     Mean,
     mean_cluster_size,
@@ -111,7 +112,7 @@ def summarise(
         return None
     long_run = mean_of(series, None if known == series.size else np.isfinite(series))
     value, reason = float(ordered[:known].mean()), long_run.no_interval_reason or no_interval_reason
-    mean, largest = _sample_mean(value, long_run, confidence, reason), _finite(float(ordered[-1]))
+    mean, largest = _sample_mean(value, long_run, confidence, reason), finite(float(ordered[-1]))
     return Distribution(
         mean=mean if ranked.censored == 0 else _as_bound(mean),
         percentiles={q: _percentile(q, ranked, long_run, confidence, reason) for q in NAMED_PERCENTILES},
@@ -153,7 +154,7 @@ class _Ranked:
 
     def percentile(self, q: float) -> Estimate:
         low, high = nearest_rank(self.at_least, q), nearest_rank(self.at_most, q)
-        return Estimate(_finite(low)) if low == high else Estimate(None, lower_bound=low)
+        return Estimate(finite(low)) if low == high else Estimate(None, lower_bound=low)
 
 
 def _ranked(series: NDArray[np.float64], is_bound: NDArray[np.bool_] | None) -> _Ranked:
@@ -216,7 +217,7 @@ def _with_limits(q: float, ranked: _Ranked, mean: Mean, confidence: float) -> Es
     reason = _no_upper_limit_reason(series.size, mean.independent, shown, fewest_for_limits(q, confidence))
     if reason is None and math.isfinite(high) and percentile.value is not None:
         return replace(percentile, interval=(low, high))
-    return replace(percentile, at_least=_finite(low), reason=reason or reaches)
+    return replace(percentile, at_least=finite(low), reason=reason or reaches)
 
 
 def _tail_effect(own: float, mean_effect: float) -> float:
@@ -235,10 +236,6 @@ def _no_upper_limit_reason(n: int, independent: float, effect: float, fewest: in
         return TooFew(n, fewest)
     clusters = min(independent, n / mean_cluster_size(effect))
     return None if clusters >= fewest else Correlated(math.floor(clusters), fewest)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def nearest_rank(ordered: NDArray[np.float64], q: float) -> float:
