@@ -8,7 +8,7 @@ slowed down; over OpenAI a scripted server returns its times as vLLM does. A pro
 connection, or a client is stopped by SIGSTOP for half a second. In the last two cases the other requests have the delay, too,
 and the delayed ones have it twice, at half the rate, so that all of them follow a wait. The case "nothing" has no delay: its
 row has what two equal kinds of windows differ by, as shares of the delay of the others. In the cases "busy" four times as many
-requests come, so that no process sleeps until an answer needs it.
+requests come, so that no process sleeps until an answer needs it; in "rare" so few that no delayed request meets the next one.
 
 The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
 the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
@@ -39,6 +39,7 @@ from reports.metrics.request_phases import Phase
 
 _LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "16", "--output_stdev", "0"]
 _BUSY = 4.0  # some requests are always in flight: no process sleeps for long
+_RARE = 0.4  # a request and its delay have ended before the next one comes
 _STEPS = 15  # of an answer, about: a decode step has this part of the delay
 
 
@@ -86,6 +87,7 @@ def cases(delay_s: float) -> tuple[Case, ...]:
         Case("stopped client", Phase.SLIP, stops=True),
         Case("slow tokenizer", Phase.FRONT_END, Delays(tokenizer_s=delay_s)),
         Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
+        Case("queue, rare", Phase.QUEUE, Delays(queue_s=delay_s), pace=_RARE),
         Case("queue, busy", Phase.QUEUE, Delays(queue_s=delay_s), pace=_BUSY),
         Case("prefill", Phase.PREFILL, Delays(prefill_s=delay_s)),
         Case("decode", Phase.DECODE, Delays(decode_step_s=delay_s / _STEPS)),
