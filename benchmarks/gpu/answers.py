@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.answers HOST:PORT HOST:PORT [--prompts 200] [--vocabulary 128000]
 
-Prompts of 128±5 random tokens go to each core model over gRPC, one at a time, so that no batch changes the rounding; answers
+Prompts of 128±5 random tokens go to each core model over gRPC, each one at a time, so that no batch changes the rounding; answers
 have 20 tokens. Prints how many are equal in all their tokens, and where the others differ first: the second deployment against
 the first, and the first against itself, which is what chance alone does. In half precision the order of a sum decides between
 tokens that random weights make nearly equal: serve them with ``--engine_arg dtype=float32``.
@@ -14,6 +14,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from queue import Queue
 
@@ -64,7 +65,9 @@ def main() -> None:
     lengths = np.maximum(1, random.normal(128, 5, given.prompts).round().astype(int))
     prompts = [random.integers(3, given.vocabulary, length).tolist() for length in lengths]
     models = [CoreModel(url) for url in given.urls]
-    first, second, again = ([model.answer(prompt) for prompt in prompts] for model in (models[0], models[1], models[0]))
+    with ThreadPoolExecutor(len(models)) as pool:
+        first, second = pool.map(lambda model: [model.answer(prompt) for prompt in prompts], models)
+    again = [models[0].answer(prompt) for prompt in prompts]
     found = {
         "prompts": given.prompts,
         "distinct": len({tuple(answer) for answer in first}),
