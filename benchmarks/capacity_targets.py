@@ -176,6 +176,11 @@ def _engine(engine: Engine, output_deviation: float | None = None) -> Draw:
     return draw
 
 
+def engine_target(name: str, engine: Engine, limit_ms: float, loads: tuple[float, float]) -> CapacityTarget:
+    """In-flight batching with this limit on p99 TTFT."""
+    return CapacityTarget(name, _engine(engine), (f"p99_ttft<={limit_ms:g}ms",), loads[0], loads, long_run=_ENGINE_RUN)
+
+
 def _faster(draw: Draw, factor: float) -> Draw:
     """The server ``draw`` with all times divided by ``factor``."""
 
@@ -186,9 +191,9 @@ def _faster(draw: Draw, factor: float) -> Draw:
     return faster
 
 
-_BATCHING = Engine()
-_CONVOY = replace(_BATCHING, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20)
-_CHUNKED = replace(_BATCHING, mean_input_tokens=400, prompt_token_s=5e-5, prompt_tokens_a_step=256)
+BATCHING = Engine()
+CONVOY = replace(BATCHING, mean_input_tokens=500, prompt_token_s=2e-4, mean_output_tokens=20)
+_CHUNKED = replace(BATCHING, mean_input_tokens=400, prompt_token_s=5e-5, prompt_tokens_a_step=256)
 _SHORT_ANSWERS = Engine(
     step_s=0.003,
     sequence_s=0.0004,
@@ -217,18 +222,18 @@ TARGETS = (
     CapacityTarget("M/D/1, far limit", _queue(_constant), ("p99_e2e<=150s",), 0.4, (0.5, 1.0)),
     CapacityTarget("8 servers", _queue(_exponential, servers=8), ("p99_e2e<=50s",), 0.4, _QUEUE),
     CapacityTarget("bursts", _queue(_exponential, bursts=True), ("p99_e2e<=25s",), 0.4, _QUEUE),
-    CapacityTarget("in-flight batching, 60 ms", _engine(_BATCHING), ("p99_ttft<=60ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
-    CapacityTarget("in-flight batching, 500 ms", _engine(_BATCHING), ("p99_ttft<=500ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
+    CapacityTarget("in-flight batching, 60 ms", _engine(BATCHING), ("p99_ttft<=60ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
+    CapacityTarget("in-flight batching, 500 ms", _engine(BATCHING), ("p99_ttft<=500ms",), 14.0, _ENGINE, long_run=_ENGINE_RUN),
     CapacityTarget(
         "in-flight batching, TTFT and E2E",
-        _engine(_BATCHING),
+        _engine(BATCHING),
         ("p99_ttft<=300ms", "p95_e2e<=6500ms"),
         14.0,
         _ENGINE,
         long_run=_ENGINE_RUN,
     ),
     CapacityTarget("short answers", _engine(_SHORT_ANSWERS), ("p99_ttft<=500ms",), 75.0, (80.0, 200.0), long_run=_ENGINE_RUN),
-    CapacityTarget("prefill convoy", _engine(_CONVOY), ("p99_ttft<=2s",), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
+    CapacityTarget("prefill convoy", _engine(CONVOY), ("p99_ttft<=2s",), 4.0, (3.0, 9.4), long_run=_ENGINE_RUN),
     CapacityTarget("chunked prefill", _engine(_CHUNKED), ("p99_ttft<=500ms",), 10.0, (3.0, 29.0), long_run=_ENGINE_RUN),
     CapacityTarget("dynamic batcher", _batcher(16, 0.5, 1.0, 0.05), ("p99_e2e<=6s",), 3.0, (2.0, 8.8)),
     CapacityTarget("two classes", _queue(_two_classes), ("p99_e2e<=60s",), 0.4, _QUEUE, long_run=_HEAVY_RUN),

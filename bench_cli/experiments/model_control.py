@@ -40,8 +40,8 @@ from workloads.lengths.samples import PairedLengths
 from workloads.schedule.load import Load, OpenLoop
 
 _BLOCKS = 8
-_SIMULATED = 200_000  # requests, over which an expected share is a mean
-_FEWEST, _MOST = 100, 200  # simulations for it: their error is in no interval
+_SIMULATED = 1_000_000  # requests, over which an expected share is a mean
+_FEWEST, _MOST = 300, 1_000  # simulations for it: of 100 its error is five times what a good model leaves of a probe
 _STARTING, _STARTING_REQUESTS = 10, 3_000  # simulations, and the requests of each, that show whether a load holds
 _STEP, _STEPS, _BISECTIONS = 1.3, 20, 5  # to the load at which the model is at its capacity
 _RAMP = 0.1

@@ -20,6 +20,7 @@ from reports.statistics.arrays import FloatArray
 
 _LARGEST = 1.5  # coefficient: a simulation with far fewer requests beyond the limit says little about how many there are
 _FEWEST_EVENTS = 3  # blocks with a request beyond the limit, from which on they show what the simulation explains
+_UNEXPLAINED = 0.2  # of one more event: what a simulation that missed none may leave; a wrong one leaves more by what it missed
 
 
 def controlled(probes: Sequence[Probe]) -> tuple[Probe, ...]:
@@ -56,7 +57,7 @@ def _sums(probes: Sequence[Probe], place: int) -> FloatArray:
             continue
         control, violations = probe.controls[place], probe.violations[place]
         measured, simulated = (np.array(each, np.float64) for each in (control.measured, control.simulated))
-        weight = min(1.0, control.allowed * violations.n / max(violations.above, 1)) ** 2
+        weight = min(1.0, control.allowed * violations.n / max(violations.above, 1))
         events = np.count_nonzero(measured + simulated)
         measured, simulated = measured - measured.mean(), simulated - simulated.mean()
         found[number] = (weight * measured @ measured, weight * measured @ simulated, weight * simulated @ simulated, events)
@@ -64,17 +65,20 @@ def _sums(probes: Sequence[Probe], place: int) -> FloatArray:
 
 
 def _coefficient(sums: FloatArray) -> tuple[float, float]:
-    """β, and the share of the variance that it leaves; 0 and 1 where too few events show them.
+    """β, and the share of the variance that it leaves, 1 where too few events show that.
 
-    One more event, explained in full for β and not at all for the share, is what is known beforehand.
+    One more event, explained in full, is what is known of β beforehand: it is 1 before the first. Any number that the probe did
+    not choose leaves the expectation as it is, and the first probes show where to search.
     """
     squares, products, simulated, events = sums.tolist()
-    if events < _FEWEST_EVENTS:
-        return 0.0, 1.0
-    event = (squares + simulated) / 2.0 / events
-    beta = min(max((products + event) / (simulated + event), 0.0), _LARGEST) if event > 0.0 else 0.0
+    event = (squares + simulated) / 2.0 / max(events, 1.0)
+    if event == 0.0:
+        return 1.0, 1.0
+    beta = min(max((products + event) / (simulated + event), 0.0), _LARGEST)
     left = squares - 2.0 * beta * products + beta**2 * simulated
-    remaining = (left + event) / (squares + event)
+    remaining = (left + _UNEXPLAINED * event) / (squares + _UNEXPLAINED * event)
+    if events < _FEWEST_EVENTS:
+        return beta, 1.0
     return (beta, remaining) if remaining < 1.0 else (0.0, 1.0)
 
 

@@ -56,7 +56,7 @@ _STEPS_BELOW = 4
 _ENOUGH_TO_FORESEE = 0.3  # of the requests, from which on their clusters show how many there will be
 _SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
-_OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified
+_OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified; what a control explains shows by its events
 _SPREAD = 2.5  # by which the share differs from the allowed one at the loads that are probed
 _LEAST_SLOPE = 3.0
 _LOWEST_OFFSET, _HIGHEST_OFFSET = -0.15, 0.1
@@ -442,7 +442,8 @@ def _next_load(probes: Sequence[Probe], found: Bracket, shares: dict[float, floa
     if curve.crossing >= beyond:
         return _FARTHEST_BELOW * beyond if highest is None else _between(probes, found, highest, beyond, goal)
     estimate = min(max(curve.crossing, _FARTHEST_BELOW * min(shares)), _FARTHEST_ABOVE * max(shares))
-    offsets = _OFFSETS_BELOW if found.certified is None and found.refused is not None else _OFFSETS
+    only_refused = found.certified is None and found.refused is not None
+    offsets = _OFFSETS_BELOW if only_refused and not any(probe.controls for probe in probes) else _OFFSETS
     step = offsets[len(probes) % len(offsets)] * math.log(_SPREAD) / max(curve.slope, _LEAST_SLOPE)
     load = estimate * math.exp(min(max(step, _LOWEST_OFFSET), _HIGHEST_OFFSET))
     return min(load, max(_BELOW_OVERLOAD * beyond, estimate))

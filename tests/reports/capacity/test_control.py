@@ -81,10 +81,28 @@ def test_a_probe_that_ended_early_stays_as_it_is() -> None:
     assert controlled([*probes, early])[-1] == early
 
 
-def test_too_few_requests_beyond_the_limit_show_nothing_of_a_simulation() -> None:
+def test_too_few_requests_beyond_the_limit_do_not_show_how_much_a_simulation_explains() -> None:
     probes = [_probe([0] * 8, [0] * 8, 0.01), _probe([5, 0, 0, 0, 0, 0, 0, 0], [5, 0, 0, 0, 0, 0, 0, 0], 0.01)]
     assert explained(probes, 0) is None
-    assert controlled(probes) == tuple(probes)
+    for probe in controlled(probes):
+        assert probe.violations[0].remaining == 1.0
+        assert probe.violations[0].effect == 20.0
+
+
+def test_the_first_probe_has_what_the_simulation_expects_where_neither_has_an_event() -> None:
+    """Most short probes at capacity have no request beyond the limit: a search would start by going too high."""
+    (found,) = controlled([_probe([0] * 8, [0] * 8, 0.01)])
+    assert _above(found) == 40
+    assert found.violations[0].explained == -40
+
+
+def test_a_simulation_that_missed_no_event_leaves_little_after_some() -> None:
+    rng = np.random.default_rng(6)
+    blocks = [_clustered(rng) for _ in range(10)]
+    events = sum(np.count_nonzero(each) for each in blocks)
+    assert 10 <= events <= 25
+    remaining = [probe.violations[0].remaining for probe in controlled([_probe(each, each, 0.01) for each in blocks])]
+    assert max(remaining) < 0.03
 
 
 def test_how_many_requests_were_taken_off_is_known() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.capacity.probe import Probe, Violations
+from reports.capacity.probe import Control, Probe, Violations
 from reports.capacity.search import Bracket, Goal, Shape, bracket, next_probe
 from reports.metrics.in_flight import QueueCourse
 
@@ -94,6 +94,25 @@ def test_probes_just_below_the_crossing_without_a_violation_certify_together() -
 
     assert found.certified is not None
     assert 160.0 <= found.certified < 190.0
+
+
+def test_a_search_with_controls_probes_above_the_crossing_too_while_nothing_is_certified() -> None:
+    """What a simulation explains shows by requests beyond the limit, of which probes below the crossing have none."""
+    without = [
+        _probe(load, _rising(load, slope=20.0), n=1_300, effect=80.0) for load in (80.0, 95.0, 100.0, 103.0, 106.0, 110.0)
+    ]
+    control = Control(0.01, (1,) * 8, (1,) * 8, 0.01, 0.01)
+    found = bracket(without, _GOAL)
+    assert found.certified is None
+    assert found.refused is not None
+    assert found.estimate is not None
+    lower, upper = (
+        next_probe(probes, _GOAL, 80.0, 60_000)
+        for probes in (without, [replace(each, controls=(control,)) for each in without])
+    )
+    assert lower is not None
+    assert upper is not None
+    assert lower.load < found.estimate < upper.load
 
 
 def test_probes_that_differ_by_more_than_their_clusters_widen_the_bracket() -> None:
