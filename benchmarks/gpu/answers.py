@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu.answers HOST:PORT HOST:PORT [--prompts 200] [--vocabulary 128000]
 
-Prompts of 128±5 random tokens go to each core model over gRPC, each one at a time, so that no batch changes the rounding; answers
-have 20 tokens. Prints how many are equal in all their tokens, and where the others differ first: the second deployment against
-the first, and the first against itself, which is what chance alone does. In half precision the order of a sum decides between
-tokens that random weights make nearly equal: serve them with ``--engine_arg dtype=float32``.
+Prompts of 128±5 random tokens go to each core model over gRPC, each one at a time, so that no batch changes the rounding;
+answers have 20 tokens. Prints how many are equal in all their tokens, and where the others differ first: the second deployment
+against the first, and the first against itself, which is what chance alone does. In half precision the order of a sum decides
+between tokens that random weights make nearly equal: serve them with ``--engine_arg dtype=float32``.
 """
 
 from __future__ import annotations
