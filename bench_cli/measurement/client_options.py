@@ -56,7 +56,7 @@ class ClientOptions(Concern, title="Client"):
         None,
         type=click.IntRange(1, 1024),
         metavar="N",
-        show_default="8, and up to 64 if the server limits streams",
+        show_default="8, and up to 64 for many requests",
         help="HTTP/2 connections of each client process.",
     )
     warmup_requests: int = option(10, type=click.IntRange(min=0), common=True, help="Warm-up requests, not measured.")

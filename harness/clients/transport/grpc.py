@@ -229,6 +229,10 @@ class GrpcCaller:
         except NoConnectionError as error:
             raise NoConnectionMadeError(str(error)) from error
 
+    async def prepare(self, in_flight: int) -> None:
+        """Open the connections that this many calls at once will have."""
+        await self._connections.prepare(in_flight)
+
     async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once.
 

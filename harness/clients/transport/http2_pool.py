@@ -1,5 +1,8 @@
 """A pool of HTTP/2 connections to one server: a request goes to the connection with the fewest open streams.
 
+Where messages of several streams wait in one socket, the kernel joins them and has only the arrival time of the last
+(``tcp.py``). So further connections are opened where each has many streams, as far as ``ConnectionLimits`` allow.
+
 A server may limit the streams of a connection. When every connection is at its limit, requests wait, first in, first out,
 while further connections are opened as far as ``ConnectionLimits`` allow. Each such wait is recorded, because it is time that
 the client adds, and must be reported.
@@ -27,10 +30,14 @@ _RETRY_AFTER_S = 0.5  # after a failed attempt, while other connections work
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The initial and the largest number of connections; more are opened where the server's limit of streams requires it."""
+    """The initial and the largest number of connections.
+
+    More are opened where each has more than ``streams_each``, or where the server's limit of streams requires it.
+    """
 
     at_start: int = 8
     at_most: int = 64
+    streams_each: int = 8
 
 
 DEFAULT_LIMITS = ConnectionLimits()
@@ -106,6 +113,7 @@ class Http2Connections:
         self._max_header_bytes = max_header_bytes
         self._arrival = arrival
         self._limits = limits
+        self._at_start = limits.at_start
         self._streams: EventStreams | None = None
         self._attempt_timeout_s = _ATTEMPT_TIMEOUT_S
         self._usable: list[Http2Protocol] = []
@@ -137,12 +145,18 @@ class Http2Connections:
             self.close()  # who gets no connections cannot close them
             raise
 
+    async def prepare(self, in_flight: int) -> None:
+        """Open as many connections as this many requests at once will have, or as many of them as the server accepts."""
+        wanted = min(-(-in_flight // self._limits.streams_each), self._limits.at_most)
+        await asyncio.gather(*self._attempt(max(0, wanted - len(self._usable))), return_exceptions=True)
+        self._at_start = max(self._at_start, min(wanted, len(self._usable)))
+
     def send(self, request: OutgoingRequest) -> None:
         """Send a request now, or as soon as there is room for it."""
         protocol = None if self._waiting else self._least_loaded()
         if protocol is not None:
             request.send_on(protocol)
-            if len(self._usable) < self._limits.at_start:
+            if len(self._usable) < self._at_start or protocol.open_streams > self._limits.streams_each:
                 self._open_missing()
         else:
             self._waiting[request] = now_ns() if self._usable else None
@@ -159,7 +173,7 @@ class Http2Connections:
         """Connections opened so far, and the waits for the server's limit that ended at ``since_ns`` or later."""
         waits_ns = [wait_ns for ended_ns, wait_ns in self._waits_ns if ended_ns >= since_ns]
         return ConnectionUsage(
-            per_worker=self._limits.at_start,
+            per_worker=self._at_start,
             opened=self._opened,
             limit_reached=len(waits_ns),
             total_wait_ns=sum(waits_ns),
@@ -184,6 +198,10 @@ class Http2Connections:
             if protocol.has_room and (best is None or protocol.open_streams < best.open_streams):
                 best = protocol
         return best
+
+    @property
+    def _are_crowded(self) -> bool:
+        return all(protocol.open_streams > self._limits.streams_each for protocol in self._usable)
 
     def _serve_waiting(self) -> None:
         while self._waiting and (protocol := self._least_loaded()) is not None:
@@ -211,14 +229,16 @@ class Http2Connections:
     # ---- connecting
 
     def _open_missing(self) -> None:
-        """Start opening as many connections as were lost, or as the waiting requests would fill."""
+        """Start opening as many connections as were lost, or as the waiting requests would fill; one where each has many
+        streams."""
         existing = len(self._usable) + len(self._attempts)
         if not self._usable:  # one attempt shows whether the server answers
             self._attempt(0 if existing else 1)
         elif asyncio.get_running_loop().time() >= self._retry_at_s:
-            lost = self._limits.at_start - existing
+            lost = self._at_start - existing
             filled = -(-len(self._waiting) // max(1, self._usable[0].max_streams)) - len(self._attempts)
-            self._attempt(min(max(lost, filled), self._limits.at_most - existing))
+            crowded = 0 if self._attempts or self._waiting else int(self._are_crowded)
+            self._attempt(min(max(lost, filled, crowded), self._limits.at_most - existing))
 
     def _attempt(self, count: int) -> list[asyncio.Task[Http2Protocol]]:
         attempts = [asyncio.create_task(self._connect()) for _ in range(count)]

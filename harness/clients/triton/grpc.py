@@ -146,7 +146,7 @@ class _TritonConnection:
             raise _failure(error) from error
 
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
-        """Nothing: a connection carries any number of exchanges."""
+        await self.caller.prepare(in_flight)
 
     async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> None:
         try:

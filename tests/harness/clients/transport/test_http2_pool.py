@@ -215,6 +215,67 @@ def test_further_connections_are_opened_for_what_would_wait() -> None:
     _run(test)
 
 
+def test_many_requests_in_flight_have_connections_of_their_own_from_the_start() -> None:
+    async def test() -> None:
+        server = _Server()
+        async with _calling(server.serve, ConnectionLimits(2, 5, streams_each=3)) as caller:
+            await caller.connect(5.0)
+            await caller.prepare(12)
+            await server.has_connections(4)
+            calls = _ask(caller, *_numbered(12))
+            await server.holds(12)
+            assert sorted(server.most.values()) == [3, 3, 3, 3]
+            await caller.prepare(1000)  # no more than five may be opened
+            assert _usage(caller, 0) == ConnectionUsage(per_worker=5, opened=5)
+            server.answer_all()
+            await asyncio.gather(*calls)
+
+    _run(test)
+
+
+def test_connections_are_added_while_each_has_many_streams() -> None:
+    async def test() -> None:
+        server = _Server()
+        async with _calling(server.serve, ConnectionLimits(1, 3, streams_each=2)) as caller:
+            await caller.connect(5.0)
+            calls = _ask(caller, *_numbered(2))
+            await server.holds(2)
+            for number, opened in ((3, 2), (6, 3), (12, 3)):
+                calls += _ask(caller, *_numbered(number - len(calls)))
+                await server.holds(number)
+                await _until(lambda opened=opened: caller.usage(0).opened == opened)  # type: ignore[misc]
+            assert _usage(caller, 0) == ConnectionUsage(per_worker=1, opened=3)
+            server.answer_all()
+            await asyncio.gather(*calls)
+
+    _run(test)
+
+
+def test_connections_that_the_server_refuses_do_not_prevent_a_run() -> None:
+    async def test() -> None:
+        server = _Server()
+        accepted = 0
+
+        async def serve(peer: Peer) -> None:
+            nonlocal accepted
+            accepted += 1
+            if accepted > 2:
+                peer.writer.close()
+                return
+            await server.serve(peer)
+
+        async with _calling(serve, ConnectionLimits(1, 8, streams_each=1)) as caller:
+            await caller.connect(5.0)
+            await caller.prepare(4)
+            calls = _ask(caller, *_numbered(4))
+            await server.holds(4)
+            assert _usage(caller, 0) == ConnectionUsage(per_worker=2, opened=2)
+            server.answer_all()
+            await asyncio.gather(*calls)
+
+    _run(test)
+
+
 def test_connection_that_cannot_be_added_leaves_requests_waiting_for_their_turn() -> None:
     async def test() -> None:
         server = _Server((Setting.MAX_CONCURRENT_STREAMS, 1))
