@@ -106,10 +106,17 @@ def write(folder: RunFolder, by_engine: Served) -> Path:
     ended = stamps_ns[np.argsort(stamps_ns[:, 3], kind="stable")]
     times = [dict(zip(names, row, strict=True)) for row in (ended / 1e9).tolist()]
     path = folder.path.with_suffix(".json")
-    path.write_text(
-        json.dumps([{"request_id": k, "perf_metrics": {"timing_metrics": timing}} for k, timing in enumerate(times)])
-    )
+    path.write_text(json.dumps([_record(number, timing) for number, timing in enumerate(times)]))
     return path
+
+
+def _record(number: int, timing: dict[str, float]) -> dict[str, object]:
+    """One of ``/perf_metrics``, with all keys (``get_perf_metrics`` in tensorrt_llm/serve/openai_server.py)."""
+    beside = {"server_arrival_time": 0.0, "server_first_token_time": 0.0, "kv_cache_size": 0}
+    blocks = dict.fromkeys((f"num_{kind}_blocks" for kind in ("total_allocated", "new_allocated", "reused", "missed")), 3)
+    drafts = {"acceptance_rate": 0.0, "total_accepted_draft_tokens": 0, "total_draft_tokens": 0}
+    metrics = {"timing_metrics": {**timing, **beside}, "kv_cache_metrics": blocks, "speculative_decoding": drafts}
+    return {"request_id": number, "perf_metrics": {"first_iter": 1, "last_iter": 30, **metrics}}
 
 
 def _columns(by_engine: Served, stamps_ns: NDArray[np.int64]) -> dict[str, pa.Array]:

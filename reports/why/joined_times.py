@@ -208,17 +208,16 @@ class _Pairs:
         may belong together, the request that was sent last has the first choice: fewer entries arrived after it than after any
         other, so that each finds one.
         """
-        left = np.argsort(cost, kind="stable")
-        crowd = left[self.crowded[left]]
-        left = left[~self.crowded[left]]
+        outside = np.flatnonzero(~self.crowded)
+        left = outside[np.argsort(cost[outside], kind="stable")]
         taken = []
         for _ in range(_ROUNDS_AT_ONCE):
             request, entry = self.request[left], self.entry[left]
             both = _is_first(request) & _is_first(entry)
             taken.append(left[both])
             left = left[~(_is_among(request, request[both]) | _is_among(entry, entry[both]))]
-        last_sent_first = crowd[np.argsort(-self.sent_ns[crowd], kind="stable")]
-        taken.append(self._one_by_one(np.append(left, last_sent_first), np.concatenate(taken)))
+        taken.append(self._one_by_one(left, np.concatenate(taken)))
+        taken.append(self._last_sent_first(cost, np.concatenate(taken)))
         return np.concatenate(taken)
 
     def _one_by_one(self, left: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -230,6 +229,28 @@ class _Pairs:
                 requests.add(request)
                 entries.add(entry)
                 also.append(pair)
+        return np.array(also, np.int64)
+
+    def _last_sent_first(self, cost: FloatArray, taken: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each request in a crowd, the last one first, its cheapest pair whose entry is in none that was taken before."""
+        crowd = np.flatnonzero(self.crowded)
+        begins = np.flatnonzero(np.diff(self.request[crowd], prepend=-1))
+        widths = np.diff(np.append(begins, len(crowd)))
+        places = begins[:, None] + np.arange(widths.max(initial=0))
+        pairs = crowd[np.minimum(places, len(crowd) - 1)]
+        costs = np.where(places < (begins + widths)[:, None], cost[pairs], np.inf)
+        pairs = np.take_along_axis(pairs, np.argsort(costs, axis=1, kind="stable"), axis=1)
+        is_taken = bytearray(int(self.entry.max(initial=-1)) + 1)
+        for entry in self.entry[taken].tolist():
+            is_taken[entry] = True
+        also = []
+        for row in np.argsort(-self.sent_ns[crowd[begins]], kind="stable").tolist():
+            own = pairs[row, : widths[row]]
+            for place, entry in enumerate(self.entry[own].tolist()):
+                if not is_taken[entry]:
+                    is_taken[entry] = True
+                    also.append(int(own[place]))
+                    break
         return np.array(also, np.int64)
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bench_records.regular_file import read_bounded, regular
 from reports.errors import ServerTimesError
 from reports.metrics.request_phases import monotonic_start_ns
@@ -31,13 +33,11 @@ def read_server_times(path: Path, model: str) -> tuple[Stamps, ...]:
 
     Raises ServerTimesError for another file, and OSError.
     """
+    text = read_bounded(regular(path), _MOST_BYTES)
     try:
-        entries = json.loads(read_bounded(regular(path), _MOST_BYTES))
+        found = of_perf_metrics(_entries(text)) or of_triton_trace(_objects(text), model)
     except (ValueError, RecursionError) as error:
         raise ServerTimesError(f"{path} is no JSON: {error}") from error
-    known = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    of_trtllm = [entry for entry in known if isinstance(entry.get("perf_metrics"), dict)]
-    found = of_perf_metrics(of_trtllm) if of_trtllm else of_triton_trace(known, model)
     if not found:
         of_model = f" to {model}" if model else ""
         raise ServerTimesError(
@@ -77,17 +77,52 @@ def of_triton_trace(entries: Iterable[Mapping[str, Any]], model: str) -> tuple[S
     return tuple(request for request in found if request.in_order)
 
 
-def of_perf_metrics(entries: Iterable[Mapping[str, Any]]) -> tuple[Stamps, ...]:
-    """The requests of an answer of trtllm-serve's ``/perf_metrics``: seconds of the steady clock, on Linux the monotonic one
-    (``get_perf_metrics`` in its tensorrt_llm/serve/openai_server.py).
+class _Timing(msgspec.Struct, frozen=True, gc=False):
+    """In s of the steady clock, on Linux the monotonic one."""
+
+    arrival_time: float
+    first_scheduled_time: float
+    first_token_time: float
+    last_token_time: float
+
+
+class _PerfMetrics(msgspec.Struct, frozen=True, gc=False):
+    timing_metrics: _Timing
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    perf_metrics: _PerfMetrics
+
+
+def of_perf_metrics(entries: Iterable[msgspec.Raw]) -> tuple[Stamps, ...]:
+    """The requests of an answer of trtllm-serve's ``/perf_metrics`` (``get_perf_metrics`` in its
+    tensorrt_llm/serve/openai_server.py); others than those that have all of their stamps are left out.
     """
-    names = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time")
+    decode = msgspec.json.Decoder(_Entry).decode
     found = []
     for entry in entries:
-        timing = entry["perf_metrics"].get("timing_metrics")
-        values = [timing.get(name) for name in names] if isinstance(timing, dict) else []
-        seconds = [value for value in values if isinstance(value, int | float) and 0 < value < LARGEST_NS / 1e9]
-        if len(seconds) == len(names):
+        try:
+            timing = decode(entry).perf_metrics.timing_metrics
+        except msgspec.DecodeError:
+            continue
+        seconds = (timing.arrival_time, timing.first_scheduled_time, timing.first_token_time, timing.last_token_time)
+        if max(seconds) < LARGEST_NS / 1e9:
             arrival, started, first, last = (round(value * 1e9) for value in seconds)
             found.append(Stamps(arrival, started, first, last))
     return tuple(request for request in found if request.in_order)
+
+
+def _entries(text: bytes) -> list[msgspec.Raw]:
+    """The items of a list, undecoded; none of another document. Raises ValueError and RecursionError."""
+    try:
+        return msgspec.json.decode(text, type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        return []
+    except msgspec.DecodeError as error:
+        raise ValueError(error) from error
+
+
+def _objects(text: bytes) -> list[Mapping[str, Any]]:
+    """The objects in a list; none of another document. Raises ValueError and RecursionError."""
+    entries = json.loads(text)
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -62,10 +63,15 @@ def test_an_answer_of_perf_metrics_has_the_stamps_of_the_engine() -> None:
         "request_id": 7,
         "perf_metrics": {"first_iter": 3, "last_iter": 12, "timing_metrics": timing, "kv_cache_metrics": {}},
     }
-    assert of_perf_metrics([entry]) == (Stamps(812_004_000_000, 812_024_000_000, 812_064_000_000, 812_364_000_000),)
-    assert of_perf_metrics([{"perf_metrics": {"timing_metrics": timing | {"first_token_time": None}}}]) == ()
-    assert of_perf_metrics([{"perf_metrics": {"timing_metrics": timing | {"first_token_time": 811.0}}}]) == ()
-    assert of_perf_metrics([{"perf_metrics": {}}]) == ()
+    others = [
+        {"perf_metrics": {"timing_metrics": timing | {"first_token_time": None}}},
+        {"perf_metrics": {"timing_metrics": timing | {"first_token_time": 811.0}}},
+        {"perf_metrics": {"timing_metrics": timing | {"last_token_time": 1e300}}},
+        {"perf_metrics": {}},
+        7,
+    ]
+    found = of_perf_metrics([msgspec.Raw(json.dumps(each).encode()) for each in (*others, entry)])
+    assert found == (Stamps(812_004_000_000, 812_024_000_000, 812_064_000_000, 812_364_000_000),)
 
 
 @pytest.mark.parametrize(
