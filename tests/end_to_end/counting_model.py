@@ -122,12 +122,15 @@ class _LlmApi:
             int(_first(request, "sampling_param_max_tokens")),
             False,
             not _first(request, "sampling_param_exclude_input_from_output"),
-            frozenset({"times"} if timed else ()),
+            frozenset([*(["times"] if timed else ()), *(["finish_reason"] if _first(request, "return_finish_reason") else ())]),
         )
 
     def response(self, asked: Asked, so_far: int, is_last: bool) -> Any:
         lead = asked.prompt if asked.with_prompt else ""
         tensors = [_texts(lead + "".join(f" {number}" for number in range(so_far)))]
+        if "finish_reason" in asked.returned:
+            reason = "None" if not is_last else "length" if so_far == asked.tokens else "stop"
+            tensors.append(_texts(reason, "finish_reason"))
         if "times" in asked.returned and is_last:
             names = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns")
             values = (1_000, 31_000, 81_000, 301_000)

@@ -145,6 +145,7 @@ def test_every_protocol_gets_the_whole_answer_and_the_counts(deployed: Deployed,
         assert len(contents) == (20 if streaming else 1)
         assert [response.server_tokens for response in contents] == [20 // len(contents) if counts else None] * len(contents)
         assert {response.server_input_tokens for response in contents} == {3 if counts else None}
+        assert [reason for response in first for reason in response.finish_reasons] == ([] if counts else ["length"])
 
 
 def test_an_answer_ends_with_its_sequence_unless_vllm_is_asked_to_ignore_it(deployed: Deployed) -> None:
@@ -152,6 +153,15 @@ def test_an_answer_ends_with_its_sequence_unless_vllm_is_asked_to_ignore_it(depl
     for client in _clients(deployed, "vllm_model", True):
         ended, ignored = uvloop.run(_ask(client, early, replace(early, ignore_eos=True)))
         assert (_text(ended), len(_text(ignored).split())) == (" 0 1 2", 9)
+
+
+def test_an_answer_of_the_llm_api_says_why_it_ended(deployed: Deployed) -> None:
+    for client in _clients(deployed, "tensorrt_llm", True):
+        (answer,) = uvloop.run(_ask(client, Request(9, prompt="early")))
+        assert (_text(answer), [response.finish_reasons for response in answer if response.finish_reasons]) == (
+            " 0 1 2",
+            [("stop",)],
+        )
 
 
 def test_times_that_are_sent_as_texts_are_read(deployed: Deployed) -> None:

@@ -34,7 +34,7 @@ from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
-from harness.clients.triton.model_kinds import Ends, Tensor
+from harness.clients.triton.model_kinds import Ends, Tensor, broken_off, finish_reasons
 from harness.errors import TargetError
 from workloads.elements.request import Request
 
@@ -83,6 +83,7 @@ class Body(msgspec.Struct, gc=False):
     output_ids: TokenId | list[TokenId] | None = None
     sequence_length: TokenCount | list[TokenCount] | None = None
     text_output: str | list[str] | None = None
+    finish_reason: Any = None
     num_input_tokens: TokenCount | list[TokenCount] | None = None
     num_output_tokens: TokenCount | list[TokenCount] | None = None
     arrival_time_ns: Any = None
@@ -165,6 +166,9 @@ def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
     if fields.output_ids is None and fields.text_output is None:
         raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
     length = _first(fields.sequence_length)
+    reasons = finish_reasons(_first(fields.finish_reason))
+    if (error := broken_off(reasons)) is not None:
+        return Response(error=error, request_id=fields.id or None)
     ids = (fields.output_ids,) if isinstance(fields.output_ids, int) else fields.output_ids
     return Response(
         token_ids=None if ids is None else tuple(ids if length is None else ids[:length]),
@@ -174,6 +178,7 @@ def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
         request_id=fields.id or None,
         server_times=_times(fields) if model.asks_for_times else None,
         may_repeat=model.accumulates,
+        finish_reasons=reasons,
     )
 
 

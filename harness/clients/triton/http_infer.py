@@ -64,4 +64,4 @@ class _Answer(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
-_READ = frozenset({*_ANSWERS, "sequence_length", "num_input_tokens", "num_output_tokens", *STAMPS})
+_READ = frozenset({*_ANSWERS, "sequence_length", "num_input_tokens", "num_output_tokens", "finish_reason", *STAMPS})

@@ -23,6 +23,7 @@ from tritonclient.grpc import service_pb2
 from harness.clients.protocol import MalformedResponseError, Response, is_full_message
 from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
 from harness.clients.triton.model import TritonModel
+from harness.clients.triton.model_kinds import broken_off, finish_reasons
 
 try:
     from harness.clients.triton.message_reader import parts_of
@@ -40,6 +41,7 @@ _OUTPUT_TYPES = {
     "output_ids": ("INT32",),
     "sequence_length": ("INT32",),
     "text_output": ("BYTES",),
+    "finish_reason": ("BYTES",),
     "num_input_tokens": _COUNT,  # of vllm_backend without a sign
     "num_output_tokens": _COUNT,
     **dict.fromkeys(STAMPS, _STAMP),  # of upstream's llmapi as texts, though its configuration has integers
@@ -116,15 +118,20 @@ def _response(
     if kind.length is not None:
         length = _one_count(contents[kind.length], "sequence_length")
         ids = ids if length is None or ids is None else ids[:length]
+    reasons = () if kind.reason is None else finish_reasons(_text(contents[kind.reason]))
+    final = _final(parameters) if parameters else None
+    if reasons and (error := broken_off(reasons)) is not None:
+        return Response(error=error, request_id=request_id or None, final=final)
     return Response(
         token_ids=ids,
         text=None if kind.text is None else _text(contents[kind.text]),
         server_tokens=None if kind.count is None else _one_count(contents[kind.count], "num_output_tokens"),
         server_input_tokens=None if kind.input_count is None else _one_count(contents[kind.input_count], "num_input_tokens"),
         request_id=request_id or None,
-        final=_final(parameters) if parameters else None,
+        final=final,
         server_times=_times(kind.stamps, contents) if kind.stamps else None,
         may_repeat=model.accumulates,
+        finish_reasons=reasons,
     )
 
 
@@ -144,6 +151,7 @@ class _Kind:
     text: int | None
     count: int | None
     input_count: int | None
+    reason: int | None
     stamps: tuple[tuple[int, bool], ...]
 
 
@@ -179,6 +187,7 @@ def _kind(outputs: bytes) -> _Kind:
         text=places.get("text_output"),
         count=places.get("num_output_tokens"),
         input_count=places.get("num_input_tokens"),
+        reason=places.get("finish_reason"),
         stamps=_stamps(places, {position for position, *_ in sized}),
     )
 

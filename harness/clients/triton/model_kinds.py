@@ -17,6 +17,8 @@ from workloads.elements.request import Request
 
 LORA_INPUT = "lora_task_id"
 NO_END_ID = -1  # an end token that no vocabulary has
+_UNFINISHED = ("", "None")
+_BROKEN_OFF = ("cancelled", "timeout")  # of the LLM API's finish reasons
 
 
 class Tensor(NamedTuple):
@@ -64,6 +66,17 @@ def kind_of(inputs: frozenset[str]) -> ModelKind | None:
     """
     whole = next((kind for kind in KINDS if inputs.issuperset(kind.required)), None)
     return whole or next((kind for kind in KINDS if kind.required[0] in inputs), None)
+
+
+def finish_reasons(output: object) -> tuple[str, ...]:
+    """The finish reasons by an output ``finish_reason``: none while the answer goes on, for which upstream writes "None"."""
+    return (output,) if isinstance(output, str) and output not in _UNFINISHED else ()
+
+
+def broken_off(reasons: Sequence[str]) -> str | None:
+    """The problem of an answer that the server ended before it was complete; None of any other."""
+    reason = next((reason for reason in reasons if reason in _BROKEN_OFF), None)
+    return None if reason is None else f"the server broke the answer off: its finish_reason is {reason}"
 
 
 def _core_work(request: Request, ends: Ends) -> list[Tensor]:
@@ -127,7 +140,8 @@ KINDS = (
         work=_llm_api_work,
         stream_input="streaming",
         excluding_input="sampling_param_exclude_input_from_output",
-        outputs=("text_output",),
+        outputs=("text_output", "finish_reason"),
+        flags=("return_finish_reason",),
         times_input="sampling_param_return_perf_metrics",
         ignores_eos=False,
         accumulates=True,

@@ -65,6 +65,7 @@ _LLM_API = TritonModel(
     decoupled=True,
     inputs=frozenset(
         {"text_input", "streaming", "sampling_param_max_tokens", "sampling_param_exclude_input_from_output", "stop"}
+        | {"return_finish_reason"}
         | {"sampling_param_return_perf_metrics"}
     ),
     outputs=frozenset({"text_output", "finish_reason", *STAMPS}),
@@ -171,8 +172,9 @@ def test_a_request_to_the_model_of_the_llm_api() -> None:
         "sampling_param_max_tokens": ("INT32", [1], struct.pack("<i", 9)),
         "sampling_param_exclude_input_from_output": _FLAT_TRUE,
         "sampling_param_return_perf_metrics": _FLAT_TRUE,
+        "return_finish_reason": _FLAT_TRUE,
     }
-    assert [output.name for output in message.outputs] == ["text_output", *STAMPS]
+    assert [output.name for output in message.outputs] == ["text_output", "finish_reason", *STAMPS]
 
 
 def test_nothing_is_sent_that_the_model_does_not_take() -> None:
@@ -294,6 +296,19 @@ def test_the_engines_times_are_read() -> None:
     assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times == times
     del stamps[STAMPS[1]]
     assert _both_ways(_response({"output_ids": _ids_output([7]), **stamps})).server_times is None
+
+
+@pytest.mark.parametrize(("text", "reasons"), [("length", ("length",)), ("None", ()), ("", ())])
+def test_the_finish_reason_is_read_once_there_is_one(text: str, reasons: tuple[str, ...]) -> None:
+    outputs = {"text_output": _text_output("x"), "finish_reason": _text_output(text)}
+    assert _both_ways(_response(outputs)) == Response(text="x", request_id="17", finish_reasons=reasons)
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "timeout"])
+def test_an_answer_that_the_server_broke_off_is_an_error(reason: str) -> None:
+    outputs = {"text_output": _text_output("x"), "finish_reason": _text_output(reason)}
+    error = f"the server broke the answer off: its finish_reason is {reason}"
+    assert _both_ways(_response(outputs)) == Response(error=error, request_id="17")
 
 
 def test_times_as_texts_are_read_and_must_be_numbers() -> None:

@@ -175,6 +175,12 @@ def test_client_can_be_sent_to_a_worker() -> None:
         ),
         ({"text_output": ["one", "two"], "num_output_tokens": [3, 4]}, Response(text="one", server_tokens=3)),
         ({"text_output": "", "num_output_tokens": 0}, Response(text="", server_tokens=0)),
+        ({"text_output": "x", "finish_reason": "length"}, Response(text="x", finish_reasons=("length",))),
+        ({"text_output": "x", "finish_reason": ["None"]}, Response(text="x")),
+        (
+            {"text_output": "x", "finish_reason": "cancelled"},
+            Response(error="the server broke the answer off: its finish_reason is cancelled"),
+        ),
         ({"error": "the engine failed"}, Response(error="the engine failed")),
         ({"error": "Exceeds maximum queue size"}, Response(error="Exceeds maximum queue size", refused=True)),
     ],
