@@ -6,6 +6,7 @@ BenchError                          1
 │       └── DatasetError            2   a dataset file cannot be read
 ├── harness.errors
 │   ├── TargetError                 1   the deployment cannot be reached, or cannot be driven
+│   │   └── NoSuchModelError        1   the server has no model of the requested name
 │   ├── RunError                    1   the run could not be carried out
 │   │   └── WarmUpError             1   every warm-up request failed
 │   ├── JournalError                2   a journal is damaged, or of another version

@@ -18,6 +18,10 @@ class TargetError(_CutText, BenchError):
     """The deployment cannot be reached, lacks the model, or the model is not of a known kind."""
 
 
+class NoSuchModelError(TargetError):
+    """The server has no model of the requested name."""
+
+
 class RunError(_CutText, BenchError):
     """The run could not be carried out, as where a worker did not start."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -19,7 +20,8 @@ from harness.clients.triton.model import (
 )
 from harness.clients.triton.model_kinds import LORA_INPUT
 from harness.clients.triton.prefix_cache_reset import ResetCall, find_triton_prefix_cache_reset
-from harness.errors import TargetError
+from harness.clients.triton.statistics import StatisticsError
+from harness.errors import NoSuchModelError, TargetError
 from harness.protocols.protocol import (
     METRICS_PATH,
     CacheReset,
@@ -33,6 +35,7 @@ from workloads.elements.request import Variant
 
 _METRICS_PORT = 8002
 _INSPECTION_S = 10.0
+_MOST_NAMED = 8  # models, in a message
 
 EndAndPad = tuple[int | None, int | None]
 
@@ -64,7 +67,10 @@ class TritonProtocol(ServingProtocol):
         def inspect(name: str) -> TritonModel:
             return deadline.call(lambda left_s: self.inspect(address, name, settings.headers, left_s))
 
-        model = inspect(settings.model or DEFAULT_MODEL)
+        try:
+            model = inspect(settings.model or DEFAULT_MODEL)
+        except NoSuchModelError as error:
+            raise TargetError(f"{error}{self._models(address, settings)}") from error
         streaming = _streaming(settings.streaming, model)
         if settings.server_timings:
             model = model.asking_for_times()
@@ -87,6 +93,16 @@ class TritonProtocol(ServingProtocol):
             partial(_check_variant, model, inspect),
             partial(self.deployment, address, tuple(settings.headers.items())),
         )
+
+    def _models(self, address: Origin, settings: ClientSettings) -> str:
+        """What a message about a missing model adds: the names of those that the server has; "" where it does not say."""
+        read = self.statistics(address, tuple(settings.headers.items()))
+        names: list[str] = []
+        if read is not None:
+            with suppress(StatisticsError):
+                names = sorted(read())
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"; it has {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
 
     def find_cache_reset(self, address: Origin, model: MeasuredModel, headers: Mapping[str, str]) -> CacheReset:
         return find_triton_prefix_cache_reset(

@@ -228,6 +228,17 @@ def test_random_prompts_ignore_the_end_by_vllm_alone(deployed: Deployed, tmp_pat
     assert "--ignore_eos: the model tensorrt_llm has no input for it" in refused.stderr
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_model_that_is_missing_is_refused_with_those_that_the_server_has(
+    deployed: Deployed, tmp_path: Path, protocol: str
+) -> None:
+    url = deployed.grpc if protocol == "grpc" else f"http://{deployed.http}"
+    result = bench("dataset", "-i", protocol, "--url", url, "--model", "nosuch", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "--model nosuch: the server at " in result.stderr
+    assert "; it has tensorrt_llm, vllm_model, whole" in result.stderr
+
+
 def test_infer_of_a_decoupled_model_is_refused_by_its_name(deployed: Deployed, tmp_path: Path) -> None:
     result = bench("dataset", "-i", "http_infer", "--url", f"http://{deployed.http}", "--model", "vllm_model", cwd=tmp_path)
     assert result.returncode == 1

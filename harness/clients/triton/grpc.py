@@ -32,14 +32,14 @@ from harness.clients.triton.messages import read_response
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.model_kinds import Ends, Tensor
 from harness.clients.triton.service import OPTIONS, SERVICE
-from harness.errors import TargetError
+from harness.errors import NoSuchModelError, TargetError
 from workloads.elements.request import Request
 
 _FORMATS = {"INT32": "i", "UINT64": "Q", "BOOL": "?"}
 
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
-    """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
+    """Fetch a model's configuration. Raises TargetError where none answers, NoSuchModelError where it has no such model."""
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         return inspect_model_over(channel, address, name, timeout_s)
 
@@ -55,6 +55,8 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
     try:
         answer = call(request, timeout=timeout_s)
     except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.NOT_FOUND:
+            raise NoSuchModelError(f"--model {name}: the server at {address} has no such model ({error.details()})") from error
         raise TargetError(_inspection_problem(address, name, error, timeout_s)) from error
     if answer is None:  # an answer that ended in order within its message
         raise TargetError(f"--url {address}: the server ended its answer about model {name} without a message")
@@ -70,8 +72,6 @@ def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -
             return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return f"--url {address}: no answer within {timeout_s:.3g} s; is this the server's gRPC port?"
-        case grpc.StatusCode.NOT_FOUND:
-            return f"--model {name}: the server at {address} has no such model ({error.details()})"
         case code:
             problem = f"the request for the configuration of model {name} failed with {code.name}: {error.details()}"
             return f"--url {address}: {problem}"

@@ -35,17 +35,17 @@ from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.model_kinds import Ends, Tensor, broken_off, finish_reasons
-from harness.errors import TargetError
+from harness.errors import NoSuchModelError, TargetError
 from workloads.elements.request import Request
 
 
 def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout_s: float = 10.0) -> TritonModel:
-    """Fetch a model's configuration. Raises TargetError where no server answers, or there is no such model."""
+    """Fetch a model's configuration. Raises TargetError where none answers, NoSuchModelError where it has no such model."""
     try:
         answer = get_json(origin, f"/v2/models/{quote(name, safe='')}/config", headers, timeout_s)
     except HttpStatusError as error:
         if "unknown model" in error.message:
-            raise TargetError(f"--model {name}: the server at {origin} has no such model ({error.message})") from error
+            raise NoSuchModelError(f"--model {name}: the server at {origin} has no such model ({error.message})") from error
         problem = f"the request for the configuration of model {name} failed with HTTP status {error.status}: {error.message}"
         raise TargetError(f"--url {origin}: {problem}; is it a Triton server?") from error
     try:
