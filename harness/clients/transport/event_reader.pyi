@@ -18,8 +18,13 @@ class EventReader:
 
     def follow_messages(self, descriptor: int, emptied_ns: int, next_id: int) -> None:
         """As ``follow``, while it receives DATA frames of HTTP/2 without flags that contain whole uncompressed gRPC messages,
-        on streams that a client has opened, below ``next_id``. It is read further when it is given back, until its release.
+        on streams that a client has opened, below ``next_id``, and frames of whole headers.
+
+        It is given back when an answer ends, or with other bytes, and read further until its release.
         """
+
+    def open_streams(self, descriptor: int, next_id: int) -> None:
+        """Allow messages on streams below ``next_id``. Raises ValueError where it was never followed."""
 
     def given_back(self) -> list[int]:
         """The descriptors given back since the last call: each must be released."""
@@ -32,7 +37,7 @@ class EventReader:
 
     def release_messages(
         self, descriptor: int
-    ) -> tuple[dict[int, tuple[list[int], list[bytes]]], list[tuple[int, bytes]], bool, int, int, int]:
+    ) -> tuple[list[tuple[dict[int, tuple[list[int], list[bytes]]], int, bytes]], bool, int, int, int]:
         """As ``release``, after ``follow_messages``: the fields of ``event_streams.FollowedMessages``."""
 
     def close(self) -> None:

@@ -4,7 +4,8 @@
 While an answer streams, nearly every received piece is one event in one HTTP chunk, or over gRPC whole messages in one DATA
 frame. Reading such a piece in Python costs more than the kernel's part. Here it is a system call and a copy, which waits for no
 event loop, no interpreter lock and no garbage collector. Everything else is left to Python: the thread gives a stream back with
-the first bytes that are not such a piece, with its end, and with its errors. ``http1.py`` and ``http2.py`` read the same pieces
+the first bytes that are not such a piece, with its end, and with its errors. Whole headers of HTTP/2 are kept among the messages:
+Python needs them when an answer ends with them, and the messages after them are read here nevertheless. ``http1.py`` and ``http2.py`` read the same pieces
 in Python, and define what they mean.
 
 A connection of gRPC has many streams, whose messages must not wait, and be joined by the kernel, until Python's loop has time.
@@ -102,6 +103,9 @@ cdef enum:
     SO_TIMESTAMPNS = 35  # and the number of its control message
     FRAME_HEADER_BYTES = 9  # of HTTP/2 (RFC 9113, section 4.1)
     MOST_FRAME_BYTES = 16384  # its default, which the client's settings keep
+    HEADERS = 1  # a type of frame,
+    END_STREAM = 1  # and flags of it
+    END_HEADERS = 4
     PREFIX_BYTES = 5  # of a gRPC message: whether it is compressed, its length
 
 cdef int64_t LATE_NS = 1_000_000  # bytes may be unread for so long before each piece is read by itself
@@ -113,7 +117,8 @@ cdef struct Stream:
     bint followed
     bint has_messages  # of gRPC, in HTTP/2's frames; else events
     uint32_t next_id  # of a stream of HTTP/2 that is not open yet
-    bint unlike  # it had other bytes than messages: those from there on are kept as they come, with the id 0
+    bint answer_ended  # headers that end an answer are among the messages, with the id 0, as all headers are
+    bint unlike  # it had other bytes than these: those from there on are kept as they come, with the id 0, too
     bint queued  # whether Python is notified, or will be, of bytes to release
     bint over  # it has ended or failed
     int error  # the errno of the failure, or 0
@@ -248,9 +253,20 @@ cdef size_t _message_frame(const char *piece, size_t length, uint32_t next_id) n
     return stop if stop > FRAME_HEADER_BYTES else 0
 
 
+cdef size_t _headers_frame(const char *piece, size_t length) noexcept nogil:
+    """The length of the frame at the start of ``piece``, if it is whole and contains whole headers; else 0."""
+    cdef size_t size
+    if length < FRAME_HEADER_BYTES or piece[3] != HEADERS or not piece[4] & END_HEADERS:
+        return 0
+    size = FRAME_HEADER_BYTES + (_uint32(piece) >> 8)
+    return size if size <= FRAME_HEADER_BYTES + MOST_FRAME_BYTES and size <= length else 0
+
+
 cdef size_t _piece(const Stream *stream, const char *piece, size_t length) noexcept nogil:
     """The length of the event or frame at the start of ``piece`` that is read here; else 0."""
-    return _message_frame(piece, length, stream.next_id) if stream.has_messages else _event_chunk(piece, length)
+    if not stream.has_messages:
+        return _event_chunk(piece, length)
+    return _message_frame(piece, length, stream.next_id) or _headers_frame(piece, length)
 
 
 cdef bint _has_room(Stream *stream, size_t more_bytes) noexcept nogil:
@@ -361,11 +377,18 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
 
 
 cdef bint _take_messages(Stream *stream, const char *read, size_t count, int64_t arrived_ns) noexcept nogil:
-    """Keep the messages that were read, and then other bytes as they are. False where there is no memory."""
+    """Keep the messages and headers that were read, and then other bytes as they are. False where there is no memory."""
     cdef size_t at = 0, length
+    cdef bint kept
     while at < count and not stream.unlike:
         length = _message_frame(read + at, count - at, stream.next_id)
-        if length and _keep_messages(stream, read + at, length, arrived_ns):
+        if length:
+            kept = _keep_messages(stream, read + at, length, arrived_ns)
+        else:
+            length = _headers_frame(read + at, count - at)
+            kept = length != 0 and _keep(stream, read + at, length, arrived_ns, 0)
+            stream.answer_ended = stream.answer_ended or (length != 0 and (read[at + 4] & END_STREAM) != 0)
+        if kept:
             at += length
         else:
             stream.unlike = True
@@ -471,7 +494,7 @@ cdef void *_read_all(void *argument) noexcept nogil:
                 if not goes_on:
                     epoll_ctl(shared.epoll, EPOLL_CTL_DEL, descriptor, NULL)
                     stream.followed = False
-                if not goes_on or stream.unlike or stream.events >= MOST_EVENTS:  # many are passed on while reading continues
+                if not goes_on or stream.answer_ended or stream.unlike or stream.events >= MOST_EVENTS:  # many are passed on while reading continues
                     rings = _queue_for_release(shared, stream, descriptor) or rings
             pthread_mutex_unlock(&shared.lock)
         if rings:
@@ -556,6 +579,13 @@ cdef class EventReader:
     def follow_messages(self, int descriptor, int64_t emptied_ns, uint32_t next_id):
         self._follow(descriptor, emptied_ns, True, next_id)
 
+    def open_streams(self, int descriptor, uint32_t next_id):
+        if not 0 <= descriptor < self._shared.streams_room:
+            raise ValueError(f"descriptor {descriptor} was never followed")
+        pthread_mutex_lock(&self._shared.lock)
+        self._shared.streams[descriptor].next_id = next_id
+        pthread_mutex_unlock(&self._shared.lock)
+
     cdef _follow(self, int descriptor, int64_t emptied_ns, bint has_messages, uint32_t next_id):
         cdef epoll_event event
         cdef Stream *stream
@@ -592,7 +622,7 @@ cdef class EventReader:
     def release_messages(self, int descriptor):
         cdef Stream stream = self._taken(descriptor)
         cdef size_t number, start = 0
-        cdef list times_ns, messages, rest = []
+        cdef list times_ns, messages, parts = []
         cdef dict of_streams = {}
         try:
             if stream.events and not stream.has_messages:
@@ -601,7 +631,8 @@ cdef class EventReader:
                 message = PyBytes_FromStringAndSize(stream.data + start, stream.ends[number] - start)
                 start = stream.ends[number]
                 if stream.ids[number] == 0:
-                    rest.append((stream.times_ns[number], message))
+                    parts.append((of_streams, stream.times_ns[number], message))
+                    of_streams = {}
                     continue
                 found = of_streams.get(stream.ids[number])
                 if found is None:
@@ -609,7 +640,9 @@ cdef class EventReader:
                 times_ns, messages = found
                 times_ns.append(stream.times_ns[number])
                 messages.append(message)
-            return of_streams, rest, bool(stream.over), stream.error, stream.emptied_ns, stream.unstamped
+            if of_streams:
+                parts.append((of_streams, 0, b""))
+            return parts, bool(stream.over), stream.error, stream.emptied_ns, stream.unstamped
         finally:
             _free(&stream)
 

@@ -13,7 +13,7 @@ try:
 except ImportError:  # installed without a C compiler
     is_compiled = False
 else:
-    is_compiled = hasattr(EventReader, "follow_messages")  # else from an older source, until `make setup` compiles it again
+    is_compiled = hasattr(EventReader, "open_streams")  # else from an older source, until `make setup` compiles it again
 
 
 class Followed(NamedTuple):
@@ -37,12 +37,12 @@ class Followed(NamedTuple):
 class FollowedMessages(NamedTuple):
     """The bytes that were read while a connection of HTTP/2 was followed; else as ``Followed``.
 
-    First ``messages``, arrival times and gRPC messages by the id of their stream, of one stream in order; then ``rest``, the
-    bytes from the first on that are not such messages, each read with its arrival time.
+    In each of ``parts`` first messages, arrival times and gRPC messages by the id of their stream, of one stream in order; then
+    other bytes, and before them their arrival time: headers, or what was read after bytes that are neither. The last part may
+    have none.
     """
 
-    messages: Mapping[int, tuple[Sequence[int], Sequence[bytes]]]
-    rest: Sequence[tuple[int, bytes]]
+    parts: Sequence[tuple[Mapping[int, tuple[Sequence[int], Sequence[bytes]]], int, bytes]]
     is_over: bool
     errno: int
     emptied_ns: int
@@ -75,12 +75,16 @@ class EventStreams:
         self._owners[descriptor] = owner
 
     def follow_messages(self, descriptor: int, emptied_ns: int, next_id: int, owner: Owner) -> None:
-        """As ``follow``, while it receives frames of HTTP/2 with nothing but whole gRPC messages, on streams below ``next_id``.
+        """As ``follow``, while it receives frames of HTTP/2 with whole gRPC messages, on streams below ``next_id``, or headers.
 
         Raises OSError or MemoryError.
         """
         self._reader.follow_messages(descriptor, emptied_ns, next_id)
         self._owners[descriptor] = owner
+
+    def open_streams(self, descriptor: int, next_id: int) -> None:
+        """Allow messages on streams below ``next_id``."""
+        self._reader.open_streams(descriptor, next_id)
 
     def release(self, descriptor: int) -> Followed:
         """Stop following a socket; its owner receives no further calls."""

@@ -2,7 +2,7 @@
 
 ``http2.py`` and ``grpc.py`` define what is read. While an answer streams, nearly every piece is a frame with whole messages;
 ``event_streams.py`` reads these for a fraction of the cost. Every other frame is read by ``Http2Protocol``, after the messages
-that came before it.
+that came before it and before those that came after it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class FollowedHttp2Protocol(Http2Protocol):
         super().connection_made(transport)
 
     def open_stream(self, header_block: bytes, body: bytes, events: StreamEvents) -> int:
+        if self._followed is not None:
+            self._outside.open_streams(self._followed, self._next_id + 2)
         stream_id = super().open_stream(header_block, body, events)
         if not events.takes_messages:
             self._take_back()
@@ -73,7 +75,8 @@ class FollowedHttp2Protocol(Http2Protocol):
         read = self._take_back()
         if read is None or read.is_over:
             return
-        if len(read.rest) + sum(len(messages) for _, messages in read.messages.values()) >= _WORTHWHILE_PIECES:
+        pieces = len(read.parts) + sum(len(times_ns) for messages, *_ in read.parts for times_ns, _ in messages.values())
+        if pieces >= _WORTHWHILE_PIECES:
             self._reads_inside = 0
             self._follow()
         else:
@@ -118,13 +121,13 @@ class FollowedHttp2Protocol(Http2Protocol):
         self._followed = None
         self._lendable.take_back(read.emptied_ns, OSError(read.errno, os.strerror(read.errno)) if read.errno else None)
         self._arrival.unstamped_reads += read.unstamped_reads
-        for stream_id, (times_ns, messages) in read.messages.items():
-            self._unacknowledged_bytes += sum(map(len, messages)) + _PREFIX_BYTES * len(messages)
-            events = self._streams.get(stream_id)
-            if events is not None:  # else it has ended
-                events.on_messages(times_ns, messages)
-        super().data_received(b"")  # extends the window of the connection, where that is due
-        for arrived_ns, piece in read.rest:
-            self._arrival.ns = arrived_ns
-            super().data_received(piece)
+        for messages_of, arrived_ns, other in read.parts:
+            for stream_id, (times_ns, messages) in messages_of.items():
+                self._unacknowledged_bytes += sum(map(len, messages)) + _PREFIX_BYTES * len(messages)
+                events = self._streams.get(stream_id)
+                if events is not None:  # else it has ended
+                    events.on_messages(times_ns, messages)
+            if other:
+                self._arrival.ns = arrived_ns
+            super().data_received(other)  # or nothing, which extends the window of the connection where that is due
         return read

@@ -97,24 +97,50 @@ async def _begin(peer: Peer) -> int:
 # ---- the reader of frames, against its specification
 
 
-def _specified(data: bytes, next_id: int) -> tuple[dict[int, list[bytes]], int]:
-    """Messages by stream, and the bytes that they are in: as far as DATA frames have no flags and contain whole messages."""
+_Part = tuple[dict[int, list[bytes]], bytes]
+"""Messages by stream, and the headers after them."""
+
+
+def _specified(data: bytes, next_id: int) -> tuple[list[_Part], int]:
+    """The parts of ``data``, and the bytes that they are in: as far as there are DATA frames without flags that contain whole
+    messages, and whole headers.
+    """
+    parts: list[_Part] = []
     messages: dict[int, list[bytes]] = {}
     position = 0
     while len(data) - position >= FRAME_HEADER_BYTES:
         high, low, kind, flags, stream = FRAME_HEADER.unpack_from(data, position)
         at, stop = position + FRAME_HEADER_BYTES, position + FRAME_HEADER_BYTES + (high << 8 | low)
+        if stop > len(data) or high << 8 | low > 16_384:
+            break
+        if kind == FrameType.HEADERS and flags & Flag.END_HEADERS:
+            parts.append((messages, data[position:stop]))
+            messages, position = {}, stop
+            continue
         found: list[bytes] = []
         while stop - at >= 5 and data[at] == 0 and at + 5 + int.from_bytes(data[at + 1 : at + 5]) <= stop:
             size = int.from_bytes(data[at + 1 : at + 5])
             found.append(data[at + 5 : at + 5 + size])
             at += 5 + size
-        is_read = kind == 0 and not flags and stream % 2 and stream < next_id and high << 8 | low <= 16_384
-        if not is_read or stop > len(data) or at < stop or not found:
+        if kind or flags or not stream % 2 or stream >= next_id or at < stop or not found:
             break
         messages.setdefault(stream, []).extend(found)
         position = stop
-    return messages, position
+    return ([*parts, (messages, b"")] if messages else parts), position
+
+
+def _understood(read: FollowedMessages) -> tuple[list[_Part], bytes]:
+    """The parts as far as they were understood, and the other bytes."""
+    parts: list[_Part] = []
+    for number, (of_streams, _, other) in enumerate(read.parts):
+        messages = {stream: list(messages) for stream, (_, messages) in of_streams.items()}
+        if not other or _specified(other, 0) == ([({}, other)], len(other)):
+            parts.append((messages, other))
+            continue
+        if messages:
+            parts.append((messages, b""))
+        return parts, b"".join(rest for *_, rest in read.parts[number:])
+    return parts, b""
 
 
 class _Nobody:
@@ -155,11 +181,11 @@ _FRAMES = st.builds(lambda s, body: frame(FrameType.DATA, 0, s, body), st.intege
 def test_the_thread_reads_what_is_specified_and_leaves_the_rest(frames: list[bytes], places: list[int]) -> None:
     data = b"".join(frames)
     read = _read_by_the_thread(cut(data, places), next_id=7)
-    rest = b"".join(piece for _, piece in read.rest)
+    parts, rest = _understood(read)
     assert data.endswith(rest)
     whole = data[: len(data) - len(rest)]
-    assert ({stream: list(messages) for stream, (_, messages) in read.messages.items()}, len(whole)) == _specified(whole, 7)
-    assert all(len(times_ns) == len(messages) for times_ns, messages in read.messages.values())
+    assert (parts, len(whole)) == _specified(whole, 7)
+    assert all(len(times) == len(messages) for of_streams, *_ in read.parts for times, messages in of_streams.values())
     if not places:
         assert len(whole) == _specified(data, 7)[1]
 
@@ -168,7 +194,8 @@ def test_the_thread_reads_what_is_specified_and_leaves_the_rest(frames: list[byt
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_any_bytes_are_left_to_the_loop(data: bytes, places: list[int]) -> None:
     read = _read_by_the_thread(cut(b"\xff" + data, places), next_id=7)  # a frame longer than allowed
-    assert (read.messages, b"".join(piece for _, piece in read.rest)) == ({}, b"\xff" + data)
+    assert not any(messages for messages, *_ in read.parts)
+    assert b"".join(other for *_, other in read.parts) == b"\xff" + data
 
 
 def test_a_flood_of_empty_messages_is_left_in_the_socket() -> None:
@@ -190,10 +217,45 @@ def test_a_flood_of_empty_messages_is_left_in_the_socket() -> None:
                         await asyncio.sleep(0.002)
             read = streams.release_messages(ours.fileno())
         streams.close()
-        return sent // 5, sum(len(messages) for _, messages in read.messages.values())
+        return sent // 5, sum(len(messages) for of_streams, *_ in read.parts for _, messages in of_streams.values())
 
     sent, kept = asyncio.run(play())
     assert kept < 70_000 < sent
+
+
+def test_the_end_of_an_answer_is_reported_and_what_comes_before_and_behind_it_is_read_further() -> None:
+    class Counting:
+        reports = 0
+
+        def on_given_back(self) -> None:
+            self.reports += 1
+
+    async def play() -> tuple[int, int, FollowedMessages]:
+        streams, owner = EventStreams(), Counting()
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+            peer, _ = server.accept()
+            with peer:
+                streams.follow_messages(ours.fileno(), 0, 3, owner)
+                streams.open_streams(ours.fileno(), 5)
+                peer.sendall(_HEAD_FRAME + frame(FrameType.DATA, 0, 3, prefixed(b"token")))
+                await asyncio.sleep(0.1)
+                of_head = owner.reports
+                peer.sendall(_END_FRAME)
+                await asyncio.sleep(0.1)
+                peer.sendall(frame(FrameType.DATA, 0, 1, prefixed(b"of another")))
+                await asyncio.sleep(0.1)
+            read = streams.release_messages(ours.fileno())
+        streams.close()
+        return of_head, owner.reports, read
+
+    of_head, of_all, read = asyncio.run(play())
+    assert (of_head, of_all) == (0, 1)
+    assert _understood(read) == ([({}, _HEAD_FRAME), ({3: [b"token"]}, _END_FRAME), ({1: [b"of another"]}, b"")], b"")
+    assert read.parts[0][1] <= read.parts[1][1]
+
+
+_HEAD_FRAME = frame(FrameType.HEADERS, Flag.END_HEADERS, 3, b"head")
+_END_FRAME = frame(FrameType.HEADERS, Flag.END_HEADERS | Flag.END_STREAM, 3, b"end")
 
 
 def test_a_socket_that_was_never_followed_has_nothing() -> None:
@@ -203,6 +265,8 @@ def test_a_socket_that_was_never_followed_has_nothing() -> None:
             for descriptor in (-1, 2**31 - 1):
                 with pytest.raises(ValueError, match="never followed"):
                     release(descriptor)
+                with pytest.raises(ValueError, match="never followed"):
+                    streams.open_streams(descriptor, 3)
         streams.close()
 
     asyncio.run(play())
