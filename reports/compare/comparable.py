@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from itertools import groupby
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from reports.compare.sent import why_other_requests
 from reports.findings.target import MachineShared, TargetPaused
 from reports.run_report import RunReport
 
@@ -27,18 +29,22 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A key of the manifests in which runs differ; ``values`` in the order of the runs, as text ("–": absent)."""
+    """A key of the manifests in which two sides differ, or a fault of a run.
+
+    ``sides`` have a value of each run, in their order, as text ("–": absent). ``section`` is the outermost part of the manifest
+    of which no run of one side has anything; "" where both have some of each part.
+    """
 
     what: str
     weight: Weight
-    values: tuple[str, ...]
+    sides: tuple[tuple[str, ...], tuple[str, ...]]
     advice: str
+    section: str = ""
 
     @property
-    def values_text(self) -> str:
-        """The values in their order; equal ones that follow each other once, with their number."""
-        runs = [(value, len(list(equal))) for value, equal in groupby(self.values)]
-        return " | ".join(value if count == 1 else f"{value} (× {count})" for value, count in runs)
+    def values(self) -> tuple[str, ...]:
+        """The values of both sides, the first side first."""
+        return self.sides[0] + self.sides[1]
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
@@ -93,14 +99,15 @@ _ADVICE = {
     Weight.CHANGED: "If all else is equal, this is the change that the comparison measures.",
     Weight.NOTE: "A result of the runs, not a setting.",
 }
+_DIGEST = "schedule.digest"
 _ADVICE_FOR = {
-    "schedule.digest": "Part of the difference may come from here: measure both sides with the same seeds, by one release.",
+    _DIGEST: "Part of the difference may come from here: measure both sides with the same seeds, by one release.",
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
 _SAME_START_S = 2.0  # by which two readings of when a process began may differ: the clock was set meanwhile
 SIMULATION = "simulation"
-_ABSENT = "–"
+ABSENT = "–"
 _MEASURED = "measured"
 _ONE_SIDE = (
     "A simulated run beside a measured one shows how wrong the model is: 'bench simulate validate' does that, or "
@@ -114,9 +121,12 @@ _DISTURBED = {
 }
 
 
-def disagreements(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
-    """All differences between ``runs``, and all faults of one of them, the most serious first."""
-    unsorted = [*_credibility(runs), *_simulations(runs), *_requests(runs), *_settings(runs)]
+def disagreements(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disagreement, ...]:
+    """All differences between the sides ``a`` and ``b``, and all faults of a run, the most serious first.
+
+    Values that both sides have equally often, in proportion, are no difference: seeds 1 to 5 on both, for example.
+    """
+    unsorted = [*_credibility(a, b), *_simulations(a, b), *_requests(a, b), *_settings(a, b)]
     return tuple(sorted(unsorted, key=lambda disagreement: list(Weight).index(disagreement.weight)))
 
 
@@ -151,6 +161,11 @@ def _same_schedule(runs: Sequence[RunReport]) -> bool:
     return len({run.schedule.digest for run in runs}) == 1
 
 
+def differences_within(runs: Sequence[RunReport]) -> tuple[Disagreement, ...]:
+    """All differences among the runs of one side, and all faults of one of them: those of its first run from the others."""
+    return disagreements(runs[:1], runs[1:] or runs)
+
+
 def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
     """Whether the runs of a side repeat a schedule that the other side has not as often, in proportion.
 
@@ -164,7 +179,7 @@ def schedules_apart(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
 
 def same_schedules(a: Sequence[RunReport], b: Sequence[RunReport]) -> bool:
     """Whether both sides have the same schedules, each as often in proportion: then no difference of sides comes from these."""
-    return _shares_of_schedules(a) == _shares_of_schedules(b)
+    return _alike(*([run.schedule.digest for run in side] for side in (a, b)))
 
 
 def one_start(runs: Sequence[RunReport]) -> bool:
@@ -175,55 +190,89 @@ def one_start(runs: Sequence[RunReport]) -> bool:
     return len(known) == len(runs) and len(addresses) == 1 and max(known) - min(known) <= _SAME_START_S
 
 
-def _shares_of_schedules(runs: Sequence[RunReport]) -> dict[str, Fraction]:
-    counts = Counter(run.schedule.digest for run in runs)
-    return {digest: Fraction(count, len(runs)) for digest, count in counts.items()}
+def _shares_of_schedules(runs: Sequence[RunReport]) -> dict[Hashable, Fraction]:
+    return _shares([run.schedule.digest for run in runs])
 
 
-def _credibility(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
+def _alike(a: Sequence[Hashable], b: Sequence[Hashable]) -> bool:
+    """Whether both sides have the same values, each as often in proportion."""
+    return _shares(a) == _shares(b)
+
+
+def _shares(values: Sequence[Hashable]) -> dict[Hashable, Fraction]:
+    return {value: Fraction(count, len(values)) for value, count in Counter(values).items()}
+
+
+def _credibility(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    runs = (*a, *b)
     if not all(run.valid for run in runs):
-        codes = [", ".join(f.code for f in run.findings if f.severity.value == "invalid") or "valid" for run in runs]
-        yield Disagreement(
-            "validity", Weight.REFUSE, tuple(codes), "An invalid run cannot be compared; see its report, and measure again."
-        )
+        advice = "An invalid run cannot be compared; see its report, and measure again."
+        yield Disagreement("validity", Weight.REFUSE, _sides(a, b, _invalid_findings), advice)
     for code, advice in _DISTURBED.items():
-        found = [next((finding.sentence for finding in run.findings if finding.code == code), None) for run in runs]
-        if any(found):
-            yield Disagreement(
-                code, Weight.WARN, tuple(_ABSENT if sentence is None else sentence for sentence in found), advice
-            )
-    stopped = [bool(run.manifest.interrupted) for run in runs]
-    if any(stopped):
-        values = tuple("interrupted" if is_cut else "whole" for is_cut in stopped)
-        yield Disagreement("interrupted", Weight.WARN, values, "An interrupted run is shorter than requested.")
+        if any(_sentence(code, run) != ABSENT for run in runs):
+            yield Disagreement(code, Weight.WARN, _sides(a, b, partial(_sentence, code)), advice)
+    if any(run.manifest.interrupted for run in runs):
+        sides = _sides(a, b, lambda run: "interrupted" if run.manifest.interrupted else "whole")
+        yield Disagreement("interrupted", Weight.WARN, sides, "An interrupted run is shorter than requested.")
 
 
-def _simulations(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    simulations = [run.manifest.simulation for run in runs]
+def _invalid_findings(run: RunReport) -> str:
+    return ", ".join(finding.code for finding in run.findings if finding.severity.value == "invalid") or "valid"
+
+
+def _sentence(code: str, run: RunReport) -> str:
+    return next((finding.sentence for finding in run.findings if finding.code == code), ABSENT)
+
+
+def _simulations(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    simulations = [run.manifest.simulation for run in (*a, *b)]
     if not any(simulations):
         return
-    values = tuple(_MEASURED if each is None else str(each) for each in simulations)
+    sides = _sides(a, b, lambda run: _MEASURED if run.manifest.simulation is None else str(run.manifest.simulation))
     weight, advice = (Weight.WARN, _ALL_SIMULATED) if all(simulations) else (Weight.REFUSE, _ONE_SIDE)
-    yield Disagreement(SIMULATION, weight, values, advice)
+    yield Disagreement(SIMULATION, weight, sides, advice)
 
 
-def _requests(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    counts = [run.requests.index.size for run in runs]
-    if _same_schedule(runs) and len(set(counts)) > 1:
-        values = tuple(f"{count:,} sent" for count in counts)
-        yield Disagreement("requests", Weight.WARN, values, "Some runs sent more of one schedule, so requests are not paired.")
+def _requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    sides = _sides(a, b, lambda run: f"{run.requests.index.size:,} sent")
+    if _same_schedule((*a, *b)) and not _alike(*sides):
+        yield Disagreement("requests", Weight.WARN, sides, "Some runs sent more of one schedule, so requests are not paired.")
 
 
-def _settings(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    flat = [dict(_flattened(run.document)) for run in runs]
-    one_side = len({run.manifest.simulation is None for run in runs}) > 1  # then its keys are absent on the other
-    for key in sorted({key for settings in flat for key in settings}):
+def _settings(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    flat_a, flat_b = ([dict(_flattened(run.document)) for run in side] for side in (a, b))
+    known = [{section for settings in side for section in _sections_with_values(settings)} for side in (flat_a, flat_b)]
+    one_side = len({run.manifest.simulation is None for run in (*a, *b)}) > 1  # then its keys are absent on the other
+    for key in sorted({key for settings in (*flat_a, *flat_b) for key in settings}):
         weight = _weight_of(key)
-        values = tuple(settings.get(key, _ABSENT) for settings in flat)
-        if one_side and key.startswith(SIMULATION):
+        sides = (tuple(each.get(key, ABSENT) for each in flat_a), tuple(each.get(key, ABSENT) for each in flat_b))
+        if weight is None or _alike(*sides) or (one_side and key.startswith(SIMULATION)):
             continue
-        if weight is not None and len(set(values)) > 1:
-            yield Disagreement(key, weight, values, _ADVICE_FOR.get(key, _ADVICE[weight]))
+        section = next((each for each in _sections(key) if any(each not in side for side in known)), "")
+        yield Disagreement(key, weight, sides, _advice(key, weight, a, b), section)
+
+
+def _advice(key: str, weight: Weight, a: Sequence[RunReport], b: Sequence[RunReport]) -> str:
+    if key == _DIGEST and _alike(*([run.schedule.seed for run in side] for side in (a, b))):
+        return why_other_requests(a, b)
+    return _ADVICE_FOR.get(key, _ADVICE[weight])
+
+
+def _sides(
+    a: Sequence[RunReport], b: Sequence[RunReport], value: Callable[[RunReport], str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(map(value, a)), tuple(map(value, b))
+
+
+def _sections(key: str) -> list[str]:
+    """The parts of a manifest that a dotted key lies in, from the outermost."""
+    return list(accumulate(key.split(".")[:-1], "{}.{}".format))
+
+
+def _sections_with_values(settings: Mapping[str, str]) -> Iterator[str]:
+    for key, value in settings.items():
+        if value != ABSENT:
+            yield from _sections(key)
 
 
 def _weight_of(key: str) -> Weight | None:
@@ -237,4 +286,4 @@ def _flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _flattened(inner, f"{prefix}.{key}" if prefix else str(key))
     else:
-        yield prefix, _ABSENT if value is None else str(value)
+        yield prefix, ABSENT if value is None else str(value)

@@ -23,6 +23,7 @@ from reports.compare.comparable import (
 )
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.lines import lines
 from reports.compare.looks import Looks
 from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run, open_loop_gap
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
@@ -269,10 +270,10 @@ def compare(
 def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:
     """The disagreements of two arms; of runs measured in turn those within blocks, since blocks differ by design."""
     if not runs_paired:
-        found = disagreements([*baseline.runs, *arm.runs])
+        found = disagreements(baseline.runs, arm.runs)
         alike = same_schedules(baseline.runs, arm.runs)
         return tuple(disagreement for disagreement in found if not (alike and disagreement.what.startswith("schedule.")))
-    blocks = (disagreements(pair) for pair in zip(baseline.runs, arm.runs, strict=True))
+    blocks = (disagreements([a], [b]) for a, b in zip(baseline.runs, arm.runs, strict=True))
     return tuple({disagreement.what: disagreement for found in blocks for disagreement in found}.values())
 
 
@@ -352,7 +353,7 @@ def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:
 
 
 def _refusal(baseline: Arm, arm: Arm, found: Sequence[Disagreement]) -> str:
-    reasons = [disagreement for disagreement in found if disagreement.weight is Weight.REFUSE]
-    differing = "; ".join(f"{reason.what}: {' against '.join(reason.values)}" for reason in reasons)
+    reasons = lines([disagreement for disagreement in found if disagreement.weight is Weight.REFUSE])
+    differing = "; ".join(f"{reason.what}: {' against '.join(reason.sides)}" for reason in reasons)
     advice = " ".join(dict.fromkeys(reason.advice for reason in reasons))
     return f"{baseline.name} and {arm.name} cannot be compared. {differing}. {advice}"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
 
-from reports.compare.comparable import Disagreement
 from reports.compare.comparison import ArmComparison, Comparison
+from reports.compare.lines import Group, groups
 from reports.compare.tables import conditions_notes, difference_table, headline, notes, runs_text
+from reports.render.console import WIDTH
 from reports.render.document import Document, Heading, Notes, Paragraph
+from reports.render.plain_text import printable
 from reports.render.tables import Table
 
 _COLUMNS = {"measure": 24, "A": 10, "B": 10, "change": 8, "95 % interval": 17, "verdict": 19}
 """The columns on a terminal, and the widths at which they wrap; the files and the page have the others."""
 _TEXTS = ("measure", "verdict")
+_INDENT = " " * 10
 
 
 def terminal_document(comparison: Comparison) -> Document:
@@ -31,7 +36,7 @@ def _terminal(pair: ArmComparison) -> Document:
         Notes((f"A: {a.name} ({runs_text(a)})   B: {b.name} ({runs_text(b)})",)),
         _table(pair),
         *map(Paragraph, (headline(pair), *notes(pair))),
-        Notes(tuple(line for d in pair.disagreements for line in _disagreement(d))),
+        Notes(tuple(line for group in groups(pair.disagreements) for line in _group(group))),
         conditions_notes(pair.conditions),
     )
 
@@ -42,7 +47,7 @@ def _full(pair: ArmComparison) -> Document:
         Paragraph(headline(pair), is_answer=True),
         replace(difference_table(pair), title=""),
         *map(Paragraph, notes(pair)),
-        Notes(tuple(f"{d.weight.value}: {d.what}: {d.values_text}" for d in pair.disagreements)),
+        *(block for group in groups(pair.disagreements) for block in _full_group(group)),
         conditions_notes(pair.conditions),
     )
 
@@ -52,5 +57,23 @@ def _table(pair: ArmComparison) -> Table:
     return replace(difference_table(pair).chosen(list(_COLUMNS)), sides=sides, widths=tuple(_COLUMNS.values()))
 
 
-def _disagreement(pair: Disagreement) -> tuple[str, str]:
-    return f"{pair.weight.value:>8}  {pair.what}: {pair.values_text}", f"          {pair.advice}"
+def _group(group: Group) -> Iterator[str]:
+    """The lines beside their weight, and below them the advice that all have; a line that is too long goes on further in."""
+    heads = (f"{group.weight.value:>8}  ", *(_INDENT for _ in group.lines[1:]))
+    for head, line in zip(heads, map(str, group.lines), strict=True):
+        yield from _wrapped(line, head, f"{_INDENT}    ")
+    yield from _wrapped(group.advice, _INDENT, _INDENT)
+
+
+def _wrapped(text: str, head: str, further: str) -> list[str]:
+    return textwrap.wrap(
+        printable(text), WIDTH,
+        initial_indent=head, subsequent_indent=further, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _full_group(group: Group) -> Document:
+    return (
+        Paragraph(f"{group.weight.value}: {group.advice}"),
+        Notes(tuple(map(str, group.lines))),
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
+from reports.compare.lines import groups
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.tables import change_text, conditions_table, difference_table, headline, interval_text, notes, runs_text
 from reports.glossary import terms
@@ -85,11 +86,11 @@ def _sections(pair: ArmComparison, number: int) -> list[Section]:
     ]
     sections = [Section(name, printable(f"{pair.arm.name} against A"), tuple(blocks), pairs=True)]
     remarks = tuple(
-        Remark(_SEVERITIES[d.weight], printable(f"{d.what}: {d.values_text}"), d.advice, d.weight.value)
-        for d in pair.disagreements
+        Remark(_SEVERITIES[group.weight], tuple(map(str, group.lines)), group.advice, group.weight.value)
+        for group in groups(pair.disagreements)
     )
     if remarks:
-        sections.append(Section(f"{name}-settings", "Differences in the settings", (remarks,)))
+        sections.append(Section(f"{name}-settings", "Differences in the settings: A | B", (remarks,)))
     if pair.conditions:
         table = conditions_table(pair.conditions, f"{name}-conditions")
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))

@@ -1,14 +1,16 @@
-"""What two runs sent that differs, request by request, where their schedules have other digests.
+"""What runs sent that differs, request by request, where their schedules have other digests.
 
 Prompts are not recorded, so that requests are compared by their times, lengths and settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder
+from reports.run_report import RunReport
 
 _TIMES = ("scheduled_ns", "parent", "planned_ns")
 _SETTINGS = {
@@ -60,6 +62,28 @@ def sent_differences(a: RunFolder, b: RunFolder, *, by_the_clock: bool) -> SentD
                 counts[what] += 1
                 first = number if first is None else first
     return SentDifferences(len(common), counts, first, len(sides[0]) - len(common), len(sides[1]) - len(common))
+
+
+def why_other_requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> str:
+    """What differs between the requests of two sides whose seeds are equal, and the likely reason. Raises RunFolderError."""
+    pairs = ((run, other) for run in a for other in b if run.schedule.seed == other.schedule.seed)
+    run, other = next((run, other) for run, other in pairs if run.schedule.digest != other.schedule.digest)
+    seed, manifests = run.schedule.seed, (run.manifest, other.manifest)
+    by_the_clock = all(manifest.load is None or manifest.load.mode != "closed" for manifest in manifests)
+    found = sent_differences(run.folder, other.folder, by_the_clock=by_the_clock)
+    drawn = "Neither side has a seed:" if seed is None else f"Both sides have the same seeds. With seed {seed},"
+    return " ".join([f"{drawn} {found}", *_reason(*manifests), "Part of the difference may come from here."])
+
+
+def _reason(a: Manifest, b: Manifest) -> list[str]:
+    """Why one seed made other requests, where the manifests show it."""
+    if a.target.token_ids != b.target.token_ids:
+        return ["One side sends text, the other token ids."]
+    if a.target.protocol != b.target.protocol:
+        return [f"A prompt of {a.target.protocol} has other bytes than one of {b.target.protocol}."]
+    if a.bench_version != b.bench_version:
+        return ["Another release may draw other requests from a seed: measure both sides by one."]
+    return []
 
 
 def _by_number(folder: RunFolder, by_the_clock: bool) -> dict[int, tuple[object, ...]]:

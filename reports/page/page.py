@@ -41,10 +41,12 @@ class Card:
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding or disagreement. ``severity`` (invalid, warning or note) is its style, too."""
+    """A finding, or disagreements of one weight. ``severity`` (invalid, warning or note) is its style, too; each text has a
+    line.
+    """
 
     severity: str
-    text: str
+    texts: tuple[str, ...]
     advice: str
     code: str
 

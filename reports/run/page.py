@@ -109,7 +109,7 @@ def _tone(report: RunReport) -> Tone:
 
 
 def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
-    remarks = tuple(Remark(f.severity.value, f.sentence, f.advice, f.code) for f in report.findings)
+    remarks = tuple(Remark(f.severity.value, (f.sentence,), f.advice, f.code) for f in report.findings)
     tables = (latency_table(report), simulation_table(report), interval_table(report), tail_table(report))
     latency = [_with_rows(table) for table in tables]
     classes = _joined([_with_rows(class_table(report))])

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bench_records.run_folder import RunFolderError
-from reports.compare.comparable import Disagreement, disagreements, refused
+from reports.compare.comparable import Disagreement, differences_within, disagreements, refused
 from reports.compare.comparison import Arm, differences_between, overall, read_arm
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
 from reports.compare.difference import Difference
@@ -139,9 +139,9 @@ def _first_valid(found: Sequence[FoundRun]) -> Arm | None:
 
 def _checked(arm: Arm) -> Arm:
     """The arm, if its runs are valid and comparable. Raises NotComparableError."""
-    faults = [disagreement for disagreement in disagreements(arm.runs) if refused([disagreement])]
+    faults = [disagreement for disagreement in differences_within(arm.runs) if refused([disagreement])]
     if faults:
-        reasons = " ".join(f"{fault.what}: {' against '.join(fault.values)}." for fault in faults)
+        reasons = " ".join(f"{fault.what}: {' against '.join(dict.fromkeys(fault.values))}." for fault in faults)
         raise NotComparableError(f"{arm.name} cannot be a baseline. {reasons} Name a valid run, or a folder of equal runs.")
     return arm
 
@@ -149,7 +149,7 @@ def _checked(arm: Arm) -> Arm:
 def _trend_run(
     run: FoundRun, report: RunReport, baseline: Arm | None, conditions: Sequence[AnyCondition], *, is_baseline: bool
 ) -> TrendRun:
-    found = () if baseline is None or is_baseline else tuple(_against([*baseline.runs, report]))
+    found = () if baseline is None or is_baseline else tuple(_against(baseline.runs, report))
     standing = _standing(report, baseline, found, is_baseline=is_baseline)
     compared = baseline is not None and standing is Standing.COMPARED
     differences = differences_between(baseline, Arm(run.name, (report,))) if baseline is not None and compared else ()
@@ -168,9 +168,10 @@ def _trend_run(
     )
 
 
-def _against(runs: Sequence[RunReport]) -> Iterator[Disagreement]:
-    """The disagreements of the last run with all runs before it, without those among the latter."""
-    return (disagreement for disagreement in disagreements(runs) if disagreement.values[-1] not in disagreement.values[:-1])
+def _against(baseline: Sequence[RunReport], run: RunReport) -> Iterator[Disagreement]:
+    """The disagreements of a run with all runs of the baseline, without those among the latter."""
+    found = disagreements(baseline, [run])
+    return (disagreement for disagreement in found if disagreement.values[-1] not in disagreement.values[:-1])
 
 
 def _standing(report: RunReport, baseline: Arm | None, found: Sequence[Disagreement], *, is_baseline: bool) -> Standing:

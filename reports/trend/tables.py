@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reports.compare.comparable import Weight
+from reports.compare.lines import lines
 from reports.compare.measures import Measure
 from reports.compare.tables import DIFFERENCE_COLUMNS, difference_row, summary_sentence
 from reports.render.plain_text import printable
@@ -58,9 +59,9 @@ def changes_table(trend: Trend) -> Table:
 def settings_table(trend: Trend) -> Table:
     """A row for each run and setting that differs from the baseline."""
     rows = tuple(
-        (number, printable(run.name), d.weight.value, *map(printable, (d.what, _baseline_values(d.values), d.values[-1])))
+        (number, printable(run.name), line.weight.value, *map(printable, (line.what, *line.sides)))
         for number, run in enumerate(trend.runs, start=1)
-        for d in run.disagreements
+        for line in lines(run.disagreements)
     )
     note = "refuse: no verdict. warn: part of a change may come from here. changed: a change of the target, the likely subject."
     columns = ("run", "folder", "effect", "setting", "baseline", "this run")
@@ -132,7 +133,3 @@ def _interval(measure: Measure, estimate: Estimate | None) -> str:
 def _folder(run: TrendRun, link_target: LinkTarget | None) -> Cell:
     name = printable(run.name)
     return link_to(name, link_target(run.folder / "report.html")) if run.has_page and link_target is not None else name
-
-
-def _baseline_values(values: tuple[str, ...]) -> str:
-    return " | ".join(dict.fromkeys(values[:-1]))

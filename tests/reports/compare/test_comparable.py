@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.compare.comparable import Disagreement, Weight, disagreements, one_start, refused, same_requests
+from reports.compare.comparable import Weight, differences_within, disagreements, one_start, refused, same_requests
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams
 from tests.reports.manifests import machine_use
@@ -63,8 +63,7 @@ SteadyRun = Callable[..., list[Record]]
 def test_the_weight_of_a_key_is_that_of_its_longest_section(
     make_report: MakeReport, steady_run: SteadyRun, key: str, weight: Weight | None
 ) -> None:
-    runs = _differing(make_report(steady_run(4)), key)
-    found = disagreements(runs)
+    found = disagreements(*_differing(make_report(steady_run(4)), key))
     if weight is None:
         assert found == ()
     else:
@@ -74,8 +73,8 @@ def test_the_weight_of_a_key_is_that_of_its_longest_section(
     assert refused(found) is (weight is Weight.REFUSE)
 
 
-def _differing(run: RunReport, key: str) -> list[RunReport]:
-    """The run twice, with other values at a dotted key of the manifest."""
+def _differing(run: RunReport, key: str) -> list[list[RunReport]]:
+    """Two sides of the run, with other values at a dotted key of the manifest."""
     section, *inner = key.split(".")
     documents = []
     for value in ("one", "other"):
@@ -83,7 +82,7 @@ def _differing(run: RunReport, key: str) -> list[RunReport]:
         for name in reversed(inner):
             nested = {name: nested}
         documents.append({**run.document, section: {**run.document.get(section, {}), **nested} if inner else nested})
-    return [replace(run, document=document) for document in documents]
+    return [[replace(run, document=document)] for document in documents]
 
 
 def test_a_key_that_is_absent_or_null_is_shown_as_absent(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -92,9 +91,9 @@ def test_a_key_that_is_absent_or_null_is_shown_as_absent(make_report: MakeReport
         make_report(steady_run(4), bench_version=None),
         make_report(steady_run(4)),
     ]
-    (one,) = disagreements(runs)
+    (one,) = disagreements(runs[:1], runs[1:])
     assert (one.what, one.values) == ("bench_version", ("1.2", "–", "–"))
-    assert disagreements(runs[1:]) == ()
+    assert disagreements(runs[1:2], runs[2:]) == ()
 
 
 def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -104,7 +103,7 @@ def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, stea
         "target": {"model": "other", "protocol": "grpc", "streaming": True},
         "workers": {"count": 2},
     }
-    found = disagreements([make_report(steady_run(4), workers={"count": 1}), make_report(steady_run(4), **other)])
+    found = disagreements([make_report(steady_run(4), workers={"count": 1})], [make_report(steady_run(4), **other)])
     assert [disagreement.what for disagreement in found] == ["arrivals", "bench_version", "target.model", "workers.count"]
     assert [disagreement.weight for disagreement in found] == list(Weight)
     assert refused(found)
@@ -124,7 +123,7 @@ def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, stea
 def test_a_disagreement_has_the_advice_of_its_key_or_weight(
     make_report: MakeReport, steady_run: SteadyRun, key: str, advice: str
 ) -> None:
-    (one,) = disagreements(_differing(make_report(steady_run(4)), key))
+    (one,) = disagreements(*_differing(make_report(steady_run(4)), key))
     assert advice in one.advice
 
 
@@ -133,15 +132,14 @@ def test_an_invalid_run_is_named_by_its_invalid_findings_alone(
 ) -> None:
     nothing_done = make_report([failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(4)], interrupted=False)
     noted = make_report(steady_run(4))  # sample_too_small, a note
-    (one,) = disagreements([noted, nothing_done])
+    (one,) = disagreements([noted], [nothing_done])
     assert (one.what, one.weight) == ("validity", Weight.REFUSE)
     assert one.values == ("valid", "nothing_done, errors")
     assert "measure again" in one.advice
 
 
 def test_an_interrupted_run_is_a_warning(make_report: MakeReport, steady_run: SteadyRun) -> None:
-    runs = [make_report(steady_run(4)), make_report(steady_run(4), interrupted=True)]
-    (one,) = disagreements(runs)
+    (one,) = disagreements([make_report(steady_run(4))], [make_report(steady_run(4), interrupted=True)])
     assert (one.what, one.weight, one.values) == ("interrupted", Weight.WARN, ("whole", "interrupted"))
     assert "shorter than requested" in one.advice
     assert not refused([one])
@@ -150,11 +148,12 @@ def test_an_interrupted_run_is_a_warning(make_report: MakeReport, steady_run: St
 def test_other_numbers_of_requests_are_a_warning_where_the_schedule_is_one(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
-    (one,) = disagreements([make_report(steady_run(1_000)), make_report(steady_run(990))])
+    (one,) = disagreements([make_report(steady_run(1_000))], [make_report(steady_run(990))])
     assert (one.what, one.weight, one.values) == ("requests", Weight.WARN, ("1,000 sent", "990 sent"))
     assert "not paired" in one.advice
     other = make_report(steady_run(990), schedule={"digest": "1e" * 32, "seed": 42})
-    assert [disagreement.what for disagreement in disagreements([make_report(steady_run(1_000)), other])] == ["schedule.digest"]
+    found = disagreements([make_report(steady_run(1_000))], [other])
+    assert [disagreement.what for disagreement in found] == ["schedule.digest"]
 
 
 def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -169,18 +168,79 @@ def test_runs_are_of_the_same_requests_where_all_sent_them_in_one_order(make_rep
 def test_what_disturbed_a_target_is_named_with_the_run_that_it_disturbed(make_report: MakeReport, answered: Make) -> None:
     calm, shared = (make_report(paused_streams(answered, 0.0), **machine_use(others)) for others in (0.0, 1.1))
     stopped = make_report(paused_streams(answered, 3_000.0), **machine_use(0.0))
-    found = {disagreement.what: disagreement for disagreement in disagreements([calm, shared, stopped])}
+    found = {disagreement.what: disagreement for disagreement in disagreements([calm], [shared, stopped])}
     assert found["machine_shared"].weight is found["target_paused"].weight is Weight.WARN
     assert found["machine_shared"].values[::2] == ("–", "–")
     assert found["machine_shared"].values[1].startswith("Other programs used 1.10 of the 2 cores")
     assert found["target_paused"].values[2].startswith("No stream had a token for 3.02 s")
-    assert "machine_shared" not in {disagreement.what for disagreement in disagreements([calm, stopped])}
+    assert "machine_shared" not in {disagreement.what for disagreement in disagreements([calm], [stopped])}
 
 
-def test_equal_values_of_repeats_are_shown_once() -> None:
-    repeats = Disagreement("target.model", Weight.CHANGED, ("a", "a", "a", "b", "b", "a"), "")
-    assert repeats.values_text == "a (× 3) | b (× 2) | a"
-    assert Disagreement("target.model", Weight.CHANGED, ("a", "b"), "").values_text == "a | b"
+# ---- sides of several runs
+
+
+def _with_seed(make_report: MakeReport, steady_run: SteadyRun, seed: int | None, digest: int, **manifest: Any) -> RunReport:
+    return make_report(steady_run(4), schedule={"digest": f"{digest:064x}", "seed": seed}, **manifest)
+
+
+def test_what_both_sides_have_equally_often_is_no_difference(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    a, again, b = (
+        [_with_seed(make_report, steady_run, seed, seed, workers={"count": seed}) for seed in seeds]
+        for seeds in ((1, 2), (2, 1, 1, 2), (1, 2, 2))
+    )
+    assert disagreements(a, again) == ()
+    found = {disagreement.what: disagreement.sides for disagreement in disagreements(a, b)}
+    assert found.keys() == {"schedule.digest", "schedule.seed", "workers.count"}
+    assert found["schedule.seed"] == (("1", "2"), ("1", "2", "2"))
+    assert {disagreement.what for disagreement in differences_within(a)} == found.keys()
+    assert differences_within(a[:1]) == differences_within([a[0], a[0]]) == ()
+
+
+def test_a_fault_that_both_sides_have_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    cut = make_report(steady_run(4), interrupted=True)
+    assert [disagreement.what for disagreement in disagreements([cut], [cut])] == ["interrupted"]
+    assert [disagreement.what for disagreement in differences_within([cut])] == ["interrupted"]
+
+
+_TEXT = {"model": "m", "protocol": "openai", "streaming": True, "token_ids": False}
+
+
+@pytest.mark.parametrize(
+    ("seed", "other", "said"),
+    [
+        (7, {"target": {**_TEXT, "token_ids": True}}, "One side sends text, the other token ids."),
+        (7, {"target": {**_TEXT, "protocol": "grpc"}}, "A prompt of openai has other bytes than one of grpc."),
+        (7, {"bench_version": "2"}, "Another release may draw other requests from a seed: measure both sides by one."),
+        (7, {}, "so their prompts differ. Part of"),
+        (None, {}, "Neither side has a seed: 4 requests are in both runs"),
+    ],
+    ids=["token ids", "protocol", "release", "unknown", "no seed"],
+)
+def test_other_requests_of_equal_seeds_are_explained(
+    make_report: MakeReport, steady_run: SteadyRun, seed: int | None, other: dict[str, Any], said: str
+) -> None:
+    a = [_with_seed(make_report, steady_run, seed, digest, target=_TEXT) for digest in (1, 2)]
+    b = [_with_seed(make_report, steady_run, seed, digest, **{"target": _TEXT, **other}) for digest in (3, 4)]
+    advice = next(found.advice for found in disagreements(a, b) if found.what == "schedule.digest")
+    assert said in advice
+    assert "same seeds, by one release" not in advice
+    if seed is not None:
+        assert advice.startswith(
+            "Both sides have the same seeds. With seed 7, 4 requests are in both runs, with the same times"
+        )
+
+
+def test_a_section_that_one_side_lacks_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    parameters = {"engine": "e", "max_num_tokens": "8192"}
+    bare, some, full = (
+        [make_report(steady_run(4), target={**_TEXT, "model_parameters": each})] * 2
+        for each in ({}, {"engine": "e"}, parameters)
+    )
+    assert [(d.what, d.section) for d in disagreements(bare, full)] == [
+        ("target.model_parameters.engine", "target.model_parameters"),
+        ("target.model_parameters.max_num_tokens", "target.model_parameters"),
+    ]
+    assert [(d.what, d.section) for d in disagreements(some, full)] == [("target.model_parameters.max_num_tokens", "")]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from reports.compare.comparison import (
 )
 from reports.compare.conditions import Status, parse_condition
 from reports.compare.difference import Difference, Verdict, compare_measures
+from reports.compare.documents import full_document
 from reports.compare.formats import COMPARISON
 from reports.compare.json_file import document
 from reports.compare.measures import MEASURES, Measure
@@ -47,6 +48,7 @@ from reports.criteria import parse_slo
 from reports.errors import ConditionError, NotComparableError
 from reports.metrics.catalogue import TTFT
 from reports.page.page import Tone, render_page
+from reports.render.markdown import markdown_text
 from reports.run_report import RunReport
 from reports.statistics.estimate import Cause
 
@@ -687,6 +689,45 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
         "here and there cannot be compared. arrivals: constant arrivals at 100 requests/s against other; load.mode: closed "
         "against open. Runs of different work cannot be compared: measure both alike, or use --allow_different."
     )
+
+
+def test_settings_that_differ_between_two_servers_fit_a_screen(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    """Five repeats a side with the same seeds, of text over OpenAI's API and of token ids over gRPC."""
+
+    def side(protocol: str, first_digest: int, *, token_ids: bool, parameters: dict[str, str]) -> tuple[RunReport, ...]:
+        target = {"protocol": protocol, "streaming": True, "token_ids": token_ids, "model_parameters": parameters}
+        return tuple(
+            make_report(steady_run(40), target=target, schedule={"digest": f"{first_digest + k:02x}" * 32, "seed": 100 + k})
+            for k in range(5)
+        )
+
+    parameters = {f"parameter_{k}": str(k) for k in range(25)}
+    arms = [
+        Arm("openai", side("openai", 1, token_ids=False, parameters={})),
+        Arm("triton", side("grpc", 10, token_ids=True, parameters=parameters)),
+    ]
+    compared = compare(arms)
+    (pair,) = document(compared)["comparisons"]
+    assert len(pair["disagreements"]) == 28
+    assert {len(value) for value in pair["disagreements"][0]["values"]} == {64}
+    assert COMPARISON.terminal_text(compared).endswith(
+        """
+    warn  schedule.digest: 5 different | 5 different, none in common
+          Both sides have the same seeds. With seed 100, 40 requests are in both runs, with the same
+          times and lengths, so their prompts differ. One side sends text, the other token ids. Part
+          of the difference may come from here.
+    warn  target.protocol: openai (× 5) | grpc (× 5)
+          Part of the difference may come from here; keep it equal.
+ changed  target.model_parameters: not known (× 5) | 25 values (× 5)
+          target.token_ids: False (× 5) | True (× 5)
+          If all else is equal, this is the change that the comparison measures."""
+    )
+    assert r"- target.model\_parameters: not known (× 5) \| 25 values (× 5)" in markdown_text(full_document(compared))
+    page = render_page(comparison_page(compared))
+    assert "<p>target.model_parameters: not known (× 5) | 25 values (× 5)</p><p>target.token_ids: False" in page
+    assert page.count("this is the change that the comparison measures") == 1
 
 
 def test_settings_of_runs_in_turn_are_compared_within_blocks(
