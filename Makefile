@@ -8,7 +8,7 @@ COMPILED := harness/clients/transport/event_reader.pyx harness/clients/triton/me
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
 TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
-	tests/harness/clients/test_openai_probe.py tests/bench_cli/measurement/test_connect.py \
+	tests/harness/clients/test_openai_trial.py tests/bench_cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py \
 	--ignore tests/reports/test_untrusted_text.py
 

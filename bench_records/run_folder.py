@@ -76,7 +76,8 @@ class RunFolder:
         return self.path / f"samples-{worker}.bin"
 
     def client_samples(self) -> list[Path]:
-        return sorted(self.path.glob("samples-*.bin"))
+        """Also those of a run that was cut in an older version, which called them ``probe-*.bin``."""
+        return sorted((*self.path.glob("samples-*.bin"), *self.path.glob("probe-*.bin")))
 
     def scrapes(self, page: int) -> Path:
         """The file of one page of metrics."""

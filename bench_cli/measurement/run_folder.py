@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -43,36 +45,39 @@ def default_folder(verb: str) -> Iterator[Path]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[RunFolder]:
-    try:
-        if path.is_dir():
-            _clear_unstarted(RunFolder(path))
-        if path.exists() and any(path.iterdir()):
-            raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_writable(path, error) from error
-    try:
-        yield RunFolder(path)
-    finally:
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
+    with TemporaryDirectory() as temporary:
+        replaced = Path(temporary)
+        try:
+            if path.is_dir() and _is_unstarted(RunFolder(path)):
+                click.echo(f"Replaces the run in {path}, which ended before its first request.", err=True)
+                _move(path, replaced)
+            if path.exists() and any(path.iterdir()):
+                raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        try:
+            yield RunFolder(path)
+        finally:
+            if path.is_dir() and not any(path.iterdir()):
+                _move(replaced, path)  # the earlier run's log says why it failed, and this one has left nothing that could
+                with suppress(OSError):  # something was moved
+                    path.rmdir()
 
 
-def _clear_unstarted(folder: RunFolder) -> None:
-    """Empty the folder of a run that sent no request, as after a warm-up that failed: nothing was measured. Any other folder,
-    and one that has other files too, stays as it is.
-    """
-    files = (folder.manifest, folder.server_log)
-    if not folder.manifest.exists() or not {*folder.path.iterdir()} <= {*files}:
-        return
+def _move(source: Path, target: Path) -> None:
+    for file in [*source.iterdir()]:
+        shutil.move(file, target)
+
+
+def _is_unstarted(folder: RunFolder) -> bool:
+    """Whether the folder has a run that sent no request, as after a warm-up that failed, and nothing else."""
+    if not folder.manifest.exists() or not {*folder.path.iterdir()} <= {folder.manifest, folder.server_log}:
+        return False
     try:
-        state = folder.read_manifest().state
+        return folder.read_manifest().state is RunState.NOT_STARTED
     except RunFolderError:
-        return
-    if state is RunState.NOT_STARTED:
-        click.echo(f"Replaces the run in {folder.path}, which ended before its first request.", err=True)
-        for file in files:
-            file.unlink(missing_ok=True)
+        return False
 
 
 def _new_default_folder(verb: str) -> Path:

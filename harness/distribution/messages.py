@@ -28,7 +28,7 @@ from workloads.elements.request import Balance, Request
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
-PROTOCOL = 5  # a change of any message that an older side would misread
+PROTOCOL = 6  # a change of any message that an older side would misread
 PLAN, JOURNAL, SAMPLES = "plan", "journal", "samples"  # names of byte streams
 LONGEST_TEXT = 10_000  # characters
 

@@ -369,6 +369,9 @@ def test_a_run_that_sent_nothing_is_replaced_by_the_next_one_in_its_folder(
     assert _measure(server, tmp_path, "--num_requests", "6") == ExitStatus.USAGE
     assert "is not empty" in capsys.readouterr().err
     (tmp_path / "notes.txt").unlink()
+    assert _measure(server, tmp_path, "--model", "nosuch") == ExitStatus.FAILED  # leaves nothing, so the first one stays
+    assert replaces in capsys.readouterr().err
+    assert RunFolder(tmp_path).read_manifest().state is RunState.NOT_STARTED
     assert _measure(server, tmp_path, "--model", "scripted", "--num_requests", "6") != ExitStatus.USAGE
     assert replaces in capsys.readouterr().err
     assert RunFolder(tmp_path).read_manifest().state is RunState.DONE
