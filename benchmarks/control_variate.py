@@ -50,7 +50,8 @@ _WINDOW = (0.1, 0.93)  # of the sending: what a probe counts, about
 _BLOCKS = 8
 _RATIO, _PRECISE = 1.03, (0.97, 1.0)
 _ALLOWED, _DECIDED = 0.07, 0.8
-_PILOTS = 4  # that cost as much as a probe: most probes have one of these two sizes, and others no control here
+_PILOTS = 4  # that cost as much as a probe: most probes have one of these two sizes
+_FEW = 200  # simulations of a probe of another one
 _LEAST_SHARE = 1e-7
 
 
@@ -100,11 +101,12 @@ class Schedules:
     block: int
     known: dict[int, FloatArray] = field(default_factory=dict)
 
-    def expected(self, load: float, requests: int, rng: np.random.Generator) -> float | None:
-        """The mean share of as many simulations as a probe takes; None at a load, and of a size, that were not simulated."""
+    def expected(self, load: float, requests: int, rng: np.random.Generator) -> float:
+        """The mean share of as many simulations as a probe takes, fewer at a load, and of a size, that few probes have."""
         loads = self.capacity * _LOADS
         if not loads[0] <= load <= loads[-1] or requests not in (self.block, self.block // _PILOTS):
-            return None
+            numbers = rng.integers(2**40, 2**50, _FEW).tolist()
+            return float(np.mean([self._share(load, requests, _FEW, number) for number in numbers]))
         if requests not in self.known:
             self.known[requests] = np.array([self._shares(at, requests, place) for place, at in enumerate(loads)])
         pool = self.known[requests]
