@@ -38,7 +38,8 @@ def join_worker_copies(folder: RunFolder, run_id: str, sources: Sequence[Path]) 
         if not own:
             others = f", but {len(journals)} of other runs" if journals else ""
             raise JournalError(f"{source} holds no journal (journal-*.bin) of a worker of this run, {run_id}{others}")
-        samples = [path.with_name(path.name.replace("journal", "samples")) for path in own]
+        # An older worker called its samples probe-*.bin.
+        samples = [path.with_name(path.name.replace("journal", name)) for path in own for name in ("samples", "probe")]
         copies = [*own, *(path for path in samples if path.is_file())]
         names += [copy.name for copy in copies if _join(copy, folder.path / copy.name)]
         left_out += [path for path in journals if path not in own]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ def of_triton_trace(entries: Iterable[Mapping[str, Any]], model: str) -> tuple[S
             continue
         if "model_name" in entry:
             heads[number] = entry
-        for stamp in entry.get("timestamps") or ():
+        written = entry.get("timestamps")
+        for stamp in written if isinstance(written, list) else ():
             if isinstance(stamp, dict) and isinstance(stamp.get("ns"), int):
                 stamps[number][str(stamp.get("name"))].append(stamp["ns"])
     core_of = {head.get("parent_id"): number for number, head in heads.items() if head.get("model_name") == _CORE_MODEL}
@@ -94,32 +95,33 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     perf_metrics: _PerfMetrics
 
 
-def of_perf_metrics(entries: Iterable[msgspec.Raw]) -> tuple[Stamps, ...]:
+def of_perf_metrics(entries: Iterable[msgspec.Raw | Mapping[str, Any]]) -> tuple[Stamps, ...]:
     """The requests of an answer of trtllm-serve's ``/perf_metrics`` (``get_perf_metrics`` in its
-    tensorrt_llm/serve/openai_server.py); others than those that have all of their stamps are left out.
+    tensorrt_llm/serve/openai_server.py), undecoded or decoded; others than those that have all of their stamps are left out.
     """
     decode = msgspec.json.Decoder(_Entry).decode
     found = []
     for entry in entries:
         try:
-            timing = decode(entry).perf_metrics.timing_metrics
+            read = decode(entry) if isinstance(entry, msgspec.Raw) else msgspec.convert(entry, _Entry)
         except msgspec.DecodeError:
             continue
+        timing = read.perf_metrics.timing_metrics
         seconds = (timing.arrival_time, timing.first_scheduled_time, timing.first_token_time, timing.last_token_time)
-        if max(seconds) < LARGEST_NS / 1e9:
+        if all(0 < value < LARGEST_NS / 1e9 for value in seconds):
             arrival, started, first, last = (round(value * 1e9) for value in seconds)
             found.append(Stamps(arrival, started, first, last))
     return tuple(request for request in found if request.in_order)
 
 
-def _entries(text: bytes) -> list[msgspec.Raw]:
-    """The items of a list, undecoded; none of another document. Raises ValueError and RecursionError."""
+def _entries(text: bytes) -> Sequence[msgspec.Raw | Mapping[str, Any]]:
+    """The items of a list, undecoded where that is possible; none of another document. Raises ValueError and RecursionError."""
     try:
         return msgspec.json.decode(text, type=list[msgspec.Raw])
     except msgspec.ValidationError:
         return []
-    except msgspec.DecodeError as error:
-        raise ValueError(error) from error
+    except msgspec.DecodeError:  # of NaN, UTF-16 and a byte order mark, too, which others write and json reads
+        return _objects(text)
 
 
 def _objects(text: bytes) -> list[Mapping[str, Any]]:

@@ -67,6 +67,7 @@ def test_an_answer_of_perf_metrics_has_the_stamps_of_the_engine() -> None:
         {"perf_metrics": {"timing_metrics": timing | {"first_token_time": None}}},
         {"perf_metrics": {"timing_metrics": timing | {"first_token_time": 811.0}}},
         {"perf_metrics": {"timing_metrics": timing | {"last_token_time": 1e300}}},
+        {"perf_metrics": {"timing_metrics": timing | {"arrival_time": -1e300}}},
         {"perf_metrics": {}},
         7,
     ]
@@ -115,7 +116,27 @@ def test_stamps_of_another_clock_are_refused(make_requests: MakeRequests, answer
         joined(requests, [_stamps(0.0)], start_ns)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "[1, {}]", json.dumps([{"id": 1, "model_name": "m"}]), "[" * 100_000])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.encode("utf-16"),
+        lambda text: text.replace("{}", '{"hit": NaN}').encode(),
+        lambda text: text.replace("{}", '{"text": "\\ud800"}').encode(),
+    ],
+    ids=["byte order mark", "UTF-16", "NaN", "lone surrogate"],
+)
+def test_json_of_other_writers_is_read(tmp_path: Path, write: Callable[[str], bytes]) -> None:
+    timing = {"arrival_time": 1.0, "first_scheduled_time": 2.0, "first_token_time": 3.0, "last_token_time": 4.0}
+    path = tmp_path / "file"
+    path.write_bytes(write(json.dumps([{"perf_metrics": {"timing_metrics": timing, "kv_cache_metrics": {}}}])))
+    assert read_server_times(path, "") == (Stamps(10**9, 2 * 10**9, 3 * 10**9, 4 * 10**9),)
+
+
+_OTHERS = ("", "{}", "[]", "[1, {}]", '[{"id": 1, "model_name": "m"}]', '[{"id": 3, "timestamps": 5}]', "[" * 100_000)
+
+
+@pytest.mark.parametrize("text", _OTHERS)
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_text(text)
