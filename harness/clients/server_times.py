@@ -13,6 +13,7 @@ import msgspec
 STAMPS = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns")
 """Outputs of TensorRT-LLM's models with ``return_perf_metrics``: ns of the server's monotonic clock, 0 before the event."""
 _LARGEST_NS = 1 << 53
+_MOST_DIGITS = 19  # of an INT64
 _NS_PER_MS = 1e6
 
 
@@ -29,8 +30,14 @@ class ServerTimes(msgspec.Struct, frozen=True, gc=False):
     arrival_ns: int | None = None
 
 
-def of_stamps(arrival_ns: int, scheduled_ns: int, first_token_ns: int, last_token_ns: int) -> ServerTimes | None:
-    """The times by ``STAMPS``, in their order; None where no event has taken place."""
+def of_stamps(*stamps: Any) -> ServerTimes | None:
+    """The times by ``STAMPS``, all in their order: integers, or texts of 1 to 19 decimal digits, as upstream's ``llmapi`` sends
+    them, though its configuration has integers. None where no event has taken place, or a stamp is anything else.
+    """
+    parsed = [ns for ns in map(_stamp_ns, stamps) if ns is not None]
+    if len(parsed) != len(STAMPS):
+        return None
+    arrival_ns, scheduled_ns, first_token_ns, last_token_ns = parsed
     times = ServerTimes(
         queue_ns=_between(arrival_ns, scheduled_ns),
         prefill_ns=_between(scheduled_ns, first_token_ns),
@@ -96,6 +103,12 @@ def polled_path(owner: str | None) -> str | None:
 
 _TRTLLM = "tensorrt_llm"  # whose models trtllm-serve's are
 _NOTHING = ServerTimes()
+
+
+def _stamp_ns(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _between(start_ns: int, end_ns: int) -> int | None:

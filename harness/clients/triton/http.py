@@ -29,7 +29,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings, spellings
-from harness.clients.server_times import STAMPS, ServerTimes, of_stamps
+from harness.clients.server_times import STAMPS, of_stamps
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
@@ -176,17 +176,10 @@ def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
         server_tokens=_first(fields.num_output_tokens),
         server_input_tokens=_first(fields.num_input_tokens),
         request_id=fields.id or None,
-        server_times=_times(fields) if model.asks_for_times else None,
+        server_times=of_stamps(*(_first(getattr(fields, name)) for name in STAMPS)) if model.asks_for_times else None,
         may_repeat=model.accumulates,
         finish_reasons=reasons,
     )
-
-
-def _times(fields: Body) -> ServerTimes | None:
-    """The engine's times; upstream's ``llmapi`` sends them as texts, though its configuration has integers."""
-    found = (_first(getattr(fields, name)) for name in STAMPS)
-    stamps = [int(stamp) for stamp in found if isinstance(stamp, int) or (isinstance(stamp, str) and stamp.isdecimal())]
-    return of_stamps(*stamps) if len(stamps) == len(STAMPS) else None
 
 
 def _first(value: _Value | list[_Value] | None) -> _Value | None:

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -46,7 +46,6 @@ _OUTPUT_TYPES = {
     "num_output_tokens": _COUNT,
     **dict.fromkeys(STAMPS, _STAMP),  # of upstream's llmapi as texts, though its configuration has integers
 }
-_MOST_DIGITS = 19  # of an INT64
 _SIZES = {"INT32": 4, "UINT32": 4, "INT64": 8}
 _INT32, _INT64, _LENGTH = struct.Struct("<i"), struct.Struct("<q"), struct.Struct("<I")
 # An unstreamed answer has a shape of its own, and may have its contents in its outputs: such outputs are not cached.
@@ -243,26 +242,18 @@ def _stamps(places: Mapping[str, int], sized: Collection[int]) -> tuple[tuple[in
 
 
 def _times(stamps: Sequence[tuple[int, bool]], contents: Sequence[bytes]) -> ServerTimes | None:
-    """The engine's times; None where one is empty, as in a server's mark of the end."""
-    raws = [contents[place] for place, _ in stamps]
-    if not all(raws):
+    """The engine's times; None where one is empty, as in a server's mark of the end, or is no number."""
+    raws = [(contents[place], is_text) for place, is_text in stamps]
+    if not all(raw for raw, _ in raws):
         return None
-    named = zip(STAMPS, raws, stamps, strict=True)
-    return of_stamps(*(_time(name, raw) if is_text else _INT64.unpack_from(raw)[0] for name, raw, (_, is_text) in named))
+    return of_stamps(*(_text(raw, "replace") if is_text else _INT64.unpack_from(raw)[0] for raw, is_text in raws))
 
 
-def _time(name: str, raw: bytes) -> int:
-    text = _text(raw)
-    if not text.isdecimal() or len(text) > _MOST_DIGITS:
-        raise MalformedResponseError(f"{name} is {text!r}, which is no number")
-    return int(text)
-
-
-def _text(raw: bytes) -> str:
+def _text(raw: bytes, errors: Literal["strict", "replace"] = "strict") -> str:
     if not raw:
         return ""
     (length,) = _LENGTH.unpack_from(raw)
     end = _LENGTH.size + length
     if end > len(raw):
         raise MalformedResponseError(f"a text of {length} bytes has only {len(raw) - _LENGTH.size}")
-    return str(raw[_LENGTH.size : end], "utf-8")
+    return str(raw[_LENGTH.size : end], "utf-8", errors)

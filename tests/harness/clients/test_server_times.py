@@ -20,10 +20,18 @@ from harness.clients.server_times import ServerTimes, fields_asking_for_times, o
         ((0, 0, 0, 0), None),  # TensorRT-LLM before 0.19 answers zeros unasked
         ((-5, -4, -3, -2), None),
         ((1 << 62, 1 << 62, 1 << 62, 1 << 62), None),
+        (("100", "130", "180", "400"), ServerTimes(queue_ns=30, prefill_ns=50, decode_ns=220, arrival_ns=100)),
+        (("1" * 19, "1" * 19, "1" * 19, "1" * 19), None),  # as large as an INT64
+        (("100", "130", "180", "1" * 20), None),
+        (("100", "130", "180", "٤٠٠"), None),
+        (("100", "130", "180", " 400"), None),
+        (("100", "130", "180", ""), None),
+        ((100, 130, 180, True), None),
+        ((100, 130, 180, 400.0), None),
     ],
 )
 def test_durations_are_between_the_stamps_of_events_that_took_place(
-    stamps: tuple[int, int, int, int], times: ServerTimes | None
+    stamps: tuple[Any, Any, Any, Any], times: ServerTimes | None
 ) -> None:
     assert of_stamps(*stamps) == times
 

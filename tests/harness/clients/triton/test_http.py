@@ -193,7 +193,9 @@ def test_the_engines_times_are_read_where_they_were_asked_for() -> None:
     body = json.dumps({"output_ids": 7} | dict(zip(STAMPS, (100, 130, 180, 400), strict=True))).encode()
     asking = replace(_CORE, inputs=_CORE.inputs | {"return_perf_metrics"}, outputs=_CORE.outputs | {*STAMPS}).asking_for_times()
     assert _client(asking).decode(body).server_times == ServerTimes(30, 50, 220, 100)
-    assert _client(asking).decode(b'{"output_ids": 7, "arrival_time_ns": "x"}').server_times is None
+    for wrong in ("x", "", "-1", "1.5", "٣", "1" * 5_000, True, 1.5, None, [], [[1]], {}):
+        odd = json.dumps(json.loads(body) | {STAMPS[0]: wrong}).encode()
+        assert _client(asking).decode(odd).server_times is None
     assert _client(_CORE).decode(body).server_times is None
     assert _encoded(_client(asking), Request(output_tokens=1, input_ids=(5,)))[1]["return_perf_metrics"] is True
 
