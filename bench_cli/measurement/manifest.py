@@ -328,13 +328,15 @@ def _ended_load(manifest: Manifest, prepared: PreparedRun, result: RunResult) ->
 
 
 def connections_of(usages: Sequence[ConnectionUsage | None]) -> Connections | None:
-    """The sums over the connections of all workers; None where no worker reported any. A worker that died is missing."""
+    """The sums over the connections of all workers, and the largest ``per_worker``; None where no worker reported any. A worker
+    that died is missing.
+    """
     reported = [usage for usage in usages if usage is not None]
     if not reported:
         return None
     longest_ns = max((usage.longest_wait_ns for usage in reported if usage.longest_wait_ns is not None), default=None)
     return Connections(
-        per_worker=reported[0].per_worker,
+        per_worker=max(usage.per_worker for usage in reported),
         opened=sum(usage.opened for usage in reported),
         limit_reached=sum(usage.limit_reached for usage in reported),
         longest_wait_ms=None if longest_ns is None else longest_ns / 1e6,

@@ -33,6 +33,12 @@ def test_the_entry_has_the_sums_over_workers_and_the_longest_wait() -> None:
     )
 
 
+def test_workers_with_different_numbers_have_the_largest_in_the_entry() -> None:
+    entry = connections_of([ConnectionUsage(8, 8), None, ConnectionUsage(9, 9)])
+    assert entry is not None
+    assert (entry.per_worker, entry.opened) == (9, 17)
+
+
 def test_without_waits_there_is_no_longest_wait_and_without_reports_no_entry() -> None:
     entry = connections_of([ConnectionUsage(1, 1)])
     assert entry is not None
