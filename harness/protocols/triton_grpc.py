@@ -65,5 +65,7 @@ class TritonGrpc(TritonProtocol):
 
 
 def connection_limits(connections: int | None) -> ConnectionLimits:
-    """Exactly ``connections``; None: the number that measured best, and more where the server's stream limit is reached."""
+    """Exactly ``connections``; None: the number that measured best, and more where each has more than eight streams, or where
+    the server's stream limit is reached.
+    """
     return DEFAULT_LIMITS if connections is None else ConnectionLimits(connections, connections)
