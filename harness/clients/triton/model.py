@@ -31,7 +31,7 @@ def check_inputs(model: TritonModel) -> None:
 @dataclass(frozen=True, slots=True)
 class TritonModel:
     """The configuration of a deployed model. ``asks_for_times``: each request asks for the engine's own times of it.
-    ``is_flat``: its inputs have one dimension, as where Triton does not batch (``max_batch_size: 0``), else another before it.
+    ``flat_inputs`` have one dimension, as where Triton does not batch (``max_batch_size: 0``); others have one more before it.
     ``accumulates``: a streamed response may repeat the text before it.
     """
 
@@ -41,7 +41,7 @@ class TritonModel:
     outputs: frozenset[str]
     parameters: tuple[tuple[str, str], ...]
     asks_for_times: bool = False
-    is_flat: bool = False
+    flat_inputs: frozenset[str] = frozenset()
     accumulates: bool = False
 
     @classmethod
@@ -50,13 +50,14 @@ class TritonModel:
         inputs = frozenset(tensor.name for tensor in config.input)
         parameters = {key: value.string_value for key, value in config.parameters.items()}
         kind = kind_of(inputs)
+        flat = frozenset(tensor.name for tensor in config.input if len(tensor.dims) < _DIMENSIONS)
         return cls(
             name=name,
             decoupled=config.model_transaction_policy.decoupled,
             inputs=inputs,
             outputs=frozenset(tensor.name for tensor in config.output),
             parameters=tuple(sorted(parameters.items())),
-            is_flat=config.max_batch_size == 0 and all(len(tensor.dims) < _DIMENSIONS for tensor in config.input),
+            flat_inputs=frozenset() if config.max_batch_size else flat,
             accumulates=parameters.get("accumulate_tokens") == "true" or (kind is not None and kind.accumulates),
         )
 
@@ -108,7 +109,7 @@ class TritonModel:
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
         """The shape of an input with the values of ``tensor``."""
-        return (len(tensor.values),) if self.is_flat else (1, len(tensor.values))
+        return (len(tensor.values),) if tensor.name in self.flat_inputs else (1, len(tensor.values))
 
     def asking_for_times(self) -> TritonModel:
         """The model with requests that ask for the engine's times. Raises TargetError for one that cannot return them."""

@@ -58,7 +58,9 @@ _VLLM = TritonModel(
     inputs=frozenset({"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_num_output_tokens"}),
     outputs=frozenset({"text_output", "num_output_tokens", "finish_reason"}),
     parameters=(),
-    is_flat=True,
+    flat_inputs=frozenset(
+        {"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_num_output_tokens"}
+    ),
 )
 _LLM_API = TritonModel(
     name="tensorrt_llm",
@@ -70,7 +72,10 @@ _LLM_API = TritonModel(
     ),
     outputs=frozenset({"text_output", "finish_reason", *STAMPS}),
     parameters=(),
-    is_flat=True,
+    flat_inputs=frozenset(
+        {"text_input", "streaming", "sampling_param_max_tokens", "sampling_param_exclude_input_from_output"}
+        | {"return_finish_reason", "sampling_param_return_perf_metrics"}
+    ),
     accumulates=True,
 )
 _INT32 = st.integers(-(2**31), 2**31 - 1)
