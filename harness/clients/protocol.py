@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, NamedTuple, Protocol, Self
 
 import msgspec
@@ -59,6 +60,14 @@ class ExchangeFailedError(Exception):
         self.outcome = outcome
 
 
+class Repetition(Enum):
+    """Whether the text of a streamed response begins with the text of all responses before it."""
+
+    NONE = "none"
+    POSSIBLE = "possible"
+    CERTAIN = "certain"
+
+
 class Response(msgspec.Struct, frozen=True, gc=False):
     """The content of one response. Unknown is None.
 
@@ -70,8 +79,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     server's mark of the last response. ``opening`` marks a chunk that names the role and has no text. The first
     ``reasoning_characters`` of ``text`` are reasoning, which precedes the answer that a user sees. ``choices`` is the number of
     choices as far as this response shows it, and ``finish_reasons`` has the reasons of the choices that end in it.
-    ``server_times`` are what the server measured of the request up to this response. ``may_repeat``: ``text`` may begin with
-    the text of all responses before it.
+    ``server_times`` are what the server measured of the request up to this response. ``repetition`` is that of
+    ``text``.
     """
 
     token_ids: tuple[int, ...] | None = None
@@ -89,7 +98,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     choices: int = 1
     finish_reasons: tuple[str, ...] = ()
     server_times: ServerTimes | None = None
-    may_repeat: bool = False
+    repetition: Repetition = Repetition.NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
         server_input_tokens=_first(fields.num_input_tokens),
         request_id=fields.id or None,
         server_times=of_stamps(*(_first(getattr(fields, name)) for name in STAMPS)) if model.asks_for_times else None,
-        may_repeat=model.accumulates,
+        repetition=model.repetition,
         finish_reasons=reasons,
     )
 

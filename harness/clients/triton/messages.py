@@ -129,7 +129,7 @@ def _response(
         request_id=request_id or None,
         final=final,
         server_times=_times(kind.stamps, contents) if kind.stamps else None,
-        may_repeat=model.accumulates,
+        repetition=model.repetition,
         finish_reasons=reasons,
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.clients.protocol import Repetition
 from harness.clients.server_times import STAMPS
 from harness.clients.triton.model_kinds import KINDS, LORA_INPUT, Ends, ModelKind, Tensor, kind_of
 from harness.errors import TargetError
@@ -32,7 +33,7 @@ def check_inputs(model: TritonModel) -> None:
 class TritonModel:
     """The configuration of a deployed model. ``asks_for_times``: each request asks for the engine's own times of it.
     ``flat_inputs`` have one dimension, as where Triton does not batch (``max_batch_size: 0``); others have one more before it.
-    ``accumulates``: a streamed response may repeat the text before it.
+    ``repetition`` is that of its streamed texts.
     """
 
     name: str
@@ -42,7 +43,7 @@ class TritonModel:
     parameters: tuple[tuple[str, str], ...]
     asks_for_times: bool = False
     flat_inputs: frozenset[str] = frozenset()
-    accumulates: bool = False
+    repetition: Repetition = Repetition.NONE
 
     @classmethod
     def of_config(cls, name: str, config: Any) -> TritonModel:
@@ -51,6 +52,7 @@ class TritonModel:
         parameters = {key: value.string_value for key, value in config.parameters.items()}
         kind = kind_of(inputs)
         flat = frozenset(tensor.name for tensor in config.input if len(tensor.dims) < _DIMENSIONS)
+        accumulates = parameters.get("accumulate_tokens") == "true"
         return cls(
             name=name,
             decoupled=config.model_transaction_policy.decoupled,
@@ -58,7 +60,7 @@ class TritonModel:
             outputs=frozenset(tensor.name for tensor in config.output),
             parameters=tuple(sorted(parameters.items())),
             flat_inputs=frozenset() if config.max_batch_size else flat,
-            accumulates=parameters.get("accumulate_tokens") == "true" or (kind is not None and kind.accumulates),
+            repetition=Repetition.CERTAIN if accumulates else Repetition.NONE if kind is None else kind.repetition,
         )
 
     @property

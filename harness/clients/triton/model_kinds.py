@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from harness.clients.protocol import Repetition
 from workloads.elements.request import Request
 
 LORA_INPUT = "lora_task_id"
@@ -44,7 +45,7 @@ class ModelKind:
     others, of which a model gets those that it has. ``flags`` are inputs that every request sets to true, and
     ``stream_input`` to whether answers are streamed, where the model has them; ``excluding_input`` among the flags leaves the
     prompt out of the answer. ``times_input`` asks for the engine's times. ``outputs`` are read. ``ignores_eos``: a request can
-    ask for tokens beyond the end of the sequence. ``accumulates``: a streamed response may repeat the text before it.
+    ask for tokens beyond the end of the sequence. ``repetition`` is that of streamed texts where no configuration says it.
     """
 
     title: str
@@ -57,7 +58,7 @@ class ModelKind:
     times_input: str = "return_perf_metrics"
     takes_token_ids: bool = False
     ignores_eos: bool = True
-    accumulates: bool = False
+    repetition: Repetition = Repetition.NONE
 
 
 def kind_of(inputs: frozenset[str]) -> ModelKind | None:
@@ -144,7 +145,7 @@ KINDS = (
         flags=("return_finish_reason",),
         times_input="sampling_param_return_perf_metrics",
         ignores_eos=False,
-        accumulates=True,
+        repetition=Repetition.POSSIBLE,
     ),
     ModelKind(
         title="a model of vllm_backend",

@@ -21,7 +21,7 @@ from tritonclient.grpc import InferResult, service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
 from bench_records.record import Outcome
-from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, Response
+from harness.clients.protocol import Connection, ExchangeFailedError, MalformedResponseError, Repetition, Response
 from harness.clients.server_times import STAMPS, ServerTimes
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
@@ -76,7 +76,7 @@ _LLM_API = TritonModel(
         {"text_input", "streaming", "sampling_param_max_tokens", "sampling_param_exclude_input_from_output"}
         | {"return_finish_reason", "sampling_param_return_perf_metrics"}
     ),
-    accumulates=True,
+    repetition=Repetition.POSSIBLE,
 )
 _INT32 = st.integers(-(2**31), 2**31 - 1)
 
