@@ -16,6 +16,7 @@ from workloads.elements.request import Request
 
 DEFAULT_MODEL = "tensorrt_llm"
 _DIMENSIONS = 2  # of an input with a batch
+_TRUE = frozenset({"true", "1", "t", "y", "yes"})  # by upstream's models, and y by those of bench serve alone
 
 
 def check_inputs(model: TritonModel) -> None:
@@ -52,7 +53,7 @@ class TritonModel:
         parameters = {key: value.string_value for key, value in config.parameters.items()}
         kind = kind_of(inputs)
         flat = frozenset(tensor.name for tensor in config.input if len(tensor.dims) < _DIMENSIONS)
-        accumulates = parameters.get("accumulate_tokens") == "true"
+        accumulates = parameters.get("accumulate_tokens", "").strip().lower() in _TRUE
         return cls(
             name=name,
             decoupled=config.model_transaction_policy.decoupled,

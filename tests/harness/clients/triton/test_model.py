@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from tritonclient.grpc import model_config_pb2
 
+from harness.clients.protocol import Repetition
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.model_kinds import Ends
 from workloads.elements.request import Request
 
+_TEXT = {"text_input": [1], "max_tokens": [1]}
+_LLM_API = {"text_input": [1], "sampling_param_max_tokens": [1]}
 
-def _model(inputs: dict[str, list[int]], max_batch_size: int = 0) -> TritonModel:
+
+def _model(inputs: dict[str, list[int]], max_batch_size: int = 0, **parameters: str) -> TritonModel:
     config = model_config_pb2.ModelConfig(max_batch_size=max_batch_size)
     for name, dims in inputs.items():
         config.input.add(name=name, dims=dims)
+    for key, value in parameters.items():
+        config.parameters[key].string_value = value
     return TritonModel.of_config("m", config)
 
 
@@ -35,3 +42,17 @@ def test_each_input_has_as_many_dimensions_as_the_configuration_gives_it() -> No
     assert _shapes(_model(core), request) == {"input_ids": (1, 3), "input_lengths": (1,), "request_output_len": (1, 1)}
     batched = _model({"input_ids": [-1], "input_lengths": [1], "request_output_len": [1]}, max_batch_size=8)
     assert _shapes(batched, request) == {"input_ids": (1, 3), "input_lengths": (1, 1), "request_output_len": (1, 1)}
+
+
+@pytest.mark.parametrize("value", ["true", "True", " TRUE ", "1", "t", "y", "Yes"])
+def test_accumulate_tokens_makes_repetition_certain(value: str) -> None:
+    assert _model(_TEXT, accumulate_tokens=value).repetition is Repetition.CERTAIN
+    assert _model(_LLM_API, accumulate_tokens=value).repetition is Repetition.CERTAIN
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, *({"accumulate_tokens": value} for value in ("false", "0", "", "${accumulate_tokens}"))]
+)
+def test_without_it_only_the_llm_api_may_repeat(parameters: dict[str, str]) -> None:
+    assert _model(_TEXT, **parameters).repetition is Repetition.NONE
+    assert _model(_LLM_API, **parameters).repetition is Repetition.POSSIBLE
