@@ -51,7 +51,7 @@ from tools.compile_reader import compiled
 from workloads.elements.request import Request
 
 _QUIET_MS = 100  # without a byte: all answers have ended
-_ALL_BEGUN_S = 0.0225  # after the requests: each answer has begun, and no second token has come
+_ALL_STARTED_S = 0.0225  # after the requests: each answer has started, and no second token has come
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _GRPC_CONNECTIONS = 8  # as the client's
 _BARE_ROUNDS = 10  # of answers to requests that are sent at once
@@ -164,9 +164,9 @@ def by_compiled_loop(module: Any, stamped: bool) -> Read:
 
 
 def by_thread(peers: Peers, tokens: int) -> None:
-    """The thread gets the connections when all answers have begun, as from the client's event loop."""
+    """The thread gets the connections when all answers have started, as from the client's event loop."""
     reader = EventReader()
-    time.sleep(_ALL_BEGUN_S)
+    time.sleep(_ALL_STARTED_S)
     for end in peers.sockets:
         _drop(end)
         if peers.is_grpc:

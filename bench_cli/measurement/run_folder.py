@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,11 +45,12 @@ def default_folder(verb: str) -> Iterator[Path]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[RunFolder]:
-    with TemporaryDirectory() as temporary:
-        replaced = Path(temporary)
+    replaced = None
+    with ExitStack() as stack:
         try:
             if path.is_dir() and _is_unstarted(RunFolder(path)):
                 click.echo(f"Replaces the run in {path}, which ended before its first request.", err=True)
+                replaced = Path(stack.enter_context(TemporaryDirectory()))
                 _move(path, replaced)
             if path.exists() and any(path.iterdir()):
                 raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
@@ -60,9 +61,10 @@ def _opened(path: Path) -> Iterator[RunFolder]:
             yield RunFolder(path)
         finally:
             if path.is_dir() and not any(path.iterdir()):
-                _move(replaced, path)  # the earlier run's log says why it failed, and this one has left nothing that could
-                with suppress(OSError):  # something was moved
+                if replaced is None:
                     path.rmdir()
+                else:
+                    _move(replaced, path)  # the earlier run's log says why it failed, and this one has left nothing that could
 
 
 def _move(source: Path, target: Path) -> None:

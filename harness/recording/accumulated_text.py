@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.clients.protocol import Repetition, Response
 
-_UNFINISHED = "\ufffd"  # stands for the bytes of a character whose others have not come
+_UNFINISHED = "\ufffd"  # in place of a character of which some bytes have not come
 
 
 def in_pieces(responses: Sequence[Response]) -> Sequence[Response]:
