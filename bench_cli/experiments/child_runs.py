@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,7 +100,7 @@ def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment:
     Returns its exit status and its last message.
     """
     put_aside(path)
-    status, message = _logged(_command(arguments, path), log, environment, _end_with_parent)
+    status, message = _logged(_command(arguments, path), log, environment, partial(_end_with, os.getpid()))
     return status, message.removeprefix("Error: ")
 
 
@@ -127,9 +128,11 @@ def _logged(
     return status, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """In a child: a search that is killed leaves no load behind, which would be added to that of the one that continues it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it was killed before, so that no signal comes
+        os._exit(1)
 
 
 def _command(arguments: Sequence[str], path: Path) -> list[str]:
