@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import os
 import time
+from datetime import UTC, datetime, timedelta
 
 from bench_records.manifest import ClockOffsets
 
@@ -19,6 +20,7 @@ _CLOCK_MONOTONIC = 1
 _TFD_NONBLOCK = os.O_NONBLOCK
 _TFD_TIMER_ABSTIME = 1
 _OFFSET_READINGS = 7
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Timespec(ctypes.Structure):
@@ -78,6 +80,11 @@ def read_clock_offsets() -> ClockOffsets:
     return ClockOffsets(
         realtime_minus_monotonic_ns=_offset(time.CLOCK_REALTIME), boottime_minus_monotonic_ns=_offset(time.CLOCK_BOOTTIME)
     )
+
+
+def wall_time(monotonic_ns: int) -> datetime:
+    """The date of a moment of ``now_ns``, in UTC, to a microsecond if the wall clock is not set before it."""
+    return _EPOCH + timedelta(microseconds=(monotonic_ns + _offset(time.CLOCK_REALTIME)) // 1_000)
 
 
 def _offset(clock: int) -> int:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from types import FrameType
@@ -18,7 +18,7 @@ from bench_records.record import Record
 from bench_records.run_folder import RunFolder
 from harness.clients.protocol import Client
 from harness.errors import JournalError, RunError, WarmUpError
-from harness.host.clock import now_ns
+from harness.host.clock import now_ns, wall_time
 from harness.host.cpu_priority import run_at_low_priority
 from harness.host.signals import HeldSignals
 from harness.journal.run_identity import new_run_id
@@ -210,8 +210,8 @@ class Run:
 
     def _start_clock(self, set_start: Callable[[int], object]) -> None:
         """Send the start time to every worker and to ``set_start``."""
-        delay_ns = self._pool.start_delay_ns
-        self._start = Start(now_ns() + delay_ns, datetime.now(UTC) + timedelta(microseconds=delay_ns / 1e3))
+        monotonic_ns = now_ns() + self._pool.start_delay_ns
+        self._start = Start(monotonic_ns, wall_time(monotonic_ns))
         self._pool.start_clock(self._start.monotonic_ns)
         set_start(self._start.monotonic_ns)
 

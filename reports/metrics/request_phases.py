@@ -169,8 +169,14 @@ def _server_clock(requests: Requests, start_ns: int | None) -> _ServerClock | No
     if start_ns is not None:
         in_order = (earliest_ns - _START_ERROR_NS < start_ns) & (start_ns < latest_ns + _START_ERROR_NS)
         if in_order.mean() >= _IN_ORDER:
-            return _ServerClock(start_ns, 0.0)
+            return _moved_between(start_ns, float(earliest_ns[in_order].max()), float(latest_ns[in_order].min()))
     return _by_bounds(earliest_ns, latest_ns, float(np.median((requests.first_token_ns - requests.sent_ns)[known])))
+
+
+def _moved_between(start_ns: int, low_ns: float, high_ns: float) -> _ServerClock:
+    """The start where its two clocks were not read at once: moved between the bounds of all requests, by its error."""
+    moved_ns = min(max(float(start_ns), low_ns), high_ns) if low_ns <= high_ns else float(start_ns)
+    return _ServerClock(moved_ns, abs(moved_ns - start_ns))
 
 
 def _by_bounds(earliest_ns: FloatArray, latest_ns: FloatArray, typical_ns: float) -> _ServerClock | None:

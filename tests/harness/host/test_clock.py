@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from bench_records.manifest import ClockOffsets
-from harness.host.clock import PreciseSleeper, now_ns, read_clock_offsets
+from harness.host.clock import PreciseSleeper, now_ns, read_clock_offsets, wall_time
 
 _MS = 1_000_000
 _LATE_NS = 50 * _MS
@@ -170,3 +170,10 @@ def test_of_several_readings_the_least_disturbed_counts(monkeypatch: pytest.Monk
     monkeypatch.setattr(time, "monotonic_ns", lambda: next(now))
     monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: next(now) + 7_000)
     assert read_clock_offsets() == ClockOffsets(realtime_minus_monotonic_ns=7_000, boottime_minus_monotonic_ns=7_000)
+
+
+def test_a_date_is_that_of_its_moment_however_disturbed_a_reading_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = itertools.accumulate(itertools.cycle([50, 10**9, 50, 50, 50, 50, 50, 50, 10**9]))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(now))
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: next(now) + 1_795_310_631_000_007_000)
+    assert wall_time(2_500).isoformat() == "2026-11-22T01:23:51.000009+00:00"

@@ -120,6 +120,20 @@ def test_another_clock_is_known_by_the_order_of_events(
     assert not found.contradiction_ns.any()
 
 
+@pytest.mark.parametrize(("off_ms", "found_ms"), [(0.4, 0.3), (-0.4, -0.3)])
+def test_a_start_that_is_read_late_is_moved_until_no_event_comes_before_its_cause(
+    make_requests: MakeRequests, answered: Make, off_ms: float, found_ms: float
+) -> None:
+    """The process was kept from running between the readings of the two clocks."""
+    ways = [(0.1, 5.0), (3.0, 0.1)]  # in ms, to the server and back
+    parts = [_PARTS | {Phase.ROUTER: 0.0, Phase.FRONT_END: there, Phase.RETURN: back} for there, back in ways]
+    requests = make_requests([_timed(answered, k, 100.0 * k, each) for k, each in enumerate(parts)])
+    found = phase_times(requests, TTFT, True, _START_NS + _ns(off_ms))
+    assert found.clock_error_ns == _ns(abs(found_ms))
+    assert not found.contradiction_ns.any()
+    assert not found.by_phase[Phase.UNATTRIBUTED].any()
+
+
 @pytest.mark.parametrize("drift", [-1e-3, 1e-3])
 def test_a_clock_that_drifts_too_much_is_not_used(make_requests: MakeRequests, answered: Make, drift: float) -> None:
     """40 ms within the run, more than the shortest way there and back."""
