@@ -71,8 +71,8 @@ class ExperimentFolder:
         return RunFolder(self.path / run.folder)
 
     def is_recorded(self, run: PlannedRun) -> bool:
-        """Whether the run came to its end, valid or not."""
-        return self.run_folder(run).requests.exists()
+        """Whether the run came to its end, valid or not. Raises RunFolderError where its manifest is damaged."""
+        return self.run_folder(run).is_whole()
 
     def write(self, experiment: Experiment) -> None:
         """Write ``experiment.json`` whole or not at all."""

@@ -109,6 +109,13 @@ class RunFolder:
         except ValueError as error:
             raise unreadable(self.manifest, error) from error
 
+    def is_whole(self) -> bool:
+        """Whether it has the records of a run that was neither stopped nor cut. Raises RunFolderError, as ``read_manifest``."""
+        if not self.requests.exists():
+            return False
+        manifest = self.read_manifest()
+        return manifest.state is RunState.DONE and not manifest.interrupted and manifest.recovered is None
+
     def check_finished(self, manifest: Manifest) -> None:
         """Raise RunFolderError, with the remedy, where there are no records yet."""
         match manifest.state:

@@ -109,8 +109,8 @@ class SearchFolder:
         return RunFolder(self.path / probe.folder)
 
     def is_recorded(self, probe: PlannedProbe) -> bool:
-        """Whether the probe came to its end, valid or not."""
-        return self.run_folder(probe).requests.exists()
+        """Whether the probe came to its end, valid or not. Raises RunFolderError where its manifest is damaged."""
+        return self.run_folder(probe).is_whole()
 
     def write(self, search: Search) -> None:
         """Write ``search.json`` whole or not at all."""

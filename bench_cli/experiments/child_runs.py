@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -23,6 +24,7 @@ from bench_cli.suggestions import with_near_names
 
 _PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
+_STOPPING_S = (5.0, 10.0)  # that a run has to end after the first and the second interrupt
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
     """
     put_aside(path)
     with _appended(log) as output:
-        return subprocess.run(_command(arguments, path), stdout=output, check=False).returncode
+        return _ended(subprocess.Popen(_command(arguments, path), stdout=output, preexec_fn=_end_with_this()))
 
 
 def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -100,32 +102,55 @@ def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment:
     Returns its exit status and its last message.
     """
     put_aside(path)
-    status, message = _logged(_command(arguments, path), log, environment, partial(_end_with, os.getpid()))
+    status, message = _logged(_command(arguments, path), log, environment)
     return status, message.removeprefix("Error: ")
 
 
-def _logged(
-    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None, at_start: Callable[[], None] | None = None
-) -> tuple[int, str]:
+def _logged(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run a command whose output and messages go to the end of ``log``; its exit status, and the last line that it wrote.
 
-    ``environment`` is added to this process's own; ``at_start`` is called in the child.
+    ``environment`` is added to this process's own.
     """
     with _appended(log) as output:
         begin = output.tell()
-        status = subprocess.run(
+        started = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            check=False,
             env={**os.environ, **(environment or {})},
-            preexec_fn=at_start,
-        ).returncode
+            preexec_fn=_end_with_this(),
+        )
+        status = _ended(started)
     with log.open("rb") as written:
         written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
         lines = written.read().decode(errors="replace").split("\n")
     return status, next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process, once it has ended; where this one is interrupted, the other stops and saves first."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        _stop(process)
+        raise
+    finally:
+        process.kill()  # where it has not ended by then
+        process.wait()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a process, and again, by which a run cancels what is in flight; Ctrl-C at a terminal came to both before."""
+    for wait_s in _STOPPING_S:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+            return
+
+
+def _end_with_this() -> Callable[[], None]:
+    return partial(_end_with, os.getpid())
 
 
 def _end_with(parent: int) -> None:

@@ -60,8 +60,21 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
     with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
         folder = open_folder(options.experiment_dir, without_secrets(experiment))
     given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
-    make_runs(given, folder, options.before_each, is_decided)
+    try:
+        make_runs(given, folder, options.before_each, is_decided)
+    except KeyboardInterrupt:
+        _say_stopped(given, folder)
+        raise
     return folder
+
+
+def _say_stopped(experiment: Experiment, folder: ExperimentFolder) -> None:
+    recorded = sum(map(folder.is_recorded, experiment.runs))
+    click.echo(
+        f"Stopped; {recorded} of {len(experiment.runs)} runs are recorded. To go on, give the same command with "
+        f"--experiment_dir {folder.path}",
+        err=True,
+    )
 
 
 def _check_command(runs: RunOptions, arm: PlannedArm, where: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_records.manifest import Manifest, Recovered, RunState
 from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, RecordedControl, Search, SearchFolder
 
@@ -35,7 +36,26 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert not folder.is_recorded(_SEARCH.probes[0])
     folder.run_folder(_SEARCH.probes[0]).path.mkdir()
     folder.run_folder(_SEARCH.probes[0]).requests.touch()
+    folder.run_folder(_SEARCH.probes[0]).write_manifest(Manifest())
     assert folder.is_recorded(_SEARCH.probes[0])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "whole"),
+    [
+        (Manifest(), True),
+        (Manifest(problem="the disk is full"), True),
+        (Manifest(interrupted=True), False),
+        (Manifest(state=RunState.RUNNING), False),
+        (Manifest(recovered=Recovered(scheduled=3, written_down=2, lost=1, not_sent=0, journals=1, torn_bytes=0)), False),
+    ],
+)
+def test_a_probe_that_was_stopped_or_cut_is_made_again(manifest: Manifest, whole: bool, tmp_path: Path) -> None:
+    folder = SearchFolder(tmp_path).run_folder(_SEARCH.probes[0])
+    folder.path.mkdir()
+    folder.requests.touch()
+    folder.write_manifest(manifest)
+    assert SearchFolder(tmp_path).is_recorded(_SEARCH.probes[0]) is whole
 
 
 def test_a_folder_without_a_plan_is_no_search(tmp_path: Path) -> None:

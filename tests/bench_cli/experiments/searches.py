@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from bench_cli.experiments.search_run import ClosedLoop, TargetGoneError
+from bench_records.manifest import Manifest
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.probe import Probe, Violations
 from reports.capacity.reading import MeasuredProbe
@@ -94,6 +95,7 @@ class FakeQueue:
         folder = self.folder.run_folder(planned)
         folder.path.mkdir(exist_ok=True)
         folder.requests.touch()
+        folder.write_manifest(Manifest())
         return found
 
 

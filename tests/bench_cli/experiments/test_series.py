@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +11,10 @@ import pytest
 from bench_cli import run as bench
 from bench_cli.experiments.plan import plan_runs
 from bench_cli.experiments.series import Series, make_runs, open_folder
+from bench_errors import ExitStatus
 from bench_records.experiment import PlannedArm
+from bench_records.manifest import Manifest
+from bench_records.run_folder import RunFolder
 
 _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
 
@@ -103,11 +107,32 @@ def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_a
     first = folder.run_folder(plan.runs[0])
     first.path.mkdir()
     first.requests.write_bytes(b"")
+    first.write_manifest(Manifest())
     with pytest.raises(click.ClickException, match="ended with status 1"):
         make_runs(plan, folder, None)
     progress = capsys.readouterr().err
     assert "Run 1 of 2, block 1" in progress
     assert "recorded before" in progress
+
+
+def test_a_series_that_is_stopped_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second run was stopped, though it has records, so that it is made again."""
+    endings = [(ExitStatus.VALID, False), (ExitStatus.INTERRUPTED, True)]
+
+    def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
+        status, interrupted = endings.pop(0)
+        path.mkdir()
+        RunFolder(path).requests.touch()
+        RunFolder(path).write_manifest(Manifest(interrupted=interrupted))
+        return status
+
+    monkeypatch.setattr("bench_cli.experiments.series.make_run", make_run)
+    arms = ["--repeats", "1", "--arm", "a=", "--arm", "b=--workers 2", "token_norm_dist", "--url", "localhost:8001"]
+    assert bench(["experiment", "--experiment_dir", str(tmp_path / "e"), *arms]) == ExitStatus.INTERRUPTED
+    again = f"Stopped; 1 of 2 runs are recorded. To go on, give the same command with --experiment_dir {tmp_path / 'e'}"
+    assert again in capsys.readouterr().err
 
 
 def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
