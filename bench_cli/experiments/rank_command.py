@@ -10,6 +10,7 @@ import click
 
 from bench_cli.experiments.capacity_options import Options
 from bench_cli.experiments.grid import combinations
+from bench_cli.experiments.held_folder import held_alone
 from bench_cli.experiments.hidden_arguments import words_without_secrets
 from bench_cli.experiments.plan import folder_name
 from bench_cli.experiments.search_arguments import (
@@ -64,8 +65,8 @@ def rank(context: click.Context, options: Options, arguments: tuple[str, ...]) -
 
         click.echo(dry_run_of_settings(asked.plan, asked.searches))
         return ExitStatus.VALID
-    with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt():
-        folder = RankingFolder(effort.experiment_dir or default_folder())
+    folder = RankingFolder(effort.experiment_dir or default_folder())
+    with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt(), held_alone(folder.path):
         searches = _opened(folder, asked)
         runs = [search_runs(context, given) for given in asked.given]
         of_each = [folder.search_folder(setting) for setting in asked.plan.settings]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.experiments.capacity_options import EffortOptions, Options
+from bench_cli.experiments.held_folder import held_alone
 from bench_cli.experiments.search_arguments import (
     checked,
     continued,
@@ -46,8 +47,8 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
         _simulation(context, SearchFolder(effort.experiment_dir or default_folder()), asked, given, effort)
         click.echo(dry_run(asked))
         return ExitStatus.VALID
-    with private_files(shared=is_shared(given)), signals_as_interrupt():
-        folder = SearchFolder(effort.experiment_dir or default_folder())
+    folder = SearchFolder(effort.experiment_dir or default_folder())
+    with private_files(shared=is_shared(given)), signals_as_interrupt(), held_alone(folder.path):
         plan = _opened(folder, asked)
         if effort.model is not None and not folder.model.exists():
             copy_model(effort.model, folder.model)

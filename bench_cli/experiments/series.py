@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 
 from bench_cli.experiments.child_runs import RunOptions, make_run, run_command
+from bench_cli.experiments.held_folder import held_alone
 from bench_cli.experiments.hidden_arguments import without_secrets
 from bench_cli.experiments.options import SeriesOptions
 from bench_cli.experiments.plan import block_seed, continued, plan_runs
@@ -57,14 +59,17 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
             _check_command(runs, arm, where)
     experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed, series.until)
-    with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
-        folder = open_folder(options.experiment_dir, without_secrets(experiment))
-    given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
-    try:
-        make_runs(given, folder, options.before_each, is_decided)
-    except KeyboardInterrupt:
-        _say_stopped(given, folder)
-        raise
+    path = options.experiment_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{series.kind}"
+    with ExitStack() as held:
+        with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
+            held.enter_context(held_alone(path))
+            folder = open_folder(path, without_secrets(experiment))
+        given = replace(folder.read(), arguments=experiment.arguments, arms=experiment.arms)
+        try:
+            make_runs(given, folder, options.before_each, is_decided)
+        except KeyboardInterrupt:
+            _say_stopped(given, folder)
+            raise
     return folder
 
 
@@ -85,11 +90,11 @@ def _check_command(runs: RunOptions, arm: PlannedArm, where: str) -> None:
         raise click.UsageError(f"{where}: {error.format_message()}") from error
 
 
-def open_folder(path: Path | None, experiment: Experiment) -> ExperimentFolder:
+def open_folder(path: Path, experiment: Experiment) -> ExperimentFolder:
     """The folder of the experiment: a new one, or one with the same plan, to continue it; one with fewer repeats gets the
     others. Raises BadParameter.
     """
-    folder = ExperimentFolder(path or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{experiment.kind}")
+    folder = ExperimentFolder(path)
     if folder.plan.exists():
         recorded = folder.read()
         extended = continued(recorded, experiment)
