@@ -141,10 +141,10 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt a process, and again, by which a run cancels what is in flight; Ctrl-C at a terminal came to both before."""
+    """Interrupt a process, and again after a while or by a second Ctrl-C, at which a run cancels what is in flight."""
     for wait_s in _STOPPING_S:
         process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(wait_s)
             return
 

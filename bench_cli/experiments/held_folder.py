@@ -15,9 +15,15 @@ from bench_records.folder_lock import exclusive_lock
 def held_alone(path: Path) -> Iterator[None]:
     """Make the folder if there is none, and hold it; it is removed again if it stays empty.
 
-    Raises ClickException where another process holds it: its runs and these would be load for each other.
+    Raises ClickException where another process holds it: its runs and these would be load for each other. Raises BadParameter
+    where it cannot be made.
     """
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(
+            f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--experiment_dir"
+        ) from error
     with ExitStack() as held:
         try:
             held.enter_context(exclusive_lock(path))

@@ -32,3 +32,9 @@ def test_a_second_process_does_not_measure_in_the_folder_of_the_first(
         assert bench(given) == 1
     assert f"another bench process measures in {tmp_path / 'folder'}; wait until it ends" in capsys.readouterr().err
     assert not [*(tmp_path / "folder").iterdir()]
+
+
+def test_a_folder_that_cannot_be_made_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["capacity", "--experiment_dir", "/proc/folder", *_LIMIT, *_TRAFFIC]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--experiment_dir: /proc/folder cannot be made (No such file or directory); name a folder" in said
