@@ -71,9 +71,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     engine began, from there to the first token, and from there to the last. ``server_arrival_ns`` is when the engine took it
     in, by the monotonic clock of the server's host, which is the client's own where the two are one host.
 
-    ``connect_ns`` is how long the request waited, from its send on, for a connection of its own to open, and ``router_ns`` how
-    long it was in routers before the head of its answer came, by what these say. ``target`` is the number of the target that it
-    was sent to, in the order of --url.
+    ``connect_ns`` is how long the request waited, from its send on, for a connection to open or for room on one, and
+    ``router_ns`` how long it was in routers before the head of its answer came, by what these say. ``target`` is the number of
+    the target that it was sent to, in the order of --url.
     """
 
     index: int

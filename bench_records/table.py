@@ -193,8 +193,9 @@ REQUEST_COLUMNS = (
         "connect_ns",
         pa.int64(),
         "ns",
-        "time from `sent_ns` until a connection was open (TCP, and TLS where there is one), over which the request then went",
-        "it went over a connection that was open, or failed",
+        "time from `sent_ns` until a connection was open (TCP, and TLS where there is one), over which the request then went; "
+        "over gRPC also until one had room for it",
+        "it went at once over a connection that was open, or failed",
     ),
     Column(
         "router_ns",

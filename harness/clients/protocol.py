@@ -36,7 +36,7 @@ class AnswerEnd(NamedTuple):
     """An answer that the server ended in order.
 
     ``missing`` is that it lacks the end marker of the protocol, in words; None where it does not. ``connect_ns`` is how long
-    the request waited for a connection of its own to open; None where one was open. ``router_ns`` is how long the request was
+    the request waited for a connection to open, or for room on one; None where there was one. ``router_ns`` is how long it was
     in routers, by what they say; None where none says it.
     """
 

@@ -53,8 +53,9 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
         Phase.CONNECT: PhaseWords(
             "client",
             f"{_ALONE}: over connections that are open requests would reach the server in another order.",
-            "Requests waited for new connections, TCP and TLS: the server or a proxy closed those before, or more requests "
-            "were in flight than ever before. Let idle connections live longer, or use gRPC, where requests share them.",
+            "Requests waited for connections: the server or a proxy closed those before, more requests were in flight than "
+            "ever before, or over gRPC the server allowed no more on a connection. Let idle connections live longer, or use "
+            "gRPC, where requests share them; over gRPC give it more (--connections).",
         ),
         Phase.ROUTER: PhaseWords(
             "router, client",
@@ -236,6 +237,12 @@ def _unsupported(parts: PercentileParts) -> str:
 
 def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed == 0:
+        known = [phase.value for phase in (Phase.QUEUE, Phase.PREFILL, Phase.DECODE) if phase in parts.by_phase]
+        if known:
+            return (
+                f"The server returned no more of single requests than {' and '.join(known)}: what else passed before the first "
+                "token is unattributed."
+            )
         return (
             "The server returned no times of single requests: what passed between the send and the first token is "
             f"unattributed. {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"

@@ -233,19 +233,20 @@ class GrpcCaller:
         """Open the connections that this many calls at once will have."""
         await self._connections.prepare(in_flight)
 
-    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
-        """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once.
+    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> int | None:
+        """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once. Returns how
+        long it waited for a connection or for room on one, in ns; None where it did not.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Cancelling the task
         resets the stream. Raises AnswerTooLongError.
         """
-        await self._call(request, _Receiver(on_responses, False), timeout_s)
+        return await self._call(request, _Receiver(on_responses, False), timeout_s)
 
-    async def call_at_once(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> None:
+    async def call_at_once(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> int | None:
         """The same, each message as it arrives."""
-        await self._call(request, _Receiver(on_responses, True), timeout_s)
+        return await self._call(request, _Receiver(on_responses, True), timeout_s)
 
-    async def _call(self, request: bytes, receiver: _Receiver, timeout_s: float) -> None:
+    async def _call(self, request: bytes, receiver: _Receiver, timeout_s: float) -> int | None:
         loop = asyncio.get_running_loop()
         call = _Call(self._headers, request, receiver, self.arrival, self._limits)
         timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
@@ -255,6 +256,7 @@ class GrpcCaller:
         finally:
             timer.cancel()
             self._connections.drop(call)  # no effect where the server has ended it
+        return call.waited_ns
 
     def _on_deadline(self, call: _Call, timeout_s: float) -> None:
         if call.is_sent or self._connections.is_connected:

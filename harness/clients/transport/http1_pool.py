@@ -341,11 +341,11 @@ class HttpCaller:
 
     async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> AnswerEnd | None:
         deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
+        began_ns = now_ns()  # a connection that turns out to be closed is a part of the wait for one
         connection = self._idle_connection()
         if connection is not None:
             with suppress(_UnprocessedError):
                 return await self._send_over(connection, payload, receiver, deadline)
-        began_ns = now_ns()
         allowed_s = min(deadline.timeout_s, self._connection_timeout_s or deadline.timeout_s)
         try:
             async with asyncio.timeout_at(min(deadline.at_s, asyncio.get_running_loop().time() + allowed_s)):

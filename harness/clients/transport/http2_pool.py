@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport import tcp
@@ -48,14 +49,18 @@ class NoConnectionError(Exception):
 
 
 class OutgoingRequest(ABC):
-    """A request that waits for room on a connection, then a stream on it. Implements ``StreamEvents``."""
+    """A request that waits for room on a connection, then a stream on it. Implements ``StreamEvents``.
 
-    __slots__ = ("_body", "_header_block", "_place")
+    ``waited_ns`` is how long it waited for a connection or for room on one; None where it did not, or waits.
+    """
+
+    __slots__ = ("_body", "_header_block", "_place", "waited_ns")
 
     def __init__(self, header_block: bytes, body: bytes) -> None:
         self._header_block = header_block
         self._body = body
         self._place: tuple[Http2Protocol, int] | None = None
+        self.waited_ns: int | None = None
 
     @property
     def is_sent(self) -> bool:
@@ -105,6 +110,13 @@ class OutgoingRequest(ABC):
     def on_violation(self, problem: str) -> None: ...
 
 
+class _Wait(NamedTuple):
+    """When a request began to wait, and from when on it waits for the server's limit; None while no connection is open."""
+
+    began_ns: int
+    for_room_ns: int | None
+
+
 class Http2Connections:
     """The connections of one worker to ``place``, host and port. A lost one is replaced when the next request is sent."""
 
@@ -120,7 +132,7 @@ class Http2Connections:
         self._closing: set[Http2Protocol] = set()  # no further streams, perhaps some still open
         self._attempts: set[asyncio.Task[Http2Protocol]] = set()
         self._retry_at_s = 0.0
-        self._waiting: OrderedDict[OutgoingRequest, int | None] = OrderedDict()  # the start of a wait for the server's limit
+        self._waiting: OrderedDict[OutgoingRequest, _Wait] = OrderedDict()
         self._waits_ns: list[tuple[int, int]] = []  # waits for the server's limit: end, duration
         self._opened = 0
 
@@ -159,7 +171,8 @@ class Http2Connections:
             if len(self._usable) < self._at_start or protocol.open_streams > self._limits.streams_each:
                 self._open_missing()
         else:
-            self._waiting[request] = now_ns() if self._usable else None
+            began_ns = now_ns()
+            self._waiting[request] = _Wait(began_ns, began_ns if self._usable else None)
             self._open_missing()
 
     def drop(self, request: OutgoingRequest) -> None:
@@ -205,17 +218,18 @@ class Http2Connections:
 
     def _serve_waiting(self) -> None:
         while self._waiting and (protocol := self._least_loaded()) is not None:
-            request, since_ns = self._waiting.popitem(last=False)
-            self._record_wait(since_ns)
+            request, wait = self._waiting.popitem(last=False)
+            self._record_wait(wait)
             if not request.is_over:
+                request.waited_ns = now_ns() - wait.began_ns
                 request.send_on(protocol)
         if self._waiting:
             self._open_missing()
 
-    def _record_wait(self, since_ns: int | None) -> None:
-        if since_ns is not None:
+    def _record_wait(self, wait: _Wait) -> None:
+        if wait.for_room_ns is not None:
             ended_ns = now_ns()
-            self._waits_ns.append((ended_ns, ended_ns - since_ns))
+            self._waits_ns.append((ended_ns, ended_ns - wait.for_room_ns))
 
     def _on_change(self, protocol: Http2Protocol) -> None:
         if not protocol.accepts and protocol in self._usable:
@@ -282,10 +296,11 @@ class Http2Connections:
             if self._usable or self._attempts:
                 return
             unsent, self._waiting = self._waiting, OrderedDict()
-            for request, since_ns in unsent.items():
-                self._record_wait(since_ns)
+            for request, wait in unsent.items():
+                self._record_wait(wait)
                 request.on_unsent(str(problem))
         elif self._waiting:
             self._serve_waiting()
-            for request in [request for request, since_ns in self._waiting.items() if since_ns is None]:
-                self._waiting[request] = now_ns()  # from now on it waits for room
+            for request, wait in list(self._waiting.items()):
+                if wait.for_room_ns is None:
+                    self._waiting[request] = wait._replace(for_room_ns=now_ns())

@@ -666,6 +666,33 @@ def test_a_request_that_opens_a_connection_says_how_long_that_took() -> None:
     uvloop.run(run())
 
 
+def test_an_attempt_over_a_closed_connection_is_a_part_of_the_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_over = HttpCaller._send_over
+    attempts: list[HttpCaller] = []
+
+    async def closed_at_first(caller: HttpCaller, *sent: object) -> AnswerEnd | None:
+        attempts.append(caller)
+        if len(attempts) == 2:
+            await asyncio.sleep(0.05)
+            raise http1_pool._UnprocessedError(Outcome.STREAM_CUT, "closed")
+        return await send_over(caller, *sent)  # type: ignore[arg-type]
+
+    async def run() -> AnswerEnd | None:
+        async with serving(_keep_answering) as origin:
+            caller = HttpCaller(origin)
+            await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0)
+            monkeypatch.setattr(HttpCaller, "_send_over", closed_at_first)
+            attempts.append(caller)
+            end = await caller.exchange(_ask(origin), lambda _, arrived: None, 10.0)
+            await caller.close()
+            return end
+
+    end = uvloop.run(run())
+    assert end is not None
+    assert end.connect_ns is not None
+    assert end.connect_ns >= 50_000_000
+
+
 def test_a_connection_has_a_time_of_its_own_within_the_deadline() -> None:
     async def script(peer: Peer) -> None:
         await peer.reader.read()

@@ -179,6 +179,43 @@ def test_server_limit_is_kept_and_every_wait_is_counted() -> None:
     _run(test)
 
 
+def test_a_request_says_how_long_it_waited_for_room() -> None:
+    """The wait is the client's own: it must not look as if the server had taken it."""
+
+    async def test() -> None:
+        server = _Server((Setting.MAX_CONCURRENT_STREAMS, 1))
+        async with _calling(server.serve, ConnectionLimits(1, 1)) as caller:
+            await caller.connect(5.0)
+            at_once, later = (
+                asyncio.create_task(caller.call(body, lambda _, arrived: None, 20.0)) for body in (b"one", b"two")
+            )
+            begun_ns = now_ns()
+            await server.holds(1)
+            await asyncio.sleep(0.05)
+            server.answer()
+            await server.holds(1)
+            server.answer()
+            assert await at_once is None
+            waited_ns = await later
+            assert waited_ns is not None
+            assert 50_000_000 <= waited_ns <= now_ns() - begun_ns
+
+    _run(test)
+
+
+def test_a_request_says_how_long_it_waited_for_a_connection() -> None:
+    async def test() -> None:
+        server = _Server()
+        async with _calling(server.serve, ConnectionLimits(1, 1)) as caller:
+            call = asyncio.create_task(caller.call(b"one", lambda _, arrived: None, 20.0))
+            await server.holds(1)
+            server.answer()
+            assert (await call or 0) > 0
+            assert caller.usage(0).limit_reached == 0
+
+    _run(test)
+
+
 def test_waiting_requests_are_sent_first_come_first_served() -> None:
     async def test() -> None:
         server = _Server((Setting.MAX_CONCURRENT_STREAMS, 1))
