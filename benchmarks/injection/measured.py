@@ -22,7 +22,7 @@ from reports.metrics.catalogue import E2E
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun
 from reports.metrics.phase_shares import LatencyParts, latency_parts
-from reports.metrics.request_phases import Phase, PhaseTimes, monotonic_start_ns, phase_times
+from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, monotonic_start_ns, phase_times
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
 
@@ -76,7 +76,7 @@ class MeasuredPhases:
     def parts(self, which: NDArray[np.bool_]) -> LatencyParts:
         """What ``bench why`` says of E2E latency, had the run these requests alone."""
         run = MeasuredRun(self.requests.only(which), self.report.metrics.streamed, configured_load(self.report.manifest), None)
-        parts = latency_parts(run, E2E, self.start_ns, QUANTILES)
+        parts = latency_parts(run, E2E, ClientClock(self.start_ns), QUANTILES)
         assert parts is not None
         return parts
 
@@ -195,4 +195,4 @@ def _read(folder: Path) -> MeasuredPhases:
     assert report.requests.done.mean() >= 1.0 - _MOST_FAILED, f"requests of {folder} failed"
     start_ns = monotonic_start_ns(report.manifest)
     assert start_ns is not None
-    return MeasuredPhases(report, phase_times(report.requests, E2E, report.metrics.streamed, start_ns), start_ns)
+    return MeasuredPhases(report, phase_times(report.requests, E2E, report.metrics.streamed, ClientClock(start_ns)), start_ns)

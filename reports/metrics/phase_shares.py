@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.metric import Anchored, MeasuredRun, Metric
-from reports.metrics.request_phases import Phase, PhaseTimes, phase_times
+from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, phase_times
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, finite
 from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
@@ -108,18 +108,15 @@ class LatencyParts:
     ranking: NDArray[np.int64]
 
 
-def latency_parts(run: MeasuredRun, metric: Metric, start_ns: int | None, quantiles: Sequence[float]) -> LatencyParts | None:
-    """The parts of a metric's percentiles, from the schedule; None where no request has the latency.
-
-    ``start_ns`` as in ``phase_times``.
-    """
+def latency_parts(run: MeasuredRun, metric: Metric, clock: ClientClock, quantiles: Sequence[float]) -> LatencyParts | None:
+    """The parts of a metric's percentiles, from the schedule; None where no request has the latency."""
     if metric.streamed_only and not run.streaming:
         return None
     latencies = metric.by_request(run.requests)
     ranking = _ranking(latencies)
     if not np.isfinite(latencies.slowest_ms[ranking]).any():
         return None
-    ranked = _Ranked(run.requests, latencies.slowest_ms, ranking, phase_times(run.requests, metric, run.streaming, start_ns))
+    ranked = _Ranked(run.requests, latencies.slowest_ms, ranking, phase_times(run.requests, metric, run.streaming, clock))
     found = metric.latency_of(run)
     distribution = found.scheduled if isinstance(found, Anchored) else None
     return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times, ranking[: ranked.known])

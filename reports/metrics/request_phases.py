@@ -6,8 +6,9 @@ The client stamps when a request was due, sent, and answered. What lies between 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bench_records.manifest import Manifest
+from bench_records.manifest import Manifest, WorkerClock
 from reports.metrics.catalogue import E2E
 from reports.metrics.metric import Metric
 from reports.metrics.requests import Requests
@@ -25,6 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_ORDER = 0.99  # share of the requests whose events must be in order, for two clocks to be one
 _MOST_ERROR = 0.05  # of the median time to the first token, for a clock that is known by bounds
 _START_ERROR_NS = 1e6  # of the run's start on the monotonic clock, at most: two clocks are read one after the other
+_OWN = -1  # for the number of a worker that stamps by the clock of the measuring host, and for a target without a number
 
 
 class Phase(Enum):
@@ -46,6 +48,19 @@ class Phase(Enum):
 _ALWAYS = (Phase.SLIP,)  # the run has a source of it, even if it is 0
 
 
+@dataclass(frozen=True, slots=True)
+class ClientClock:
+    """The clocks by which a run's requests were stamped.
+
+    ``start_ns`` is the run's start, time 0 of its clock, on the monotonic clock of the measuring host; None where unknown.
+    ``elsewhere`` are the workers on other hosts, by number, with how far off their stamps may be on that clock, in ns to either
+    side; infinite where unknown.
+    """
+
+    start_ns: int | None = None
+    elsewhere: Mapping[int, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class PhaseTimes:
     """The phases of one latency of each request, in ns, shape [n] each; NaN where a request has no such latency.
@@ -54,7 +69,7 @@ class PhaseTimes:
     it where the sources of a request contradict each other: the parts by one took so much longer than the whole by another.
     ``by_phase`` has the phases for which the run has a source. ``timed``: the server measured the request's queue and prefill.
     ``clock_error_ns`` is how far off the server's stamps may be on the client's clock, to either side: 0 on one host, None
-    where that is unknown or too much, so that durations alone are used.
+    where that is unknown or too much for all requests, so that durations alone are used.
     """
 
     latency_ns: FloatArray
@@ -64,16 +79,12 @@ class PhaseTimes:
     clock_error_ns: float | None
 
 
-def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: int | None) -> PhaseTimes:
-    """The phases of TTFT or of E2E latency (``metric``) from the schedule.
-
-    ``start_ns`` is the run's start on the monotonic clock of the measuring host (``monotonic_start_ns``), None where unknown.
-    """
+def phase_times(requests: Requests, metric: Metric, streaming: bool, clock: ClientClock) -> PhaseTimes:
+    """The phases of TTFT or of E2E latency (``metric``) from the schedule."""
     assert metric.ends_ns is not None
     ends_ns = metric.ends_ns(requests)
     latency_ns = ends_ns - requests.scheduled_ns
-    clock = _server_clock(requests, start_ns)
-    arrival_ns = np.full(latency_ns.size, np.nan) if clock is None else requests.server_arrival_ns - clock.start_ns
+    arrival_ns, clock_error_ns = _server_arrivals(requests, clock)
     spans = _spans(requests, metric, ends_ns, arrival_ns)
     exists = ~np.isnan(latency_ns)
     sourced = {phase: span for phase, span in spans.items() if phase in _ALWAYS or bool((~np.isnan(span[exists])).any())}
@@ -88,8 +99,21 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, start_ns: i
         by_phase=MappingProxyType({phase: np.maximum(raw[phase], 0.0) for phase in Phase if phase in raw}),
         contradiction_ns=contradiction_ns,
         timed=~np.isnan(requests.server_queue_ns + requests.server_prefill_ns),
-        clock_error_ns=None if clock is None else clock.error_ns,
+        clock_error_ns=clock_error_ns,
     )
+
+
+def client_clock(manifest: Manifest) -> ClientClock:
+    """The clocks of a run: a worker's is off by as much as its start, or as it had gone by the end."""
+    workers = () if manifest.distribution is None else manifest.distribution.workers or ()
+    return ClientClock(monotonic_start_ns(manifest), {worker.number: _error_ns(worker.clock) for worker in workers})
+
+
+def _error_ns(clock: WorkerClock | None) -> float:
+    if clock is None or clock.start is None or clock.end is None:
+        return math.inf
+    went_off_ns = abs(clock.end.offset_ns - clock.start.offset_ns) + clock.end.uncertainty_ns
+    return float(max(clock.start.uncertainty_ns, went_off_ns) + abs(clock.jump_ns or 0))
 
 
 def monotonic_start_ns(manifest: Manifest) -> int | None:
@@ -135,10 +159,12 @@ def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: 
         return spans | {Phase.RETURN: ends_ns - engine_ns}
     decode_ns = requests.server_decode_ns
     decoded = ~np.isnan(decode_ns)
+    # The decode of an answer that came at once, if unknown, is between the engine's first token and the client.
+    first_return_ns = np.where(_at_once(requests), np.nan, requests.first_token_ns - engine_ns)
     return spans | {
         Phase.DECODE: decode_ns,
         Phase.STREAM: np.where(decoded, np.nan, ends_ns - requests.first_token_ns),
-        Phase.RETURN: np.where(decoded, ends_ns - engine_ns - decode_ns, requests.first_token_ns - engine_ns),
+        Phase.RETURN: np.where(decoded, ends_ns - engine_ns - decode_ns, first_return_ns),
     }
 
 
@@ -150,37 +176,90 @@ class _ServerClock:
     error_ns: float
 
 
-def _server_clock(requests: Requests, start_ns: int | None) -> _ServerClock | None:
-    """The server's clock: the client's own where events are in order on it, as on one host, else by bounds. None without
-    stamps, and where the bounds are too wide or contradict each other.
+def _server_arrivals(requests: Requests, clock: ClientClock) -> tuple[FloatArray, float | None]:
+    """When the server took each request in, on the run's clock, shape [n], NaN where that is unknown; and how far off these
+    times may be, None without any.
+
+    Each pair of a host of the client and a target has a server's clock of its own: targets may be on several hosts.
+    """
+    bounds = _Bounds.of(requests)
+    arrival_ns = np.full(requests.sent_ns.size, np.nan)
+    worker, target = (np.nan_to_num(numbers, nan=_OWN) for numbers in (requests.worker, requests.target))
+    worker = np.where(np.isin(worker, list(clock.elsewhere)), worker, _OWN)
+    errors_ns = []
+    for client, server in np.unique(np.column_stack([worker, target])[bounds.known], axis=0):
+        which = (worker == client) & (target == server)
+        found = _server_clock(bounds.only(which & bounds.known), clock.start_ns, clock.elsewhere.get(int(client), 0.0))
+        if found is not None:
+            arrival_ns[which] = requests.server_arrival_ns[which] - found.start_ns
+            errors_ns.append(found.error_ns)
+    return arrival_ns, max(errors_ns, default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """Bounds of the run's start on the server's clock by each request, in the order in which they were due, shape [n] each.
 
     The engine takes a request in after the client sent it over an open connection, and has the first token before the client.
-    So each request bounds the run's start on the server's clock from both sides. The error grows by what the bounds of the
-    run's halves differ by.
+    So each request bounds the start from both sides; NaN where it does not. ``typical_ns`` are the times from the send to the
+    first token.
     """
-    engine_ns = requests.server_arrival_ns + requests.server_queue_ns + requests.server_prefill_ns
-    at_once = requests.first_token_ns == requests.last_token_ns  # with the last token, as all of an unstreamed answer
-    latest_ns = requests.server_arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns)
-    earliest_ns = engine_ns + np.where(at_once, np.nan_to_num(requests.server_decode_ns), 0.0) - requests.first_token_ns
-    known = ~np.isnan(latest_ns + earliest_ns)
-    if not known.any():
-        return None
-    latest_ns, earliest_ns = latest_ns[known], earliest_ns[known]
-    if start_ns is not None:
-        in_order = (earliest_ns - _START_ERROR_NS < start_ns) & (start_ns < latest_ns + _START_ERROR_NS)
+
+    earliest_ns: FloatArray
+    latest_ns: FloatArray
+    typical_ns: FloatArray
+
+    @classmethod
+    def of(cls, requests: Requests) -> _Bounds:
+        engine_ns = requests.server_arrival_ns + requests.server_queue_ns + requests.server_prefill_ns
+        with_last_ns = np.where(_at_once(requests), np.nan_to_num(requests.server_decode_ns), 0.0)
+        return cls(
+            earliest_ns=engine_ns + with_last_ns - requests.first_token_ns,
+            latest_ns=requests.server_arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns),
+            typical_ns=requests.first_token_ns - requests.sent_ns,
+        )
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        known: NDArray[np.bool_] = ~np.isnan(self.latest_ns + self.earliest_ns)
+        return known
+
+    def only(self, which: NDArray[np.bool_]) -> _Bounds:
+        return _Bounds(self.earliest_ns[which], self.latest_ns[which], self.typical_ns[which])
+
+
+def _at_once(requests: Requests) -> NDArray[np.bool_]:
+    """Whether the first token came with the last one, as all of an unstreamed answer."""
+    at_once: NDArray[np.bool_] = requests.first_token_ns == requests.last_token_ns
+    return at_once
+
+
+def _server_clock(bounds: _Bounds, start_ns: int | None, error_ns: float) -> _ServerClock | None:
+    """The server's clock: that of the measuring host where events are in order on it, as on one host, else by ``bounds``, of a
+    request or more. None where these are too wide or contradict each other.
+
+    The client's stamps may be off by ``error_ns`` on the measuring host's clock. The error of a clock by bounds grows by what
+    the bounds of the run's halves differ by.
+    """
+    typical_ns = float(np.median(bounds.typical_ns))
+    if start_ns is not None and error_ns <= _MOST_ERROR * typical_ns:
+        allowed_ns = _START_ERROR_NS + error_ns
+        in_order = (bounds.earliest_ns - allowed_ns < start_ns) & (start_ns < bounds.latest_ns + allowed_ns)
         if in_order.mean() >= _IN_ORDER:
-            return _moved_between(start_ns, float(earliest_ns[in_order].max()), float(latest_ns[in_order].min()))
-    return _by_bounds(earliest_ns, latest_ns, float(np.median((requests.first_token_ns - requests.sent_ns)[known])))
+            low_ns, high_ns = float(bounds.earliest_ns[in_order].max()), float(bounds.latest_ns[in_order].min())
+            return _moved_between(start_ns, low_ns, high_ns, error_ns)
+    return _by_bounds(bounds, typical_ns)
 
 
-def _moved_between(start_ns: int, low_ns: float, high_ns: float) -> _ServerClock:
+def _moved_between(start_ns: int, low_ns: float, high_ns: float, error_ns: float) -> _ServerClock:
     """The start where its two clocks were not read at once: moved between the bounds of all requests, by its error."""
     moved_ns = min(max(float(start_ns), low_ns), high_ns) if low_ns <= high_ns else float(start_ns)
-    return _ServerClock(moved_ns, abs(moved_ns - start_ns))
+    return _ServerClock(moved_ns, error_ns + abs(moved_ns - start_ns))
 
 
-def _by_bounds(earliest_ns: FloatArray, latest_ns: FloatArray, typical_ns: float) -> _ServerClock | None:
-    """The middle between the bounds of all requests, shape [n] each, n ≥ 1, in the order in which they were due."""
+def _by_bounds(bounds: _Bounds, typical_ns: float) -> _ServerClock | None:
+    """The middle between the bounds of all requests."""
+    earliest_ns, latest_ns = bounds.earliest_ns, bounds.latest_ns
     low_ns, high_ns = float(earliest_ns.max()), float(latest_ns.min())
     half = earliest_ns.size // 2
     middles = [

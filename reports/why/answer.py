@@ -12,7 +12,7 @@ from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun, Metric
 from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts, latency_parts, slowest_requests
-from reports.metrics.request_phases import Phase, monotonic_start_ns
+from reports.metrics.request_phases import ClientClock, Phase, client_clock
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
@@ -127,16 +127,16 @@ def explain(reports: Sequence[RunReport], metrics: Sequence[Metric], q: float, d
 
 
 def _explained(report: RunReport, metrics: Sequence[Metric], q: float, detail: Detail) -> ExplainedRun:
-    start_ns = monotonic_start_ns(report.manifest)
+    clock = client_clock(report.manifest)
     quantiles = (MIDDLE,) if q == MIDDLE else (MIDDLE, q)
     run = _measured(report, report.requests)
-    found = (latency_parts(run, metric, start_ns, quantiles) for metric in metrics)
+    found = (latency_parts(run, metric, clock, quantiles) for metric in metrics)
     latencies = tuple(parts for parts in found if parts is not None)
     return ExplainedRun(
         report,
         latencies,
-        tuple(_classes(report, metrics, start_ns, q)),
-        tuple(_stretches(report, metrics, start_ns, q, detail.stretches)),
+        tuple(_classes(report, metrics, clock, q)),
+        tuple(_stretches(report, metrics, clock, q, detail.stretches)),
         {parts.metric.key: slowest_requests(report.requests, parts, detail.slowest) for parts in latencies},
     )
 
@@ -146,18 +146,18 @@ def _measured(report: RunReport, requests: Requests) -> MeasuredRun:
     return MeasuredRun(requests, report.metrics.streamed, configured_load(report.manifest), batch_limit)
 
 
-def _classes(report: RunReport, metrics: Sequence[Metric], start_ns: int | None, q: float) -> Iterator[ClassParts]:
+def _classes(report: RunReport, metrics: Sequence[Metric], clock: ClientClock, q: float) -> Iterator[ClassParts]:
     requests = report.requests
     for place, name in enumerate(requests.class_names):
         of_class = requests.only(requests.class_of == place)
         for metric in metrics if of_class.outcome.size else ():
-            found = latency_parts(_measured(report, of_class), metric, start_ns, (q,))
+            found = latency_parts(_measured(report, of_class), metric, clock, (q,))
             if found is not None:
                 yield ClassParts(name, metric, found.percentiles[0])
 
 
 def _stretches(
-    report: RunReport, metrics: Sequence[Metric], start_ns: int | None, q: float, count: int
+    report: RunReport, metrics: Sequence[Metric], clock: ClientClock, q: float, count: int
 ) -> Iterator[StretchParts]:
     due_ns = report.requests.scheduled_ns
     if not count or not due_ns.size:
@@ -167,7 +167,7 @@ def _stretches(
     for k in range(count):
         run = _measured(report, report.requests.only(stretch_of == k))
         for metric in metrics if run.requests.outcome.size else ():
-            found = latency_parts(run, metric, start_ns, (q,))
+            found = latency_parts(run, metric, clock, (q,))
             if found is not None:
                 yield StretchParts(float(edges_ns[k]) / 1e9, float(edges_ns[k + 1]) / 1e9, metric, found.percentiles[0])
 

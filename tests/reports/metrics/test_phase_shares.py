@@ -11,7 +11,7 @@ from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import MeasuredRun
 from reports.metrics.phase_shares import FEWEST_AROUND, PercentileParts, latency_parts
-from reports.metrics.request_phases import Phase
+from reports.metrics.request_phases import ClientClock, Phase
 from reports.metrics.requests import Requests
 from reports.statistics.estimate import Cause
 from reports.statistics.percentiles import nearest_rank
@@ -40,7 +40,7 @@ def _queued(make: Make, queues_ms: Sequence[float], prefill_ms: float = 10.0, ga
 
 
 def _parts(requests: Requests, q: float = 0.99) -> PercentileParts:
-    found = latency_parts(MeasuredRun(requests, True), TTFT, None, (q,))
+    found = latency_parts(MeasuredRun(requests, True), TTFT, ClientClock(), (q,))
     assert found is not None
     return found.percentiles[0]
 
@@ -184,9 +184,9 @@ def test_failures_are_slower_than_every_success(make_requests: MakeRequests, ans
 
 def test_what_a_run_does_not_have_has_no_parts(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     unstreamed = MeasuredRun(make_requests([answered(0, 0, 0, [(5, 1)])]), False)
-    assert latency_parts(unstreamed, TTFT, None, (0.99,)) is None
+    assert latency_parts(unstreamed, TTFT, ClientClock(), (0.99,)) is None
     for records in ([failed(0, 0, Outcome.REFUSED, 0, 1)], []):
-        assert latency_parts(MeasuredRun(make_requests(records), True), E2E, None, (0.99,)) is None
+        assert latency_parts(MeasuredRun(make_requests(records), True), E2E, ClientClock(), (0.99,)) is None
 
 
 def test_contradictions_are_counted_and_in_no_share(make_requests: MakeRequests, answered: Make) -> None:

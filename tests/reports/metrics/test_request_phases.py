@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from bench_records.manifest import manifest_of
+from bench_records.manifest import ClockOffset, DistributedWorker, Distribution, WorkerClock, manifest_of
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import Metric
-from reports.metrics.request_phases import Phase, PhaseTimes, monotonic_start_ns, phase_times
+from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, client_clock, monotonic_start_ns, phase_times
 from reports.metrics.requests import Requests
 from tests.reports.manifests import clock_readings, run_manifest
 
@@ -67,10 +67,10 @@ def _found_ms(times: PhaseTimes, request: int = 0) -> dict[Phase, float]:
 
 def test_each_part_is_found_where_it_is(make_requests: MakeRequests, answered: Make) -> None:
     requests = make_requests([_timed(answered, 0, 100.0, _PARTS)])
-    e2e = phase_times(requests, E2E, True, _START_NS)
+    e2e = phase_times(requests, E2E, True, ClientClock(_START_NS))
     assert _found_ms(e2e) == pytest.approx(_PARTS | {Phase.UNATTRIBUTED: 0.0})
     assert (e2e.clock_error_ns, e2e.timed.tolist(), e2e.contradiction_ns.tolist()) == (0.0, [True], [0.0])
-    ttft = phase_times(requests, TTFT, True, _START_NS)
+    ttft = phase_times(requests, TTFT, True, ClientClock(_START_NS))
     without_decode = {phase: ms for phase, ms in _PARTS.items() if phase is not Phase.DECODE}
     assert _found_ms(ttft) == pytest.approx(without_decode | {Phase.UNATTRIBUTED: 0.0})
 
@@ -80,7 +80,7 @@ def test_without_a_common_clock_front_end_and_return_are_unattributed(
     make_requests: MakeRequests, answered: Make, start_ns: int | None
 ) -> None:
     requests = make_requests([_timed(answered, 0, 100.0, _PARTS)])
-    found = phase_times(requests, E2E, True, start_ns)
+    found = phase_times(requests, E2E, True, ClientClock(start_ns))
     assert found.clock_error_ns is None
     assert not {Phase.FRONT_END, Phase.RETURN} & found.by_phase.keys()
     assert _found_ms(found)[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.FRONT_END] + _PARTS[Phase.RETURN])
@@ -109,8 +109,8 @@ def test_another_clock_is_known_by_the_order_of_events(
     ours = make_requests(
         [with_fields(r, server_arrival_ns=(r.server_arrival_ns or 0) - 10**15) for r in _on_another_host(answered)]
     )
-    truth = phase_times(ours, TTFT, True, _START_NS)
-    found = phase_times(make_requests(_on_another_host(answered)), TTFT, True, start_ns)
+    truth = phase_times(ours, TTFT, True, ClientClock(_START_NS))
+    found = phase_times(make_requests(_on_another_host(answered)), TTFT, True, ClientClock(start_ns))
     assert found.clock_error_ns is not None
     assert 0.5e6 < found.clock_error_ns < 2.5e6
     for phase in (Phase.FRONT_END, Phase.RETURN):
@@ -128,22 +128,95 @@ def test_a_start_that_is_read_late_is_moved_until_no_event_comes_before_its_caus
     ways = [(0.1, 5.0), (3.0, 0.1)]  # in ms, to the server and back
     parts = [_PARTS | {Phase.ROUTER: 0.0, Phase.FRONT_END: there, Phase.RETURN: back} for there, back in ways]
     requests = make_requests([_timed(answered, k, 100.0 * k, each) for k, each in enumerate(parts)])
-    found = phase_times(requests, TTFT, True, _START_NS + _ns(off_ms))
+    found = phase_times(requests, TTFT, True, ClientClock(_START_NS + _ns(off_ms)))
     assert found.clock_error_ns == _ns(abs(found_ms))
     assert not found.contradiction_ns.any()
     assert not found.by_phase[Phase.UNATTRIBUTED].any()
 
 
+def _of_worker(make: Make, worker: int, off_ms: float) -> list[Record]:
+    """20 requests of a worker whose run began ``off_ms`` later than that of the measuring host."""
+    records = [_timed(make, 2 * k + worker, 100.0 * k, _PARTS) for k in range(20)]
+    return [with_fields(r, worker=worker, server_arrival_ns=(r.server_arrival_ns or 0) + round(off_ms * 1e6)) for r in records]
+
+
+def test_stamps_of_a_worker_elsewhere_are_as_uncertain_as_its_clock(make_requests: MakeRequests, answered: Make) -> None:
+    """The ways there and back are longer than that, so that no event shows that the worker began 0.4 ms late."""
+    requests = make_requests(_of_worker(answered, 0, 0.0) + _of_worker(answered, 1, 0.4))
+    found = phase_times(requests, TTFT, True, ClientClock(_START_NS, {1: _ns(0.5)}))
+    assert found.clock_error_ns == _ns(0.5)
+    for phase in (Phase.FRONT_END, Phase.RETURN):
+        assert np.abs(found.by_phase[phase] / 1e6 - _PARTS[phase]).max() <= 0.5
+    assert phase_times(requests, TTFT, True, ClientClock(_START_NS)).clock_error_ns == 0.0
+
+
+def test_a_worker_elsewhere_without_a_clock_is_known_by_the_order_of_its_own_events(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    requests = make_requests(_of_worker(answered, 0, 0.0) + _of_worker(answered, 1, 10_000.0))
+    found = phase_times(requests, TTFT, True, ClientClock(_START_NS, {1: float("inf")}))
+    elsewhere = requests.worker == 1
+    assert np.unique(found.by_phase[Phase.FRONT_END][~elsewhere]) == pytest.approx(_ns(_PARTS[Phase.FRONT_END]))
+    assert Phase.UNATTRIBUTED in found.by_phase
+    assert not found.contradiction_ns.any()
+
+
+def test_targets_on_two_hosts_have_a_clock_each(make_requests: MakeRequests, answered: Make) -> None:
+    """The second host started later, so that no clock fits both."""
+    records = [_timed(answered, k, 100.0 * k, _PARTS) for k in range(40)]
+    requests = make_requests(
+        [
+            with_fields(r, target=k % 2, server_arrival_ns=(r.server_arrival_ns or 0) - (k % 2) * 10**15)
+            for k, r in enumerate(records)
+        ]
+    )
+    found = phase_times(requests, E2E, True, ClientClock(_START_NS))
+    on_our_host = requests.target == 0
+    for phase in (Phase.FRONT_END, Phase.RETURN):
+        assert found.by_phase[phase][on_our_host] == pytest.approx(_ns(_PARTS[phase]))
+    assert not found.by_phase[Phase.UNATTRIBUTED][on_our_host].any()
+    together_ms = _PARTS[Phase.ROUTER] + _PARTS[Phase.FRONT_END] + _PARTS[Phase.RETURN]
+    shown = sum(found.by_phase[phase] for phase in (Phase.ROUTER, Phase.FRONT_END, Phase.RETURN, Phase.UNATTRIBUTED))
+    assert shown == pytest.approx(_ns(together_ms))
+
+
+def test_the_decode_of_an_unstreamed_answer_is_no_return(make_requests: MakeRequests, answered: Make) -> None:
+    """The server says nothing of its decode, and the client has all tokens at the end."""
+    record = _timed(answered, 0, 0.0, _PARTS)
+    at_end = record.token_times_ns[-1]
+    at_once = with_fields(record, token_times_ns=(at_end, at_end), server_decode_ns=None)
+    found = _found_ms(phase_times(make_requests([at_once]), E2E, False, ClientClock(_START_NS)))
+    assert Phase.RETURN not in found
+    assert found[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.DECODE] + _PARTS[Phase.RETURN])
+
+
+@pytest.mark.parametrize(
+    ("offsets_ns", "error_ns"),
+    [
+        (((7, 2_000), (7, 3_000)), 3_000.0),
+        (((7, 2_000), (90_007, 3_000)), 93_000.0),
+        (((7, 2_000), None), float("inf")),
+    ],
+)
+def test_the_clock_of_a_worker_elsewhere_is_off_by_what_was_found_at_the_start_and_the_end(
+    offsets_ns: tuple[tuple[int, int] | None, ...], error_ns: float
+) -> None:
+    start, end = (None if each is None else ClockOffset(*each, at_ns=0) for each in offsets_ns)
+    worker = DistributedWorker(number=3, host="b", clock=WorkerClock(start, end))
+    manifest = with_fields(manifest_of(run_manifest()), distribution=Distribution(workers=(worker,)))
+    assert client_clock(manifest).elsewhere == {3: error_ns}
+
+
 @pytest.mark.parametrize("drift", [-1e-3, 1e-3])
 def test_a_clock_that_drifts_too_much_is_not_used(make_requests: MakeRequests, answered: Make, drift: float) -> None:
     """40 ms within the run, more than the shortest way there and back."""
-    found = phase_times(make_requests(_on_another_host(answered, drift)), TTFT, True, None)
+    found = phase_times(make_requests(_on_another_host(answered, drift)), TTFT, True, ClientClock())
     assert found.clock_error_ns is None
     assert Phase.FRONT_END not in found.by_phase
 
 
 def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: MakeRequests, answered: Make) -> None:
-    found = phase_times(make_requests([_timed(answered, 0, 0.0, _PARTS, stamped=False)]), TTFT, True, _START_NS)
+    found = phase_times(make_requests([_timed(answered, 0, 0.0, _PARTS, stamped=False)]), TTFT, True, ClientClock(_START_NS))
     assert list(found.by_phase) == [
         Phase.SLIP,
         Phase.CEILING,
@@ -158,11 +231,11 @@ def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: Mak
 
 def test_the_client_alone_knows_slip_and_stream(make_requests: MakeRequests, answered: Make) -> None:
     requests = make_requests([answered(0, 10, 13, [(60, 1), (100, 1)])])
-    e2e, ttft = (phase_times(requests, metric, True, _START_NS) for metric in (E2E, TTFT))
+    e2e, ttft = (phase_times(requests, metric, True, ClientClock(_START_NS)) for metric in (E2E, TTFT))
     assert _found_ms(e2e) == {Phase.SLIP: 3.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 47.0}
     assert _found_ms(ttft) == {Phase.SLIP: 3.0, Phase.UNATTRIBUTED: 47.0}
     assert not ttft.timed.any()
-    unstreamed = phase_times(make_requests([answered(0, 10, 13, [(100, 2)])]), E2E, False, None)
+    unstreamed = phase_times(make_requests([answered(0, 10, 13, [(100, 2)])]), E2E, False, ClientClock())
     assert _found_ms(unstreamed) == {Phase.SLIP: 3.0, Phase.UNATTRIBUTED: 87.0}
 
 
@@ -171,7 +244,7 @@ def test_a_request_that_the_server_did_not_time_is_unattributed_among_others(
 ) -> None:
     """None of the time of others is spread over it."""
     requests = make_requests([_timed(answered, 0, 100.0, _PARTS), answered(1, 10, 13, [(60, 1), (100, 1)])])
-    found = phase_times(requests, E2E, True, _START_NS)
+    found = phase_times(requests, E2E, True, ClientClock(_START_NS))
     assert found.timed.tolist() == [True, False]
     assert {phase: ms for phase, ms in _found_ms(found, 1).items() if ms} == {
         Phase.SLIP: 3.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 47.0,
@@ -182,7 +255,7 @@ def test_a_request_that_the_server_did_not_time_is_unattributed_among_others(
 def test_parts_that_are_longer_than_the_whole_contradict_it(make_requests: MakeRequests, answered: Make) -> None:
     """The server says 200 ms of a request that the client had after 100 ms."""
     requests = make_requests([answered(0, 0, 0, [(100, 1)], server_queue_ns=_ns(150), server_prefill_ns=_ns(50))])
-    found = phase_times(requests, TTFT, True, None)
+    found = phase_times(requests, TTFT, True, ClientClock())
     assert _found_ms(found) == {Phase.SLIP: 0.0, Phase.QUEUE: 150.0, Phase.PREFILL: 50.0, Phase.UNATTRIBUTED: 0.0}
     assert found.contradiction_ns.tolist() == [-_ns(100)]
 
@@ -191,14 +264,14 @@ def test_a_router_has_no_more_than_the_way_to_the_engine(make_requests: MakeRequ
     """What Envoy says has the way back to the client, too, and half a ms of rounding."""
     record = _timed(answered, 0, 0.0, _PARTS)
     way_ms = _PARTS[Phase.ROUTER] + _PARTS[Phase.FRONT_END]
-    found = phase_times(make_requests([with_fields(record, router_ns=_ns(way_ms + 0.4))]), E2E, True, _START_NS)
+    found = phase_times(make_requests([with_fields(record, router_ns=_ns(way_ms + 0.4))]), E2E, True, ClientClock(_START_NS))
     assert _found_ms(found) == pytest.approx(_PARTS | {Phase.ROUTER: way_ms, Phase.FRONT_END: 0.0, Phase.UNATTRIBUTED: 0.0})
     assert found.contradiction_ns.tolist() == [0.0]
 
 
 def test_what_has_no_latency_has_no_phases(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     requests = make_requests([answered(0, 0, 0, [(5, 1)]), failed(1, 0, Outcome.REFUSED, 0, 5), failed(2, 9, Outcome.NOT_SENT)])
-    found = phase_times(requests, E2E, True, None)
+    found = phase_times(requests, E2E, True, ClientClock())
     for span in (found.latency_ns, found.contradiction_ns, *found.by_phase.values()):
         assert np.isnan(span).tolist() == [False, True, True]
 
@@ -244,7 +317,7 @@ def _any_request(draw: st.DrawFn) -> Record:
 def test_phases_add_up_exactly_and_none_is_negative(
     make_requests: MakeRequests, records: list[Record], start_ns: int | None, streaming: bool, metric: Metric
 ) -> None:
-    found = phase_times(make_requests(records), metric, streaming, start_ns)
+    found = phase_times(make_requests(records), metric, streaming, ClientClock(start_ns))
     together = sum(found.by_phase.values()) + found.contradiction_ns
     np.testing.assert_array_equal(together, found.latency_ns)
     known = ~np.isnan(found.latency_ns)
