@@ -10,6 +10,10 @@ and the delayed ones have it twice, at half the rate, so that all of them follow
 row has what two equal kinds of windows differ by, as shares of the delay of the others. In the cases "busy" four times as many
 requests come, so that no process sleeps until an answer needs it; in "rare" so few that no delayed request meets the next one.
 
+``--port`` measures a server of OpenAI's protocol that runs on loopback, such as vLLM with ``--enable-per-request-metrics``,
+with the delays that need no change of it. In the case "burst" other users fill its batch in the windows with delays (give vLLM
+a small ``--max-num-seqs``): what the delayed requests take longer counts as injected.
+
 The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
 the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
 phase has more at most. "equal" is what two equal halves of the other requests differ by at most in 95 % of the ways to divide
@@ -29,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.injection.bursts import bursts
 from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
 from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
@@ -65,6 +70,7 @@ class Traffic:
 class Case:
     """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped. With ``tls``
     each request needs a connection of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second.
+    ``users`` send requests beside those that are measured.
     """
 
     name: str
@@ -74,6 +80,7 @@ class Case:
     stops: bool = False
     tls: bool = False
     pace: float = 1.0
+    users: int = 0
 
 
 def cases(delay_s: float) -> tuple[Case, ...]:
@@ -101,8 +108,13 @@ def cases(delay_s: float) -> tuple[Case, ...]:
     )
 
 
+BURST = Case("burst", Phase.QUEUE, users=12)
+
+
 def injected_ns(case: Case, run: MeasuredPhases, delay_s: float) -> NDArray[np.float64]:
     """What was put into the phase of each request, in ns, shape [n]."""
+    if case.users:
+        return run.times.latency_ns - float(np.median(run.times.latency_ns[run.others]))
     tokens = run.requests.output_tokens
     each_s = np.full(tokens.size, delay_s) if case.phase is not Phase.DECODE else (tokens - 1.0) * case.server.decode_step_s
     return each_s * 1e9
@@ -118,7 +130,7 @@ def measure_case(
         certificate, context = self_signed(folder)
         proxy, port, options = replace(proxy, tls=context, closes=True), ports.http, target.options_of_tls
         environment = {"SSL_CERT_FILE": str(certificate)}
-    with delaying_proxy(port, proxy) as proxied:
+    with delaying_proxy(port, proxy) as proxied, bursts(ports.http, case.users):
         arguments = [*traffic.options, *(word.format(port=proxied) for word in options)]
         if case.stops:
             run, stops = measure_stopped(folder / "run", arguments)
@@ -180,6 +192,18 @@ TARGETS = (
 )
 
 
+def running(port: int) -> Target:
+    """A server that runs on loopback, whose queue, prefill and decode nothing here can slow down."""
+
+    @contextmanager
+    def serve(delays: Delays, folder: Path) -> Iterator[Ports]:
+        assert delays == NONE, "a server that runs takes no delays"
+        folder.mkdir()
+        yield Ports(port, port)
+
+    return Target(f":{port}", OPENAI, OPENAI_TLS, serve, unseen=(Phase.FRONT_END, Phase.RETURN))
+
+
 def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path) -> Iterator[tuple[Case, Found]]:
     """What is found in each of the cases; one server for each kind of server."""
     for delays, alike in groupby(chosen, key=lambda case: case.server):
@@ -225,16 +249,22 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5.0)
     parser.add_argument("--delay_ms", type=float, default=100.0)
     parser.add_argument("--target", choices=[target.name for target in TARGETS], help="one of them alone")
+    parser.add_argument("--port", type=int, help="a server of OpenAI's protocol on loopback alone")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--repeats", type=int, default=1, help="how often each case is measured")
     arguments = parser.parse_args()
     traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3)
-    chosen = [case for case in cases(traffic.delay_s) if not arguments.only or case.name in arguments.only]
+    targets: Sequence[Target] = TARGETS
+    all_cases = cases(traffic.delay_s)
+    if arguments.port is not None:
+        targets = (running(arguments.port),)
+        all_cases = (*(case for case in all_cases if case.server == NONE), BURST)
+    chosen = [case for case in all_cases if not arguments.only or case.name in arguments.only]
     print(
         f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "
         f"{_head('p50')} {_head('p99')}  elsewhere, % of the injected"
     )
-    for target in TARGETS:
+    for target in targets:
         if arguments.target in (None, target.name):
             with tempfile.TemporaryDirectory() as folder:
                 _measure(target, chosen, traffic, Path(folder), arguments.repeats)
