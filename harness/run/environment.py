@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def gpu_driver_version(folder: Path) -> str | None:
     return None if found is None else found[1]
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
@@ -105,6 +105,23 @@ def write_page(page: Page, path: Path) -> None:
 
 def render_page(page: Page) -> str:
     """The HTML. Text from outside is escaped, and the page's policy allows only our own scripts."""
+    pictures = list(_pictures(page.sections))
+    scripts = [_own("page.js"), *((*_bokeh(), *map(_own, _PICTURE_SCRIPTS)) if pictures else ())]
+    theme = _own("theme.js")
+    return _template().render(
+        page=page,
+        terms=Terms(page.terms),
+        policy=_policy([theme, *scripts]),
+        css=Markup(_own("page.css")),  # noqa: S704 – our own file
+        theme=Markup(theme),  # noqa: S704 – our own file
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 – our own files, and Bokeh's
+        pictures=Markup(script_json(encode(pictures))) if pictures else None,  # noqa: S704 – escaped by script_json
+    )
+
+
+@cache
+def _template() -> Template:
+    """The page's template, which needs ``page`` and ``terms``, compiled once."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["cell"] = cell_text
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
@@ -113,20 +130,7 @@ def render_page(page: Page) -> str:
     environment.tests["picture"] = lambda block: isinstance(block, Picture)
     environment.tests["note"] = lambda block: isinstance(block, Note)
     environment.filters["rows"] = _rows
-    terms = Terms(page.terms)
-    environment.filters["marked"] = terms.marked
-    environment.filters["explanation"] = terms.explanation
-    pictures = list(_pictures(page.sections))
-    scripts = [_own("page.js"), *((*_bokeh(), *map(_own, _PICTURE_SCRIPTS)) if pictures else ())]
-    theme = _own("theme.js")
-    return environment.from_string(_own("page.html.j2")).render(
-        page=page,
-        policy=_policy([theme, *scripts]),
-        css=Markup(_own("page.css")),  # noqa: S704 – our own file
-        theme=Markup(theme),  # noqa: S704 – our own file
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 – our own files, and Bokeh's
-        pictures=Markup(script_json(encode(pictures))) if pictures else None,  # noqa: S704 – escaped by script_json
-    )
+    return environment.from_string(_own("page.html.j2"))
 
 
 def _shown(value: Any) -> Any:
