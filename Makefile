@@ -1,23 +1,28 @@
 # setup, setup-numpy2, bench, test, test-numpy2, test-vllm, mutants, docs, lint: everything a checkout needs.
 # `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
+# How many processes run tests: many tests wait, so twice as many as cores keep these busy.
+PROCESSES ?= 4
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
 STAMP_NUMPY2 := .venv-numpy2/.installed
 COMPILED := harness/clients/transport/event_reader.pyx harness/clients/triton/message_reader.pyx
 INSTALL := -m pip install --quiet --disable-pip-version-check
+# Python keeps what it compiled, wherever this runs: tests start hundreds of processes, which would compile the same again.
+unexport PYTHONDONTWRITEBYTECODE
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
 TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
 	tests/harness/clients/test_openai_trial.py tests/bench_cli/measurement/test_connect.py \
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py \
 	--ignore tests/reports/test_untrusted_text.py
 
-# What compares times, or shares of a processor, has the machine for itself; all others run beside each other, in three
-# processes, because many wait. In the order of their names, files that take long come before those that only compute.
-TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/observation tests/harness/run/test_arrivals_by_workers.py
-IN_PROCESSES := -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# What compares times, or shares of a processor, has the machine for itself; all others run beside each other. In the order of
+# their names, files that take long come before those that only compute.
+TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/run/test_arrivals_by_workers.py \
+	$(addprefix tests/harness/observation/,test_event_loop_sampler.py test_machine_sampler.py test_machine_use.py test_meters.py)
+IN_PROCESSES = -m "not slow" --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup setup-numpy2 bench test test-numpy2 test-vllm test-all mutants docs lint
+.PHONY: setup setup-numpy2 bench test test-together test-alone test-numpy2 test-vllm test-all mutants docs lint
 
 setup: $(STAMP)
 
@@ -39,7 +44,13 @@ bench: setup
 	.venv/bin/bench $(ARGS)
 
 test: setup
+	$(MAKE) test-together
+	$(MAKE) test-alone
+
+test-together: setup
 	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(addprefix --ignore ,$(TESTS_ALONE))
+
+test-alone: setup
 	.venv/bin/python -m pytest -m "not slow" --hypothesis-profile=repeatable $(TESTS_ALONE)
 
 setup-numpy2: $(STAMP_NUMPY2)
