@@ -33,7 +33,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings, spellings
-from harness.clients.server_times import ServerTimes, of_dynamo, of_vllm
+from harness.clients.server_times import ServerTimes, of_dynamo, of_llama_cpp, of_vllm
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
 from workloads.elements.request import Request
@@ -193,6 +193,7 @@ class Chunk(msgspec.Struct, Generic[AnyChoice], gc=False):
     object: str | None = None
     metrics: Any = None  # of vLLM
     nvext: Any = None  # of Dynamo
+    timings: Any = None  # of llama.cpp
 
 
 _NO_USAGE = _Usage()
@@ -237,7 +238,7 @@ class ChunkReader(Generic[AnyChoice]):
 
     def _of_any(self, chunk: Chunk[AnyChoice], body: bytes) -> Response:
         choices, usage = chunk.choices or (), chunk.usage or _NO_USAGE
-        if chunk.choices is None and chunk.usage is None:
+        if chunk.choices is None and chunk.usage is None and not _has_times(chunk):
             raise MalformedResponseError(f"not a {self.noun}, it has neither choices nor usage: {body[:200]!r}")
         finish_reasons = tuple(_finish_reason(choice) for choice in choices if choice.finish_reason)
         broken_off = next((reason for reason in finish_reasons if reason in _BROKEN_OFF), None)
@@ -270,17 +271,19 @@ def _only_choice(chunk: Chunk[AnyChoice]) -> AnyChoice | None:
         and chunk.choices[0].index == 0
         and not chunk.choices[0].finish_reason
         and chunk.usage is None
-        and chunk.metrics is None
-        and chunk.nvext is None
+        and not _has_times(chunk)
     ):
         return chunk.choices[0]
     return None
 
 
+def _has_times(chunk: Chunk[Any]) -> bool:
+    """Whether the chunk has what servers say of a request beside the answer, which may be all that it has."""
+    return chunk.metrics is not None or chunk.nvext is not None or chunk.timings is not None
+
+
 def _server_times(chunk: Chunk[Any]) -> ServerTimes | None:
-    if chunk.metrics is not None:
-        return of_vllm(chunk.metrics)
-    return None if chunk.nvext is None else of_dynamo(chunk.nvext)
+    return of_vllm(chunk.metrics) or of_dynamo(chunk.nvext) or of_llama_cpp(chunk.timings)
 
 
 def _number(choice: Choice) -> int:

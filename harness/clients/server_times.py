@@ -82,6 +82,17 @@ def of_dynamo(nvext: Any) -> ServerTimes | None:
     return None if times == _NOTHING else times
 
 
+def of_llama_cpp(timings: Any) -> ServerTimes | None:
+    """The times by ``timings`` of an answer of llama.cpp's server, whatever that is; None where it has none of them.
+
+    It sends them unrequested (tools/server/README.md of ggml-org/llama.cpp), and says nothing of the wait for a slot.
+    """
+    if not isinstance(timings, dict):
+        return None
+    times = ServerTimes(prefill_ns=_of_ms(timings.get("prompt_ms")), decode_ns=_of_ms(timings.get("predicted_ms")))
+    return None if times == _NOTHING else times
+
+
 def fields_asking_for_times(owner: str | None) -> Mapping[str, Any]:
     """The fields of a request that ask a server of OpenAI's protocols for its times; ``owner`` is that of its models.
 

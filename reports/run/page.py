@@ -12,6 +12,7 @@ from reports.glossary import terms
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW
 from reports.metrics.goodput import Goodput
 from reports.metrics.metric import FROM_SCHEDULE, Anchored, Metric
+from reports.metrics.phase_shares import FEWEST_AROUND
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone, write_page
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
@@ -46,11 +47,18 @@ from reports.run.watched_tables import client_tables, server_tables, times_table
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.statistics.percentiles import percentile_key
-from reports.why.answer import METRICS, explain
-from reports.why.documents import parts_table, without_table
+from reports.why.answer import METRICS, Detail, explain
+from reports.why.documents import (
+    class_parts_table,
+    parts_table,
+    request_parts_table,
+    stretch_parts_table,
+    without_table,
+)
 from reports.why.words import answer, remarks, remedy, without_largest
 
 _EXPLAINED = 0.99
+_STRETCHES, _SLOWEST = 5, 5
 
 
 @dataclass(frozen=True)
@@ -145,10 +153,9 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
 
 
 def _why(report: RunReport) -> tuple[Block, ...]:
-    """Where the time of p99 went; nothing where the server did not return its own times of requests."""
-    run = explain([report], METRICS, _EXPLAINED).runs[0]
-    if not any(parts.times.timed.any() for parts in run.latencies):
-        return ()
+    """Where the time of p99 went, as far as the run has sources of it; the remarks say what it has none of."""
+    stretches = _STRETCHES if report.requests.outcome.size >= _STRETCHES * FEWEST_AROUND else 0
+    run = explain([report], METRICS, _EXPLAINED, Detail(stretches, _SLOWEST)).runs[0]
     blocks: list[Block] = []
     for latency in run.latencies:
         parts = latency.percentiles[-1]
@@ -157,9 +164,12 @@ def _why(report: RunReport) -> tuple[Block, ...]:
             Note(answered),
             parts_table(latency),
             without_table(latency),
+            class_parts_table(run.classes_of(latency.metric)),
+            stretch_parts_table(run.stretches_of(latency.metric)),
+            request_parts_table(run.slowest[latency.metric.key], latency.metric.label),
             Note(" ".join((*remarks(report, parts), remedy(parts))).strip()),
         ]
-    return tuple(blocks)
+    return tuple(block for block in blocks if not isinstance(block, Table) or block.rows)
 
 
 def _with_rows(table: Table) -> Table | None:

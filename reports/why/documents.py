@@ -56,9 +56,9 @@ def _of_run(run: ExplainedRun) -> Document:
             Paragraph(answer(latency.metric, parts), is_answer=True, aside=without_largest(latency.metric, parts)),
             parts_table(latency),
             without_table(latency),
-            _class_table(run.classes_of(latency.metric)),
-            _stretch_table(run.stretches_of(latency.metric)),
-            _slowest_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
+            class_parts_table(run.classes_of(latency.metric)),
+            stretch_parts_table(run.stretches_of(latency.metric)),
+            request_parts_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
@@ -116,7 +116,7 @@ def without_table(latency: LatencyParts) -> Table:
     return Table(name, name, ("", f"{percentile_name(last.q)} ms", _INTERVAL), shown, sides="lrr")
 
 
-def _class_table(classes: tuple[ClassParts, ...]) -> Table:
+def class_parts_table(classes: tuple[ClassParts, ...]) -> Table:
     """A row for each class: its percentile, and its phases with the largest share first; no row without classes."""
     name = f"{percentile_name(classes[0].parts.q)} {classes[0].metric.label}" if classes else ""
     rows = tuple((of_class.name, of_class.parts.value_ms, shares_text(of_class.parts)) for of_class in classes)
@@ -125,7 +125,7 @@ def _class_table(classes: tuple[ClassParts, ...]) -> Table:
     )
 
 
-def _stretch_table(stretches: tuple[StretchParts, ...]) -> Table:
+def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
     """A row for each stretch of the run: its percentile, and its phases with the largest share first."""
     name = f"{percentile_name(stretches[0].parts.q)} {stretches[0].metric.label}" if stretches else ""
     rows = tuple(
@@ -137,7 +137,7 @@ def _stretch_table(stretches: tuple[StretchParts, ...]) -> Table:
     )
 
 
-def _slowest_table(requests: tuple[RequestParts, ...], label: str) -> Table:
+def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table:
     """A row for each request, the slowest first, with the times of its phases in their order."""
     rows = tuple((found.index, found.due_s, found.latency_ms, phases_text(found)) for found in requests)
     columns = ("request", "due, s", f"{label} ms", "phases, ms")

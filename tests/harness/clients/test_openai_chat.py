@@ -148,6 +148,11 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_USAGE | {"metrics": None}, Response(server_tokens_so_far=4, server_input_tokens=9)),
         (_USAGE | {"nvext": {"timing": {"request_received_ms": 1_795_310_631_000, "prefill_wait_time_ms": 3.5}}},
          Response(server_tokens_so_far=4, server_input_tokens=9, server_times=ServerTimes(queue_ns=3_500_000))),
+        ({"metrics": {"queue_time_ms": 2}}, Response(server_times=ServerTimes(queue_ns=2_000_000))),
+        ({"metrics": {}, "timings": {"predicted_ms": 2}}, Response(server_times=ServerTimes(decode_ns=2_000_000))),
+        ({"nvext": {"worker_id": 3}}, Response()),
+        (_delta(content="A") | {"timings": {"prompt_ms": 4.5, "predicted_ms": 0.25}},
+         Response(text="A", server_times=ServerTimes(prefill_ns=4_500_000, decode_ns=250_000))),
         ({"choices": [], "prompt_filter_results": []}, Response()),
         *(
             ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}},

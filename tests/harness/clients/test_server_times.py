@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.server_times import ServerTimes, fields_asking_for_times, of_dynamo, of_stamps, of_vllm
+from harness.clients.server_times import ServerTimes, fields_asking_for_times, of_dynamo, of_llama_cpp, of_stamps, of_vllm
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,14 @@ def test_dynamos_times_count_from_the_receipt_by_its_front_end() -> None:
 )
 def test_an_answer_of_dynamo_without_durations_has_no_times(nvext: Any) -> None:
     assert of_dynamo(nvext) is None
+
+
+def test_llama_cpp_says_nothing_of_its_queue() -> None:
+    """A sample of github.com/vllm-project/vllm/issues/40076, in which an answer of llama.cpp's server is shown."""
+    timings = {"cache_n": 60, "prompt_n": 8, "prompt_ms": 43.237, "predicted_n": 25, "predicted_ms": 238.74}
+    assert of_llama_cpp(timings) == ServerTimes(prefill_ns=43_237_000, decode_ns=238_740_000)
+    for odd in (None, [], {}, {"prompt_ms": -1, "predicted_ms": "9"}):
+        assert of_llama_cpp(odd) is None
 
 
 def test_each_server_is_asked_in_its_own_way() -> None:

@@ -123,6 +123,20 @@ def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_re
     assert "openai_completions" not in untimed
 
 
+def test_a_server_that_times_some_phases_alone_is_not_said_to_time_none(make_report: MakeReport, answered: Make) -> None:
+    """llama.cpp says nothing of its queue, and Dynamo with prefill and decode on one worker nothing but the decode."""
+    records = [
+        answered(
+            k, 100 * k, 100 * k, [(100 * k + 50, 1), (100 * k + 75, 1)], server_prefill_ns=_ns(9), server_decode_ns=_ns(25)
+        )
+        for k in range(200)
+    ]
+    run = make_report(records)
+    assert remarks(run, _explained(run).runs[0].latencies[0].percentiles[-1])[-1] == (
+        "The server returned no more of single requests than prefill: what else passed before the first token is unattributed."
+    )
+
+
 @pytest.mark.parametrize("protocol", ["openai", "openai_completions", "openai_responses", "vllm_tokens"])
 def test_the_way_to_a_vllms_times_depends_on_the_protocol(make_report: MakeReport, answered: Make, protocol: str) -> None:
     records = [answered(k, 100 * k, 100 * k + 5, [(100 * k + 55, 1), (100 * k + 75, 1)]) for k in range(200)]
@@ -311,12 +325,22 @@ def test_the_slowest_requests_by_their_phases(make_report: MakeReport, answered:
 # ---- the page of a run
 
 
-def test_a_page_explains_p99_where_the_server_timed_requests(
-    queued: RunReport, make_report: MakeReport, answered: Make
-) -> None:
+def test_a_page_explains_p99_by_all_sources_of_the_run(queued: RunReport, make_report: MakeReport, answered: Make) -> None:
     sections = {section.id: section for section in run_page(queued, run_pictures(queued)).sections}
     text = str(sections["why"].blocks)
     assert "p99 TTFT 400 ms: 80 % engine queue" in text
     assert "p99 E2E latency 440 ms" in text
-    plain = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(100)])
-    assert "why" not in {section.id for section in run_page(plain, run_pictures(plain)).sections}
+    assert "TTFT over time" in text
+    assert "Slowest requests by TTFT" in text
+
+
+def test_a_page_says_what_it_cannot_attribute(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    plain = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)], traffic_class="chat") for k in range(90)])
+    sections = {section.id: section for section in run_page(plain, run_pictures(plain)).sections}
+    text = str(sections["why"].blocks)
+    assert "p99 TTFT 50.0 ms: 100 % unattributed." in text
+    assert "The server returned no times of single requests" in text
+    assert "TTFT by class" in text
+    assert "over time" not in text  # of too few requests in each part
+    without_latency = make_report([failed(0, 0, Outcome.REFUSED, 0, 1)])
+    assert "why" not in {section.id for section in run_page(without_latency, run_pictures(without_latency)).sections}
