@@ -11,8 +11,8 @@ row has what two equal kinds of windows differ by, as shares of the delay of the
 requests come, so that no process sleeps until an answer needs it; in "rare" so few that no delayed request meets the next one.
 
 ``--port`` measures a server of OpenAI's protocol that runs on loopback, such as vLLM with ``--enable-per-request-metrics``,
-with the delays that need no change of it. In the case "burst" other users fill its batch in the windows with delays (give vLLM
-a small ``--max-num-seqs``): what the delayed requests take longer counts as injected.
+with the delays that need no change of it. In the case "held batch" four other users, as many as its batch may have places
+(vLLM: ``--max-num-seqs 4``), hold it for 0.6 s: a request waits until they break off.
 
 The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
 the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
@@ -33,8 +33,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.injection.bursts import bursts
 from benchmarks.injection.delays import NONE, Delays
+from benchmarks.injection.held_batch import held_batch
 from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
 from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
 from benchmarks.injection.scripted_openai import scripted_openai
@@ -70,7 +70,7 @@ class Traffic:
 class Case:
     """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped. With ``tls``
     each request needs a connection of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second.
-    ``users`` send requests beside those that are measured.
+    ``users`` hold the batch of the server for a while.
     """
 
     name: str
@@ -108,13 +108,11 @@ def cases(delay_s: float) -> tuple[Case, ...]:
     )
 
 
-BURST = Case("burst", Phase.QUEUE, users=12)
+HELD_BATCH = Case("held batch", Phase.QUEUE, users=4)
 
 
 def injected_ns(case: Case, run: MeasuredPhases, delay_s: float) -> NDArray[np.float64]:
     """What was put into the phase of each request, in ns, shape [n]."""
-    if case.users:
-        return run.times.latency_ns - float(np.median(run.times.latency_ns[run.others]))
     tokens = run.requests.output_tokens
     each_s = np.full(tokens.size, delay_s) if case.phase is not Phase.DECODE else (tokens - 1.0) * case.server.decode_step_s
     return each_s * 1e9
@@ -130,13 +128,13 @@ def measure_case(
         certificate, context = self_signed(folder)
         proxy, port, options = replace(proxy, tls=context, closes=True), ports.http, target.options_of_tls
         environment = {"SSL_CERT_FILE": str(certificate)}
-    with delaying_proxy(port, proxy) as proxied, bursts(ports.http, case.users):
+    with delaying_proxy(port, proxy) as proxied, held_batch(ports.http, case.users) as held:
         arguments = [*traffic.options, *(word.format(port=proxied) for word in options)]
         if case.stops:
             run, stops = measure_stopped(folder / "run", arguments)
             return run, stopped_ns(run, stops)
         run = measure(folder / "run", arguments, environment)
-    return run, injected_ns(case, run, traffic.delay_s)
+    return run, stopped_ns(run, held) if case.users else injected_ns(case, run, traffic.delay_s)
 
 
 # ---- servers
@@ -258,7 +256,7 @@ def main() -> None:
     all_cases = cases(traffic.delay_s)
     if arguments.port is not None:
         targets = (running(arguments.port),)
-        all_cases = (*(case for case in all_cases if case.server == NONE), BURST)
+        all_cases = (*(case for case in all_cases if case.server == NONE), HELD_BATCH)
     chosen = [case for case in all_cases if not arguments.only or case.name in arguments.only]
     print(
         f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "

@@ -129,7 +129,7 @@ def measure_stopped(folder: Path, arguments: Sequence[str]) -> tuple[MeasuredPha
 
 
 def stopped_ns(run: MeasuredPhases, stops: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """How long the client was stopped when each request was due, in ns, shape [n]."""
+    """How long the client was stopped, or the batch held, from when each request was due, in ns, shape [n]."""
     due_ns = run.requests.scheduled_ns + run.start_ns
     waits = np.zeros(due_ns.size)
     for from_ns, to_ns in stops:
