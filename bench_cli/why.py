@@ -38,6 +38,12 @@ class Options(Concern):
     slowest: int | None = option(
         None, type=click.IntRange(1, 1_000), metavar="N", help="Show the phases of the N slowest requests, too."
     )
+    request: tuple[int, ...] = option(
+        (),
+        type=click.IntRange(0),
+        metavar="INDEX",
+        help="Show the phases of the request with this number in the schedule, too. Repeatable.",
+    )
     server_times: Path | None = option(
         None,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -54,7 +60,7 @@ class Options(Concern):
 Examples:
   bench why runs/<run>
   bench why runs/<run> --metric ttft --percentile 99.9
-  bench why runs/<run> --over_time 10 --slowest 5
+  bench why runs/<run> --over_time 10 --slowest 5 --request 17
   bench why runs/<before> runs/<after>
   bench why runs/<run> --format json | jq '.runs[0].latencies[0].percentiles[-1].phases'
 
@@ -86,8 +92,11 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
 
     _check(options, runs)
     chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
-    detail = Detail(options.over_time or 0, options.slowest or 0)
+    detail = Detail(options.over_time or 0, options.slowest or 0, options.request)
     explained = [read_run(RunFolder(run)) for run in runs]
+    unknown = [number for number in options.request for run in explained if number not in run.requests.index]
+    if unknown:
+        raise click.UsageError(f"--request {unknown[0]}: a run has no request with this number")
     if options.server_times is not None:
         explained = [with_server_times(explained[0], options.server_times)]
     why = explain(explained, chosen, round(options.percentile / 100.0, 6), detail)
@@ -111,7 +120,7 @@ def _check(options: Options, runs: tuple[Path, ...]) -> None:
         raise click.UsageError(f"{len(runs)} runs are given; give one run, or two to explain their difference")
     if len(runs) == 2 and options.server_times is not None:
         raise click.UsageError("--server_times is for one run: it has the requests of one")
-    for name in options.given("over_time", "slowest") if len(runs) == 2 and options.form != "json" else ():
+    for name in options.given("over_time", "slowest", "request") if len(runs) == 2 and options.form != "json" else ():
         raise click.UsageError(f"--{name} is for one run; of two runs it is in --format json alone")
     if len({run.resolve() for run in runs}) < len(runs):
         raise click.UsageError(f"{runs[0]} is given twice, and a run does not differ from itself; give two runs")

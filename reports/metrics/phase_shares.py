@@ -124,7 +124,17 @@ def latency_parts(run: MeasuredRun, metric: Metric, clock: ClientClock, quantile
 
 def slowest_requests(requests: Requests, latency: LatencyParts, count: int) -> tuple[RequestParts, ...]:
     """The ``count`` slowest of the requests with a latency, by their phases; the slowest comes first."""
-    times = latency.times
+    return _by_phases(requests, latency.times, latency.ranking[::-1][:count])
+
+
+def chosen_requests(requests: Requests, latency: LatencyParts, numbers: Sequence[int]) -> tuple[RequestParts, ...]:
+    """The requests of these numbers in the schedule, by their phases; those without this latency are left out."""
+    place_of = {number: place for number in numbers for place in np.flatnonzero(requests.index == number).tolist()}
+    places = [place_of[number] for number in numbers if number in place_of]
+    return _by_phases(requests, latency.times, [place for place in places if not np.isnan(latency.times.latency_ns[place])])
+
+
+def _by_phases(requests: Requests, times: PhaseTimes, places: NDArray[np.int64] | Sequence[int]) -> tuple[RequestParts, ...]:
     return tuple(
         RequestParts(
             index=int(requests.index[k]),
@@ -133,7 +143,7 @@ def slowest_requests(requests: Requests, latency: LatencyParts, count: int) -> t
             phases_ms={phase: float(span_ns[k]) / _NS_PER_MS for phase, span_ns in times.by_phase.items()},
             contradiction_ms=float(times.contradiction_ns[k]) / _NS_PER_MS,
         )
-        for k in latency.ranking[::-1][:count]
+        for k in places
     )
 
 
@@ -192,12 +202,14 @@ class _Ranked:
         return PhaseShare(phase, mean_ms, share, self._without(phase, percentile, q))
 
     def _without(self, phase: Phase, percentile: Estimate, q: float) -> Estimate:
-        """The percentile if every request had been faster by its time in the phase; one without a latency stays the slowest."""
+        """The percentile if every request had been faster by its time in the phase, which is not more than its latency,
+        whatever its source says; one without a latency stays the slowest.
+        """
         counted = ~np.isnan(self.slowest_ms)
         phase_ms = np.nan_to_num(self.times.by_phase[phase][counted], nan=0.0) / _NS_PER_MS
         if not phase_ms.any():
             return percentile
-        return percentile_of(self.slowest_ms[counted] - phase_ms, q, percentile.reason)
+        return percentile_of(np.maximum(self.slowest_ms[counted] - phase_ms, 0.0), q, percentile.reason)
 
 
 def _ranks_around(q: float, n: int) -> slice:

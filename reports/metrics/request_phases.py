@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -187,9 +188,12 @@ def _server_arrivals(requests: Requests, clock: ClientClock) -> tuple[FloatArray
     worker, target = (np.nan_to_num(numbers, nan=_OWN) for numbers in (requests.worker, requests.target))
     worker = np.where(np.isin(worker, list(clock.elsewhere)), worker, _OWN)
     errors_ns = []
-    for client, server in np.unique(np.column_stack([worker, target])[bounds.known], axis=0):
+    for client, server in product(np.unique(worker[bounds.known]), np.unique(target[bounds.known])):
         which = (worker == client) & (target == server)
-        found = _server_clock(bounds.only(which & bounds.known), clock.start_ns, clock.elsewhere.get(int(client), 0.0))
+        known = bounds.only(which & bounds.known)
+        if not known.typical_ns.size:
+            continue
+        found = _server_clock(known, clock.start_ns, clock.elsewhere.get(int(client), 0.0))
         if found is not None:
             arrival_ns[which] = requests.server_arrival_ns[which] - found.start_ns
             errors_ns.append(found.error_ns)

@@ -11,7 +11,14 @@ import numpy as np
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun, Metric
-from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts, latency_parts, slowest_requests
+from reports.metrics.phase_shares import (
+    LatencyParts,
+    PercentileParts,
+    RequestParts,
+    chosen_requests,
+    latency_parts,
+    slowest_requests,
+)
 from reports.metrics.request_phases import ClientClock, Phase, client_clock
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
@@ -42,10 +49,13 @@ class StretchParts:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is shown beside the percentiles: as many equal ``stretches`` of the run's time, and ``slowest`` requests."""
+    """What is shown beside the percentiles: as many equal ``stretches`` of the run's time, ``slowest`` requests, and those of
+    these numbers in the schedule.
+    """
 
     stretches: int = 0
     slowest: int = 0
+    chosen: tuple[int, ...] = ()
 
 
 _NO_DETAIL = Detail()
@@ -54,8 +64,8 @@ _NO_DETAIL = Detail()
 @dataclass(frozen=True)
 class ExplainedRun:
     """A run with the parts of its latencies; the median of each comes first, then the requested percentile. ``classes`` have
-    the requested percentile of each class of a mixture, ``stretches`` that of each stretch of the run. ``slowest`` are requests
-    by the key of the metric.
+    the requested percentile of each class of a mixture, ``stretches`` that of each stretch of the run. ``slowest`` and
+    ``chosen`` are requests by the key of the metric.
     """
 
     report: RunReport
@@ -63,6 +73,7 @@ class ExplainedRun:
     classes: tuple[ClassParts, ...] = ()
     stretches: tuple[StretchParts, ...] = ()
     slowest: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
+    chosen: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
 
     def classes_of(self, metric: Metric) -> tuple[ClassParts, ...]:
         """The classes that have the latency."""
@@ -138,6 +149,7 @@ def _explained(report: RunReport, metrics: Sequence[Metric], q: float, detail: D
         tuple(_classes(report, metrics, clock, q)),
         tuple(_stretches(report, metrics, clock, q, detail.stretches)),
         {parts.metric.key: slowest_requests(report.requests, parts, detail.slowest) for parts in latencies},
+        {parts.metric.key: chosen_requests(report.requests, parts, detail.chosen) for parts in latencies},
     )
 
 

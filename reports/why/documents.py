@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.metrics.phase_shares import LatencyParts, PhaseShare, RequestParts
+import numpy as np
+
+from reports.metrics.phase_shares import LatencyParts, PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
-from reports.render.document import Block, Document, Heading, Paragraph
+from reports.render.document import Block, Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Quantity, Table
+from reports.render.tables import Cell, Quantity, Table, three_digits
+from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
+from reports.why.trial import trial
 from reports.why.words import (
     LEAST_SHARE,
+    LEAST_SHOWN_MS,
     WORDS,
     answer,
     change,
@@ -31,6 +36,8 @@ _TOTAL = "together"
 _INTERVAL = "95 % interval"
 _INTERVAL_WIDTH = 15
 _PHASES_WIDTH = 65
+_BAR_CELLS, _BEFORE, _DURING = 30, "·", "█"
+_TRIES = ("Try it with the same requests: ", "See what it changed: ")
 _LAST_WRAPS = (None, None, _PHASES_WIDTH)
 
 
@@ -50,6 +57,7 @@ def document(why: Why) -> Document:
 
 def _of_run(run: ExplainedRun) -> Document:
     blocks: list[Block] = []
+    tried: set[Notes] = set()  # two latencies often have one remedy
     for latency in run.latencies:
         parts = latency.percentiles[-1]
         blocks += [
@@ -59,9 +67,13 @@ def _of_run(run: ExplainedRun) -> Document:
             class_parts_table(run.classes_of(latency.metric)),
             stretch_parts_table(run.stretches_of(latency.metric)),
             request_parts_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
+            *(waterfall_table(request, latency.metric.label) for request in run.chosen.get(latency.metric.key, ())),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
+        commands = _trial(run.report, parts)
+        blocks += [] if commands in tried else [commands]
+        tried.add(commands)
     if not run.latencies:
         blocks.append(Paragraph("No request has a latency whose parts could be shown.", is_answer=True))
     return tuple(blocks)
@@ -149,6 +161,33 @@ def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table
         sides="rrrl",
         widths=(None, None, None, _PHASES_WIDTH),
     )
+
+
+def waterfall_table(request: RequestParts, label: str) -> Table:
+    """A row for each phase that took time, in their order: from when to when since the request was due, and a bar. What is
+    unattributed comes last, wherever it passed.
+    """
+    ends_ms = np.cumsum(list(request.phases_ms.values()))
+    whole_ms = max(float(ends_ms[-1]), request.latency_ms)
+    rows = tuple(
+        (phase.value, float(end_ms) - ms, float(end_ms), ms, _bar(float(end_ms) - ms, float(end_ms), whole_ms))
+        for (phase, ms), end_ms in zip(request.phases_ms.items(), ends_ms, strict=True)
+        if ms >= LEAST_SHOWN_MS
+    )
+    title = f"Request {request.index}, due at {request.due_s:,.3f} s: {label} {three_digits(request.latency_ms)} ms"
+    return Table(f"request {request.index} {label}".lower(), title, (title, "from ms", "to ms", "ms", ""), rows, sides="lrrrl")
+
+
+def _bar(from_ms: float, to_ms: float, whole_ms: float) -> str:
+    """A bar of at least one cell."""
+    start, end = (round(_BAR_CELLS * ms / whole_ms) for ms in (from_ms, to_ms))
+    start = min(start, _BAR_CELLS - 1)
+    return _BEFORE * start + _DURING * max(1, end - start)
+
+
+def _trial(run: RunReport, parts: PercentileParts) -> Notes:
+    """The commands that try the remedy, a line each; nothing where there are none."""
+    return Notes(tuple((lead, Code(command)) for lead, command in zip(_TRIES, trial(run, parts), strict=False)))
 
 
 def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:

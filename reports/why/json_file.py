@@ -5,6 +5,7 @@ from __future__ import annotations
 from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts
 from reports.statistics.estimate import Estimate, reason_text
 from reports.why.answer import ExplainedRun, PartsDifference, Why
+from reports.why.trial import trial
 from reports.why.words import WORDS, remarks, remedy
 
 SCHEMA = 1
@@ -40,9 +41,11 @@ def _latency(run: ExplainedRun, latency: LatencyParts) -> dict[str, object]:
             for stretch in run.stretches_of(latency.metric)
         ],
         "slowest": [_request(request) for request in run.slowest.get(latency.metric.key, ())],
+        "requests": [_request(request) for request in run.chosen.get(latency.metric.key, ())],
         "clock_error_ms": None if latency.times.clock_error_ns is None else latency.times.clock_error_ns / 1e6,
         "remarks": list(remarks(run.report, last)),
         "remedy": remedy(last) or None,
+        "commands": list(trial(run.report, last)),
     }
 
 

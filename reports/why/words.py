@@ -17,7 +17,7 @@ from reports.why.answer import PartsDifference
 
 LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
-_LEAST_SHOWN_MS = 0.05
+LEAST_SHOWN_MS = 0.05
 _LONG_WAIT_MS = 50.0
 _BEFORE_THE_ENGINE_ANSWERS = (Phase.CEILING, Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL)
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
@@ -128,7 +128,7 @@ def shares_text(parts: PercentileParts) -> str:
 
 def phases_text(request: RequestParts) -> str:
     """The phases of one request in the order in which they passed, without those of less than 0.05 ms."""
-    passed = [f"{three_digits(ms)} {phase.value}" for phase, ms in request.phases_ms.items() if ms >= _LEAST_SHOWN_MS]
+    passed = [f"{three_digits(ms)} {phase.value}" for phase, ms in request.phases_ms.items() if ms >= LEAST_SHOWN_MS]
     if request.contradiction_ms:
         passed.append(f"{three_digits(request.contradiction_ms)} contradiction")
     return ", ".join(passed)
@@ -153,7 +153,17 @@ def remedy(parts: PercentileParts) -> str:
 def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """What the parts cannot show, and how to get it."""
     return tuple(
-        filter(None, (_around(parts), _after_a_wait(parts), _unsupported(parts), _untimed(run, parts), _contradicted(parts)))
+        filter(
+            None,
+            (
+                _around(parts),
+                _after_a_wait(parts),
+                _unsupported(parts),
+                _untimed(run, parts),
+                _unstamped(parts),
+                _contradicted(parts),
+            ),
+        )
     )
 
 
@@ -249,6 +259,13 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
         )
     if parts.timed < parts.around:
         return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
+    return ""
+
+
+def _unstamped(parts: PercentileParts) -> str:
+    """What the server's clock leaves open, where it timed a request."""
+    if parts.timed == 0:
+        return ""
     if Phase.FRONT_END not in parts.by_phase:
         return (
             "The server returned durations, or its clock is not the client's: front end, network and the way back are "
@@ -256,8 +273,8 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
         )
     if parts.clock_error_ms:
         return (
-            f"The server's clock is another one. The order of events shows it to {three_digits(parts.clock_error_ms)} ms, and "
-            "front end and return as closely; their sum is exact."
+            f"The server's stamps may be off by {three_digits(parts.clock_error_ms)} ms on the client's clock, by the order of "
+            "events or by the clocks of the workers, and front end and return as much; their sum is exact."
         )
     return ""
 

@@ -69,6 +69,13 @@ def test_parts_of_the_run_and_its_slowest_requests(capsys: pytest.CaptureFixture
     assert "88.0 engine queue, 10.0 prefill, 2.00 unattributed" in text
 
 
+def test_a_request_by_its_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["why", str(_folder(tmp_path / "a", 88)), "--request", "7", "--metric", "ttft"]) == ExitStatus.VALID
+    text = capsys.readouterr().out
+    assert "Request 7, due at 3.500 s: TTFT 100 ms" in text
+    assert f"Try it with the same requests: bench replay {tmp_path / 'a'} --run_dir {tmp_path / 'a'}-tried\n" in text
+
+
 def test_two_runs_by_phases(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     a, b = _folder(tmp_path / "a", 88), _folder(tmp_path / "b", 188)
     assert run(["why", str(a), str(b), "--format", "markdown"]) == ExitStatus.VALID
@@ -104,6 +111,8 @@ def test_a_run_that_is_not_valid_is_named_and_has_its_exit_status(capsys: pytest
         ([], [], "RUNS"),
         (["a", "b"], ["--slowest", "3"], "--slowest is for one run"),
         (["a"], ["--over_time", "1"], "--over_time"),
+        (["a"], ["--request", "40"], "--request 40: a run has no request with this number"),
+        (["a", "b"], ["--request", "4"], "--request is for one run"),
     ],
 )
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path, runs: list[str], options: list[str], words: str) -> None:

@@ -160,7 +160,7 @@ def test_the_parts_of_one_run_and_of_two(make_report: MakeReport, steady_run: St
     ]
     reports = [make_report(steady_run(700)), make_report(timed)]
     for chosen in ([reports[0]], [reports[1]], reports):
-        document = why_document(explain(chosen, METRICS, 0.99, Detail(stretches=3, slowest=2)))
+        document = why_document(explain(chosen, METRICS, 0.99, Detail(stretches=3, slowest=2, chosen=(5,))))
         assert document["runs"]
         assert len(document["differences"]) == (2 if len(chosen) == 2 else 0)  # type: ignore[arg-type]
         _check("why", document)

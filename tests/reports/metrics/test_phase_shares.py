@@ -189,6 +189,14 @@ def test_what_a_run_does_not_have_has_no_parts(make_requests: MakeRequests, answ
         assert latency_parts(MeasuredRun(make_requests(records), True), E2E, ClientClock(), (0.99,)) is None
 
 
+def test_a_phase_that_is_longer_than_its_latency_leaves_nothing_of_it(make_requests: MakeRequests, answered: Make) -> None:
+    """A server that gives us for ms, for example: no percentile is below 0."""
+    records = [answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 100, 1)], server_queue_ns=_ns(300)) for k in range(40)]
+    parts = _parts(make_requests(records))
+    assert (parts.contradicted, parts.contradiction_ms) == (parts.around, pytest.approx(-200.0))
+    assert parts.by_phase[Phase.QUEUE].without_ms == 0.0
+
+
 def test_contradictions_are_counted_and_in_no_share(make_requests: MakeRequests, answered: Make) -> None:
     records = _queued(answered, [10.0] * 40)
     records[7] = answered(7, 7_000, 7_000, [(7_100, 1)], server_queue_ns=_ns(300), server_prefill_ns=0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
+from bench_records.manifest import Distribution, EmbeddedServer, LoadFacts, WorkersFacts
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.request_phases import Phase
@@ -17,7 +19,8 @@ from reports.render.markdown import markdown_text
 from reports.run.page import run_page, run_pictures
 from reports.run_report import RunReport
 from reports.why.answer import METRICS, Detail, Why, explain
-from reports.why.documents import document
+from reports.why.documents import document, waterfall_table
+from reports.why.trial import trial
 from reports.why.words import WORDS, answer, change, phases_text, remarks, remedy, shares_text, unlike_sources, without_largest
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import metric
@@ -51,6 +54,11 @@ def _run(
         }
         records.append(make(k, due, due + 8, [(first, 1), (first + 40, 1)], **of_server))
     return records
+
+
+def _widest(text: str) -> int:
+    """The length of the longest line, without commands, which are not broken."""
+    return max(len(line) for line in text.splitlines() if not line.startswith(("Try it", "See what")))
 
 
 def _explained(report: RunReport, q: float = 0.99) -> Why:
@@ -95,7 +103,8 @@ def test_the_documents_have_the_answer_first_and_fit_a_terminal(queued: RunRepor
     why = _explained(queued)
     text = console_text(document(why))
     assert text.startswith("p99 TTFT 400 ms: 80 % engine queue")
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert _widest(text) <= WIDTH
+    assert text.count("Try it with the same requests: bench replay ") == 1  # both latencies have the same remedy
     for phase in (Phase.SLIP, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN):
         assert phase.value in text
     assert "--max-num-seqs" in text
@@ -183,7 +192,7 @@ def test_the_error_of_another_clock_is_remarked(make_report: MakeReport, answere
     )
     parts = _explained(report).runs[0].latencies[0].percentiles[-1]
     assert parts.clock_error_ms == pytest.approx(16.0)
-    assert "The order of events shows it to 16.0 ms" in remarks(report, parts)[-1]
+    assert "The server's stamps may be off by 16.0 ms on the client's clock" in remarks(report, parts)[-1]
 
 
 def test_some_requests_without_times_and_contradictions_are_remarked(make_report: MakeReport, answered: Make) -> None:
@@ -194,8 +203,9 @@ def test_some_requests_without_times_and_contradictions_are_remarked(make_report
     why = _explained(report)
     found = remarks(report, why.runs[0].latencies[0].percentiles[-1])
     assert "The server timed 19 of these 20 requests" in found[2]
-    assert found[3].startswith("Sources contradict each other in 1 of these requests")
-    assert "20.0 ms more than the mean latency" in found[3]
+    assert found[3].startswith("The server returned durations")
+    assert found[4].startswith("Sources contradict each other in 1 of these requests")
+    assert "20.0 ms more than the mean latency" in found[4]
     assert "contradiction" in console_text(document(why))
 
 
@@ -223,7 +233,7 @@ def test_shares_without_intervals_have_one_reason_and_no_column(make_report: Mak
     text = console_text(document(why))
     assert "95 % interval" not in text
     assert "The shares have no intervals: queues in few spells." in remarks(report, why.runs[0].latencies[0].percentiles[-1])[0]
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert _widest(text) <= WIDTH
 
 
 def test_the_percentile_without_a_phase_is_shown_with_its_interval(make_report: MakeReport, answered: Make) -> None:
@@ -235,7 +245,7 @@ def test_the_percentile_without_a_phase_is_shown_with_its_interval(make_report: 
     assert low < (parts.by_phase[Phase.PREFILL].without_ms or 0.0) < high
     text = console_text(document(why))
     assert f"{low:.2f} – {high:.2f}" in text
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert _widest(text) <= WIDTH
     said = without_largest(TTFT, parts)  # all but the queue is constant
     assert said.startswith("Without the engine queue it would be 80.0 ms (95 % interval 80.0 – 80.0). This takes")
 
@@ -258,7 +268,7 @@ def test_the_difference_of_two_runs_is_the_sum_of_its_phases(
     assert ttft.same_sources
     text = console_text(document(why))
     assert "+79.00" in text
-    assert max(map(len, text.splitlines())) <= WIDTH
+    assert _widest(text) <= WIDTH
 
 
 def test_runs_with_other_sources_are_not_compared_by_phases(queued: RunReport, make_report: MakeReport, answered: Make) -> None:
@@ -320,6 +330,60 @@ def test_the_slowest_requests_by_their_phases(make_report: MakeReport, answered:
     assert (third.index, phases_text(third)) == (5, "130 engine queue, -30.0 contradiction")
     assert sum(first.phases_ms.values()) == pytest.approx(first.latency_ms)
     assert "8.00 schedule slip, 20.0 front end, 920 engine queue" in console_text(document(why))
+
+
+def test_a_chosen_request_has_a_waterfall(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = [*_run(answered, [20.0, 320.0]), failed(2, 4_000, Outcome.SERVER_ERROR, 4_000, 9_000)]
+    [run] = explain([make_report(records, **_ON_ONE_HOST)], METRICS, 0.99, Detail(chosen=(2, 1))).runs
+    [request] = run.chosen[TTFT.key]
+    table = waterfall_table(request, "TTFT")
+    assert table.columns[0] == "Request 1, due at 1.000 s: TTFT 400 ms"
+    rows = [(row[0], *(round(float(str(cell)), 3) for cell in row[1:4])) for row in table.rows]
+    assert rows == [
+        ("schedule slip", 0.0, 8.0, 8.0),
+        ("front end", 8.0, 28.0, 20.0),
+        ("engine queue", 28.0, 348.0, 320.0),
+        ("prefill", 348.0, 388.0, 40.0),
+        ("return", 388.0, 400.0, 12.0),
+    ]
+    bars = [str(row[4]) for row in table.rows]
+    assert bars[2] == "··" + "█" * 24
+    assert all(bar.endswith("█") and len(bar) <= 30 for bar in bars)
+    assert "Request 1, due at 1.000 s" in console_text(document(explain([run.report], METRICS, 0.99, Detail(chosen=(1,)))))
+
+
+# ---- what to try
+
+
+@pytest.mark.parametrize(
+    ("phase", "facts", "change"),
+    [
+        ("queue", {"server": EmbeddedServer(engine={"max_num_sequences": 2})}, " --max_num_sequences 4"),
+        ("queue", {"server": EmbeddedServer(engine={"max_num_sequences": "2"})}, ""),
+        ("queue", {}, ""),
+        ("slip", {"workers": WorkersFacts(count=3)}, " --workers 6"),
+        ("slip", {"workers": WorkersFacts(count=3), "load": LoadFacts(concurrency=4)}, ""),
+        ("slip", {"workers": WorkersFacts(count=3), "distribution": Distribution()}, ""),
+    ],
+)
+def test_the_commands_try_the_remedy_of_the_largest_phase(
+    make_report: MakeReport, answered: Make, phase: str, facts: dict[str, Any], change: str
+) -> None:
+    records = _run(answered, [900.0] * 4)
+    if phase == "slip":
+        records = [answered(k, 1_000 * k, 1_000 * k + 90, [(1_000 * k + 95, 1)]) for k in range(4)]
+    recorded = make_report(records, **_ON_ONE_HOST)
+    run = replace(recorded, manifest=with_fields(recorded.manifest, **facts))
+    path = run.folder.path
+    assert trial(run, _explained(run).runs[0].latencies[0].percentiles[-1]) == (
+        f"bench replay {path}{change} --run_dir {path}-tried",
+        f"bench why {path} {path}-tried",
+    )
+
+
+def test_nothing_is_tried_where_nothing_is_known(make_report: MakeReport, answered: Make) -> None:
+    run = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(30)])
+    assert trial(run, _explained(run).runs[0].latencies[0].percentiles[-1]) == ()
 
 
 # ---- the page of a run
