@@ -36,7 +36,7 @@ class TargetOptions(Concern, title="Server and model"):
         None,
         "-u",
         common=True,
-        help="host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed.",
+        help="[grpcs://]host:port of a running server's gRPC endpoint; without it the embedded pipeline is deployed.",
     )
     model: str | None = option(
         None,
@@ -67,7 +67,8 @@ class TargetOptions(Concern, title="Server and model"):
         """Raise UsageError for options that contradict each other."""
         if self.url is not None and self.engine_dir is not None:
             raise click.UsageError("--engine_dir is for the embedded pipeline; with --url the server has its own engine")
-        if self.url is not None and not self.ssl and (self.root_certificates or self.private_key or self.certificate_chain):
+        is_encrypted = self.ssl or (self.url is not None and self.url.strip().lower().startswith("grpcs://"))
+        if self.url is not None and not is_encrypted and (self.root_certificates or self.private_key or self.certificate_chain):
             raise click.UsageError("certificates and keys require an encrypted connection; add --ssl")
 
 

@@ -50,7 +50,8 @@ def open_server(target: TargetOptions) -> Iterator[GenerateServer]:
     from serving.client.triton import TritonClient
 
     if target.url is not None:
-        with TritonClient(read_address(TritonGrpc(), target.url).address, _security(target)) as client:
+        origin = read_address(TritonGrpc(), target.url)
+        with TritonClient(origin.address, _security(target, origin.is_encrypted)) as client:
             yield GenerateServer(client, target.tokenizer_dir)
         return
     import tempfile
@@ -70,14 +71,14 @@ def open_server(target: TargetOptions) -> Iterator[GenerateServer]:
             yield GenerateServer(client, tokenizer_dir)
 
 
-def _security(target: TargetOptions) -> ConnectionSecurity:
+def _security(target: TargetOptions, tls: bool) -> ConnectionSecurity:
     import grpc
 
     from serving.client.triton import ConnectionSecurity
 
     compression = {"none": "NoCompression", "deflate": "Deflate", "gzip": "Gzip"}[target.grpc_compression_algorithm]
     return ConnectionSecurity(
-        tls=target.ssl,
+        tls=tls or target.ssl,
         root_certificates=_content(target.root_certificates),
         private_key=_content(target.private_key),
         certificate_chain=_content(target.certificate_chain),

@@ -156,8 +156,8 @@ class TargetOptions(Concern, title="What to measure"):
         "-u",
         callback=_read_urls,
         common=True,
-        help="Running server: host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for OpenAI's; without "
-        "it the embedded pipeline is deployed. Repeatable: requests are spread over several servers of one model.",
+        help="Running server: [grpcs://]host:port for grpc, http(s)://host:port for http, http(s)://host:port/v1 for OpenAI's; "
+        "without it the embedded pipeline is deployed. Repeatable: requests are spread over several servers of one model.",
     )
     balance: str = option(
         Balance.ROUND_ROBIN.value,

@@ -5,10 +5,12 @@ Codes are OpenSSL's (``X509_V_ERR_…`` of x509_vfy.h), words those of gRPC's Bo
 
 from __future__ import annotations
 
+import re
 import ssl
+from pathlib import Path
 
-_TRUST_FILE = "a file with it or its authority in the environment variable SSL_CERT_FILE"
-_GRPC_TRUST_FILE = "a file with it or its authority with --root_certificates"
+BY_ENVIRONMENT = "a file with it or its authority in the environment variable SSL_CERT_FILE"
+BY_OPTION = "a file with it or its authority with --root_certificates"
 _OTHER_NAME = "the server's certificate is for another name; give --url the name or address that it was made for"
 _EXPIRED = "the server's certificate has expired, or this machine's clock is wrong; the server needs a new certificate"
 _EARLY = "the server's certificate is not valid yet: compare this machine's clock with the server's"
@@ -19,20 +21,33 @@ _BY_WORDS = {
     "Hostname Verification Check failed": _OTHER_NAME,
     "is not in peer certificate": _OTHER_NAME,  # of gRPC before 1.60
 }
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # a file name in OpenSSL's folders of certificates
 _REFUSED = "CERTIFICATE_VERIFY_FAILED: "
 
 
 def https_problem(error: ssl.SSLCertVerificationError) -> str:
     """The problem by an error of Python's ``ssl``."""
-    return _BY_CODE.get(error.verify_code) or _untrusted(error.verify_message, _TRUST_FILE)
+    return _BY_CODE.get(error.verify_code) or _untrusted(error.verify_message, BY_ENVIRONMENT)
 
 
-def grpc_problem(details: str) -> str | None:
-    """The problem by the details of a failed call of gRPC; None where it was no certificate."""
+def grpc_problem(details: str, trust: str) -> str | None:
+    """The problem by the details of a failed call of gRPC; None where it was no certificate.
+
+    ``trust`` is how a certificate can be trusted: ``BY_ENVIRONMENT`` or ``BY_OPTION``.
+    """
     found = next((problem for words, problem in _BY_WORDS.items() if words in details), None)
     if found is None and _REFUSED in details:
-        return _untrusted(details.rpartition(_REFUSED)[2].removesuffix(": OK"), _GRPC_TRUST_FILE)
+        return _untrusted(details.rpartition(_REFUSED)[2].removesuffix(": OK"), trust)
     return found
+
+
+def trusted_roots() -> bytes | None:
+    """What Python's ``ssl`` trusts by default, in PEM; None where it finds nothing. gRPC by itself would read other files."""
+    paths = ssl.get_default_verify_paths()
+    files = [Path(paths.cafile)] if paths.cafile else []
+    if paths.capath:
+        files += sorted(file for file in Path(paths.capath).iterdir() if _HASHED.fullmatch(file.name))
+    return b"\n".join(file.read_bytes() for file in files) or None
 
 
 def _untrusted(reason: str, file: str) -> str:

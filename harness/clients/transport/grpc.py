@@ -30,6 +30,7 @@ from harness.clients.transport.http2 import Headers
 from harness.clients.transport.http2_frames import ErrorCode, literal_headers
 from harness.clients.transport.http2_pool import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
 from harness.clients.transport.tcp import Arrival
+from harness.clients.transport.url import parse_grpc
 
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
 _PREFIX_BYTES = _PREFIX.size
@@ -197,7 +198,7 @@ class _Call(OutgoingRequest):
 
 
 class GrpcCaller:
-    """Calls one method of the service at ``address`` (``host:port``), over connections within ``limits``.
+    """Calls one method of the service at ``address`` (``parse_grpc``), over connections within ``limits``.
 
     ``answer_limits`` are those of each answer.
     """
@@ -205,17 +206,16 @@ class GrpcCaller:
     def __init__(
         self, address: str, method: str, limits: ConnectionLimits, answer_limits: AnswerLimits = DEFAULT_ANSWER_LIMITS
     ) -> None:
-        host, _, port = address.rpartition(":")
+        origin = parse_grpc(address)
         self.arrival = Arrival()
         self._limits = answer_limits
-        place = (host.strip("[]"), int(port))
-        self._connections = Http2Connections(place, limits, self.arrival, answer_limits.max_header_bytes)
+        self._connections = Http2Connections(origin, limits, self.arrival, answer_limits.max_header_bytes)
         self._headers = literal_headers(
             [
                 (":method", "POST"),
-                (":scheme", "http"),
+                (":scheme", "https" if origin.is_encrypted else "http"),
                 (":path", method),
-                (":authority", address),
+                (":authority", origin.address),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
                 ("user-agent", _USER_AGENT),

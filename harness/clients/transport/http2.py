@@ -34,7 +34,7 @@ from harness.clients.transport.http2_frames import (
     headers_too_long,
     unpadded,
 )
-from harness.clients.transport.tcp import PiecesProtocol
+from harness.clients.transport.tcp import Arrival, PiecesProtocol
 
 _REFILL_BYTES = 2**30  # received before the connection's window is extended
 _MAX_UNREAD_PINGS_BYTES = 2**20  # answers to pings that the server has not read
@@ -421,3 +421,20 @@ class Http2Protocol(PiecesProtocol):
         if max(self._window, unsent.window if unsent is not None else 0) > LARGEST_WINDOW:
             raise ProtocolViolationError(f"the window of stream {stream_id} was extended too far")
         self._send_unsent()
+
+
+class TlsHttp2Protocol(Http2Protocol):
+    """A connection over TLS, by the event loop's transport: arrival times are those of reading."""
+
+    def __init__(self, on_change: Callable[[Http2Protocol], None], max_header_bytes: int, arrival: Arrival) -> None:
+        super().__init__(on_change, max_header_bytes)
+        self._arrival = arrival
+
+    def data_received(self, data: bytes) -> None:
+        self._arrival.set_now()
+        self._arrival.unstamped_reads += 1
+        super().data_received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._arrival.set_now()
+        super().connection_lost(error)

@@ -11,18 +11,21 @@ the client adds, and must be reported.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from harness.clients.protocol import ConnectionUsage
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.followed_http2 import FollowedHttp2Protocol
-from harness.clients.transport.http2 import Headers, Http2Protocol
+from harness.clients.transport.http2 import Headers, Http2Protocol, TlsHttp2Protocol
 from harness.clients.transport.tcp import Arrival
+from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
 
 _ATTEMPT_TIMEOUT_S = 20.0
@@ -118,10 +121,11 @@ class _Wait(NamedTuple):
 
 
 class Http2Connections:
-    """The connections of one worker to ``place``, host and port. A lost one is replaced when the next request is sent."""
+    """The connections of one worker to ``origin``. A lost one is replaced when the next request is sent."""
 
-    def __init__(self, place: tuple[str, int], limits: ConnectionLimits, arrival: Arrival, max_header_bytes: int) -> None:
-        self._host, self._port = place
+    def __init__(self, origin: Origin, limits: ConnectionLimits, arrival: Arrival, max_header_bytes: int) -> None:
+        self._origin = origin
+        self._tls = _tls(origin)
         self._max_header_bytes = max_header_bytes
         self._arrival = arrival
         self._limits = limits
@@ -143,7 +147,7 @@ class Http2Connections:
     async def open(self, timeout_s: float) -> None:
         """Open the initial connections; ``timeout_s`` applies to later attempts, too. Raises NoConnectionError."""
         self._attempt_timeout_s = timeout_s
-        if is_compiled:
+        if is_compiled and self._tls is None:
             try:
                 self._streams = EventStreams()
             except (OSError, MemoryError) as error:
@@ -265,7 +269,7 @@ class Http2Connections:
         """A connection whose server has sent its settings. Raises NoConnectionError."""
         try:
             async with asyncio.timeout(self._attempt_timeout_s):
-                protocol = await tcp.connect(self._make_protocol, self._host, self._port, self._arrival)
+                protocol = await self._open_one()
                 try:
                     await protocol.ready
                 except BaseException:
@@ -279,6 +283,16 @@ class Http2Connections:
             raise NoConnectionError(f"cannot connect: {tcp.problem_of(error)}") from error
         self._usable.append(protocol)
         self._opened += 1
+        return protocol
+
+    async def _open_one(self) -> Http2Protocol:
+        """A connection that is open, and encrypted where the origin is. Raises OSError."""
+        host, port = self._origin.host, self._origin.port
+        if self._tls is None:
+            return await tcp.connect(self._make_protocol, host, port, self._arrival)
+        make = partial(TlsHttp2Protocol, self._on_change, self._max_header_bytes, self._arrival)
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(make, host, port, ssl=self._tls, server_hostname=host)
         return protocol
 
     def _make_protocol(self) -> Http2Protocol:
@@ -304,3 +318,11 @@ class Http2Connections:
             for request, wait in list(self._waiting.items()):
                 if wait.for_room_ns is None:
                     self._waiting[request] = wait._replace(for_room_ns=now_ns())
+
+
+def _tls(origin: Origin) -> ssl.SSLContext | None:
+    """The context of connections to ``origin``, which must agree on HTTP/2 (RFC 9113, section 3.2)."""
+    context = origin.tls()
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
+    return context

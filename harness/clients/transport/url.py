@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 WEB_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+_GRPC_PORTS: Mapping[str, int] = {"grpc": 8001, "grpcs": 443}  # the first is Triton's
+_ENCRYPTED = ("https", "grpcs")
 
 _WITHOUT_PATH = re.compile(r"\s*([a-zA-Z][a-zA-Z0-9+.-]*://)?[^/?#]*")
 _SCHEME_FIRST = re.compile(r"\s*[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -37,13 +39,17 @@ class Origin:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
+    def is_encrypted(self) -> bool:
+        return self.scheme in _ENCRYPTED
+
+    @property
     def authority(self) -> str:
         """Value of the Host header (RFC 9110, section 7.2)."""
         return self._bracketed_host if self.port == WEB_PORTS[self.scheme] else self.address
 
     def tls(self) -> ssl.SSLContext | None:
-        """A context that trusts what the system trusts; None for http."""
-        return ssl.create_default_context() if self.scheme == "https" else None
+        """A context that trusts what the system trusts; None for http and gRPC without encryption."""
+        return ssl.create_default_context() if self.is_encrypted else None
 
     def url(self, path: str) -> HttpUrl:
         """The URL of ``path`` at this origin."""
@@ -97,6 +103,11 @@ def parse_origin(text: str, default_ports: Mapping[str, int]) -> Origin:
     if parts.path.strip("/") or parts.query:
         raise ValueError("it has a path; give host:port alone")
     return origin
+
+
+def parse_grpc(text: str) -> Origin:
+    """Parse ``[grpc[s]://]host[:port]`` as ``parse_origin``; the ports default to Triton's 8001 and, encrypted, 443."""
+    return parse_origin(text, _GRPC_PORTS)
 
 
 def parse_base(text: str, default_ports: Mapping[str, int]) -> HttpUrl:

@@ -23,7 +23,7 @@ from harness.clients.deployment import within_bounds
 from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.http_get import GetError, Headers, HttpGetter
 from harness.clients.transport.url import Origin
-from harness.clients.triton.service import OPTIONS, SERVICE
+from harness.clients.triton.service import SERVICE, open_channel
 
 _LEAST_S = 0.01  # of a call, where the time is up
 _MOST_ASKED = 100  # models
@@ -32,9 +32,9 @@ _Answer = TypeVar("_Answer")
 
 
 def grpc_deployment(address: str, timeout_s: float) -> Deployment | None:
-    """Asked over gRPC of host:port, in ``timeout_s`` for all; None where the server says nothing."""
+    """Asked over gRPC of ``address`` (``parse_grpc``), in ``timeout_s`` for all; None where the server says nothing."""
     end_s = time.monotonic() + timeout_s
-    with grpc.insecure_channel(address, options=OPTIONS) as channel:
+    with open_channel(address) as channel:
 
         def ask(method: str, request: Any, answer: type[_Answer]) -> _Answer | None:
             call = channel.unary_unary(

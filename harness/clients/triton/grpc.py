@@ -26,13 +26,13 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings
-from harness.clients.transport.certificates import grpc_problem
+from harness.clients.transport.certificates import BY_ENVIRONMENT, BY_OPTION, grpc_problem
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.triton.messages import read_response
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.model_kinds import Ends, Tensor
-from harness.clients.triton.service import OPTIONS, SERVICE
+from harness.clients.triton.service import SERVICE, open_channel
 from harness.errors import NoSuchModelError, TargetError
 from workloads.elements.request import Request
 
@@ -41,12 +41,16 @@ _FORMATS = {"INT32": "i", "UINT64": "Q", "BOOL": "?"}
 
 def inspect_model(address: str, name: str, timeout_s: float = 10.0) -> TritonModel:
     """Fetch a model's configuration. Raises TargetError where none answers, NoSuchModelError where it has no such model."""
-    with grpc.insecure_channel(address, options=OPTIONS) as channel:
-        return inspect_model_over(channel, address, name, timeout_s)
+    with open_channel(address) as channel:
+        return _inspect(channel, address, name, timeout_s, BY_ENVIRONMENT)
 
 
 def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s: float) -> TritonModel:
     """As ``inspect_model``, over a channel to ``address`` that exists already, which may be encrypted."""
+    return _inspect(channel, address, name, timeout_s, BY_OPTION)
+
+
+def _inspect(channel: grpc.Channel, address: str, name: str, timeout_s: float, trust: str) -> TritonModel:
     request = service_pb2.ModelConfigRequest(name=name)
     call = channel.unary_unary(
         f"{SERVICE}/ModelConfig",
@@ -58,14 +62,14 @@ def inspect_model_over(channel: grpc.Channel, address: str, name: str, timeout_s
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.NOT_FOUND:
             raise NoSuchModelError(f"--model {name}: the server at {address} has no such model ({error.details()})") from error
-        raise TargetError(_inspection_problem(address, name, error, timeout_s)) from error
+        raise TargetError(_inspection_problem(address, name, error, timeout_s, trust)) from error
     if answer is None:  # an answer that ended in order within its message
         raise TargetError(f"--url {address}: the server ended its answer about model {name} without a message")
     return TritonModel.of_config(name, answer.config)
 
 
-def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -> str:
-    certificate = grpc_problem(error.details() or "")
+def _inspection_problem(address: str, name: str, error: Any, timeout_s: float, trust: str) -> str:
+    certificate = grpc_problem(error.details() or "", trust)
     match error.code():
         case grpc.StatusCode.UNAVAILABLE if certificate is not None:
             return f"--url {address}: {certificate}"
@@ -79,7 +83,10 @@ def _inspection_problem(address: str, name: str, error: Any, timeout_s: float) -
 
 
 class TritonGrpcClient(msgspec.Struct, frozen=True, tag="triton_grpc"):
-    """A Client for one model of a Triton server. ``end_id`` and ``pad_id`` are sent where known and taken."""
+    """A Client for one model of the Triton server at ``address`` (``parse_grpc``).
+
+    ``end_id`` and ``pad_id`` are sent where known and taken.
+    """
 
     address: str
     model: TritonModel

@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2
 from harness.clients.transport.http_get import GetError, HttpGetter, HttpStatusError
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
+from harness.clients.triton.service import open_channel
 from harness.errors import TargetError
 
 _PARAMETER = "reset_prefix_cache"
@@ -54,7 +55,7 @@ class GrpcResetCall:
             message.raw_input_contents.append(struct.pack("<i", 1))
         message.parameters[_PARAMETER].bool_param = True
         try:
-            with grpc.insecure_channel(self.address, options=(("grpc.enable_http_proxy", 0),)) as channel:
+            with open_channel(self.address, (("grpc.enable_http_proxy", 0),)) as channel:
                 stream = channel.stream_stream(
                     "/inference.GRPCInferenceService/ModelStreamInfer",
                     request_serializer=service_pb2.ModelInferRequest.SerializeToString,

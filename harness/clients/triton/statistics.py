@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2
 from bench_records.manifest import ModelStatistics, PhaseTotal
 from harness.clients.transport.http_get import GetError, Headers, HttpGetter
 from harness.clients.transport.url import HttpUrl
-from harness.clients.triton.service import OPTIONS, SERVICE
+from harness.clients.triton.service import SERVICE, open_channel
 
 _TIMEOUT_S = 5.0
 _COUNTS = ("inference_count", "execution_count")
@@ -41,8 +41,8 @@ class StatisticsError(Exception):
 
 
 def grpc_statistics(address: str) -> ByModel:
-    """Fetch over gRPC from host:port. Raises StatisticsError."""
-    with grpc.insecure_channel(address, options=OPTIONS) as channel:
+    """Fetch over gRPC from ``address`` (``parse_grpc``). Raises StatisticsError."""
+    with open_channel(address) as channel:
         call = channel.unary_unary(
             f"{SERVICE}/ModelStatistics",
             request_serializer=service_pb2.ModelStatisticsRequest.SerializeToString,

@@ -80,9 +80,24 @@ def test_https(
 
 
 @pytest.mark.parametrize("flaw", ["name", "expired", "early", "self-signed"])
-def test_grpc(certificates: Certificates, capfd: pytest.CaptureFixture[str], flaw: Flaw) -> None:
+def test_measuring_over_grpc(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, flaw: Flaw
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    with _grpc(certificates, flaw) as address:
+        url = f"grpcs://{address}"
+        assert run(["dataset", "--url", url]) == ExitStatus.FAILED
+    trust = _SELF_SIGNED.format("self signed certificate", "in the environment variable SSL_CERT_FILE")
+    assert _sentences(capfd.readouterr().err) == [f"Error: --url {url}: {_PROBLEMS.get(flaw, trust)}"]
+
+
+@pytest.mark.parametrize("scheme", ["", "grpcs://"])
+@pytest.mark.parametrize("flaw", ["name", "expired", "early", "self-signed"])
+def test_grpc(certificates: Certificates, capfd: pytest.CaptureFixture[str], flaw: Flaw, scheme: str) -> None:
     with _grpc(certificates, flaw) as url:
-        status = run(["generate", "-p", "x", "--url", url, "--ssl", "-r", str(certificates.authority)])
+        ssl = () if scheme else ("--ssl",)
+        status = run(["generate", "-p", "x", "--url", f"{scheme}{url}", *ssl, "-r", str(certificates.authority)])
     assert status == ExitStatus.FAILED
     trust = _SELF_SIGNED.format("self signed certificate", "with --root_certificates")
     assert _sentences(capfd.readouterr().err) == [f"Error: --url {url}: {_PROBLEMS.get(flaw, trust)}"]

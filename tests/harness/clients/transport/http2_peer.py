@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -67,8 +68,10 @@ def prefixed(body: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def peer_at(script: Script) -> AsyncIterator[str]:
-    """The address of a server that follows ``script`` on every connection, then waits for the client to leave."""
+async def peer_at(script: Script, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The address of a server that follows ``script`` on every connection, then waits for the client to leave; with
+    ``context`` over TLS.
+    """
     running: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,9 +83,9 @@ async def peer_at(script: Script) -> AsyncIterator[str]:
             await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     try:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"{'grpcs://' if context else ''}127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for task in running:
