@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,6 +19,9 @@ from workloads.elements.request import Request
 
 LORA_INPUT = "lora_task_id"
 NO_END_ID = -1  # an end token that no vocabulary has
+_CACHED = 64  # models; each request that is encoded asks for the kind of one
+_TEXT_OUTPUTS = ("text_output", "num_input_tokens", "num_output_tokens")
+_TEXT_FLAGS = ("return_num_input_tokens", "return_num_output_tokens")
 _UNFINISHED = ("", "None")
 _BROKEN_OFF = ("cancelled", "timeout")  # of the LLM API's finish reasons
 
@@ -61,6 +65,7 @@ class ModelKind:
     repetition: Repetition = Repetition.NONE
 
 
+@lru_cache(_CACHED)
 def kind_of(inputs: frozenset[str]) -> ModelKind | None:
     """The kind of a model with these inputs: the first with all that it requires, else the nearest; None where it takes neither
     token ids nor text.
@@ -132,8 +137,8 @@ KINDS = (
         work=_text_work,
         stream_input="stream",
         excluding_input="exclude_input_in_output",
-        outputs=("text_output", "num_input_tokens", "num_output_tokens"),
-        flags=("return_num_input_tokens", "return_num_output_tokens"),
+        outputs=_TEXT_OUTPUTS,
+        flags=_TEXT_FLAGS,
     ),
     ModelKind(
         title="the model of TensorRT-LLM's LLM API",
@@ -153,8 +158,8 @@ KINDS = (
         work=_vllm_work,
         stream_input="stream",
         excluding_input="exclude_input_in_output",
-        outputs=("text_output", "num_input_tokens", "num_output_tokens"),
-        flags=("return_num_input_tokens", "return_num_output_tokens"),
+        outputs=_TEXT_OUTPUTS,
+        flags=_TEXT_FLAGS,
     ),
 )
 """In the order in which a model is matched. A model with the inputs of two kinds counts as the first."""
