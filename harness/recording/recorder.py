@@ -127,7 +127,7 @@ class Recorder:
         content = answered.without(_are_markers(answered.responses))
         answered = content if content.responses else answered
         responses = answered.responses
-        echoed = _echoed(request, responses[0], self.client.excludes_prompt)
+        echoed = _echoed(request, responses[_first_with_content(responses)], self.client.excludes_prompt)
         counts = _counts(responses, request.ids.length if echoed and request.ids is not None else 0)
         if counts is None:
             return self._with_text(record, request, answered, echoed)
@@ -149,7 +149,8 @@ class Recorder:
         responses = answered.responses
         texts = [response.text or "" for response in responses]
         if echoed and request.text is not None:
-            texts[0] = texts[0][request.text.length :]
+            first = _first_with_content(responses)
+            texts[first] = texts[first][request.text.length :]
         of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
         attribution = attribute_tokens(responses, texts, of_server)
         timed = replace(
@@ -282,8 +283,13 @@ def _server_times(responses: Sequence[Response]) -> dict[str, int | None]:
     return {f"server_{name}": value for name, value in asdict(times).items()}
 
 
+def _first_with_content(responses: Sequence[Response]) -> int:
+    """The first response with text or ids, after those that only open the answer; 0 where none has any."""
+    return next((number for number, response in enumerate(responses) if response.text or response.token_ids), 0)
+
+
 def _echoed(request: RequestSummary, first: Response, excluded: bool) -> bool | None:
-    """Whether the first response begins with the prompt; None where that is unknown.
+    """Whether the first response with content begins with the prompt; None where that is unknown.
 
     Where the request excluded the prompt from the answer (``excluded``), a beginning that equals the prompt is an echo only
     if it is unlikely to be generated: more tokens than requested, or a long text.

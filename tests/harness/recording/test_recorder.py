@@ -252,6 +252,14 @@ def test_echoed_text_is_taken_off_before_counting() -> None:
     assert (record.output_tokens, record.prompt_echoed) == (3, True)
 
 
+def test_an_echo_is_seen_after_a_response_that_only_opens_the_answer() -> None:
+    """vLLM's chats open with a chunk that has the role and an empty text."""
+    bodies = (6_000, _text("")), (7_000, _text(_TEXT_PROMPT + " it")), (8_000, _text(" is wide"))
+    record = _recorder(_OF_TEXT, _TEXT | _EXCLUDE, _words).record(_exchange(*bodies, failure=Outcome.WITHDRAWN), 0)
+    assert (record.output_tokens, record.prompt_echoed) == (3, True)
+    assert record.token_times_ns == (7_000, 8_000)
+
+
 def test_short_prompt_that_was_left_out_is_not_taken_for_an_echo() -> None:
     request = Request(output_tokens=8, prompt="The")
     record = _recorder(request, _TEXT | _EXCLUDE, _words).record(_exchange((8_000, _text("The sea is wide"))), 0)
