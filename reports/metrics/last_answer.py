@@ -27,7 +27,7 @@ def last_answer(requests: Requests) -> LastAnswer | None:
     """The last answer of a target that gave none to the end of the run; None where it answered to the end, or never.
 
     An answer is a token, or the end of a success. Five or more requests were sent after it, and so many that their failure is
-    no chance with the share that failed before.
+    no chance with the share of those before it that failed without a token.
     """
     came_ns = np.concatenate([requests.token_times_ns, requests.done_ns[requests.done]])
     if not came_ns.size:
@@ -36,7 +36,8 @@ def last_answer(requests: Requests) -> LastAnswer | None:
     failed = np.isin(requests.outcome, [outcome.value for outcome in FAILED_BY_TARGET])
     after = requests.sent_ns > at_ns
     count = int(np.count_nonzero(after))
-    before = np.count_nonzero(failed & ~after) / max(1, np.count_nonzero(requests.sent_ns <= at_ns))
+    unanswered = failed & ~requests.has_tokens  # one that was cut after a token had an answer until then
+    before = np.count_nonzero(unanswered & ~after) / max(1, np.count_nonzero(requests.sent_ns <= at_ns))
     if count < FEWEST_FAILED or not failed[after].all() or (before > 0 and count * math.log(before) > math.log(CHANCE)):
         return None
     kinds, counts = np.unique(requests.outcome[after], return_counts=True)

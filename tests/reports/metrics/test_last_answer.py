@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
@@ -51,6 +52,20 @@ def test_five_failures_behind_the_last_answer_are_enough(
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5) for k in range(100)]
     records += [failed(100 + k, 1_000 + 10 * k, Outcome.TIMEOUT, 1_000 + 10 * k, 3_000) for k in range(count)]
     assert last_answer(make_requests(records)) == (LastAnswer(995e6, count, "timeout") if found else None)
+
+
+def test_a_server_that_goes_before_any_answer_has_ended_is_found(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """vLLM killed after 1.8 s: nine answers were cut, three of them after their first token; all others found no server."""
+    cut = [
+        replace(answered(k, 200 * k, 200 * k, [(1_000 + k, 1)], done=1_800), outcome=Outcome.STREAM_CUT)
+        if k < 3
+        else failed(k, 200 * k, Outcome.STREAM_CUT, 200 * k, 1_800)
+        for k in range(5)
+    ]
+    gone = [failed(5 + k, 2_000 + 200 * k, Outcome.CONNECT, 2_000 + 200 * k, 2_001 + 200 * k) for k in range(90)]
+    assert last_answer(make_requests([*cut, *gone])) == LastAnswer(1_002e6, 90, "connect")
 
 
 @pytest.mark.parametrize(("count", "found"), [(9, False), (10, True)])
