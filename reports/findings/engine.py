@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.findings.target import MAY_DELAY, delayed_by
 from reports.metrics.gpu_use import ClockLimit
 from reports.render.tables import three_digits
 
@@ -16,12 +17,16 @@ _LIMITED_SHARE = 0.01
 
 @dataclass(frozen=True)
 class FrontEndTime(Finding):
-    """Means of the same requests by the server's own clocks: E2E latency, and queue, prefill and decode in its engine."""
+    """Means of the same requests by the server's own clocks: E2E latency, and queue, prefill and decode in its engine.
+
+    ``beside`` is the code of another finding of the run that may explain it; None without one.
+    """
 
     front_end_ms: float
     share: float
     e2e_ms: float
     engine_ms: float
+    beside: str | None = None
 
     code = "server_front_end"
     severities = (Severity.NOTE,)
@@ -32,8 +37,14 @@ class FrontEndTime(Finding):
     advices = (
         "The front end receives, tokenizes, detokenizes and sends; its answers come late while the engine has gone on. More "
         "front-end processes (api_server_count of vLLM), or more cores for them, can shorten this; a faster GPU cannot.",
+        "The target stopped for a time, and its front end with it: see target_paused, and measure again.",
+        "Other programs took CPU time from the server's front end: see machine_shared, and measure again.",
     )
-    briefs = ("Time in the server's front end: more front-end processes can help",)
+    briefs = (
+        "Time in the server's front end: more front-end processes can help",
+        "Time in the server's front end: the target stopped, measure again",
+        "Time in the server's front end: others used the machine",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -43,7 +54,12 @@ class FrontEndTime(Finding):
         share = times.front_end_ms / times.e2e_ms
         if share <= _FRONT_END_SHARE or times.front_end_ms <= _FRONT_END_FLOOR_MS:
             return None
-        return cls(times.front_end_ms, share, times.e2e_ms, times.engine_ms)
+        return cls(times.front_end_ms, share, times.e2e_ms, times.engine_ms, delayed_by(facts))
+
+    @property
+    def advice(self) -> str:
+        codes = [None, *(kind.code for kind in MAY_DELAY)]
+        return self.advices[codes.index(self.beside)]
 
     def _sentence(self) -> str:
         return (

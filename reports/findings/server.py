@@ -10,7 +10,7 @@ import numpy as np
 from bench_records.manifest import OneTarget, RepeatedPrefix
 from bench_records.record import TIMEOUTS, Outcome, TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.findings.target import MachineShared, TargetPaused
+from reports.findings.target import MAY_DELAY, delayed_by
 from reports.metrics.model_statistics import counted_requests, failed_by, failed_requests
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 from reports.metrics.requests import Requests
@@ -22,7 +22,6 @@ _PHASES_FLOOR_MS = 1.0
 _OUTSIDE_SHARE = 0.1
 _OUTSIDE_FLOOR_MS = 10.0
 _SPANS = {ENGINE_TTFT: "TTFT", ENGINE_E2E: "E2E"}  # the names in a sentence
-_MAY_EXPLAIN: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # time outside of the server's clock; for its advices
 _TRITON = ("grpc", "http", "http_infer")  # protocols
 _ENDED_BY_CLIENT = [outcome.value for outcome in (*TIMEOUTS, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
@@ -264,15 +263,14 @@ class OutsideServerClock(Finding):
         beyond = [span for span in spans if span.share > _OUTSIDE_SHARE and span.outside_ms > _OUTSIDE_FLOOR_MS]
         if not beyond:
             return None
-        beside = next((kind.code for kind in _MAY_EXPLAIN if kind.check(facts) is not None), None)
         worst = max(beyond, key=lambda span: span.share)
-        return replace(worst, beside=beside, protocol=facts.manifest.target.protocol)
+        return replace(worst, beside=delayed_by(facts), protocol=facts.manifest.target.protocol)
 
     @property
     def advice(self) -> str:
         if self.beside is None:
             return self.advices[1 if self.protocol in _TRITON else 0]
-        return self.advices[2 + [kind.code for kind in _MAY_EXPLAIN].index(self.beside)]
+        return self.advices[2 + [kind.code for kind in MAY_DELAY].index(self.beside)]
 
     def _sentence(self) -> str:
         return (

@@ -100,3 +100,11 @@ class MachineShared(Finding):
             f"({self.others_share:.0%} of its CPU time), the target {self.target_cores:.2f} and the client "
             f"{self.client_cores:.2f}."
         )
+
+
+MAY_DELAY: tuple[type[Finding], ...] = (TargetPaused, MachineShared)  # what delays a front end without a fault of its own
+
+
+def delayed_by(facts: RunFacts) -> str | None:
+    """The code of the first finding of ``MAY_DELAY`` that the run has; None without one."""
+    return next((kind.code for kind in MAY_DELAY if kind.check(facts) is not None), None)

@@ -120,7 +120,7 @@ def _target_runs(answered: Make) -> Runs:
     yield paused_streams(answered, 0.0), machine_use(others_cores=1.0)
     yield paused_streams(answered, 3_000.0), {}
     yield paused_streams(answered, 3_000.0), {"client": worker_samples([0.1] * 280 + [2_900.0] + [0.1] * 60)}
-    times = {"server": engine_times(5.0, 900.0, count=48)}
+    times = {"server": engine_times(5.0, 900.0, count=48) + engine_parts(1.0, 9.0, 30.0, 48)}
     yield paused_streams(answered, 0.0), machine_use(others_cores=1.0) | times
     yield paused_streams(answered, 3_000.0), times
 

@@ -10,6 +10,7 @@ from bench_records.record import Record
 from bench_records.server_table import MetricSample
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
+from tests.reports.manifests import machine_use
 from tests.reports.watched import engine_parts, engine_times, limited_clocks, metric
 
 MakeReport = Callable[..., RunReport]
@@ -28,6 +29,18 @@ def test_time_in_the_front_end_is_what_the_engine_did_not_take(
         assert finding.sentence.startswith(
             "61 of 120 ms (51%) of the server's own mean E2E latency passed in its front end; the engine"
         )
+
+
+@pytest.mark.parametrize(("others_cores", "beside"), [(0.1, None), (1.0, "machine_shared")])
+def test_a_front_end_that_others_delay_needs_no_more_processes(
+    make_report: MakeReport, steady_run: SteadyRun, others_cores: float, beside: str | None
+) -> None:
+    server = engine_times(100, 120) + engine_parts(1.0, 9.0, 49.0)
+    finding = finding_of(make_report(steady_run(100), server=server, **machine_use(others_cores)), "server_front_end")
+    assert finding is not None
+    assert finding.evidence["beside"] == beside
+    assert ("front-end processes" in finding.advice, "front-end processes" in finding.brief) == (beside is None,) * 2
+    assert beside is None or beside in finding.advice
 
 
 def test_a_front_end_s_time_needs_all_parts_of_the_engine(make_report: MakeReport, steady_run: SteadyRun) -> None:
