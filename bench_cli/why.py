@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import cloup
@@ -11,6 +13,9 @@ import cloup
 from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+
+if TYPE_CHECKING:
+    from reports.why.answer import ExplainedRun
 
 _FORMATS = ("console", "markdown", "json")
 _METRICS = ("ttft", "e2e")
@@ -104,14 +109,37 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     reports = (run.report for run in why.runs)
     marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
     verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in marked))
+    beside = Notes((*_other_work(why.runs), *_disturbances(why.runs)))
     match options.form:
         case "json":
             click.echo(json_text(json_document(why)), nl=False)
         case "markdown":
-            click.echo(markdown_text((*document(why), verdicts)), nl=False)
+            click.echo(markdown_text((*document(why), beside, verdicts)), nl=False)
         case _:
-            click.echo(console_text((*document(why), verdicts)))
+            click.echo(console_text((*document(why), beside, verdicts)))
     return ExitStatus.INVALID if invalid else ExitStatus.VALID
+
+
+def _other_work(runs: Sequence[ExplainedRun]) -> Iterator[str]:
+    """That two runs sent different work, and what of it differs; nothing of equal work, and of one run."""
+    from reports.compare.comparable import other_work
+    from reports.compare.lines import lines
+
+    if len(runs) == 2:
+        differing = "; ".join(
+            f"{line.what} ({' against '.join(line.sides)})" for line in lines(other_work(*(run.report for run in runs)))
+        )
+        if differing:
+            yield f"The runs sent different work, so part of the difference comes from that: {differing}."
+
+
+def _disturbances(runs: Sequence[ExplainedRun]) -> Iterator[str]:
+    """What delayed the requests of a run from outside: a pause of its target, other programs on the machine."""
+    from reports.compare.comparable import disturbances
+
+    for run in runs:
+        for sentence in disturbances(run.report):
+            yield f"{run.report.folder.path.name}: {sentence}"
 
 
 def _check(options: Options, runs: tuple[Path, ...]) -> None:

@@ -135,6 +135,16 @@ def refused(disagreements: Sequence[Disagreement]) -> bool:
     return any(disagreement.weight is Weight.REFUSE for disagreement in disagreements)
 
 
+def other_work(a: RunReport, b: RunReport) -> tuple[Disagreement, ...]:
+    """What the runs sent differently; none where both had the same work."""
+    return tuple(each for each in _settings([a], [b]) if each.weight is Weight.REFUSE)
+
+
+def disturbances(run: RunReport) -> tuple[str, ...]:
+    """The findings about the surroundings of ``run`` that its latencies depend on, as sentences."""
+    return tuple(sentence for code in _DISTURBED if (sentence := _sentence(code, run)) != ABSENT)
+
+
 def without_refusals(
     found: Sequence[Disagreement], *, allow_different: bool, allow_simulated: bool
 ) -> tuple[Disagreement, ...]:

@@ -18,16 +18,16 @@ from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
 from bench_records.whole_file import write_json
 from tests.harness.chat_server import DONE, USAGE, Event, chat_server, chunk
-from tests.reports.manifests import run_manifest
+from tests.reports.manifests import machine_use, run_manifest
 
 _TOKENIZER = str(Path(__file__).parents[2] / "serving" / "demo_engine")
 
 
-def _folder(path: Path, queue_ms: int, *, fail: bool = False) -> Path:
+def _folder(path: Path, queue_ms: int, *, fail: bool = False, **changes: Any) -> Path:
     """A run of 40 requests with this wait in the queue and 10 ms of prefill, one each 0.5 s."""
     folder = RunFolder(path)
     folder.path.mkdir()
-    write_json(run_manifest(), folder.manifest)
+    write_json(run_manifest(**changes), folder.manifest)
     first = (queue_ms + 12) * 10**6
     records = [
         Record(
@@ -82,6 +82,21 @@ def test_two_runs_by_phases(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert "p99 TTFT +100 ms (100 to 200 ms). The requests around it took +100 ms on the mean: +100 engine queue." in (
         capsys.readouterr().out
     )
+
+
+def test_two_runs_of_different_work_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Answers of 20 tokens take longer than answers of 12, whatever the server does."""
+    before = _folder(tmp_path / "before", 300, workload={"description": "prompts", "output_mean": 12.0})
+    after = _folder(tmp_path / "after", 88, workload={"description": "prompts", "output_mean": 20.0})
+    assert run(["why", str(before), str(after)]) == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The runs sent different work, so part of the difference comes from that: workload.output_mean (12.0 against" in text
+
+
+def test_what_took_the_target_s_cpu_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shared = _folder(tmp_path / "a", 88, **machine_use(1.0))
+    assert run(["why", str(shared)]) == ExitStatus.VALID
+    assert "a: Other programs used 1.00 of the" in " ".join(capsys.readouterr().out.split())
 
 
 def test_json_has_every_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
