@@ -123,11 +123,13 @@ class TokenCountsUnknown(Finding):
     """The number of tokens of some chunks, or of all, is unknown, so ITL could only cover the others.
 
     The others are the chunks of answers that no front end joined, which are faster: their TPOT against that of all is the bias.
+    ``untried``: no trial request asked the server for running counts, since the run had no warm-up.
     """
 
     share: float
     tpot_of_known_ms: float | None
     tpot_of_all_ms: float | None
+    untried: bool = False
 
     code = "token_counts_unknown"
     severities = (Severity.NOTE,)
@@ -142,12 +144,15 @@ class TokenCountsUnknown(Finding):
         "ITL is not shown; inter-chunk latency covers all chunks, and TPOT all answers of known length.",
         "No answer has a number of tokens, so there is no ITL, no TPOT and no token throughput. Give the model's tokenizer "
         "(--tokenizer), and the texts are counted.",
+        "ITL is not shown: --warmup_requests 0 leaves out the trial request, too, which finds whether the server sends running "
+        "counts (vLLM does). With a warm-up there is an ITL if it does; TPOT covers all answers.",
     )
     briefs = (
         "No ITL, since chunks lack token counts: read TPOT",
         "ITL leaves out chunks without token counts: read TPOT",
         "No ITL, since chunks lack token counts: read TPOT",
         "No token counts: give --tokenizer, and texts are counted",
+        "No ITL: only a run with a warm-up asks for token counts",
     )
 
     @classmethod
@@ -158,10 +163,13 @@ class TokenCountsUnknown(Finding):
             return None
         tpot_ms = time_per_output_token_by_request_ms(requests)
         has_counts = ~np.isnan(summed_token_counts(requests))
-        return cls(share, _mean_ms(tpot_ms[has_counts]), _mean_ms(tpot_ms))
+        untried = facts.target.sends_finish_reason is False and facts.manifest.warm_up.requests == 0
+        return cls(share, _mean_ms(tpot_ms[has_counts]), _mean_ms(tpot_ms), untried)
 
     @property
     def advice(self) -> str:
+        if self.untried and self.share < ITL_COVERAGE and self.tpot_of_all_ms is not None:
+            return self.advices[4]
         if not self.share:
             return self.advices[3 if self.tpot_of_all_ms is None else 2]
         return self.advices[self.share >= ITL_COVERAGE]

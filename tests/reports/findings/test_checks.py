@@ -161,6 +161,7 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     for joined, alone in ((50, 50), (1, 999), (10, 0)):
         yield chunks_joined(answered, joined, alone), {}
     yield [with_fields(record, output_tokens=None) for record in chunks_joined(answered, 10, 0)], {}
+    yield chunks_joined(answered, 50, 50), {"target": chat, "warm_up": {"requests": 0, "failures": []}}
 
 
 def _server_runs(steady: list[Record]) -> Runs:

@@ -58,7 +58,9 @@ def test_itl_is_not_shown_of_the_faster_answers_alone(make_report: MakeReport, a
     finding = finding_of(report, "token_counts_unknown")
     assert finding is not None
     assert finding.severity is Severity.NOTE
-    assert finding.evidence == pytest.approx({"share": 2 / 3, "tpot_of_known_ms": 10.0, "tpot_of_all_ms": 15.0})
+    assert finding.evidence == pytest.approx(
+        {"share": 2 / 3, "tpot_of_known_ms": 10.0, "tpot_of_all_ms": 15.0, "untried": False}
+    )
     assert finding.sentence.endswith("have a mean TPOT of 10.00 ms, -33% to all.")
     assert report.metrics.itl_ms is None
     assert report.metrics.icl_ms is not None
@@ -84,7 +86,7 @@ def test_counts_that_are_all_unknown_explain_a_missing_itl(make_report: MakeRepo
     report = make_report(chunks_joined(answered, 100, 0))
     finding = finding_of(report, "token_counts_unknown")
     assert finding is not None
-    assert finding.evidence == {"share": 0.0, "tpot_of_known_ms": None, "tpot_of_all_ms": 20.0}
+    assert finding.evidence == {"share": 0.0, "tpot_of_known_ms": None, "tpot_of_all_ms": 20.0, "untried": False}
     assert finding.advice.startswith("ITL is not shown")
     assert report.metrics.itl_ms is None
 
@@ -379,6 +381,19 @@ def test_counts_that_disagree_in_words() -> None:
 def test_advice_on_unknown_counts_is_by_the_share_that_itl_covers(share: float, advice: int) -> None:
     finding = TokenCountsUnknown(share, None, 20.0)
     assert finding.advice == finding.advices[advice]
+
+
+@pytest.mark.parametrize(("warm_up", "advice"), [(0, 4), (1, 0)])
+def test_a_run_without_a_warm_up_has_not_asked_for_running_counts(
+    make_report: MakeReport, answered: Make, warm_up: int, advice: int
+) -> None:
+    """vLLM sends them, and was advised as what "servers that send running counts" would be."""
+    target = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False}
+    report = make_report(chunks_joined(answered, 50, 50), target=target, warm_up={"requests": warm_up, "failures": []})
+    finding = finding_of(report, "token_counts_unknown")
+    assert finding is not None
+    assert finding.advice == finding.advices[advice]
+    assert ("warm-up" in finding.brief) == (warm_up == 0)
 
 
 def test_answers_without_any_count_need_a_tokenizer() -> None:
