@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
@@ -18,6 +24,45 @@ settings.load_profile("untimed")
 settings.register_profile("repeatable", derandomize=True, max_examples=50, deadline=None)
 # `make test-numpy2` runs what `make test` has run, under another numpy: few examples show the difference.
 settings.register_profile("few", derandomize=True, max_examples=10, deadline=None)
+
+
+class _Shared(StrEnum):
+    """What takes long to start, is started once a session, and so is for the tests of one process."""
+
+    PLAIN_SERVER = "a plain and a decoupled server"
+    NARROW_SERVER = "a decoupled and a narrow server"
+    BROWSER = "a browser"
+
+
+class _ByShared(LoadFileScheduling):
+    """The tests of a file run in one process, and those of all files that share a browser or servers. These go first: they
+    take longest, and no process is left with them at the end.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return _shared(self.config.rootpath / file) or file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        for scope in _Shared:
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+@cache
+def _shared(file: Path) -> _Shared | None:
+    if file.parent.name == "browser":
+        return _Shared.BROWSER
+    text = file.read_text() if file.parent.name == "end_to_end" else ""
+    if re.search(r"\bplain_server\b", text):
+        return _Shared.PLAIN_SERVER
+    return _Shared.NARROW_SERVER if re.search(r"\b(decoupled|narrow)_server\b", text) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByShared | None:
+    return _ByShared(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)
