@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench_cli import run as bench
-from bench_cli.experiments import search_run
+from bench_cli.experiments import rank_run, search_run
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
 from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
@@ -163,6 +163,18 @@ def test_a_ranking_is_continued_by_its_folder_alone(capsys: pytest.CaptureFixtur
     assert [(search.confidence, search.ratio, search.budget_s) for search in searches] == [(pytest.approx(0.95), 1.4, 30.0)] * 2
     assert json.loads((tmp_path / "ranking.json").read_text())["confidence"] == 0.9
     assert (tmp_path / "01-isl=4" / "capacity.html").exists()
+
+
+def test_a_ranking_that_is_stopped_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    _settings(tmp_path)
+    monkeypatch.setattr(rank_run, "rank_settings", stopped)
+    assert bench(["capacity", "--experiment_dir", str(tmp_path)]) == ExitStatus.INTERRUPTED
+    assert f"0 probes are saved. To go on: bench capacity --experiment_dir {tmp_path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import IO
 
 import pytest
 
+from bench_cli import run as bench
 from bench_errors import ExitStatus
 from bench_records.search import SearchFolder
 from bench_records.settings import RankingFolder
@@ -103,6 +104,7 @@ def test_a_search_with_a_model_starts_at_its_capacity_and_goes_on_with_its_copy(
     assert any(each["control"] is not None for probe in document["probes"] for each in probe["beyond"])
 
 
+@pytest.mark.slow
 def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> None:
     folder = RankingFolder(tmp_path / "ranking")
     resume = [*_BENCH, "--experiment_dir", str(folder.path)]
@@ -137,14 +139,13 @@ def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> No
     assert all((folder.path / setting["folder"] / "capacity.html").exists() for setting in document["settings"])
 
 
-def test_a_ranking_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+def test_a_ranking_that_cannot_begin_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ranking"
     with queue_server(100.0) as server:
         command = [
-            *(*_BENCH, "--experiment_dir", str(path), "--slo", "p99_ttft<=150ms", "--over", "max_num_tokens=512,1024"),
+            *("capacity", "--experiment_dir", str(path), "--slo", "p99_ttft<=150ms", "--over", "max_num_tokens=512,1024"),
             *("token_norm_dist", "-i", "openai", "--url", server.address),
         ]
-        refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert refused.returncode == ExitStatus.USAGE
-    assert "--max_num_tokens configures the embedded pipeline" in " ".join(refused.stderr.split())
+        assert bench(command) == ExitStatus.USAGE
+    assert "--max_num_tokens configures the embedded pipeline" in " ".join(capsys.readouterr().err.split())
     assert not path.exists()

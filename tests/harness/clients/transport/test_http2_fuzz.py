@@ -96,7 +96,7 @@ def _seen(reads: Sequence[bytes], yields: Sequence[bool] = (), settle: bool = Tr
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
         protocol.connection_lost(None)
-        endings = await asyncio.wait_for(asyncio.gather(*calls), 5.0)
+        endings = await asyncio.wait_for(asyncio.gather(*calls), 60.0)
         await caller.close()
         return _Seen(tuple(endings), bytes(wire.written[before:]), wire.aborted)
 
@@ -118,28 +118,26 @@ async def _ending(caller: GrpcCaller) -> _Ending:
 # ---- the laws
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.one_of(rule_abiding, any_frame), max_size=25), st.lists(st.integers(0, 5000), max_size=30))
 def test_where_reads_are_cut_changes_nothing(frames: list[bytes], places: list[int]) -> None:
     data = b"".join(frames)
     assert _seen(cut(data, places), settle=False) == _seen([data], settle=False)
 
 
-@settings(max_examples=100)
 @given(st.lists(rule_abiding, max_size=15))
 def test_a_byte_a_read_is_as_good_as_all_at_once(frames: list[bytes]) -> None:
     data = b"".join(frames)
     assert _seen([bytes([byte]) for byte in data], settle=False) == _seen([data], settle=False)
 
 
-@settings(max_examples=100)
 @given(st.lists(rule_abiding, max_size=15), st.lists(st.integers(0, 5000), max_size=20), st.lists(st.booleans(), max_size=20))
 def test_calls_that_run_between_reads_end_the_same(frames: list[bytes], places: list[int], yields: list[bool]) -> None:
     data = b"".join(frames)
     assert _seen(cut(data, places), yields, settle=False).endings == _seen([data], settle=False).endings
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(rule_abiding, max_size=10), st.integers(0, 5000), st.binary(min_size=1, max_size=200))
 def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], place: int, garbage: bytes) -> None:
     beginning = b"".join(frames)
@@ -151,7 +149,7 @@ def test_garbage_behind_a_good_beginning_ends_every_call(frames: list[bytes], pl
         assert ending == before or before.failure is not None  # what had ended well stays so
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.lists(rule_abiding, min_size=1, max_size=10), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 255)), min_size=1)
 )
