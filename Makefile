@@ -19,7 +19,7 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 # What compares times, or shares of a processor, has the machine for itself; all others run beside each other. In the order of
 # their names, files that take long come before those that only compute.
 TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/run/test_arrivals_by_workers.py \
-	$(addprefix tests/harness/observation/,test_event_loop_sampler.py test_machine_sampler.py test_machine_use.py test_meters.py)
+	$(addprefix tests/harness/observation/,test_event_loop_sampler.py test_machine_sampler.py test_meters.py)
 IN_PROCESSES = -m "not slow" --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup setup-numpy2 bench test test-together test-alone test-numpy2 test-vllm test-all mutants docs lint

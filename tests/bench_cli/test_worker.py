@@ -73,7 +73,7 @@ def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behi
     links = _links(process)
     process.terminate()
     assert process.wait(20) == ExitStatus.INTERRUPTED
-    psutil.wait_procs(links, timeout=5)
+    psutil.wait_procs(links, timeout=60)
     assert not [link for link in links if link.is_running()]
 
 

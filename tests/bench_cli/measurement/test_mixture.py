@@ -59,7 +59,7 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     paced: NullServerAddresses, tmp_path: Path, protocol: str
 ) -> None:
     url, options = _targets(paced)[protocol]
-    status, found = _measure(url, tmp_path / "run", *options, *_LOAD, *_ALL)
+    status, found = _measure(url, tmp_path / "run", *options, *_LOAD, "--osl", "80", *_ALL)  # time to cancel in, on any machine
     assert status in (ExitStatus.VALID, ExitStatus.INVALID)  # a busy machine may send late
     rows = _rows(tmp_path / "run")
     probes = [row for row in rows if row["traffic_class"] == "probe"]
@@ -71,7 +71,8 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     assert {row["outcome"] for row in planned} == {"withdrawn"}
     assert {row["error"] for row in rows} == {None}
     assert {row["outcome"] for row in rows if row not in planned} == {"done"}
-    assert all(5 <= len(row["token_times_ns"]) < 20 for row in planned)
+    assert all(len(row["token_times_ns"]) >= 5 for row in planned)
+    assert status != ExitStatus.VALID or all(len(row["token_times_ns"]) < 80 for row in planned)  # it stood still meanwhile
     assert {len(row["token_times_ns"]) for row in probes} == {2}
     by_class = {entry["name"]: entry for entry in found["classes"]}
     assert found["requests"]["withdrawn"] == len(planned) == sum(entry["withdrawn"] for entry in by_class.values())

@@ -150,7 +150,8 @@ def test_metrics_are_sampled_onto_the_runs_clock(server: ScriptedServer, tmp_pat
     last_ns = max(requests["done_ns"].to_pylist())
     within = [time_ns for time_ns in table["time_ns"].to_pylist() if 0 <= time_ns <= last_ns]
     assert len(within) >= 2
-    assert folder.read_document()[0]["telemetry"]["scrapes"] == len(metrics.gets) - 4  # to settle, three readings are compared
+    # To settle, three readings are compared. A busy machine may end the last reading, which then is none.
+    assert len(metrics.gets) - 4 - folder.read_document()[0]["telemetry"]["scrapes"] in (0, 1)
     level = json.loads((tmp_path / "summary.json").read_text())["server"]["scheduled_requests"]
     assert level == {"mean": 2.0, "max": 2.0, "readings": len(within)}
 

@@ -44,9 +44,9 @@ class Peer:
         self.writer.transport.abort()
 
     async def closed_by_client(self) -> bool:
-        """Wait for the client to end the connection; False where it does not within 5 s."""
+        """Wait for the client to end the connection; False where it does not within 30 s."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
+
 from harness.observation.machine_use import MachineMeter, targets_at
 
-_BURN = "import time; end = time.monotonic() + 5\nwhile time.monotonic() < end: pass"  # an orphan ends, too
-_FOR_S = 1.5
+_BURN = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"  # an orphan ends, too
+_USED_S = 0.3  # of CPU, however long that takes on a busy machine
 
 
 @contextmanager
@@ -24,29 +26,40 @@ def _burning(code: str = _BURN) -> Iterator[int]:
             process.kill()
 
 
+def _burn(*processes: psutil.Process) -> None:
+    """Wait until each process has used _USED_S more of a CPU."""
+    ends_s = [sum(process.cpu_times()[:2]) + _USED_S for process in processes]
+    while any(sum(process.cpu_times()[:2]) < end_s for process, end_s in zip(processes, ends_s, strict=True)):
+        time.sleep(0.02)
+
+
 def test_a_target_below_the_client_is_not_the_client() -> None:
-    with _burning() as target, _burning():
+    with _burning() as target, _burning() as other:
+        begin_s = time.monotonic()
         meter = MachineMeter(lambda: frozenset({target}))
-        time.sleep(_FOR_S)
+        _burn(psutil.Process(target), psutil.Process(other))
+        took_s = time.monotonic() - begin_s
         use = meter.read()
     assert use is not None
     assert use.cores == os.cpu_count()
-    assert use.seconds > _FOR_S * 0.9
-    assert use.target_cores > 0.05
-    assert use.client_cores > 0.05  # the other one is a child of this process
+    assert use.seconds >= took_s * 0.9
+    assert use.target_cores * use.seconds > _USED_S * 0.8
+    assert use.client_cores * use.seconds > _USED_S * 0.8  # the other one is a child of this process
     assert use.busy_cores > 0.8 * (use.target_cores + use.client_cores) - 0.2
 
 
 def test_the_children_of_a_target_are_the_target() -> None:
     starts_one = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_BURN!r}])"
     with _burning(starts_one) as target:
-        time.sleep(0.5)
+        while not (children := psutil.Process(target).children()):
+            time.sleep(0.02)
         meter = MachineMeter(lambda: frozenset({target}))
-        time.sleep(_FOR_S)
+        _burn(*children)
         use = meter.read()
-        subprocess.run(["pkill", "-P", str(target)], check=False)
+        for child in children:
+            child.kill()
     assert use is not None
-    assert use.target_cores > 0.1
+    assert use.target_cores * use.seconds > _USED_S * 0.8
 
 
 def test_a_target_that_is_unknown_or_was_replaced_has_no_use() -> None:

@@ -168,7 +168,7 @@ def test_what_cannot_be_answered_ends_with_a_status(
     with grpc.insecure_channel(unpaced.grpc) as channel:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         with pytest.raises(grpc.RpcError) as failure:
-            call(request_message.SerializeToString(), timeout=10)
+            call(request_message.SerializeToString(), timeout=60)
     assert failure.value.code() is code
     assert failure.value.details()
 
@@ -226,7 +226,7 @@ def test_no_more_is_sent_than_the_clients_window_allows_and_stamped_when_it_goes
         b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
         for name, value in ((b":path", b"/inference.GRPCInferenceService/ModelStreamInfer"), (b":method", b"POST"))
     )
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         small = struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, 500)
         connection.sendall(PREFACE + frame(FrameType.SETTINGS, 0, 0, small) + frame(FrameType.HEADERS, 4, 1, headers))
         connection.sendall(frame(FrameType.DATA, 1, 1, struct.pack(">BI", 0, len(message)) + message))
@@ -263,7 +263,7 @@ def test_a_broken_off_stream_is_not_answered_further_and_the_connection_goes_on(
 )
 def test_garbage_ends_its_own_connection_alone(unpaced: NullServerAddresses, garbage: bytes) -> None:
     host, _, port = unpaced.grpc.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(garbage)
         try:
             while connection.recv(65_536):
@@ -372,7 +372,7 @@ def test_generate_gives_everything_at_once(unpaced: NullServerAddresses) -> None
 
 
 def test_one_connection_serves_one_request_after_the_other(unpaced: NullServerAddresses) -> None:
-    connection = http.client.HTTPConnection(unpaced.http, timeout=10)
+    connection = http.client.HTTPConnection(unpaced.http, timeout=60)
     for path, body in (
         ("/v1/chat/completions", _chat(stream=True)),
         ("/v1/chat/completions", _chat()),
@@ -391,7 +391,7 @@ def test_one_connection_serves_one_request_after_the_other(unpaced: NullServerAd
 
 def test_clients_that_send_no_more_behind_their_request_are_answered(unpaced: NullServerAddresses) -> None:
     host, _, port = unpaced.http.rpartition(":")
-    ends = [socket.create_connection((host, int(port)), timeout=10) for _ in range(30)]
+    ends = [socket.create_connection((host, int(port)), timeout=60) for _ in range(30)]
     for end in ends:
         end.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
         end.shutdown(socket.SHUT_WR)
@@ -405,7 +405,7 @@ def test_requests_sent_ahead_are_answered_in_their_order(unpaced: NullServerAddr
     bodies = [json.dumps(_chat(stream=True, model=f"m{number}")).encode() for number in range(3)]
     requests = [b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
     whole = b"".join(requests) + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         for start in range(0, len(whole), 50):  # torn anywhere
             connection.sendall(whole[start : start + 50])
         received = b""

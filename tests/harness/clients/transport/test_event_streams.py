@@ -132,7 +132,7 @@ def _played(scene: _Scene) -> _Answer:
 async def _start(answer: _Answer, peer: socket.socket) -> None:
     """Send the head and a first event in such pieces that both are read inside, and wait until what comes next is not."""
     peer.sendall(_HEAD + b"d\r\ndata: first\n\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not answer.events:
             await asyncio.sleep(0.001)
     peer.sendall(b"\r\n")
@@ -140,7 +140,7 @@ async def _start(answer: _Answer, peer: socket.socket) -> None:
 
 
 async def _ended(answer: _Answer) -> tuple[object, ...]:
-    return await asyncio.wait_for(asyncio.shield(answer.ended), 10)
+    return await asyncio.wait_for(asyncio.shield(answer.ended), 60)
 
 
 def test_it_is_compiled_wherever_there_is_a_compiler() -> None:
@@ -237,7 +237,7 @@ def test_an_event_unlike_the_others_is_heard_at_once() -> None:
     async def scene(connection: HttpConnection, answer: _Answer, peer: socket.socket) -> None:
         await _start(answer, peer)
         peer.sendall(_chunk(b"data: token\n\n") * 3 + _chunk(b"event: error\ndata: full\n\n"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not answer.errors:
                 await asyncio.sleep(0.001)
         assert answer.events == [b"first", *[b"token"] * 3]

@@ -66,13 +66,13 @@ def _connected(run: Callable[[Any], None], scene: Callable[[TcpTransport, _Proto
             transport = TcpTransport(ours, protocol, arrival)
             await scene(transport, protocol, peer)
             transport.abort()
-            await asyncio.wait_for(protocol.ended, 10)
+            await asyncio.wait_for(protocol.ended, 60)
 
     run(play())
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -139,7 +139,7 @@ def test_a_reset_out_of_silence_is_no_orderly_end(run: Callable[[Any], None], pa
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
         time.sleep(pause_s)  # the loop stands still: then it looks before it reads
-        await asyncio.wait_for(asyncio.shield(protocol.ended), 10)
+        await asyncio.wait_for(asyncio.shield(protocol.ended), 60)
         [call] = protocol.calls
         assert isinstance(call, ConnectionResetError)
 
@@ -178,7 +178,7 @@ def test_a_wall_clock_that_is_set_moves_no_time_past_what_is_known(monkeypatch: 
 def test_what_is_written_has_left_before_the_loop_goes_on(run: Callable[[Any], None]) -> None:
     async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
         transport.write(b"request")
-        peer.settimeout(5)
+        peer.settimeout(60)
         assert peer.recv(100) == b"request"  # without an await between
 
     _connected(run, scene)
@@ -219,7 +219,7 @@ def test_closing_sends_what_was_written_first(run: Callable[[Any], None]) -> Non
         transport.write(b"nothing is written behind the end")
         size = await asyncio.to_thread(lambda: sum(len(part) for part in iter(lambda: peer.recv(1 << 20), b"")))
         assert size == len(sent)
-        await asyncio.wait_for(protocol.ended, 10)
+        await asyncio.wait_for(protocol.ended, 60)
         assert protocol.calls == ["pause", None]
 
     _connected(run, scene)
@@ -230,7 +230,7 @@ def test_the_peers_end_is_reported_once(run: Callable[[Any], None]) -> None:
     async def scene(transport: TcpTransport, protocol: _Protocol, peer: socket.socket) -> None:
         peer.sendall(b"last words")
         peer.shutdown(socket.SHUT_WR)
-        await asyncio.wait_for(protocol.ended, 10)
+        await asyncio.wait_for(protocol.ended, 60)
         assert protocol.data == b"last words"
         assert protocol.calls == ["eof", None]
         assert transport.is_closing()
@@ -246,7 +246,7 @@ def test_a_write_that_fails_leaves_what_the_peer_had_sent_to_be_read(run: Callab
         peer.close()  # with a reset
         for _ in range(3):
             transport.write(b"more")
-        await asyncio.wait_for(protocol.ended, 10)
+        await asyncio.wait_for(protocol.ended, 60)
         assert protocol.data == b"why it was refused"
         (end,) = [call for call in protocol.calls if call != "eof"]
         assert isinstance(end, ConnectionError)
@@ -261,7 +261,7 @@ def test_a_reset_is_heard_behind_what_came_before(run: Callable[[Any], None]) ->
         peer.sendall(b"last words")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
-        await asyncio.wait_for(protocol.ended, 10)
+        await asyncio.wait_for(protocol.ended, 60)
         assert protocol.data == b"last words"
         assert isinstance(protocol.calls[-1], ConnectionResetError)
 

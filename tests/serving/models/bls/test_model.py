@@ -191,7 +191,7 @@ def test_cancellation_by_the_client_ends_generation(bls: Bls, core: FakeCore, st
     sender = bls.send(request_of(max_tokens=2000, stream=stream))
     time.sleep(0.1)
     sender.cancelled = True
-    assert sender.ended.wait(5)
+    assert sender.ended.wait(60)
     assert core.generated < 1500
     assert not sender.queried_too_late
 
