@@ -85,7 +85,7 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     """
     from bench_records.run_folder import RunFolder
     from reports.render.console import console_text
-    from reports.render.document import Notes
+    from reports.render.document import Notes, Paragraph
     from reports.render.markdown import markdown_text
     from reports.render.plain_text import json_text
     from reports.run.headline import verdict
@@ -109,14 +109,14 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     reports = (run.report for run in why.runs)
     marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
     verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in marked))
-    beside = Notes((*_other_work(why.runs), *_disturbances(why.runs)))
+    beside = map(Paragraph, (*_other_work(why.runs), *_disturbances(why.runs)))
     match options.form:
         case "json":
             click.echo(json_text(json_document(why)), nl=False)
         case "markdown":
-            click.echo(markdown_text((*document(why), beside, verdicts)), nl=False)
+            click.echo(markdown_text((*document(why), *beside, verdicts)), nl=False)
         case _:
-            click.echo(console_text((*document(why), beside, verdicts)))
+            click.echo(console_text((*document(why), *beside, verdicts)))
     return ExitStatus.INVALID if invalid else ExitStatus.VALID
 
 

@@ -89,7 +89,9 @@ def test_two_runs_of_different_work_are_named(capsys: pytest.CaptureFixture[str]
     before = _folder(tmp_path / "before", 300, workload={"description": "prompts", "output_mean": 12.0})
     after = _folder(tmp_path / "after", 88, workload={"description": "prompts", "output_mean": 20.0})
     assert run(["why", str(before), str(after)]) == ExitStatus.VALID
-    text = " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 100
+    text = " ".join(printed.split())
     assert "The runs sent different work, so part of the difference comes from that: workload.output_mean (12.0 against" in text
 
 
