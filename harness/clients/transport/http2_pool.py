@@ -24,6 +24,7 @@ from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.followed_http2 import FollowedHttp2Protocol
 from harness.clients.transport.http2 import Headers, Http2Protocol, TlsHttp2Protocol
+from harness.clients.transport.http2_frames import LAST_STREAM_ID
 from harness.clients.transport.tcp import Arrival
 from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
@@ -210,10 +211,13 @@ class Http2Connections:
 
     def _least_loaded(self) -> Http2Protocol | None:
         """The connection with the fewest open streams, of those that have room."""
-        best: Http2Protocol | None = None
-        for protocol in self._usable:
-            if protocol.has_room and (best is None or protocol.open_streams < best.open_streams):
-                best = protocol
+        best, fewest = None, LAST_STREAM_ID
+        for protocol in self._usable:  # of a hundred, for each request
+            streams = protocol.open_streams
+            if streams < fewest and protocol.has_room:
+                best, fewest = protocol, streams
+                if not streams:
+                    break
         return best
 
     @property
@@ -255,8 +259,9 @@ class Http2Connections:
         elif asyncio.get_running_loop().time() >= self._retry_at_s:
             lost = self._at_start - existing
             filled = -(-len(self._waiting) // max(1, self._usable[0].max_streams)) - len(self._attempts)
-            crowded = 0 if self._attempts or self._waiting else int(self._are_crowded)
-            self._attempt(min(max(lost, filled, crowded), self._limits.at_most - existing))
+            room = self._limits.at_most - existing
+            crowded = 0 if self._attempts or self._waiting or not room else int(self._are_crowded)
+            self._attempt(min(max(lost, filled, crowded), room))
 
     def _attempt(self, count: int) -> list[asyncio.Task[Http2Protocol]]:
         attempts = [asyncio.create_task(self._connect()) for _ in range(count)]
