@@ -34,15 +34,18 @@ _LOG_STEP = 0.35  # of the derivatives: quantiles of a simulation are rough, and
 _ENOUGH_WORSE = 2  # numbers of rounds that were worse than the best, before no larger one is tried
 _COARSE, _FINE = 8, 20  # evaluations of the derivatives at most
 _BLOCKS = 25  # of a run, in the bootstrap
+_RANGE_DRAWS = 400  # for the ranges, which are cheap: nothing is simulated for them
 _LEAST_SHOWN, _CLEARLY_SHOWN = 1e-3, 0.1  # of the change in the direction that the moments show best
+_MOST_UNSHOWN = 0.1  # of the square of a cost's axis may lie in directions that change less
 _LEAST_GAIN = 0.03  # of the held-out error, for a structure with more rounds or a lookahead
 
 
 @dataclass(frozen=True, eq=False)
 class FittedFrontEnd:
-    """``server`` has the costs and structure. ``draws`` are costs in s of the bootstrap, shape [draws, COSTS]: they go as far
-    as the runs leave them free. ``likely`` are the same without what the runs hardly show, so that they can be simulated.
-    ``held_out`` is the error of each latency on what was not fitted, the root mean square over the logarithms of its quantiles.
+    """``server`` has the costs and structure. ``draws`` are costs in s of the bootstrap, shape [_RANGE_DRAWS, COSTS]: they go
+    as far as the runs leave them free. ``likely``, shape [draws, COSTS], leave out what the runs hardly show, so that they can
+    be simulated. ``held_out`` is the error of each latency on what was not fitted, the root mean square over the logarithms of
+    its quantiles.
     """
 
     server: Server
@@ -102,7 +105,7 @@ def fit_front_end(
         reason += "; a step is decided while the one before it runs"
     return FittedFrontEnd(
         server=fit.server(result.x),
-        draws=_bootstrap(fit, result, draws, seed, _LEAST_SHOWN),
+        draws=with_unshown(_bootstrap(fit, result, _RANGE_DRAWS, seed, _LEAST_SHOWN), np.asarray(result.jac), seed),
         likely=_bootstrap(fit, result, draws, seed, _CLEARLY_SHOWN),
         reason=reason,
         held_out=by_latency[best],
@@ -235,6 +238,19 @@ def _bootstrap(fit: _Fit, result: OptimizeResult, draws: int, seed: int, least: 
     centred = result.x + found - found.mean(axis=0)
     costs: FloatArray = np.exp(np.clip(centred, np.log(_LEAST_S), np.log(_MOST_S)))
     return costs
+
+
+def with_unshown(draws: FloatArray, jacobian: FloatArray, seed: int) -> FloatArray:
+    """``draws``, in which a cost that the moments hardly show goes over all that it may be, shape [draws, COSTS].
+
+    The bootstrap leaves the directions alone that change the moments by less than the share _LEAST_SHOWN, so a cost that lies
+    in one of them would have the narrowest range of all.
+    """
+    _, sizes, directions = np.linalg.svd(jacobian, full_matrices=False)
+    is_unshown = (directions[sizes < _LEAST_SHOWN * sizes.max()] ** 2).sum(axis=0) > _MOST_UNSHOWN
+    anywhere = np.random.default_rng([seed, len(draws)]).uniform(np.log(_LEAST_S), np.log(_MOST_S), draws.shape)
+    shown: FloatArray = np.where(is_unshown, np.exp(anywhere), draws)
+    return shown
 
 
 def _resampled_change(part: _Part, random: np.random.Generator) -> FloatArray:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from simulator.arrays import FloatArray
+from simulator.arrays import BoolArray, FloatArray
 from simulator.steps import Steps
 
 SMALLEST_BUDGET, LARGEST_BUDGET = 64, 1 << 14
@@ -17,25 +19,81 @@ def budgets_to_try(steps: Steps) -> list[int]:
     return [1 << exponent for exponent in exponents if 1 << exponent < most]
 
 
-def prefill_by_step(steps: Steps, budget: int | None) -> FloatArray:
-    """The prompt tokens that each step computed, shape [steps].
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """The prompt tokens that each step computed, and for which steps they are known; shape [steps] each."""
 
-    A prompt is complete in the step of the first token. What exceeds ``budget`` beside the sequences that decode was computed
-    in the steps before, as far as the engine was busy. A step that leaves a prompt incomplete is full, so of the steps that
-    prompts are spread over it is the last that has room left.
+    prefill: FloatArray
+    is_known: BoolArray
+
+
+def prefill_by_step(steps: Steps, budget: int | None) -> Laid:
+    """In which steps prompts were computed.
+
+    A prompt is complete in the step of its first token, and computed after those that were sent before it. A step that leaves
+    a prompt incomplete is full: of the steps that a prompt is spread over, the last alone has room left, which the next prompt
+    takes if it waits when the step is decided. Where that is not clear from when it was sent, and its length allows both, the
+    steps in question are not known.
     """
-    if budget is None:
-        return steps.prefill.copy()
-    computed = np.zeros(len(steps))
-    carried, last = 0.0, -1  # what steps before have to compute, and the last step that it is spread over
+    computed = steps.prefill.copy()
+    is_known = np.ones(len(steps), bool)
+    with_prompts = np.flatnonzero(steps.prompts > 0)
+    if budget is None or not len(with_prompts):
+        return Laid(computed, is_known)
     room = np.maximum(budget - steps.decoding, 1.0)
-    for number in range(len(steps) - 1, -1, -1):
-        last = last if carried else number
-        wanted = steps.prefill[number] + carried
-        computed[number] = min(wanted, room[number]) if steps.is_busy[number] else wanted
-        carried = wanted - computed[number]
-        if not carried and last > number:
-            moved = min(max(room[number] - computed[number], 0.0), computed[last])
-            computed[number] += moved
-            computed[last] -= moved
-    return computed
+    way_s = float((steps.at_s - steps.first_sent_s)[with_prompts].min())  # to the engine, at most
+    before = -1  # the step that completed a prompt last
+    for number in with_prompts.tolist():
+        begin = _begin(steps, room, number, before)
+        sent, decided = steps.first_sent_s[number], steps.at_s[before - 1] if before > 0 else -np.inf
+        if before >= 0 and begin > before and _fits_from(steps, room, computed, number, before):
+            is_known[before : number + 1] &= not decided - way_s < sent <= decided
+            begin = before if sent <= decided else begin
+        if before >= 0 and not is_known[before] and sent <= decided:  # what was left of that step is not known
+            is_known[before : number + 1] = False
+        if not steps.is_busy[begin]:
+            _forget_unseen(steps, is_known, number, begin, before)
+        _spread(steps, room, computed, number, begin)
+        before = number
+    return Laid(computed, is_known)
+
+
+def _begin(steps: Steps, room: FloatArray, number: int, before: int) -> int:
+    """The last step from which the first prompt that is complete in ``number`` can be spread, as if it had them alone."""
+    left = steps.prefill[number] - room[number]
+    begin = number
+    while left > 0 and begin > max(before, 0) and steps.is_busy[begin]:
+        begin -= 1
+        left -= room[begin]
+    return begin
+
+
+def _forget_unseen(steps: Steps, is_known: BoolArray, number: int, begin: int, before: int) -> None:
+    """Where the engine had no other sequence at ``begin``, steps without a token may have held a part of the prompt, so what
+    those before held of it is not known.
+    """
+    decided_s = steps.at_s[max(before, 1) - 1 : max(begin - 1, 0)]
+    is_known[max(before, 1) : max(begin, 1)] &= decided_s < steps.first_sent_s[number]
+
+
+def _fits_from(steps: Steps, room: FloatArray, computed: FloatArray, number: int, before: int) -> bool:
+    """Whether the first prompt that is complete in ``number`` can have begun in what was left of the step ``before``."""
+    if not steps.is_busy[before + 1 : number + 1].all():
+        return False
+    free = max(room[before] - computed[before], 0.0)
+    full = free + room[before + 1 : number].sum()
+    return bool(free > 0 and full < steps.first_prefill[number] and steps.prefill[number] - full <= room[number])
+
+
+def _spread(steps: Steps, room: FloatArray, computed: FloatArray, number: int, begin: int) -> None:
+    """Take from ``number`` what the full steps from ``begin`` on computed of its first prompt; what is too much for all of them
+    stays with the first.
+    """
+    for step in range(begin, number):
+        taken = min(max(room[step] - computed[step], 0.0), max(computed[number] - 1.0, 0.0))
+        computed[step] += taken
+        computed[number] -= taken
+    excess = computed[number] - room[number]
+    if begin < number and excess > 0:
+        computed[begin] += excess
+        computed[number] -= excess

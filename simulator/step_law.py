@@ -29,12 +29,13 @@ DRAWS_OF_A_RUN = 60
 class Sample:
     """Steps of which the duration is known, in the order of time: shape [rows], and [rows, BASE + FURTHER] for ``features``.
 
-    ``loads`` are the sequences of each step.
+    ``loads`` are the sequences of each step, ``growth`` how many more they are than those of the step before.
     """
 
     durations_s: FloatArray
     features: FloatArray
     loads: FloatArray
+    growth: FloatArray
 
     def __len__(self) -> int:
         return len(self.durations_s)
@@ -65,14 +66,16 @@ class FittedLaw:
 
 
 def sample_of(steps: Steps, budget: int | None) -> Sample:
-    """The steps of a run that begin and end clearly, and whose sequences are all accounted for."""
-    prefill = prefill_by_step(steps, budget)
+    """The steps of a run that begin and end clearly, and whose work is accounted for."""
+    laid = prefill_by_step(steps, budget)
+    prefill = laid.prefill
     context_per_token = steps.prompt_context / np.maximum(steps.prefill, 1.0)
     columns = [np.ones(len(steps)), prefill, steps.sequences, prefill > 0, steps.context, prefill * context_per_token]
     features = np.column_stack(columns).astype(np.float64)
-    usable = usable_steps(steps)
+    usable = usable_steps(steps) & laid.is_known
     durations = np.diff(steps.at_s, prepend=steps.at_s[:1])
-    return Sample(durations[usable], features[usable], steps.sequences[usable])
+    growth = np.diff(steps.sequences, prepend=steps.sequences[:1])
+    return Sample(durations[usable], features[usable], steps.sequences[usable], growth[usable])
 
 
 def usable_steps(steps: Steps) -> BoolArray:
@@ -89,6 +92,7 @@ def joined(samples: Sequence[Sample]) -> Sample:
         np.concatenate([sample.durations_s for sample in samples]),
         np.concatenate([sample.features for sample in samples]),
         np.concatenate([sample.loads for sample in samples]),
+        np.concatenate([sample.growth for sample in samples]),
     )
 
 
@@ -135,8 +139,8 @@ def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> Fi
     return FittedLaw(
         terms=terms,
         base=StepLaw(step=0.0),
-        coefficients=coefficients,
-        draws=_bootstrap(columns[kept], sample.durations_s[kept], draws, seed),
+        coefficients=coefficients[: len(terms)],
+        draws=_bootstrap(columns[kept], sample.durations_s[kept], draws, seed)[:, : len(terms)],
         residuals_s=residuals - residuals.mean(),
         residual_loads=sample.loads[kept],
         launch_residuals=np.zeros(1),
@@ -161,8 +165,13 @@ def widened(law: FittedLaw, runs: Sequence[FittedLaw]) -> FittedLaw:
 
 
 def _columns(sample: Sample, terms: Sequence[str]) -> FloatArray:
+    """The terms' features, and after them the growth, shape [rows, terms + 1].
+
+    The first response of a step waits until the front end has taken in the tokens of all its sequences. So the time since the
+    first response of the step before holds the cost of a token for each sequence more, which is not the engine's.
+    """
     names = (*BASE, *FURTHER)
-    return sample.features[:, [names.index(term) for term in terms]]
+    return np.column_stack([sample.features[:, [names.index(term) for term in terms]], sample.growth])
 
 
 def _solve(columns: FloatArray, durations: FloatArray) -> FloatArray:

@@ -25,9 +25,10 @@ class Steps:
 
     ``at_s`` and ``last_s`` are the arrivals of the first and last response. ``sequences`` counts the requests that got a token,
     ``prompts`` those among them that got their first, with ``prefill`` prompt tokens, and ``prompt_context`` the sum over them
-    of prompt tokens times length. ``context`` counts the tokens in the KV cache, ``waiting`` the requests that were sent and
-    have no token yet, ``coalesced`` the responses of several tokens. ``is_busy``: a sequence of the step before goes on, so the
-    engine did not wait. ``is_whole``: every such sequence got one token in this step.
+    of prompt tokens times length. ``first_prefill`` and ``first_sent_s`` are the prompt tokens and the time of sending of the
+    one among these that was sent first, 0 where there is none. ``context`` counts the tokens in the KV cache, ``waiting`` the
+    requests that were sent and have no token yet, ``coalesced`` the responses of several tokens. ``is_busy``: a sequence of the
+    step before goes on, so the engine did not wait. ``is_whole``: every such sequence got one token in this step.
     """
 
     at_s: FloatArray
@@ -36,6 +37,8 @@ class Steps:
     prompts: FloatArray
     prefill: FloatArray
     prompt_context: FloatArray
+    first_prefill: FloatArray
+    first_sent_s: FloatArray
     context: FloatArray
     waiting: FloatArray
     coalesced: FloatArray
@@ -77,6 +80,8 @@ def recover_steps(observed: Observed) -> Steps:
     sequences = total(np.ones(len(step)))
     missing = expected - total(follows & ~is_first)
     coalesced = total(observed.counts[order] != 1)
+    first = np.full(count, len(observed))
+    np.minimum.at(first, step[is_first], requests[is_first])
     strayed = total(~follows & ~is_first) + coalesced
     return Steps(
         at_s=times[begins],
@@ -85,6 +90,8 @@ def recover_steps(observed: Observed) -> Steps:
         prompts=total(is_first),
         prefill=total(prefill),
         prompt_context=total(prefill * observed.input_tokens[requests]),
+        first_prefill=np.append(observed.prefill_tokens, 0)[first].astype(np.float64),
+        first_sent_s=np.append(observed.sent_s, 0.0)[first],
         context=total(observed.input_tokens[requests] + so_far),
         waiting=_waiting(observed, times[begins]),
         coalesced=coalesced,

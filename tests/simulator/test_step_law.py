@@ -15,7 +15,7 @@ def _sample(seed: int, prefill_s: float, rows: int = 800) -> Sample:
     features[:, 1] = random.integers(0, 300, rows)
     features[:, 2] = random.integers(1, 40, rows)
     durations = 6e-3 + prefill_s * features[:, 1] + 40e-6 * features[:, 2] + 0.1e-3 * random.standard_normal(rows)
-    return Sample(durations, features, features[:, 2])
+    return Sample(durations, features, features[:, 2], np.diff(features[:, 2], prepend=features[0, 2]))
 
 
 def _alone(law: FittedLaw, samples: list[Sample]) -> list[FittedLaw]:

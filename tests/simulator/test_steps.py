@@ -13,7 +13,7 @@ from simulator.recorded import simulated_run
 from simulator.server import Admission, Order
 from simulator.simulation import simulate
 from simulator.step_law import sample_of
-from simulator.steps import recover_steps, response_spacing_s
+from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import structure_of
 from tests.simulator.known import SERVER, poisson
 
@@ -40,12 +40,15 @@ def test_durations_are_those_of_the_law() -> None:
 
 
 def test_chunks_are_laid_back_from_the_step_of_the_first_token() -> None:
-    steps = recover_steps(simulated_run(SERVER, poisson(rate=30, requests=300, seed=4, prompt=400), 0, "run"))
+    chunked = replace(SERVER, admission=Admission(token_budget=256))
+    steps = recover_steps(simulated_run(chunked, poisson(rate=30, requests=300, seed=4, prompt=400), 0, "run"))
     for budget in budgets_to_try(steps):
-        computed = prefill_by_step(steps, budget)
-        assert computed.sum() == pytest.approx(steps.prefill.sum(), rel=0.2)
-        assert (computed[steps.is_busy] <= budget).all()
-    assert prefill_by_step(steps, None).tolist() == steps.prefill.tolist()
+        assert prefill_by_step(steps, budget).prefill.sum() == pytest.approx(steps.prefill.sum())
+    laid = prefill_by_step(steps, 256)
+    assert (laid.prefill[steps.is_busy & laid.is_known] <= 256).mean() > 0.99
+    whole = prefill_by_step(steps, None)
+    assert whole.prefill.tolist() == steps.prefill.tolist()
+    assert whole.is_known.all()
 
 
 def test_the_steps_of_a_prompt_are_full_up_to_the_last() -> None:
@@ -58,6 +61,48 @@ def test_the_steps_of_a_prompt_are_full_up_to_the_last() -> None:
     expected = law.step + law.prefill * sample.features[:, 1] + law.sequence * sample.features[:, 2]
     errors = np.abs(sample.durations_s - expected)[has_prompt]
     assert (errors < 0.2e-3).mean() > 0.85
+
+
+def _two_prompts(sent_s: float) -> Steps:
+    """Six steps of 10 ms with one sequence that decodes, and a budget of 101 in mind. A prompt of 10 tokens is complete in step
+    0, 15 ms after it was sent, one of 150 tokens in step 2, and one of 90, sent at ``sent_s``, in step 3.
+    """
+    zero, one, no = np.zeros(6), np.ones(6), np.zeros(6, bool)
+    prompts, prefill = np.array([1, 0, 1, 1, 0, 0.0]), np.array([10, 0, 150, 90, 0, 0.0])
+    first_sent = np.array([-0.005, 0, 0.0005, sent_s, 0, 0])
+    return Steps(
+        at_s=0.01 * np.arange(1, 7),
+        last_s=0.01 * np.arange(1, 7),
+        sequences=one + prompts,
+        prompts=prompts,
+        prefill=prefill,
+        prompt_context=prefill**2,
+        first_prefill=prefill,
+        first_sent_s=first_sent,
+        context=one,
+        waiting=zero,
+        coalesced=zero,
+        is_clear=~no,
+        is_busy=~no,
+        is_whole=~no,
+    )
+
+
+def test_a_prompt_begins_in_what_another_left_of_a_step_if_it_waited_then() -> None:
+    """Step 2, which is decided at 20 ms, has 50 tokens left beside the first prompt. The way takes at most 15 ms."""
+    before, after, unclear = (prefill_by_step(_two_prompts(sent), 101) for sent in (0.001, 0.025, 0.012))
+    assert before.prefill.tolist() == [10, 100, 100, 40, 0, 0]
+    assert after.prefill.tolist() == [10, 100, 50, 90, 0, 0]
+    assert before.is_known.all()
+    assert after.is_known.all()
+    assert unclear.is_known.tolist() == [True, True, False, False, True, True]
+
+
+def test_what_steps_without_a_token_computed_is_not_known() -> None:
+    """A prompt is complete in step 3, at whose beginning nothing else ran. Step 2 may hold a part of it."""
+    steps = replace(_two_prompts(0.015), prompts=np.array([0, 0, 0, 1, 0, 0.0]), prefill=np.array([0, 0, 0, 250, 0, 0.0]))
+    steps = replace(steps, first_prefill=steps.prefill, is_busy=np.arange(6) != 3)
+    assert prefill_by_step(steps, 101).is_known.tolist() == [True, True, False, True, True, True]
 
 
 @pytest.mark.parametrize(
