@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,16 @@ from simulator.launch_law import fit_launch_law
 from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
-from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, choose_terms, fit_law, sample_of, widened
+from simulator.step_law import (
+    DRAWS_OF_A_RUN,
+    FEWEST_ROWS,
+    FittedLaw,
+    choose_terms,
+    fit_law,
+    joined,
+    undisturbed_sample_of,
+    widened,
+)
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import Structure, structure_of
 
@@ -23,7 +32,11 @@ _INTERVAL = (2.5, 97.5)  # per cent
 _INTERVAL_DRAWS = 400  # of the law, for its intervals
 _MOST_RESIDUALS = 20_000
 _LEFT_OUT = 0.05  # the share of requests that a note mentions
+_MAY_BE_CACHED = 0.05  # of the prompts
 _OUTLIERS = 0.02
+_PAUSED = 0.02  # of the time of steps may lie in what is left out
+_UNFIT = 0.2  # the error of a latency on what was not fitted, from which on the model is called unfit
+_SEVERAL_TOKENS = 0.2  # of the responses in steps that a client sees clearly, from which on a step gives several tokens
 _LOAD_EFFECT = 0.05  # of a step, between the quarters of steps with the fewest and the most sequences
 _WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not identified
 _TINY_S = 1e-6
@@ -58,7 +71,7 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
             for observed, steps in zip(runs, recovered, strict=True)
         ),
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
-        findings=(*_findings(runs, law), *_unidentified(parameters)),
+        findings=(*unfit(front_end.held_out, structure.steps), *_findings(runs, law), *_unidentified(parameters)),
         deployed=server,
         held_out=front_end.held_out,
     )
@@ -70,25 +83,41 @@ def fit_engine(runs: Sequence[Steps], names: Sequence[str], seed: int) -> tuple[
     Raises SimulatorError, as ``fit`` does.
     """
     structure = structure_of(runs)
-    _check_steps(names, len(structure.sample))
+    _check_steps(names, len(structure.sample), _with_several_tokens(runs))
     return structure, fit_structure(structure, seed)
 
 
-def _check_steps(names: Sequence[str], rows: int) -> None:
+def _check_steps(names: Sequence[str], rows: int, with_several_tokens: float) -> None:
     """Raises SimulatorError."""
-    if rows < FEWEST_ROWS:
+    if rows >= FEWEST_ROWS:
+        return
+    if with_several_tokens > _SEVERAL_TOKENS:
         raise SimulatorError(
-            f"{', '.join(names)}: only {rows:,} steps of the engine can be distinguished in the arrivals of tokens, and a fit "
-            f"needs {FEWEST_ROWS}; measure more requests, with several in flight and below what the server's front end can take"
+            f"{', '.join(names)}: {with_several_tokens:.0%} of the responses hold several tokens although nothing else was to "
+            "be written, as with speculative decoding, and the simulated engine gives each sequence one token a step: such a "
+            "server cannot be fitted"
         )
+    raise SimulatorError(
+        f"{', '.join(names)}: only {rows:,} steps of the engine can be distinguished in the arrivals of tokens, and a fit "
+        f"needs {FEWEST_ROWS}; measure more requests, with several in flight and below what the server's front end can take"
+    )
+
+
+def _with_several_tokens(runs: Sequence[Steps]) -> float:
+    """The share of the responses of clear steps that hold several tokens; 0 without any."""
+    clear = [steps.is_clear & steps.is_busy for steps in runs]
+    responses = sum(float(steps.sequences[chosen].sum()) for steps, chosen in zip(runs, clear, strict=True))
+    several = sum(float(steps.coalesced[chosen].sum()) for steps, chosen in zip(runs, clear, strict=True))
+    return several / responses if responses else 0.0
 
 
 def fit_structure(structure: Structure, seed: int) -> FittedLaw:
     """The law of the step of an engine with this structure."""
     if structure.admission.lookahead:
         return fit_launch_law(structure.steps, _INTERVAL_DRAWS, seed)
-    law = fit_law(structure.sample, choose_terms(structure.sample), _INTERVAL_DRAWS, seed)
-    samples = [sample_of(steps, structure.admission.token_budget) for steps in structure.steps]
+    samples = [undisturbed_sample_of(steps, structure.admission.token_budget) for steps in structure.steps]
+    sample = joined(samples) if sum(map(len, samples)) >= FEWEST_ROWS else structure.sample
+    law = fit_law(sample, choose_terms(sample), _INTERVAL_DRAWS, seed)
     return widened(law, [fit_law(each, law.terms, DRAWS_OF_A_RUN, seed) for each in samples if len(each) >= FEWEST_ROWS])
 
 
@@ -128,11 +157,35 @@ def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
     )
 
 
+def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
+    """What says that no server of the simulator's kind answers as the measured one."""
+    found = []
+    worst = max(held_out, key=lambda name: held_out[name])
+    if held_out[worst] > _UNFIT:
+        found.append(
+            f"this model is unfit for use: the {worst.upper()} of what was not fitted is wrong by {held_out[worst]:.0%}, so "
+            "the server has another structure, or changed during the runs"
+        )
+    share = _with_several_tokens(runs)
+    if share > _SEVERAL_TOKENS:
+        found.append(
+            f"{share:.0%} of the responses hold several tokens although the front end had nothing else to write: where a step "
+            "gives a sequence several tokens, as with speculative decoding, this model is unfit for use"
+        )
+    return found
+
+
 def _findings(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
     found = [
         f"{observed.name}: {observed.left_out:,} requests failed or have no known lengths, and are left out"
         for observed in runs
         if observed.left_out > _LEFT_OUT * (len(observed) + observed.left_out)
+    ]
+    found += [
+        f"{observed.name}: {observed.may_be_cached:.0%} of the prompts repeat earlier ones, and the server does not say what "
+        "its prefix cache had of them: if it has one, a prompt token looks cheaper than it is"
+        for observed in runs
+        if observed.may_be_cached > _MAY_BE_CACHED
     ]
     if law.outliers > _OUTLIERS * law.rows:
         found.append(

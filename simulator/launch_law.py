@@ -70,6 +70,7 @@ def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) 
     own = residuals[kept]
     loads = np.concatenate([np.array(run.sequences)[run.usable] for run in arrivals])
     relative = residuals[is_launch] / launches[is_launch]
+    time_s = sum(float(np.diff(run.at_s)[run.usable[1:]].sum()) for run in arrivals)
     return FittedLaw(
         terms=_terms(law),
         base=law,
@@ -79,6 +80,7 @@ def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) 
         residual_loads=loads[kept],
         launch_residuals=relative - relative.mean() if len(relative) else np.zeros(1),
         outliers=int(np.count_nonzero(~is_launch & ~kept)),
+        outlier_share=float(np.maximum(residuals[~is_launch & ~kept], 0.0).sum() / time_s),
         rows=len(residuals),
     )
 

@@ -41,7 +41,8 @@ class Observed:
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
     ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
     are unknown. ``deployed`` is the server that was measured, None where the run does not say, and ``simulated_by`` the
-    simulation that was recorded in place of one.
+    simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts that repeats the beginnings of
+    earlier ones, where the server does not say how much of them its cache had, else 0.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Observed:
     left_out: int = 0
     deployed: Deployed | None = None
     simulated_by: str | None = None
+    may_be_cached: float = 0.0
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -88,7 +90,8 @@ def read_observed(path: Path) -> Observed:
 
     Raises RunFolderError where it cannot be read, and SimulatorError where it was not streamed or holds no success.
     """
-    table, server, simulated_by = _read(path)
+    source = _read(path)
+    table = source.table
     done = pc.and_(pc.equal(table["outcome"], "done"), pc.greater(pc.list_value_length(table["token_times_ns"]), 0))
     known = pc.and_(pc.is_valid(table["input_tokens"]), pc.is_valid(table["output_tokens"]))
     usable = table.filter(pc.and_(pc.fill_null(done, False), pc.and_(known, pc.is_valid(table["sent_ns"]))))
@@ -97,7 +100,13 @@ def read_observed(path: Path) -> Observed:
     usable = usable.take(pc.sort_indices(usable["sent_ns"]))
     observed = _observed(path.name if path.is_file() else path.resolve().name, usable, table.num_rows - usable.num_rows)
     _check_streamed(observed, path)
-    return replace(observed, deployed=server, simulated_by=simulated_by)
+    says_cached = usable["cached_input_tokens"].null_count < usable.num_rows
+    return replace(
+        observed,
+        deployed=source.server,
+        simulated_by=source.simulated_by,
+        may_be_cached=0.0 if says_cached else source.repeated,
+    )
 
 
 def check_measured(observed: Observed) -> None:
@@ -109,15 +118,27 @@ def check_measured(observed: Observed) -> None:
         )
 
 
-def _read(path: Path) -> tuple[pa.Table, Deployed | None, str | None]:
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts."""
+
+    table: pa.Table
+    server: Deployed | None = None
+    simulated_by: str | None = None
+    repeated: float = 0.0
+
+
+def _read(path: Path) -> _Source:
     if path.is_dir():
         folder = RunFolder(path)
         manifest = folder.read_manifest()
         folder.check_finished(manifest)
         simulated_by = None if manifest.simulation is None else str(manifest.simulation)
-        return folder.read_requests(_COLUMNS), deployed(manifest), simulated_by
+        repeated = manifest.workload.repeated_prefix
+        share = 0.0 if repeated is None else repeated.share or 0.0
+        return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share)
     try:
-        return read_table(path, _COLUMNS), None, None
+        return _Source(read_table(path, _COLUMNS))
     except (OSError, pa.ArrowException, UnicodeError) as error:
         raise unreadable(path, error) from error
 

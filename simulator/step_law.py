@@ -23,6 +23,7 @@ FEWEST_ROWS = 100  # steps, for a fit
 _FOLDS, _FOLD_ROWS = 5, 50  # at least two folds of the fewest rows
 _BLOCK_ROWS = 40  # of the bootstrap
 DRAWS_OF_A_RUN = 60
+_LEAST_UNDISTURBED = 0.5  # of the steps with prompts
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,8 @@ class FittedLaw:
     shape [draws, terms].
 
     ``residuals_s`` are those of the rows that are no outliers, with the sequences of each in ``residual_loads``; ``outliers``
-    counts the other rows. ``launch_residuals`` are relative to the time of a launch.
+    counts the other rows, and ``outlier_share`` is what the law misses of them over the time of all. ``launch_residuals`` are
+    relative to the time of a launch.
     """
 
     terms: tuple[str, ...]
@@ -58,6 +60,7 @@ class FittedLaw:
     residual_loads: FloatArray
     launch_residuals: FloatArray
     outliers: int
+    outlier_share: float
     rows: int
 
     def law(self, coefficients: FloatArray) -> StepLaw:
@@ -72,10 +75,36 @@ def sample_of(steps: Steps, budget: int | None) -> Sample:
     context_per_token = steps.prompt_context / np.maximum(steps.prefill, 1.0)
     columns = [np.ones(len(steps)), prefill, steps.sequences, prefill > 0, steps.context, prefill * context_per_token]
     features = np.column_stack(columns).astype(np.float64)
-    usable = usable_steps(steps) & laid.is_known
+    return _rows(steps, features, usable_steps(steps) & laid.is_known)
+
+
+def undisturbed_sample_of(steps: Steps, budget: int | None) -> Sample:
+    """``sample_of`` without the steps that ``undisturbed`` leaves out. It does not show whether steps are launched ahead."""
+    return sample_of(replace(steps, is_whole=steps.is_whole & undisturbed(steps, usable_steps(steps))), budget)
+
+
+def _rows(steps: Steps, features: FloatArray, usable: BoolArray) -> Sample:
     durations = np.diff(steps.at_s, prepend=steps.at_s[:1])
     growth = np.diff(steps.sequences, prepend=steps.sequences[:1])
     return Sample(durations[usable], features[usable], steps.sequences[usable], growth[usable])
+
+
+def undisturbed(steps: Steps, usable: BoolArray) -> BoolArray:
+    """The ``usable`` steps before whose begin and end no request was on its way in.
+
+    The front end may write the tokens of a step late while it takes in a request, which makes that step longer and the next one
+    shorter. In a burst it has handed over another request before, so the shorter ones are those that hold prompts.
+    All are returned where this would leave less than half of those with prompts.
+    """
+    has_prompt = steps.prompts > 0
+    if not has_prompt.any():
+        return usable
+    at_most = (steps.at_s - steps.first_sent_s)[has_prompt].min() - np.diff(steps.at_s)[usable[1:]].min(initial=np.inf)
+    is_free = steps.since_sent_s > at_most
+    is_free[1:] &= is_free[:-1]
+    kept: BoolArray = usable & is_free
+    enough = np.count_nonzero(kept & has_prompt) >= _LEAST_UNDISTURBED * np.count_nonzero(usable & has_prompt)
+    return kept if enough else usable
 
 
 def usable_steps(steps: Steps) -> BoolArray:
@@ -135,7 +164,8 @@ def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> Fi
     """The law with ``terms``, and ``draws`` of it from a bootstrap of blocks of consecutive rows."""
     columns = _columns(sample, terms)
     coefficients, kept = _solve_without_outliers(columns, sample.durations_s)
-    residuals = (sample.durations_s - columns @ coefficients)[kept]
+    missed = sample.durations_s - columns @ coefficients
+    residuals = missed[kept]
     return FittedLaw(
         terms=terms,
         base=StepLaw(step=0.0),
@@ -145,6 +175,7 @@ def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> Fi
         residual_loads=sample.loads[kept],
         launch_residuals=np.zeros(1),
         outliers=int(np.count_nonzero(~kept)),
+        outlier_share=float(np.maximum(missed[~kept], 0.0).sum() / sample.durations_s.sum()),
         rows=len(sample),
     )
 

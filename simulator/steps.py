@@ -27,8 +27,9 @@ class Steps:
     ``prompts`` those among them that got their first, with ``prefill`` prompt tokens, and ``prompt_context`` the sum over them
     of prompt tokens times length. ``first_prefill`` and ``first_sent_s`` are the prompt tokens and the time of sending of the
     one among these that was sent first, 0 where there is none. ``context`` counts the tokens in the KV cache, ``waiting`` the
-    requests that were sent and have no token yet, ``coalesced`` the responses of several tokens. ``is_busy``: a sequence of the
-    step before goes on, so the engine did not wait. ``is_whole``: every such sequence got one token in this step.
+    requests that were sent and have no token yet, ``coalesced`` the responses of several tokens. ``since_sent_s`` is the time
+    from the last sending of a request to the first response, infinite before any. ``is_busy``: a sequence of the step before
+    goes on, so the engine did not wait. ``is_whole``: every such sequence got one token in this step.
     """
 
     at_s: FloatArray
@@ -42,6 +43,7 @@ class Steps:
     context: FloatArray
     waiting: FloatArray
     coalesced: FloatArray
+    since_sent_s: FloatArray
     is_clear: BoolArray
     is_busy: BoolArray
     is_whole: BoolArray
@@ -95,6 +97,7 @@ def recover_steps(observed: Observed) -> Steps:
         context=total(observed.input_tokens[requests] + so_far),
         waiting=_waiting(observed, times[begins]),
         coalesced=coalesced,
+        since_sent_s=times[begins] - _last_sent_s(observed, times[begins]),
         is_clear=gaps[begins] > pause,
         is_busy=expected > 0,
         is_whole=(missing <= _SMALL_SHARE * expected) & (strayed <= _SMALL_SHARE * sequences),
@@ -153,6 +156,13 @@ def _step_of_previous(observed: Observed, order: IntArray, step: IntArray) -> In
     previous = np.concatenate([[-1], by_request[:-1]])
     previous[observed.starts[:-1]] = -1
     return previous[order]
+
+
+def _last_sent_s(observed: Observed, at_s: FloatArray) -> FloatArray:
+    """When the last request before each time was sent; minus infinity where there is none."""
+    sent = np.concatenate([[-np.inf], np.sort(observed.sent_s)])
+    last: FloatArray = sent[np.searchsorted(sent, at_s, side="left") - 1]
+    return last
 
 
 def _waiting(observed: Observed, at_s: FloatArray) -> FloatArray:

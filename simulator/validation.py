@@ -16,6 +16,8 @@ from simulator.observed import Observed, check_measured
 from simulator.server import Server
 from simulator.simulation import simulate
 
+_LEFT_OUT = 0.05  # the share of requests without which a run is no longer the one that was measured
+_LATE_S = 0.1  # as by a ceiling on requests in flight
 _SEEDS = 5  # simulations whose mean is the prediction
 KEYS: tuple[Key, ...] = (*((metric, figure) for metric in LATENCIES for figure in FIGURES), (THROUGHPUT, "mean"))
 GOOD: Mapping[Key, float] = {
@@ -86,12 +88,26 @@ def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validat
 
 def _beyond(model: Model, observed: Observed) -> tuple[str, ...]:
     """Raises SimulatorError where the run counts its tokens by another tokenizer."""
-    found = beyond(model.hull, extents_of(observed))
+    found = (*_not_simulated(observed), *beyond(model.hull, extents_of(observed)))
     if model.deployed is None or observed.deployed is None:
         return found
     check_tokenizer(model.deployed, observed.deployed.tokenizer, observed.name)
     apart = difference(model.deployed, observed.deployed)
     return found if apart is None else (f"another server, {apart}", *found)
+
+
+def _not_simulated(observed: Observed) -> tuple[str, ...]:
+    """What a run holds that its simulation leaves out, a phrase each."""
+    found = []
+    if observed.left_out > _LEFT_OUT * (len(observed) + observed.left_out):
+        what = "requests that failed, were cancelled or have no known lengths, which are not simulated"
+        found.append(f"{observed.left_out:,} {what}")
+    late = int(np.count_nonzero(observed.sent_s - observed.scheduled_s > _LATE_S))
+    if observed.users is None and late > _LEFT_OUT * len(observed):
+        found.append(f"{late:,} requests that were sent more than {_LATE_S:g} s late, which are simulated on time")
+    if observed.may_be_cached > _LEFT_OUT:
+        found.append(f"{observed.may_be_cached:.0%} of prompts that a prefix cache may have had, which are computed whole")
+    return tuple(found)
 
 
 def _figures(server: Server, observed: Observed, seed: int) -> dict[Key, float]:

@@ -60,9 +60,13 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_run_is_read_as_its_table(tmp_path: Path) -> None:
     table = write_run(simulated_run(SERVER, poisson(30, 50, 1), 1, "run"), tmp_path / "requests.parquet")
-    (tmp_path / "run.json").write_text(json.dumps(run_manifest()))
+    manifest = run_manifest()
+    manifest["workload"]["repeated_prefix"] = {"unit": "tokens", "share": 0.25}
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
     assert read_observed(tmp_path).times_s.tolist() == read_observed(table).times_s.tolist()
     assert read_observed(tmp_path).name == tmp_path.name
+    assert read_observed(tmp_path).may_be_cached == 0.25
+    assert read_observed(table).may_be_cached == 0.0
 
 
 def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

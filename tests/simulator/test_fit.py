@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.fit import fit, fit_engine, fit_structure
+from simulator.fit import fit, fit_engine, fit_structure, unfit
 from simulator.front_end_fit import with_unshown
 from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
@@ -26,7 +26,7 @@ _SILENT: Callable[[str], None] = lambda line: None  # noqa: E731
 @pytest.fixture(scope="module")
 def model() -> Model:
     runs = [simulated_run(SERVER, poisson(rate, 700, seed), seed, f"at {rate}") for seed, rate in enumerate((25, 50), start=1)]
-    return fit([runs[0], replace(runs[1], left_out=100)], 0, _SILENT)
+    return fit([runs[0], replace(runs[1], left_out=100, may_be_cached=0.4)], 0, _SILENT)
 
 
 def test_the_constants_of_the_step_are_recovered(model: Model) -> None:
@@ -86,6 +86,43 @@ def test_requests_that_failed_are_said(model: Model) -> None:
     assert [finding for finding in model.findings if "failed" in finding] == [
         "at 50: 100 requests failed or have no known lengths, and are left out"
     ]
+
+
+def test_a_prefix_cache_of_which_the_server_says_nothing_is_in_doubt(model: Model) -> None:
+    assert any(finding.startswith("at 50: 40% of the prompts repeat earlier ones") for finding in model.findings)
+
+
+def test_what_a_simulation_leaves_out_of_a_run_is_said_first(model: Model) -> None:
+    observed = simulated_run(SERVER, poisson(25, 300, 11), 3, "another")
+    observed = replace(observed, left_out=60, scheduled_s=observed.sent_s - 0.2, may_be_cached=0.3)
+    assert validate(model, observed, draws=0, seed=5).beyond == (
+        "60 requests that failed, were cancelled or have no known lengths, which are not simulated",
+        "300 requests that were sent more than 0.1 s late, which are simulated on time",
+        "30% of prompts that a prefix cache may have had, which are computed whole",
+    )
+
+
+def test_pauses_are_said() -> None:
+    noise = np.array(SERVER.noise)
+    noise[::200] = 60e-3
+    server = replace(SERVER, noise=tuple((noise - np.median(noise)).tolist()))
+    runs = [recover_steps(simulated_run(server, poisson(rate, 500, seed), seed, "run")) for seed, rate in ((1, 15), (2, 25))]
+    law = fit_structure(known_structure(runs, server.admission), 0)
+    assert law.coefficients[0] == pytest.approx(server.law.step, rel=0.03)
+    assert 0.02 < law.outlier_share < 0.06  # 60 ms in 200 steps of 7 to 8 ms
+
+
+def test_several_tokens_a_step_are_refused_for_what_they_are() -> None:
+    observed = simulated_run(SERVER, poisson(30, 300, 1), 1, "speculative")
+    counts = 1 + np.random.default_rng(1).integers(0, 3, len(observed.counts))
+    with pytest.raises(SimulatorError, match=r"^speculative: \d+% of the responses hold several tokens .* cannot be fitted$"):
+        fit([replace(observed, counts=counts, output_tokens=np.add.reduceat(counts, observed.starts[:-1]))], 0, _SILENT)
+
+
+def test_a_model_that_is_wrong_about_what_it_was_not_fitted_to_is_called_unfit() -> None:
+    assert unfit({"ttft": 0.1, "tpot": 0.15, "e2e": 0.19}, []) == []
+    (said,) = unfit({"ttft": 0.1, "tpot": 0.5, "e2e": 0.3}, [])
+    assert said.startswith("this model is unfit for use: the TPOT of what was not fitted is wrong by 50%")
 
 
 def test_draws_of_a_model_can_be_simulated(model: Model) -> None:

@@ -12,7 +12,7 @@ from simulator.prompt_chunks import budgets_to_try, prefill_by_step
 from simulator.recorded import simulated_run
 from simulator.server import Admission, Order
 from simulator.simulation import simulate
-from simulator.step_law import sample_of
+from simulator.step_law import sample_of, undisturbed
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import structure_of
 from tests.simulator.known import SERVER, poisson
@@ -82,6 +82,7 @@ def _two_prompts(sent_s: float) -> Steps:
         context=one,
         waiting=zero,
         coalesced=zero,
+        since_sent_s=one,
         is_clear=~no,
         is_busy=~no,
         is_whole=~no,
@@ -96,6 +97,17 @@ def test_a_prompt_begins_in_what_another_left_of_a_step_if_it_waited_then() -> N
     assert before.is_known.all()
     assert after.is_known.all()
     assert unclear.is_known.tolist() == [True, True, False, False, True, True]
+
+
+def test_steps_beside_the_way_of_a_request_are_left_out() -> None:
+    """A request was sent 2 ms before the end of step 3, and its way takes up to 4 ms: step 3 may be longer, step 4 shorter."""
+    steps = replace(_two_prompts(0.025), first_sent_s=np.array([-0.005, 0, 0.016, 0.025, 0, 0]))
+    steps = replace(steps, since_sent_s=np.array([1, 1, 1, 0.002, 1, 1]))
+    usable = np.ones(6, bool)
+    others = replace(steps, prompts=np.array([1, 0, 1, 0, 0, 1]))
+    assert undisturbed(others, usable).tolist() == [True, True, True, False, False, True]
+    alone = replace(steps, prompts=np.array([0, 0, 0, 1, 0, 0]))
+    assert undisturbed(alone, usable).all()  # else no step with a prompt is left
 
 
 def test_what_steps_without_a_token_computed_is_not_known() -> None:
