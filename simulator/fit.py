@@ -11,7 +11,7 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.model import MODEL_SCHEMA, Draw, Model, Parameter, Source
+from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, Draw, Model, Parameter, Source
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.step_law import (
@@ -73,7 +73,7 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
         findings=(*unfit(front_end.held_out, structure.steps), *_findings(runs, law), *_unidentified(parameters)),
         deployed=server,
-        held_out=front_end.held_out,
+        held_out={name: min(error, MOST_HELD_OUT) for name, error in front_end.held_out.items()},
     )
 
 

@@ -21,7 +21,8 @@ _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
 
 Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
-Share = Annotated[float, Meta(ge=0, le=1e3)]
+MOST_HELD_OUT = 10.0  # of a logarithm: a factor of 22,000
+Share = Annotated[float, Meta(ge=0, le=MOST_HELD_OUT)]
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ def test_another_file_is_refused_in_one_sentence(tmp_path: Path, text: str, reas
         (("server", "admission", "order"), "other"),
         (("server", "front_end", "intake_rounds"), 0),
         (("server", "front_end", "intake"), None),
+        (("held_out",), {"ttft": 1e3}),
     ],
 )
 def test_constants_out_of_bounds_are_refused(tmp_path: Path, keys: tuple[str, ...], value: object) -> None:
