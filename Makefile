@@ -1,7 +1,7 @@
 # setup, setup-numpy2, bench, test, test-numpy2, test-vllm, mutants, docs, lint: everything a checkout needs.
 # `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
-# How many processes run tests: many tests wait, so twice as many as cores keep these busy.
+# How many processes run tests: many tests wait, so four keep two cores busy.
 PROCESSES ?= 4
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
@@ -16,8 +16,8 @@ TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_ope
 	--ignore tests/reports/browser --ignore tests/reports/statistics/test_autocorrelation.py \
 	--ignore tests/reports/test_untrusted_text.py
 
-# What compares times, or shares of a processor, has the machine for itself; all others run beside each other. In the order of
-# their names, files that take long come before those that only compute.
+# What compares times, or shares of a processor, has the machine for itself; all others run beside each other, those that
+# share a server or a browser first (tests/conftest.py).
 TESTS_ALONE := tests/harness/calibration/test_trial.py tests/harness/run/test_arrivals_by_workers.py \
 	$(addprefix tests/harness/observation/,test_event_loop_sampler.py test_machine_sampler.py test_meters.py)
 IN_PROCESSES = -m "not slow" --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder

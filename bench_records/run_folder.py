@@ -110,7 +110,9 @@ class RunFolder:
             raise unreadable(self.manifest, error) from error
 
     def is_whole(self) -> bool:
-        """Whether it has the records of a run that was neither stopped nor cut. Raises RunFolderError, as ``read_manifest``."""
+        """Whether it has the records of a run that was neither stopped by a user nor cut; one whose client failed has, too.
+        Raises RunFolderError, as ``read_manifest``.
+        """
         if not self.requests.exists():
             return False
         manifest = self.read_manifest()

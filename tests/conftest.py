@@ -27,7 +27,7 @@ settings.register_profile("few", derandomize=True, max_examples=10, deadline=Non
 
 
 class _Shared(StrEnum):
-    """What takes long to start, is started once a session, and so is for the tests of one process."""
+    """What takes long to start, and is started once in each process: one process gets all tests that use it."""
 
     PLAIN_SERVER = "a plain and a decoupled server"
     NARROW_SERVER = "a decoupled and a narrow server"

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -93,7 +93,7 @@ def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
     """
     put_aside(path)
     with _appended(log) as output:
-        return _ended(subprocess.Popen(_command(arguments, path), stdout=output, preexec_fn=_end_with_this()))
+        return _ended(subprocess.Popen(_command(arguments, path), stdout=output, **_belongs_to_this()))
 
 
 def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -119,7 +119,7 @@ def _logged(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
             stdout=output,
             stderr=output,
             env={**os.environ, **(environment or {})},
-            preexec_fn=_end_with_this(),
+            **_belongs_to_this(),
         )
         status = _ended(started)
     with log.open("rb") as written:
@@ -149,8 +149,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _end_with_this() -> Callable[[], None]:
-    return partial(_end_with, os.getpid())
+def _belongs_to_this() -> dict[str, Any]:
+    """Options of a process that ends with this one, and gets its signals from this one alone, not from a terminal, too: a
+    second interrupt has another meaning than the first.
+    """
+    return {"process_group": 0, "preexec_fn": partial(_end_with, os.getpid())}
 
 
 def _end_with(parent: int) -> None:

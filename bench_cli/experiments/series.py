@@ -16,6 +16,7 @@ from bench_cli.experiments.hidden_arguments import without_secrets
 from bench_cli.experiments.options import SeriesOptions
 from bench_cli.experiments.plan import block_seed, continued, plan_runs
 from bench_cli.private_files import private_files
+from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
 from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, UntilDecided
 
@@ -60,7 +61,7 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
             _check_command(runs, arm, where)
     experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed, series.until)
     path = options.experiment_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{series.kind}"
-    with ExitStack() as held:
+    with signals_as_interrupt(), ExitStack() as held:
         with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
             held.enter_context(held_alone(path))
             folder = open_folder(path, without_secrets(experiment))

@@ -49,9 +49,9 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     ``released_ns`` is when it could be sent: later than due only where it waited for room below a ceiling.
 
     ``failure`` is the failure of the transport, or None; the bodies are decoded after the run. ``error`` is its message, or
-    without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection to open;
-    None where one was open, or it failed. ``router_ns`` is how long it was in routers, None where none says it. ``target`` is
-    the number of the target that it was sent to.
+    without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection, or for
+    room on one; None where it did not wait, or failed. ``router_ns`` is how long it was in routers, None where none says it.
+    ``target`` is the number of the target that it was sent to.
     """
 
     index: Count

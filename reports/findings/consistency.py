@@ -144,7 +144,7 @@ class TokenCountsUnknown(Finding):
         "ITL is not shown; inter-chunk latency covers all chunks, and TPOT all answers of known length.",
         "No answer has a number of tokens, so there is no ITL, no TPOT and no token throughput. Give the model's tokenizer "
         "(--tokenizer), and the texts are counted.",
-        "ITL is not shown: --warmup_requests 0 leaves out the trial request, too, which finds whether the server sends running "
+        "ITL is not shown: a run without warm-up requests sends no trial request, which finds whether the server sends running "
         "counts (vLLM does). With a warm-up there is an ITL if it does; TPOT covers all answers.",
     )
     briefs = (

@@ -5,8 +5,10 @@ Codes are OpenSSL's (``X509_V_ERR_…`` of x509_vfy.h), words those of gRPC's Bo
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 BY_ENVIRONMENT = "a file with it or its authority in the environment variable SSL_CERT_FILE"
@@ -45,9 +47,15 @@ def trusted_roots() -> bytes | None:
     """What Python's ``ssl`` trusts by default, in PEM; None where it finds nothing. gRPC by itself would read other files."""
     paths = ssl.get_default_verify_paths()
     files = [Path(paths.cafile)] if paths.cafile else []
-    if paths.capath:
-        files += sorted(file for file in Path(paths.capath).iterdir() if _HASHED.fullmatch(file.name))
-    return b"\n".join(file.read_bytes() for file in files) or None
+    folders = os.environ.get(paths.openssl_capath_env, paths.capath or "").split(os.pathsep)
+    for folder in filter(None, folders):
+        with suppress(OSError):
+            files += sorted(file for file in Path(folder).iterdir() if _HASHED.fullmatch(file.name))
+    found = []
+    for file in files:
+        with suppress(OSError):  # as OpenSSL skips the link to a certificate that was removed
+            found.append(file.read_bytes())
+    return b"\n".join(found) or None
 
 
 def _untrusted(reason: str, file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -12,35 +13,32 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench_cli.experiments.child_runs import _end_with
+import pytest
 
-_MAKES_A_RUN = """
+from bench_cli.experiments.child_runs import _end_with
+from bench_errors import ExitStatus
+
+_EXPERIMENT = """
 import sys
-from pathlib import Path
+from bench_cli import run
 from bench_cli.experiments import child_runs
-from bench_cli.signals import signals_as_interrupt
-folder = Path(sys.argv[1])
-child_runs._command = lambda arguments, path: ["sh", "-c", sys.argv[2]]
-with signals_as_interrupt():
-    child_runs.make_run((), folder / "run", folder / "log")
+child_runs._command = lambda arguments, path: ["sh", "-c", sys.argv[1]]
+arms = ["--repeats", "1", "--arm", "a=", "--arm", "b=--workers 2"]
+sys.exit(run(["experiment", "--experiment_dir", "e", *arms, "token_norm_dist", "--url", "localhost:8001"]))
 """
 
 
 @contextmanager
-def _making(folder: Path, run: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that makes runs, as an experiment does, and whose run is this shell command, which has written its pid."""
-    command = [
-        sys.executable,
-        "-c",
-        _MAKES_A_RUN,
-        str(folder),
-        f"echo $$ > {folder}/pid.new; mv {folder}/pid.new {folder}/pid; {run}",
-    ]
-    with subprocess.Popen(command, cwd=folder) as experiment:
-        until = time.monotonic() + 60.0
-        while not (folder / "pid").exists() and time.monotonic() < until:
+def _experiment(folder: Path, run: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """An experiment, as in a terminal of its own, whose runs are this shell command, and the process id of the first run."""
+    command = [sys.executable, "-c", _EXPERIMENT, f"{run} echo $$ > pid.new; mv pid.new pid; while :; do sleep 0.05; done"]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True) as experiment:
+        until = time.monotonic() + 100.0
+        while not (folder / "pid").exists():
+            assert experiment.poll() is None
+            assert time.monotonic() < until
             time.sleep(0.02)
-        yield experiment
+        yield experiment, int((folder / "pid").read_text())
 
 
 def _has_ended(pidfd: int) -> bool:
@@ -50,20 +48,24 @@ def _has_ended(pidfd: int) -> bool:
 
 
 def test_a_run_ends_with_an_experiment_that_is_killed(tmp_path: Path) -> None:
-    with _making(tmp_path, "exec sleep 120") as experiment:
-        run = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    with _experiment(tmp_path, "") as (experiment, pid):
+        run = os.pidfd_open(pid)
         experiment.kill()
     assert _has_ended(run)
 
 
-def test_a_run_has_the_time_to_stop_and_save(tmp_path: Path) -> None:
-    stops = "trap 'sleep 1; echo saved > saved; exit 130' INT; touch ready; while :; do sleep 0.05; done"
-    with _making(tmp_path, stops) as experiment:
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.02)
-        experiment.terminate()  # which comes to it alone, as from a scheduler of jobs
-        experiment.wait(60.0)
+@pytest.mark.parametrize("by", ["Ctrl-C at a terminal", "a scheduler of jobs"])
+def test_a_run_is_stopped_once_and_has_the_time_to_save(by: str, tmp_path: Path) -> None:
+    with _experiment(tmp_path, "trap 'echo stopped >> stopped; sleep 1; echo saved > saved; exit 130' INT;") as (experiment, _):
+        if by == "a scheduler of jobs":
+            experiment.terminate()  # which comes to it alone
+        else:
+            os.killpg(experiment.pid, signal.SIGINT)
+        _, said = experiment.communicate(timeout=60.0)
+    assert experiment.returncode == ExitStatus.INTERRUPTED
     assert (tmp_path / "saved").exists()
+    assert (tmp_path / "stopped").read_text() == "stopped\n"
+    assert "Stopped; 0 of 2 runs are recorded. To go on, give the same command with --experiment_dir e" in said
 
 
 def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> None:

@@ -72,6 +72,7 @@ def test_classes_probes_and_cancellations_are_recorded_and_reported(
     assert {row["error"] for row in rows} == {None}
     assert {row["outcome"] for row in rows if row not in planned} == {"done"}
     assert all(len(row["token_times_ns"]) >= 5 for row in planned)
+    assert any(len(row["token_times_ns"]) < 80 for row in planned)
     assert status != ExitStatus.VALID or all(len(row["token_times_ns"]) < 80 for row in planned)  # it stood still meanwhile
     assert {len(row["token_times_ns"]) for row in probes} == {2}
     by_class = {entry["name"]: entry for entry in found["classes"]}

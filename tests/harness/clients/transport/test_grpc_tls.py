@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -64,5 +65,6 @@ def test_files_of_a_folder_of_certificates_are_trusted(
     for name in ("0a1b2c3d.0", "README", "0a1b2c3d.r0"):  # a certificate, something else, and a list of revoked ones
         (tmp_path / name).write_bytes(name.encode())
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    (tmp_path / "0a1b2c3d.1").symlink_to("removed")
+    monkeypatch.setenv("SSL_CERT_DIR", f"/absent{os.pathsep}{tmp_path}")
     assert trusted_roots() == certificates.authority.read_bytes() + b"\n0a1b2c3d.0"

@@ -90,7 +90,7 @@ _body = st.one_of(
 @example(b"\x12\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", [], 0, True)  # a varint of eleven bytes
 @example(b"\x12\x7f\x0a", [], 0, True)
 @example(b"\x0a\x80", [], 0, False)  # a varint that is cut
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=10 * settings().max_examples)
 def test_what_is_cut_is_what_is_specified(body: bytes, flips: list[tuple[int, int]], cut: int, decoupled: bool) -> None:
     changed = bytearray(body)
     for place, flip in flips:
