@@ -128,9 +128,9 @@ def slowest_requests(requests: Requests, latency: LatencyParts, count: int) -> t
 
 
 def chosen_requests(requests: Requests, latency: LatencyParts, numbers: Sequence[int]) -> tuple[RequestParts, ...]:
-    """The requests of these numbers in the schedule, by their phases; those without this latency are left out."""
+    """The requests of these numbers in the schedule, by their phases, once each; those without this latency are left out."""
     place_of = {number: place for number in numbers for place in np.flatnonzero(requests.index == number).tolist()}
-    places = [place_of[number] for number in numbers if number in place_of]
+    places = place_of.values()
     return _by_phases(requests, latency.times, [place for place in places if not np.isnan(latency.times.latency_ns[place])])
 
 

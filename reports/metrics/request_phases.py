@@ -31,7 +31,9 @@ _OWN = -1  # for the number of a worker that stamps by the clock of the measurin
 
 
 class Phase(Enum):
-    """A part of a request's time, in the order in which it passes."""
+    """A part of a request's time. All but the last two pass in this order; RETURN comes after DECODE or before STREAM, and
+    UNATTRIBUTED anywhere after CONNECT and before STREAM.
+    """
 
     SLIP = "schedule slip"
     CEILING = "wait at the ceiling"

@@ -65,7 +65,7 @@ _NO_DETAIL = Detail()
 class ExplainedRun:
     """A run with the parts of its latencies; the median of each comes first, then the requested percentile. ``classes`` have
     the requested percentile of each class of a mixture, ``stretches`` that of each stretch of the run. ``slowest`` and
-    ``chosen`` are requests by the key of the metric.
+    ``chosen`` are requests by the key of the metric, ``without`` the numbers of those to be shown that have no such latency.
     """
 
     report: RunReport
@@ -74,6 +74,7 @@ class ExplainedRun:
     stretches: tuple[StretchParts, ...] = ()
     slowest: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
     chosen: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
+    without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def classes_of(self, metric: Metric) -> tuple[ClassParts, ...]:
         """The classes that have the latency."""
@@ -143,14 +144,22 @@ def _explained(report: RunReport, metrics: Sequence[Metric], q: float, detail: D
     run = _measured(report, report.requests)
     found = (latency_parts(run, metric, clock, quantiles) for metric in metrics)
     latencies = tuple(parts for parts in found if parts is not None)
+    chosen = {parts.metric.key: chosen_requests(report.requests, parts, detail.chosen) for parts in latencies}
     return ExplainedRun(
         report,
         latencies,
         tuple(_classes(report, metrics, clock, q)),
         tuple(_stretches(report, metrics, clock, q, detail.stretches)),
         {parts.metric.key: slowest_requests(report.requests, parts, detail.slowest) for parts in latencies},
-        {parts.metric.key: chosen_requests(report.requests, parts, detail.chosen) for parts in latencies},
+        chosen,
+        {key: _not_among(found, detail.chosen) for key, found in chosen.items()},
     )
+
+
+def _not_among(requests: Sequence[RequestParts], numbers: Sequence[int]) -> tuple[int, ...]:
+    """The numbers, once each, that none of the requests has."""
+    found = {request.index for request in requests}
+    return tuple(number for number in dict.fromkeys(numbers) if number not in found)
 
 
 def _measured(report: RunReport, requests: Requests) -> MeasuredRun:

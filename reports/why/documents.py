@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from reports.metrics.phase_shares import LatencyParts, PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
 from reports.render.document import Block, Code, Document, Heading, Notes, Paragraph
@@ -15,9 +13,9 @@ from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
 from reports.why.trial import trial
+from reports.why.waterfall import spans
 from reports.why.words import (
     LEAST_SHARE,
-    LEAST_SHOWN_MS,
     WORDS,
     answer,
     change,
@@ -29,6 +27,7 @@ from reports.why.words import (
     shares_text,
     unlike_sources,
     without_largest,
+    without_latency,
 )
 
 _CONTRADICTION = "contradiction"
@@ -68,6 +67,7 @@ def _of_run(run: ExplainedRun) -> Document:
             stretch_parts_table(run.stretches_of(latency.metric)),
             request_parts_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
             *(waterfall_table(request, latency.metric.label) for request in run.chosen.get(latency.metric.key, ())),
+            *(Paragraph(without_latency(latency.metric, number)) for number in run.without.get(latency.metric.key, ())),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
@@ -150,7 +150,7 @@ def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
 
 
 def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table:
-    """A row for each request, the slowest first, with the times of its phases in their order."""
+    """A row for each request, the slowest first, with its phases."""
     rows = tuple((found.index, found.due_s, found.latency_ms, phases_text(found)) for found in requests)
     columns = ("request", "due, s", f"{label} ms", "phases, ms")
     return Table(
@@ -164,18 +164,22 @@ def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table
 
 
 def waterfall_table(request: RequestParts, label: str) -> Table:
-    """A row for each phase that took time, in their order: from when to when since the request was due, and a bar. What is
-    unattributed comes last, wherever it passed.
+    """A row for each phase that took time, in their order: from when to when since the request was due, and a bar, where that
+    is known. What the sources contradict each other by has a row without them.
     """
-    ends_ms = np.cumsum(list(request.phases_ms.values()))
-    whole_ms = max(float(ends_ms[-1]), request.latency_ms)
-    rows = tuple(
-        (phase.value, float(end_ms) - ms, float(end_ms), ms, _bar(float(end_ms) - ms, float(end_ms), whole_ms))
-        for (phase, ms), end_ms in zip(request.phases_ms.items(), ends_ms, strict=True)
-        if ms >= LEAST_SHOWN_MS
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for span in spans(request):
+        if span.from_ms is None:
+            rows.append((span.phase.value, None, None, span.ms, ""))
+        else:
+            to_ms = span.from_ms + span.ms
+            rows.append((span.phase.value, span.from_ms, to_ms, span.ms, _bar(span.from_ms, to_ms, request.latency_ms)))
+    if request.contradiction_ms:
+        rows.append((_CONTRADICTION, None, None, request.contradiction_ms, ""))
     title = f"Request {request.index}, due at {request.due_s:,.3f} s: {label} {three_digits(request.latency_ms)} ms"
-    return Table(f"request {request.index} {label}".lower(), title, (title, "from ms", "to ms", "ms", ""), rows, sides="lrrrl")
+    return Table(
+        f"request {request.index} {label}".lower(), title, (title, "from ms", "to ms", "ms", ""), tuple(rows), sides="lrrrl"
+    )
 
 
 def _bar(from_ms: float, to_ms: float, whole_ms: float) -> str:

@@ -127,11 +127,16 @@ def shares_text(parts: PercentileParts) -> str:
 
 
 def phases_text(request: RequestParts) -> str:
-    """The phases of one request in the order in which they passed, without those of less than 0.05 ms."""
+    """The phases of one request, without those of less than 0.05 ms; what is unattributed comes last, wherever it passed."""
     passed = [f"{three_digits(ms)} {phase.value}" for phase, ms in request.phases_ms.items() if ms >= LEAST_SHOWN_MS]
     if request.contradiction_ms:
         passed.append(f"{three_digits(request.contradiction_ms)} contradiction")
     return ", ".join(passed)
+
+
+def without_latency(metric: Metric, number: int) -> str:
+    """That the request of this number in the schedule has no such latency."""
+    return f"Request {number} has no {metric.label}: it failed or was cut off."
 
 
 def without_largest(metric: Metric, parts: PercentileParts) -> str:

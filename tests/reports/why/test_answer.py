@@ -352,6 +352,45 @@ def test_a_chosen_request_has_a_waterfall(make_report: MakeReport, answered: Mak
     assert "Request 1, due at 1.000 s" in console_text(document(explain([run.report], METRICS, 0.99, Detail(chosen=(1,)))))
 
 
+def _waterfall(report: RunReport, number: int = 0) -> list[tuple[object, ...]]:
+    [request] = explain([report], [E2E], 0.99, Detail(chosen=(number, number))).runs[0].chosen[E2E.key]
+    table = waterfall_table(request, "E2E latency")
+    return [(row[0], *(None if cell is None else round(float(str(cell)), 3) for cell in row[1:4])) for row in table.rows]
+
+
+def test_a_waterfall_has_the_stream_at_its_end(make_report: MakeReport, answered: Make) -> None:
+    """What is unattributed passed before the first token; by durations alone the places of the server's phases are unknown."""
+    plain = answered(0, 0, 0, [(500, 1), (1_500, 1)])
+    assert _waterfall(make_report([plain])) == [("unattributed", 0.0, 500.0, 500.0), ("stream", 500.0, 1_500.0, 1_000.0)]
+    timed = with_fields(plain, server_queue_ns=_ns(100), server_prefill_ns=_ns(300))
+    assert _waterfall(make_report([timed])) == [
+        ("engine queue", None, None, 100.0),
+        ("prefill", None, None, 300.0),
+        ("unattributed", None, None, 100.0),
+        ("stream", 500.0, 1_500.0, 1_000.0),
+    ]
+
+
+def test_a_return_without_a_decode_comes_before_the_stream(make_report: MakeReport, answered: Make) -> None:
+    records = [with_fields(record, server_decode_ns=None) for record in _run(answered, [20.0] * 40)]
+    assert _waterfall(make_report(records, **_ON_ONE_HOST))[-2:] == [
+        ("return", 88.0, 100.0, 12.0),
+        ("stream", 100.0, 140.0, 40.0),
+    ]
+
+
+def test_a_waterfall_of_contradicting_sources_says_by_how_much(make_report: MakeReport, answered: Make) -> None:
+    record = answered(0, 0, 0, [(100, 1)], server_queue_ns=_ns(130), server_prefill_ns=0)
+    assert _waterfall(make_report([record])) == [("engine queue", None, None, 130.0), ("contradiction", None, None, -30.0)]
+
+
+def test_a_chosen_request_without_the_latency_is_named(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = [*_run(answered, [20.0, 320.0]), failed(2, 4_000, Outcome.SERVER_ERROR, 4_000, 9_000)]
+    text = console_text(document(explain([make_report(records)], METRICS, 0.99, Detail(chosen=(2, 2)))))
+    assert text.count("Request 2 has no TTFT: it failed or was cut off.") == 1
+    assert "Request 2 has no E2E latency: it failed or was cut off." in text
+
+
 # ---- what to try
 
 
