@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -32,10 +33,10 @@ _INTERVAL = (2.5, 97.5)  # per cent
 _INTERVAL_DRAWS = 400  # of the law, for its intervals
 _MOST_RESIDUALS = 20_000
 _LEFT_OUT = 0.05  # the share of requests that a note mentions
-_MAY_BE_CACHED = 0.05  # of the prompts
+_MAY_BE_CACHED = 0.05  # of the tokens of the prompts
 _OUTLIERS = 0.02
-_PAUSED = 0.02  # of the time of steps may lie in what is left out
-_UNFIT = 0.2  # the error of a latency on what was not fitted, from which on the model is called unfit
+_PAUSED = 0.02  # of the time of all steps, which the law may miss of those that are left out
+_UNFIT = 0.2  # the error of a latency, as a logarithm, on what was not fitted, from which on the model is called unfit
 _SEVERAL_TOKENS = 0.2  # of the responses in steps that a client sees clearly, from which on a step gives several tokens
 _LOAD_EFFECT = 0.05  # of a step, between the quarters of steps with the fewest and the most sequences
 _WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not identified
@@ -71,7 +72,7 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
             for observed, steps in zip(runs, recovered, strict=True)
         ),
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
-        findings=(*unfit(front_end.held_out, structure.steps), *_findings(runs, law), *_unidentified(parameters)),
+        findings=(*unfit(front_end.held_out, structure.steps), *doubts(runs, law), *_unidentified(parameters)),
         deployed=server,
         held_out={name: min(error, MOST_HELD_OUT) for name, error in front_end.held_out.items()},
     )
@@ -163,8 +164,9 @@ def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
     worst = max(held_out, key=lambda name: held_out[name])
     if held_out[worst] > _UNFIT:
         found.append(
-            f"this model is unfit for use: the {worst.upper()} of what was not fitted is wrong by {held_out[worst]:.0%}, so "
-            "the server has another structure, or changed during the runs"
+            f"this model is unfit for use: the {worst.upper()} of what was not fitted is wrong by a factor of "
+            f"{math.exp(min(held_out[worst], MOST_HELD_OUT)):,.1f}, so the server has another structure, or changed during "
+            "the runs"
         )
     share = _with_several_tokens(runs)
     if share > _SEVERAL_TOKENS:
@@ -175,22 +177,24 @@ def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
     return found
 
 
-def _findings(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
+def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
+    """What the fitted runs leave out or do not show, and where the law does not hold, a sentence each."""
     found = [
         f"{observed.name}: {observed.left_out:,} requests failed or have no known lengths, and are left out"
         for observed in runs
         if observed.left_out > _LEFT_OUT * (len(observed) + observed.left_out)
     ]
     found += [
-        f"{observed.name}: {observed.may_be_cached:.0%} of the prompts repeat earlier ones, and the server does not say what "
-        "its prefix cache had of them: if it has one, a prompt token looks cheaper than it is"
+        f"{observed.name}: {observed.may_be_cached:.0%} of the prompts, by length, repeat earlier ones, and the server does not"
+        " say what its prefix cache had of them: if it has one, a prompt token looks cheaper than it is"
         for observed in runs
         if observed.may_be_cached > _MAY_BE_CACHED
     ]
-    if law.outliers > _OUTLIERS * law.rows:
+    if law.outliers > _OUTLIERS * law.rows or law.outlier_share > _PAUSED:
+        time = f", with {law.outlier_share:.1%} of the time more than it gives" if law.outlier_share > _PAUSED else ""
         found.append(
-            f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it: pauses, or steps that were "
-            "not recovered"
+            f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it{time}: pauses, or steps that "
+            "were not recovered"
         )
     fewest, most = np.percentile(law.residual_loads, (25, 75))
     residuals, loads = law.residuals_s, law.residual_loads

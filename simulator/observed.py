@@ -41,8 +41,8 @@ class Observed:
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
     ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
     are unknown. ``deployed`` is the server that was measured, None where the run does not say, and ``simulated_by`` the
-    simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts that repeats the beginnings of
-    earlier ones, where the server does not say how much of them its cache had, else 0.
+    simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or bytes, that repeats
+    the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0.
     """
 
     name: str
@@ -120,7 +120,7 @@ def check_measured(observed: Observed) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts."""
+    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes."""
 
     table: pa.Table
     server: Deployed | None = None

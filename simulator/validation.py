@@ -106,7 +106,7 @@ def _not_simulated(observed: Observed) -> tuple[str, ...]:
     if observed.users is None and late > _LEFT_OUT * len(observed):
         found.append(f"{late:,} requests that were sent more than {_LATE_S:g} s late, which are simulated on time")
     if observed.may_be_cached > _LEFT_OUT:
-        found.append(f"{observed.may_be_cached:.0%} of prompts that a prefix cache may have had, which are computed whole")
+        found.append(f"prompts of which a prefix cache may have had {observed.may_be_cached:.0%}, which are computed whole")
     return tuple(found)
 
 

@@ -152,8 +152,8 @@ def _say_what_repeats(manifest: Manifest) -> None:
     share = None if repeated is None else repeated.share
     if share is not None and share > _REPEATED:
         click.echo(
-            f"{share:.0%} of the prompts repeat the beginnings of earlier ones: no prefix cache is simulated, so a server with "
-            "one is faster than this; --prefix_cache simulates one.",
+            f"{share:.0%} of the prompts, by length, repeat the beginnings of earlier ones: no prefix cache is simulated, so a "
+            "server with one is faster than this; --prefix_cache simulates one.",
             err=True,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.fit import fit, fit_engine, fit_structure, unfit
+from simulator.fit import doubts, fit, fit_engine, fit_structure, unfit
 from simulator.front_end_fit import with_unshown
 from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
@@ -89,7 +89,7 @@ def test_requests_that_failed_are_said(model: Model) -> None:
 
 
 def test_a_prefix_cache_of_which_the_server_says_nothing_is_in_doubt(model: Model) -> None:
-    assert any(finding.startswith("at 50: 40% of the prompts repeat earlier ones") for finding in model.findings)
+    assert any(finding.startswith("at 50: 40% of the prompts, by length, repeat earlier ones") for finding in model.findings)
 
 
 def test_what_a_simulation_leaves_out_of_a_run_is_said_first(model: Model) -> None:
@@ -98,7 +98,7 @@ def test_what_a_simulation_leaves_out_of_a_run_is_said_first(model: Model) -> No
     assert validate(model, observed, draws=0, seed=5).beyond == (
         "60 requests that failed, were cancelled or have no known lengths, which are not simulated",
         "300 requests that were sent more than 0.1 s late, which are simulated on time",
-        "30% of prompts that a prefix cache may have had, which are computed whole",
+        "prompts of which a prefix cache may have had 30%, which are computed whole",
     )
 
 
@@ -110,6 +110,10 @@ def test_pauses_are_said() -> None:
     law = fit_structure(known_structure(runs, server.admission), 0)
     assert law.coefficients[0] == pytest.approx(server.law.step, rel=0.03)
     assert 0.02 < law.outlier_share < 0.06  # 60 ms in 200 steps of 7 to 8 ms
+    assert law.outliers < 0.02 * law.rows
+    (said,) = (finding for finding in doubts([], law) if "lie far from the law" in finding)
+    assert f"left out of it, with {law.outlier_share:.1%} of the time more than it gives: pauses" in said
+    assert not any("far from the law" in finding for finding in doubts([], replace(law, outlier_share=0.01)))
 
 
 def test_several_tokens_a_step_are_refused_for_what_they_are() -> None:
@@ -121,8 +125,8 @@ def test_several_tokens_a_step_are_refused_for_what_they_are() -> None:
 
 def test_a_model_that_is_wrong_about_what_it_was_not_fitted_to_is_called_unfit() -> None:
     assert unfit({"ttft": 0.1, "tpot": 0.15, "e2e": 0.19}, []) == []
-    (said,) = unfit({"ttft": 0.1, "tpot": 0.5, "e2e": 0.3}, [])
-    assert said.startswith("this model is unfit for use: the TPOT of what was not fitted is wrong by 50%")
+    (said,) = unfit({"ttft": 0.1, "tpot": 2.3, "e2e": 0.3}, [])
+    assert said.startswith("this model is unfit for use: the TPOT of what was not fitted is wrong by a factor of 10.0,")
 
 
 def test_draws_of_a_model_can_be_simulated(model: Model) -> None:
