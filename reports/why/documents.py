@@ -12,7 +12,7 @@ from reports.render.tables import Cell, Quantity, Table, three_digits
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
-from reports.why.trial import trial
+from reports.why.trial import is_by_option, trial
 from reports.why.waterfall import spans
 from reports.why.words import (
     LEAST_SHARE,
@@ -36,7 +36,8 @@ _INTERVAL = "95 % interval"
 _INTERVAL_WIDTH = 15
 _PHASES_WIDTH = 65
 _BAR_CELLS, _BEFORE, _DURING = 30, "·", "█"
-_TRIES = ("Try it with the same requests: ", "See what it changed: ")
+_TRY, _TRY_AFTER = "Try it with the same requests: ", "After that change, send the same requests: "
+_SEE = "See what it changed: "
 _LAST_WRAPS = (None, None, _PHASES_WIDTH)
 
 
@@ -191,7 +192,8 @@ def _bar(from_ms: float, to_ms: float, whole_ms: float) -> str:
 
 def _trial(run: RunReport, parts: PercentileParts) -> Notes:
     """The commands that try the remedy, a line each; nothing where there are none."""
-    return Notes(tuple((lead, Code(command)) for lead, command in zip(_TRIES, trial(run, parts), strict=False)))
+    leads = (_TRY if is_by_option(run, parts) else _TRY_AFTER, _SEE)
+    return Notes(tuple((lead, Code(command)) for lead, command in zip(leads, trial(run, parts), strict=False)))
 
 
 def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:

@@ -4,55 +4,91 @@ from __future__ import annotations
 
 import shlex
 
+import numpy as np
+
 from bench_records.manifest import LoadFacts
 from reports.metrics.phase_shares import PercentileParts
 from reports.metrics.request_phases import Phase
+from reports.metrics.requests import Requests
 from reports.run_report import RunReport
+from reports.statistics.arrays import FloatArray
 
 _MORE = 2  # as many, or as few: enough to be seen
 _OVER_GRPC = "grpc"
+_WORKERS, _CEILING, _CONNECTIONS = "workers", "max_concurrency", "connections"
 _SEQUENCES, _TOKENS = "max_num_sequences", "max_num_tokens"  # settings of an engine, and options of bench
+_LIMITS = {_WORKERS: 256, _CEILING: 2**31 - 1, _CONNECTIONS: 1_024, _SEQUENCES: 65_536, _TOKENS: 2**31 - 1}  # of the options
 
 
 def trial(report: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """``bench replay`` with the change that belongs to the largest phase, where an option of bench makes it, and ``bench why``
     of both runs. Without such an option the server is changed before, as the remedy says. None where the largest phase is
-    unattributed, or the run was simulated.
+    unattributed, the run was simulated, or it did not come near the setting that the option changes.
     """
     manifest, largest = report.manifest, parts.largest
     if largest is None or parts.value_ms is None or manifest.simulation is not None:
         return ()
+    change = _change(report, largest.phase)
+    if change is None:
+        return ()
     name = str(report.folder.path)
     run, tried = shlex.quote(name), shlex.quote(f"{name}-tried")
-    change = _change(report, largest.phase)
     return (" ".join(filter(None, ("bench replay", run, change, f"--run_dir {tried}"))), f"bench why {run} {tried}")
 
 
-def _change(report: RunReport, phase: Phase) -> str:
-    """The option that shortens the phase; "" where bench has none, or what the run had is not recorded."""
+def is_by_option(report: RunReport, parts: PercentileParts) -> bool:
+    """Whether the commands of ``trial`` make the change themselves."""
+    return parts.largest is not None and bool(_change(report, parts.largest.phase))
+
+
+def _change(report: RunReport, phase: Phase) -> str | None:
+    """The option that shortens the phase; "" where bench has none, or what the run had is not recorded; None where the run did
+    not come near what it had, so that a change of it would show nothing.
+    """
     manifest = report.manifest
     settings = {} if manifest.server is None else manifest.server.engine or {}
     load, workers, connections = manifest.load or LoadFacts(), manifest.workers, manifest.connections
+    sequences, tokens = _recorded(settings.get(_SEQUENCES)), _recorded(settings.get(_TOKENS))
     match phase:
         case Phase.SLIP if workers is not None and manifest.distribution is None and load.concurrency is None:
-            return _more("workers", workers.count)
+            return _more(_WORKERS, _recorded(workers.count))
         case Phase.CEILING:
-            return _more("max_concurrency", load.max_concurrency)
+            return _more(_CEILING, _recorded(load.max_concurrency))
         case Phase.CONNECT if connections is not None and report.target.protocol == _OVER_GRPC:
-            return _more("connections", connections.per_worker)
-        case Phase.QUEUE:
-            return _more(_SEQUENCES, settings.get(_SEQUENCES))
-        case Phase.PREFILL:
-            return _more(_TOKENS, settings.get(_TOKENS))
-        case Phase.DECODE | Phase.STREAM:
-            return _fewer(_SEQUENCES, settings.get(_SEQUENCES))
+            return _more(_CONNECTIONS, _recorded(connections.per_worker) // len(manifest.targets or (None,)))
+        case Phase.QUEUE if sequences:
+            return _more(_SEQUENCES, sequences) if _most_in_flight(report.requests) >= sequences else None
+        case Phase.PREFILL if tokens:
+            return _more(_TOKENS, tokens) if _most_in_prefill(report.requests) >= tokens else None
+        case Phase.DECODE | Phase.STREAM if sequences:
+            fewer = sequences // _MORE
+            return f"--{_SEQUENCES} {fewer}" if fewer and _most_in_flight(report.requests) > fewer else None
         case _:
             return ""
 
 
-def _more(option: str, recorded: object) -> str:
-    return f"--{option} {recorded * _MORE}" if isinstance(recorded, int) and recorded > 0 else ""
+def _recorded(value: object) -> int:
+    """What the run had; 0 where that is not recorded as a number."""
+    return value if isinstance(value, int) else 0
 
 
-def _fewer(option: str, recorded: object) -> str:
-    return f"--{option} {recorded // _MORE}" if isinstance(recorded, int) and recorded >= _MORE else ""
+def _more(option: str, recorded: int) -> str:
+    return f"--{option} {recorded * _MORE}" if 0 < recorded * _MORE <= _LIMITS[option] else ""
+
+
+def _most_in_flight(requests: Requests) -> float:
+    return _most_at_once(requests.sent_ns, requests.done_ns, np.ones_like(requests.sent_ns))
+
+
+def _most_in_prefill(requests: Requests) -> float:
+    """The most tokens of prompts that were in prefill at once; the return of each is taken as equally long."""
+    tokens = np.where(np.isnan(requests.input_tokens), requests.requested_input_tokens, requests.input_tokens)
+    return _most_at_once(requests.first_token_ns - requests.server_prefill_ns, requests.first_token_ns, tokens)
+
+
+def _most_at_once(from_ns: FloatArray, to_ns: FloatArray, weights: FloatArray) -> float:
+    """The largest sum of the ``weights`` of requests whose spans overlap, shape [n] each; NaN is left out."""
+    known = ~np.isnan(from_ns + to_ns + weights)
+    order = np.argsort(np.concatenate([from_ns[known], to_ns[known]]), kind="stable")
+    changes = np.concatenate([weights[known], -weights[known]])[order]
+    return float(np.cumsum(changes).max(initial=0.0))

@@ -73,7 +73,9 @@ def test_a_request_by_its_number(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert run(["why", str(_folder(tmp_path / "a", 88)), "--request", "7", "--metric", "ttft"]) == ExitStatus.VALID
     text = capsys.readouterr().out
     assert "Request 7, due at 3.500 s: TTFT 100 ms" in text
-    assert f"Try it with the same requests: bench replay {tmp_path / 'a'} --run_dir {tmp_path / 'a'}-tried\n" in text
+    assert (
+        f"After that change, send the same requests: bench replay {tmp_path / 'a'} --run_dir {tmp_path / 'a'}-tried\n" in text
+    )
 
 
 def test_two_runs_by_phases(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
-from bench_records.manifest import Distribution, EmbeddedServer, LoadFacts, WorkersFacts
+from bench_records.manifest import Connections, Distribution, EmbeddedServer, LoadFacts, OneTarget, WorkersFacts
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.request_phases import Phase
@@ -58,7 +58,7 @@ def _run(
 
 def _widest(text: str) -> int:
     """The length of the longest line, without commands, which are not broken."""
-    return max(len(line) for line in text.splitlines() if not line.startswith(("Try it", "See what")))
+    return max(len(line) for line in text.splitlines() if not line.startswith(("Try it", "After that change", "See what")))
 
 
 def _explained(report: RunReport, q: float = 0.99) -> Why:
@@ -104,7 +104,7 @@ def test_the_documents_have_the_answer_first_and_fit_a_terminal(queued: RunRepor
     text = console_text(document(why))
     assert text.startswith("p99 TTFT 400 ms: 80 % engine queue")
     assert _widest(text) <= WIDTH
-    assert text.count("Try it with the same requests: bench replay ") == 1  # both latencies have the same remedy
+    assert text.count("After that change, send the same requests: bench replay ") == 1  # both latencies have the same remedy
     for phase in (Phase.SLIP, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN):
         assert phase.value in text
     assert "--max-num-seqs" in text
@@ -418,6 +418,39 @@ def test_the_commands_try_the_remedy_of_the_largest_phase(
         f"bench replay {path}{change} --run_dir {path}-tried",
         f"bench why {path} {path}-tried",
     )
+
+
+@pytest.mark.parametrize(
+    ("records_ms", "facts", "change"),
+    [
+        ({"queue": 900.0}, {"engine": {"max_num_sequences": 128}}, None),  # two are in flight
+        ({"queue": 20.0, "prefill": 900.0}, {"engine": {"max_num_tokens": 2_048}}, None),
+        ({"queue": 20.0, "prefill": 900.0}, {"engine": {"max_num_tokens": 64}}, " --max_num_tokens 128"),
+    ],
+)
+def test_a_setting_that_the_run_did_not_come_near_is_not_tried(
+    make_report: MakeReport, answered: Make, records_ms: dict[str, float], facts: dict[str, Any], change: str | None
+) -> None:
+    records = _run(answered, [records_ms["queue"]] * 4, prefill=records_ms.get("prefill", 40.0))
+    recorded = make_report([with_fields(record, input_tokens=100) for record in records], **_ON_ONE_HOST)
+    run = replace(recorded, manifest=with_fields(recorded.manifest, server=EmbeddedServer(**facts)))
+    found = trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])
+    assert (found == ()) if change is None else (change in found[0])
+
+
+@pytest.mark.parametrize(
+    ("per_worker", "targets", "change"),
+    [(16, 2, " --connections 16"), (16, 1, " --connections 32"), (1_024, 1, "")],
+)
+def test_more_connections_are_those_of_each_target_up_to_the_options_limit(
+    make_report: MakeReport, answered: Make, per_worker: int, targets: int, change: str
+) -> None:
+    records = [answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 95, 1)], connect_ns=_ns(90)) for k in range(4)]
+    recorded = make_report(records)
+    facts = {"connections": Connections(per_worker=per_worker), "targets": (OneTarget(),) * targets if targets > 1 else None}
+    run = replace(recorded, manifest=with_fields(recorded.manifest, **facts))
+    command, _ = trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])
+    assert f"{run.folder.path}{change} --run_dir" in command
 
 
 def test_nothing_is_tried_where_nothing_is_known(make_report: MakeReport, answered: Make) -> None:
