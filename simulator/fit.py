@@ -12,7 +12,7 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, Draw, Model, Parameter, Source
+from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, UNFIT, Draw, Model, Parameter, Source
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.step_law import (
@@ -164,7 +164,7 @@ def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
     worst = max(held_out, key=lambda name: held_out[name])
     if held_out[worst] > _UNFIT:
         found.append(
-            f"this model is unfit for use: the {worst.upper()} of what was not fitted is wrong by a factor of "
+            f"{UNFIT}: the {worst.upper()} of what was not fitted is wrong by a factor of "
             f"{math.exp(min(held_out[worst], MOST_HELD_OUT)):,.1f}, so the server has another structure, or changed during "
             "the runs"
         )
@@ -172,7 +172,7 @@ def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
     if share > _SEVERAL_TOKENS:
         found.append(
             f"{share:.0%} of the responses hold several tokens although the front end had nothing else to write: where a step "
-            "gives a sequence several tokens, as with speculative decoding, this model is unfit for use"
+            f"gives a sequence several tokens, as with speculative decoding, {UNFIT}"
         )
     return found
 

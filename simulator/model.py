@@ -21,6 +21,7 @@ _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
 
 Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
+UNFIT = "this model is unfit for use"
 MOST_HELD_OUT = 10.0  # of a logarithm: a factor of 22,000
 Share = Annotated[float, Meta(ge=0, le=MOST_HELD_OUT)]
 
@@ -81,6 +82,11 @@ class Model:
     findings: Texts
     deployed: Deployed | None = None
     held_out: Annotated[dict[Text, Share], Meta(max_length=100)] = field(default_factory=dict)
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """The findings by which the model is unfit for use."""
+        return tuple(finding for finding in self.findings if UNFIT in finding)
 
 
 def write_model(model: Model, path: Path) -> None:

@@ -11,6 +11,7 @@ import click
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.target import Target
 from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions
+from bench_cli.simulate.fitted_model import read_fitted
 from bench_cli.tokenizers import open_tokenizer, shipped_tokenizer
 from harness.clients.secret_values import Spellings
 from harness.clients.transport.url import Origin
@@ -18,7 +19,7 @@ from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
 from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
-from simulator.model import Model, model_digest, read_model
+from simulator.model import Model, model_digest
 from simulator.routers import Router
 from simulator.server import Admission, Order
 
@@ -43,10 +44,13 @@ class Simulated:
 
 
 def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
-    """The deployment of the options. Raises SimulatorError, and UsageError for a router that needs a prefix cache."""
+    """The deployment of the options; stderr says where its model is unfit for use.
+
+    Raises SimulatorError, and UsageError for a router that needs a prefix cache.
+    """
     if options.router == Router.PREFIX and options.prefix_cache is None:
         raise click.UsageError("--router prefix needs --prefix_cache, the tokens that the cache of each replica holds")
-    model = read_model(options.model)
+    model = read_fitted(options.model)
     draws = min(options.draws, len(model.draws))
     blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
     model = replace(model, server=replace(model.server, admission=_admission(options, model.server.admission)))

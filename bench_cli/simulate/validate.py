@@ -44,12 +44,12 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     of a figure, 5 to 95 %, holds the model's draws, the noise of seeds, and the error that the fit had on what it was not
     fitted to.
     """
+    from bench_cli.simulate.fitted_model import read_fitted
     from bench_cli.simulate.tables import validation_text
-    from simulator.model import read_model
     from simulator.observed import read_observed
     from simulator.validation import validate as validate_run
 
-    model = read_model(options.model)
+    model = read_fitted(options.model)
     validations = []
     for path in runs:
         observed = read_observed(path)

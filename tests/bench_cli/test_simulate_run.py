@@ -21,13 +21,13 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from simulator.answers import Deployment
 from simulator.clients import clients_of
 from simulator.deployed import Deployed, fingerprint
-from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Source, write_model
+from simulator.model import MODEL_SCHEMA, UNFIT, Draw, Extent, Model, Source, write_model
 from simulator.observed import read_observed
 from simulator.recorded import simulated_run
 from simulator.routers import Router
 from simulator.server import KV_BLOCK_TOKENS
 from simulator.simulation import simulate_deployment
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import SERVER, poisson, write_run
 from workloads.arrivals.processes import Exponential
 from workloads.elements.request import CancelPoint, LengthLimits, Request
 from workloads.lengths.families import Constant
@@ -126,6 +126,19 @@ def test_a_simulated_run_is_refused_beside_a_measured_one(tmp_path: Path, capsys
     assert "measured | simulated by model.json" in " ".join(capsys.readouterr().out.split())
     assert run(["compare", str(simulated), str(other)]) == ExitStatus.VALID
     assert "No server was measured" in capsys.readouterr().out
+
+
+def test_an_unfit_model_is_said_where_it_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"{UNFIT}: the TTFT of what was not fitted is wrong by a factor of 2.0"
+    model = model_file(tmp_path / "model.json", findings=("another", said))
+    _simulated(tmp_path, "run", "--draws", "0")
+    assert capsys.readouterr().err.startswith(f"model.json: {said}.\n")
+    measured = write_run(simulated_run(SERVER, poisson(30, 50, 1), 1, "run"), tmp_path / "measured.parquet")
+    assert run(["simulate", "validate", "--model", str(model), "--draws", "0", str(measured)]) == ExitStatus.VALID
+    assert capsys.readouterr().err.startswith(f"model.json: {said}.\n")
+    limits = ["--slo", "p90_e2e<=10s", "--router", "rr", "--draws", "18", "--max_replicas", "1"]
+    assert run(["size", "--model", str(model), *limits, *_TRAFFIC]) == ExitStatus.VALID
+    assert capsys.readouterr().err.startswith(f"model.json: {said}.\n")
 
 
 def test_what_lies_beyond_the_fitted_runs_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
