@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +84,7 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     two runs, the phases of their difference are shown; 'bench compare' says whether there is one.
     """
     from bench_records.run_folder import RunFolder
+    from reports.compare.comparable import disturbances
     from reports.render.console import console_text
     from reports.render.document import Notes, Paragraph
     from reports.render.markdown import markdown_text
@@ -109,10 +110,12 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     reports = (run.report for run in why.runs)
     marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
     verdicts = Notes(tuple(f"{report.folder.path.name}: {verdict(report)}" for report in marked))
-    beside = map(Paragraph, (*_other_work(why.runs), *_disturbances(why.runs)))
+    other_work, disturbed = _other_work(why.runs), {run.report.folder.path: disturbances(run.report) for run in why.runs}
+    sentences = [f"{path.name}: {sentence}" for path, found in disturbed.items() for sentence in found]
+    beside = [Paragraph(sentence) for sentence in (*filter(None, (other_work,)), *sentences)]
     match options.form:
         case "json":
-            click.echo(json_text(json_document(why)), nl=False)
+            click.echo(json_text(json_document(why, other_work, disturbed)), nl=False)
         case "markdown":
             click.echo(markdown_text((*document(why), *beside, verdicts)), nl=False)
         case _:
@@ -120,26 +123,17 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     return ExitStatus.INVALID if invalid else ExitStatus.VALID
 
 
-def _other_work(runs: Sequence[ExplainedRun]) -> Iterator[str]:
-    """That two runs sent different work, and what of it differs; nothing of equal work, and of one run."""
+def _other_work(runs: Sequence[ExplainedRun]) -> str | None:
+    """That two runs sent different work, and what of it differs; None of equal work, and of one run."""
     from reports.compare.comparable import other_work
     from reports.compare.lines import lines
 
-    if len(runs) == 2:
-        differing = "; ".join(
-            f"{line.what} ({' against '.join(line.sides)})" for line in lines(other_work(*(run.report for run in runs)))
-        )
-        if differing:
-            yield f"The runs sent different work, so part of the difference comes from that: {differing}."
-
-
-def _disturbances(runs: Sequence[ExplainedRun]) -> Iterator[str]:
-    """What delayed the requests of a run from outside: a pause of its target, other programs on the machine."""
-    from reports.compare.comparable import disturbances
-
-    for run in runs:
-        for sentence in disturbances(run.report):
-            yield f"{run.report.folder.path.name}: {sentence}"
+    if len(runs) != 2:
+        return None
+    differing = "; ".join(
+        f"{line.what} ({' against '.join(line.sides)})" for line in lines(other_work(*(run.report for run in runs)))
+    )
+    return f"The runs sent different work, so part of the difference may come from that: {differing}." if differing else None
 
 
 def _check(options: Options, runs: tuple[Path, ...]) -> None:

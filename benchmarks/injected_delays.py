@@ -251,6 +251,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--repeats", type=int, default=1, help="how often each case is measured")
     arguments = parser.parse_args()
+    if arguments.port is not None and arguments.target is not None:
+        parser.error("--port measures a server alone: give it without --target")
     traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3)
     targets: Sequence[Target] = TARGETS
     all_cases = cases(traffic.delay_s)

@@ -71,8 +71,8 @@ class PhaseTimes:
     ``latency_ns`` = Σ ``by_phase`` + ``contradiction_ns``, exactly. No phase is negative. ``contradiction_ns`` is 0, or below
     it where the sources of a request contradict each other: the parts by one took so much longer than the whole by another.
     ``by_phase`` has the phases for which the run has a source. ``timed``: the server measured the request's queue and prefill.
-    ``clock_error_ns`` is how far off the server's stamps may be on the client's clock, to either side: 0 on one host, None
-    where that is unknown or too much for all requests, so that durations alone are used.
+    ``clock_error_ns`` is how far off the server's stamps may be on the client's clock, to either side: at most 1 ms on
+    one host, None where that is unknown or too much for all requests, so that durations alone are used.
     """
 
     latency_ns: FloatArray
@@ -107,7 +107,9 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, clock: Clie
 
 
 def client_clock(manifest: Manifest) -> ClientClock:
-    """The clocks of a run: a worker's is off by as much as its start, or as it had gone by the end."""
+    """The clocks of a run. A worker's clock is off by the uncertainty of its offset at the start, or by what that offset had
+    changed by until the end, whichever is more, and by the jumps in between.
+    """
     workers = () if manifest.distribution is None else manifest.distribution.workers or ()
     return ClientClock(monotonic_start_ns(manifest), {worker.number: _error_ns(worker.clock) for worker in workers})
 

@@ -153,7 +153,7 @@ def _sections(report: RunReport, pictures: RunPictures) -> list[Section]:
 
 
 def _why(report: RunReport) -> tuple[Block, ...]:
-    """Where the time of p99 went, as far as the run has sources of it; the remarks say what it has none of."""
+    """Where the time of p99 went, as far as the run has sources of it; the remarks say which sources are missing."""
     stretches = _STRETCHES if report.requests.outcome.size >= _STRETCHES * FEWEST_AROUND else 0
     run = explain([report], METRICS, _EXPLAINED, Detail(stretches, _SLOWEST)).runs[0]
     blocks: list[Block] = []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
 from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts
 from reports.statistics.estimate import Estimate, reason_text
 from reports.why.answer import ExplainedRun, PartsDifference, Why
@@ -11,20 +15,27 @@ from reports.why.words import WORDS, remarks, remedy
 SCHEMA = 1
 
 
-def document(why: Why) -> dict[str, object]:
-    """The document; a value that is unknown or does not exist is null."""
+_NONE: Mapping[Path, Sequence[str]] = MappingProxyType({})
+
+
+def document(why: Why, other_work: str | None = None, disturbances: Mapping[Path, Sequence[str]] = _NONE) -> dict[str, object]:
+    """The document; a value that is unknown or does not exist is null. ``other_work`` says what two runs sent differently,
+    ``disturbances`` what delayed the requests of a run from outside, by the run's folder.
+    """
     return {
         "schema": SCHEMA,
-        "runs": [_run(run) for run in why.runs],
+        "runs": [_run(run, disturbances.get(run.report.folder.path, ())) for run in why.runs],
         "differences": [_difference(difference) for difference in why.differences],
+        "other_work": other_work,
     }
 
 
-def _run(run: ExplainedRun) -> dict[str, object]:
+def _run(run: ExplainedRun, disturbances: Sequence[str]) -> dict[str, object]:
     return {
         "path": str(run.report.folder.path),
         "validity": "valid" if run.report.valid else "invalid",
         "latencies": [_latency(run, parts) for parts in run.latencies],
+        "disturbances": list(disturbances),
     }
 
 
@@ -42,6 +53,7 @@ def _latency(run: ExplainedRun, latency: LatencyParts) -> dict[str, object]:
         ],
         "slowest": [_request(request) for request in run.slowest.get(latency.metric.key, ())],
         "requests": [_request(request) for request in run.chosen.get(latency.metric.key, ())],
+        "requests_without": list(run.without.get(latency.metric.key, ())),
         "clock_error_ms": None if latency.times.clock_error_ns is None else latency.times.clock_error_ns / 1e6,
         "remarks": list(remarks(run.report, last)),
         "remedy": remedy(last) or None,

@@ -53,9 +53,9 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
         Phase.CONNECT: PhaseWords(
             "client",
             f"{_ALONE}: over connections that are open requests would reach the server in another order.",
-            "Requests waited for connections: the server or a proxy closed those before, more requests were in flight than "
-            "ever before, or over gRPC the server allowed no more on a connection. Let idle connections live longer, or use "
-            "gRPC, where requests share them; over gRPC give it more (--connections).",
+            "Requests waited for connections: the server or a proxy closed earlier ones, more requests were in flight than "
+            "ever before, or over gRPC the server allowed no more requests on a connection. Over HTTP let idle connections "
+            "live longer, or use gRPC, where requests share them; over gRPC open more (--connections).",
         ),
         Phase.ROUTER: PhaseWords(
             "router, client",
@@ -252,10 +252,16 @@ def _unsupported(parts: PercentileParts) -> str:
 
 def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed == 0:
-        known = [phase.value for phase in (Phase.QUEUE, Phase.PREFILL, Phase.DECODE) if phase in parts.by_phase]
+        sourced = [share for share in parts.shares if share.phase in (Phase.QUEUE, Phase.PREFILL, Phase.DECODE)]
+        known = [share.phase.value for share in sourced if share.mean_ms.value]
         if known:
             return (
-                f"The server returned no more of single requests than {' and '.join(known)}: what else passed before the first "
+                f"The server returned nothing but the {' and the '.join(known)} of these requests: what else passed before "
+                "their first token is unattributed."
+            )
+        if sourced:
+            return (
+                f"The server timed none of these {parts.around:,} requests: what passed between their send and their first "
                 "token is unattributed."
             )
         return (
@@ -278,8 +284,8 @@ def _unstamped(parts: PercentileParts) -> str:
         )
     if parts.clock_error_ms:
         return (
-            f"The server's stamps may be off by {three_digits(parts.clock_error_ms)} ms on the client's clock, by the order of "
-            "events or by the clocks of the workers, and front end and return as much; their sum is exact."
+            "As far as the order of events, or the clocks of the workers, show, the server's stamps are right to ± "
+            f"{three_digits(parts.clock_error_ms)} ms, and so are front end and return; the sum of both is exact."
         )
     return ""
 

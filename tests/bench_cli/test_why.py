@@ -94,13 +94,20 @@ def test_two_runs_of_different_work_are_named(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 100
     text = " ".join(printed.split())
-    assert "The runs sent different work, so part of the difference comes from that: workload.output_mean (12.0 against" in text
+    assert run(["why", str(before), str(after), "--format", "json"]) == ExitStatus.VALID
+    assert json.loads(capsys.readouterr().out)["other_work"].startswith("The runs sent different work")
+    assert (
+        "The runs sent different work, so part of the difference may come from that: workload.output_mean (12.0 against" in text
+    )
 
 
 def test_what_took_the_target_s_cpu_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shared = _folder(tmp_path / "a", 88, **machine_use(1.0))
     assert run(["why", str(shared)]) == ExitStatus.VALID
     assert "a: Other programs used 1.00 of the" in " ".join(capsys.readouterr().out.split())
+    assert run(["why", str(shared), "--format", "json"]) == ExitStatus.VALID
+    [sentence] = json.loads(capsys.readouterr().out)["runs"][0]["disturbances"]
+    assert sentence.startswith("Other programs used 1.00 of the")
 
 
 def test_json_has_every_number(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -142,8 +142,18 @@ def test_a_server_that_times_some_phases_alone_is_not_said_to_time_none(make_rep
     ]
     run = make_report(records)
     assert remarks(run, _explained(run).runs[0].latencies[0].percentiles[-1])[-1] == (
-        "The server returned no more of single requests than prefill: what else passed before the first token is unattributed."
+        "The server returned nothing but the prefill of these requests: what else passed before their first token is "
+        "unattributed."
     )
+
+
+def test_a_server_that_times_other_requests_alone_timed_none_of_these(make_report: MakeReport, answered: Make) -> None:
+    """The slow one of two targets returns no times."""
+    records = _run(answered, [20.0] * 40, stamped=False)
+    records += [answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 900, 1)]) for k in range(40, 80)]
+    run = make_report(records)
+    untimed = remarks(run, _explained(run).runs[0].latencies[0].percentiles[-1])[-1]
+    assert untimed.startswith("The server timed none of these 20 requests: ")
 
 
 @pytest.mark.parametrize("protocol", ["openai", "openai_completions", "openai_responses", "vllm_tokens"])
@@ -192,7 +202,7 @@ def test_the_error_of_another_clock_is_remarked(make_report: MakeReport, answere
     )
     parts = _explained(report).runs[0].latencies[0].percentiles[-1]
     assert parts.clock_error_ms == pytest.approx(16.0)
-    assert "The server's stamps may be off by 16.0 ms on the client's clock" in remarks(report, parts)[-1]
+    assert "the server's stamps are right to ± 16.0 ms, and so are front end and return" in remarks(report, parts)[-1]
 
 
 def test_some_requests_without_times_and_contradictions_are_remarked(make_report: MakeReport, answered: Make) -> None:
