@@ -46,16 +46,28 @@ def prefill_by_step(steps: Steps, budget: int | None) -> Laid:
     for number in with_prompts.tolist():
         begin = _begin(steps, room, number, before)
         sent, decided = steps.first_sent_s[number], steps.at_s[before - 1] if before > 0 else -np.inf
+        latest = max(decided, _begun_s(steps, room, before, way_s)) if before >= 0 else decided
         if before >= 0 and begin > before and _fits_from(steps, room, computed, number, before):
-            is_known[before : number + 1] &= not decided - way_s < sent <= decided
+            is_known[before : number + 1] &= not decided - way_s < sent <= latest
             begin = before if sent <= decided else begin
-        if before >= 0 and not is_known[before] and sent <= decided:  # what was left of that step is not known
+        is_unseen = before >= 0 and not steps.is_busy[before] and steps.prefill[before] > room[before]
+        if before >= 0 and (is_unseen or not is_known[before]) and sent <= latest:  # what was left of that step is not known
             is_known[before : number + 1] = False
         if not steps.is_busy[begin]:
             _forget_unseen(steps, is_known, number, begin, before)
         _spread(steps, room, computed, number, begin)
         before = number
     return Laid(computed, is_known)
+
+
+def _begun_s(steps: Steps, room: FloatArray, number: int, way_s: float) -> float:
+    """When ``number``, which completes a prompt, was decided at the latest where the engine waited for that prompt, else minus
+    infinity. Where steps without a token held the beginning of the prompt, its own end is the only limit.
+    """
+    if steps.is_busy[number]:
+        return -np.inf
+    is_whole = steps.prefill[number] <= room[number]
+    return float(steps.first_sent_s[number] + way_s if is_whole else steps.at_s[number])
 
 
 def _begin(steps: Steps, room: FloatArray, number: int, before: int) -> int:

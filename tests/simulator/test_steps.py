@@ -15,6 +15,7 @@ from simulator.simulation import simulate
 from simulator.step_law import sample_of, undisturbed
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import structure_of
+from simulator.traffic import Traffic
 from tests.simulator.known import SERVER, poisson
 
 
@@ -97,6 +98,33 @@ def test_a_prompt_begins_in_what_another_left_of_a_step_if_it_waited_then() -> N
     assert before.is_known.all()
     assert after.is_known.all()
     assert unclear.is_known.tolist() == [True, True, False, False, True, True]
+
+
+def test_a_prompt_of_a_burst_is_not_taken_for_one_that_was_sent_after_the_first_step() -> None:
+    """The engine waits at 20 ms, until a prompt comes that was sent at 20.5 ms. The way takes at most 9.5 ms."""
+    prefill = np.array([0, 0, 60, 90, 0, 0.0])
+
+    def is_known(sent_s: float) -> list[bool]:
+        steps = replace(_two_prompts(sent_s), prompts=(prefill > 0).astype(float), prefill=prefill, first_prefill=prefill)
+        first_sent = np.array([0, 0, 0.0205, sent_s, 0, 0])
+        return prefill_by_step(replace(steps, first_sent_s=first_sent, is_busy=np.arange(6) != 2), 101).is_known.tolist()
+
+    assert is_known(0.0206) == [True, True, False, False, True, True]
+    assert is_known(0.0305) == [True] * 6
+
+
+@pytest.mark.parametrize("prompts", [(100, 200), (300, 350)], ids=["whole", "over steps without a token"])
+def test_steps_of_a_burst_that_finds_the_engine_idle_are_right_or_left_out(prompts: tuple[int, int]) -> None:
+    front_end = replace(SERVER.front_end, intake=0.0)
+    server = replace(SERVER, noise=(0.0,), admission=Admission(token_budget=256), front_end=front_end)
+    sent_s = np.repeat(np.arange(40) * 0.5, 2)
+    lengths = np.tile(prompts, 40)
+    traffic = Traffic(sent_s, lengths, lengths, np.full(len(lengths), 8), None)
+    sample = sample_of(recover_steps(simulated_run(server, traffic, 0, "run")), 256)
+    law = server.law
+    expected = law.step + law.prefill * sample.features[:, 1] + law.sequence * sample.features[:, 2]
+    assert np.abs(sample.durations_s - expected).max() < 0.3e-3
+    assert len(sample) > 200
 
 
 def test_steps_beside_the_way_of_a_request_are_left_out() -> None:
