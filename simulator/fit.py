@@ -188,7 +188,13 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
         f"{observed.name}: {observed.may_be_cached:.0%} of the prompts, by length, repeat earlier ones, and the server does not"
         " say what its prefix cache had of them: if it has one, a prompt token looks cheaper than it is"
         for observed in runs
-        if observed.may_be_cached > _MAY_BE_CACHED
+        if observed.may_be_cached is not None and observed.may_be_cached > _MAY_BE_CACHED
+    ]
+    found += [
+        f"{observed.name}: it is not known whether prompts repeat earlier ones, as those of sessions do, nor what a prefix "
+        "cache had of them: if the server has one, a prompt token looks cheaper than it is"
+        for observed in runs
+        if observed.may_be_cached is None
     ]
     if law.outliers > _OUTLIERS * law.rows or law.outlier_share > _PAUSED:
         time = f", with {law.outlier_share:.1%} of the time more than it gives" if law.outlier_share > _PAUSED else ""

@@ -25,6 +25,7 @@ _COLUMNS = (
     "input_tokens",
     "output_tokens",
     "cached_input_tokens",
+    "session",
 )
 _S = 1e-9
 _STREAMED = 1.5  # responses of an answer, at least, on average over those of several tokens
@@ -42,7 +43,8 @@ class Observed:
     ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
     are unknown. ``deployed`` is the server that was measured, None where the run does not say, and ``simulated_by`` the
     simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or bytes, that repeats
-    the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0.
+    the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0; None for
+    sessions of which the run does not say it.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Observed:
     left_out: int = 0
     deployed: Deployed | None = None
     simulated_by: str | None = None
-    may_be_cached: float = 0.0
+    may_be_cached: float | None = 0.0
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -105,8 +107,15 @@ def read_observed(path: Path) -> Observed:
         observed,
         deployed=source.server,
         simulated_by=source.simulated_by,
-        may_be_cached=0.0 if says_cached else source.repeated,
+        may_be_cached=0.0 if says_cached else _repeated(source, usable),
     )
+
+
+def _repeated(source: _Source, usable: pa.Table) -> float | None:
+    """The share of the prompts' length that repeats earlier ones; None for sessions of which the run does not say it."""
+    if source.repeated is None and usable["session"].null_count == usable.num_rows:
+        return 0.0
+    return source.repeated
 
 
 def check_measured(observed: Observed) -> None:
@@ -120,12 +129,14 @@ def check_measured(observed: Observed) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes."""
+    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes, None
+    where the run does not say it.
+    """
 
     table: pa.Table
     server: Deployed | None = None
     simulated_by: str | None = None
-    repeated: float = 0.0
+    repeated: float | None = None
 
 
 def _read(path: Path) -> _Source:
@@ -135,7 +146,7 @@ def _read(path: Path) -> _Source:
         folder.check_finished(manifest)
         simulated_by = None if manifest.simulation is None else str(manifest.simulation)
         repeated = manifest.workload.repeated_prefix
-        share = 0.0 if repeated is None else repeated.share or 0.0
+        share = None if repeated is None else repeated.share
         return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share)
     try:
         return _Source(read_table(path, _COLUMNS))

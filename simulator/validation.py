@@ -105,7 +105,9 @@ def _not_simulated(observed: Observed) -> tuple[str, ...]:
     late = int(np.count_nonzero(observed.sent_s - observed.scheduled_s > _LATE_S))
     if observed.users is None and late > _LEFT_OUT * len(observed):
         found.append(f"{late:,} requests that were sent more than {_LATE_S:g} s late, which are simulated on time")
-    if observed.may_be_cached > _LEFT_OUT:
+    if observed.may_be_cached is None:
+        found.append("prompts of sessions, of which it is not known what a prefix cache had, which are computed whole")
+    elif observed.may_be_cached > _LEFT_OUT:
         found.append(f"prompts of which a prefix cache may have had {observed.may_be_cached:.0%}, which are computed whole")
     return tuple(found)
 

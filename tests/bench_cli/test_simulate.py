@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
+from bench_records.table import read_table
 from simulator.observed import Observed, read_observed
 from simulator.recorded import simulated_run
 from tests.reports.manifests import run_manifest
@@ -67,6 +70,21 @@ def test_the_folder_of_a_run_is_read_as_its_table(tmp_path: Path) -> None:
     assert read_observed(tmp_path).name == tmp_path.name
     assert read_observed(tmp_path).may_be_cached == 0.25
     assert read_observed(table).may_be_cached == 0.0
+
+
+def test_what_sessions_repeat_is_not_known_where_the_run_does_not_say_it(tmp_path: Path) -> None:
+    path = write_run(simulated_run(SERVER, poisson(30, 50, 1), 1, "run"), tmp_path / "requests.parquet")
+    table = read_table(path)
+    place = table.schema.get_field_index("session")
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(["a"] * 50, pa.string())), path)
+    manifest = run_manifest()
+    manifest["workload"]["repeated_prefix"] = None
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    observed = read_observed(tmp_path)
+    assert observed.may_be_cached is None
+    manifest["workload"]["repeated_prefix"] = {"unit": "tokens", "share": 0.25}
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    assert read_observed(tmp_path).may_be_cached == 0.25
 
 
 def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

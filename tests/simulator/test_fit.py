@@ -15,12 +15,26 @@ from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
 from simulator.recorded import simulated_run
 from simulator.server import Admission, Order, Server, StepLaw
+from simulator.step_law import FittedLaw
 from simulator.steps import Steps, recover_steps
 from simulator.structure import known_structure
 from simulator.validation import Validation, validate, verdict
 from tests.simulator.known import SERVER, poisson
 
 _SILENT: Callable[[str], None] = lambda line: None  # noqa: E731
+
+_LAW = FittedLaw(
+    terms=("step",),
+    base=StepLaw(step=0.0),
+    coefficients=np.ones(1),
+    draws=np.ones((2, 1)),
+    residuals_s=np.zeros(100),
+    residual_loads=np.ones(100),
+    launch_residuals=np.zeros(1),
+    outliers=0,
+    outlier_share=0.0,
+    rows=100,
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +104,15 @@ def test_requests_that_failed_are_said(model: Model) -> None:
 
 def test_a_prefix_cache_of_which_the_server_says_nothing_is_in_doubt(model: Model) -> None:
     assert any(finding.startswith("at 50: 40% of the prompts, by length, repeat earlier ones") for finding in model.findings)
+
+
+def test_sessions_of_which_nothing_is_known_are_in_doubt(model: Model) -> None:
+    observed = replace(simulated_run(SERVER, poisson(25, 300, 11), 3, "another"), may_be_cached=None)
+    said = [finding for finding in doubts([observed], _LAW) if "prompts" in finding]
+    assert len(said) == 1
+    assert said[0].startswith("another: it is not known whether prompts repeat earlier ones")
+    (beyond_it,) = validate(model, observed, draws=0, seed=5).beyond
+    assert "it is not known what a prefix cache had" in beyond_it
 
 
 def test_what_a_simulation_leaves_out_of_a_run_is_said_first(model: Model) -> None:
