@@ -358,7 +358,9 @@ cdef bint _read(Stream *stream, int descriptor, char *buffer, size_t most, int64
         stream.error = errno if count < 0 else 0
         return False
     arrived_ns = _arrived(stream, stamp_ns, woke_ns, ahead_ns)
-    stream.emptied_ns = max(stream.emptied_ns, woke_ns if <size_t>count < most else arrived_ns)
+    stream.emptied_ns = max(stream.emptied_ns, arrived_ns)  # later bytes are no earlier, by whatever reading of the clocks
+    if <size_t>count < most:
+        stream.emptied_ns = max(stream.emptied_ns, woke_ns)
     if not _has_room(stream, count):
         stream.over = True
         stream.error = ENOMEM

@@ -285,7 +285,9 @@ class TcpTransport(asyncio.Transport):
         else:
             arrival.set_now()
             arrival.unstamped_reads += 1
-        self._emptied_ns = max(self._emptied_ns, woke_ns if len(data) < most_bytes else arrival.ns)
+        self._emptied_ns = max(self._emptied_ns, arrival.ns)  # later bytes are no earlier, by whatever reading of the clocks
+        if len(data) < most_bytes:
+            self._emptied_ns = max(self._emptied_ns, woke_ns)
         self._protocol.data_received(data)
 
     def read_pieces(self, woke_ns: int, ahead_ns: int) -> None:
