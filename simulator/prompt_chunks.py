@@ -89,7 +89,7 @@ def _forget_unseen(steps: Steps, is_known: BoolArray, number: int, begin: int, b
 
 
 def _fits_from(steps: Steps, room: FloatArray, computed: FloatArray, number: int, before: int) -> bool:
-    """Whether the first prompt that is complete in ``number`` can have begun in what was left of the step ``before``."""
+    """Whether the first prompt that is complete in ``number`` may have started in what was left of the step ``before``."""
     if not steps.is_busy[before + 1 : number + 1].all():
         return False
     free = max(room[before] - computed[before], 0.0)

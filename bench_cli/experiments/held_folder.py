@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bench_cli.measurement.run_folder import not_writable
 from bench_records.folder_lock import exclusive_lock
 
 
@@ -21,9 +22,7 @@ def held_alone(path: Path) -> Iterator[None]:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.BadParameter(
-            f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--experiment_dir"
-        ) from error
+        raise not_writable(path, error, "--experiment_dir") from error
     with ExitStack() as held:
         try:
             held.enter_context(exclusive_lock(path))

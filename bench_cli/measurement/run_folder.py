@@ -56,7 +56,7 @@ def _opened(path: Path) -> Iterator[RunFolder]:
                 raise click.BadParameter(f"{path} is not empty; name a new folder", param_hint="--run_dir")
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _not_writable(path, error) from error
+            raise not_writable(path, error, "--run_dir") from error
         try:
             yield RunFolder(path)
         finally:
@@ -91,12 +91,13 @@ def _new_default_folder(verb: str) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise _not_writable(Path("runs") / name, error) from error
+            raise not_writable(Path("runs") / name, error, "--run_dir") from error
         return Path("runs") / name
     raise click.BadParameter("too many runs started in this second; name a folder", param_hint="--run_dir")
 
 
-def _not_writable(path: Path, error: OSError) -> click.BadParameter:
+def not_writable(path: Path, error: OSError, option: str) -> click.BadParameter:
+    """What to say of a folder, named by ``option``, that cannot be made."""
     return click.BadParameter(
-        f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint="--run_dir"
+        f"{path} cannot be made ({error.strerror}); name a folder that you may write to", param_hint=option
     )
