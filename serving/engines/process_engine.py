@@ -120,8 +120,10 @@ class ProcessEngine:
         self._on_stop = on_stop
         self._pipe = Connection(os.dup(link.socket.fileno()))
         self._sending = threading.Lock()
-        self._delivering: dict[int, Deliver] = {}
-        self._failure: str | None = None
+        self._closed: str | None = None  # why, where this process closes the engine
+        self._ended: str | None = None  # why; from then on no request is admitted
+        self._admitting = threading.Lock()
+        self._delivering: dict[int, Deliver] = {}  # the reading thread alone delivers, so that last is last
         self._resetting = threading.Lock()
         self._resets: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         ready = self._await_ready()
@@ -140,10 +142,14 @@ class ProcessEngine:
         streaming: bool,
         returns: Returns = TOKENS_ONLY,
     ) -> None:
-        self._delivering[request_id] = deliver
-        self._send(encode(Submit(request_id, list(input_ids), sampling, streaming, returns, time.monotonic_ns())))
-        if self._failure is not None:
-            self._fail_all(self._failure)
+        with self._admitting:
+            ended = self._ended
+            if ended is None:
+                self._delivering[request_id] = deliver
+        if ended is not None:
+            deliver(Increment((), error=ended))
+        else:
+            self._send(encode(Submit(request_id, list(input_ids), sampling, streaming, returns, time.monotonic_ns())))
 
     def cancel(self, request_id: int) -> None:
         self._send(encode(Cancel(request_id)))
@@ -155,7 +161,7 @@ class ProcessEngine:
         with self._resetting:
             self._send(encode(ResetPrefixCache()))
             try:
-                problem = self._failure or self._resets.get(timeout=_RESET_TIMEOUT_S)
+                problem = self._ended or self._resets.get(timeout=_RESET_TIMEOUT_S)
             except queue.Empty:
                 problem = f"the engine did not answer for {_RESET_TIMEOUT_S} s"
         if problem is not None:
@@ -169,7 +175,7 @@ class ProcessEngine:
         return self._stats
 
     def close(self) -> None:
-        self._failure = self._failure or "the engine was closed before this request ended"
+        self._closed = "the engine was closed before this request ended"
         self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake the reading thread
         if self._process is not None:
             try:
@@ -177,7 +183,7 @@ class ProcessEngine:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._fail_all(self._failure)
+        self._thread.join()
 
     def _await_ready(self) -> Ready:
         try:
@@ -190,11 +196,8 @@ class ProcessEngine:
         raise EngineError(message.reason if isinstance(message, Failed) else "the engine sent a message before it was ready")
 
     def _send(self, message: bytes) -> None:
-        try:
-            with self._sending:
-                self._pipe.send_bytes(message)
-        except OSError:  # the reading thread detects the end of the process, too, and records the reason
-            self._failure = self._failure or "the engine's process has ended"
+        with self._sending, suppress(OSError):  # the reading thread detects the end of the process, too, and records the reason
+            self._pipe.send_bytes(message)
 
     def _deliver_all(self) -> None:
         reason = "the engine's process has ended"
@@ -211,17 +214,17 @@ class ProcessEngine:
                     self._stats = message.stats or self._stats
                     self._deliver(message.increments)
         except (EOFError, OSError):
-            self._failure = self._failure or reason
-            self._fail_all(self._failure)
+            self._end(self._closed or reason)
 
     def _deliver(self, increments: Sequence[tuple[int, Increment]]) -> None:
         for request_id, increment in increments:
             deliver = self._delivering.pop(request_id) if increment.is_last else self._delivering[request_id]
             deliver(increment)
 
-    def _fail_all(self, reason: str) -> None:
+    def _end(self, reason: str) -> None:
+        with self._admitting:
+            self._ended = reason
         self._resets.put(reason)
-        for request_id in list(self._delivering):
-            deliver = self._delivering.pop(request_id, None)
-            if deliver is not None:
-                deliver(Increment((), error=reason))
+        for deliver in self._delivering.values():
+            deliver(Increment((), error=reason))
+        self._delivering.clear()
