@@ -127,8 +127,8 @@ class _Case:
     def beyond(self) -> Beyond:
         """The share with the limits that the status goes by."""
         of_low, of_high = (_PASSES, _FAILS) if self.claim.at_least else (_FAILS, _PASSES)
-        high = 1.0 if self.is_unknown else self.worst.limits(of_high)[1]
-        return Beyond(self.seen.share, self.seen.limits(of_low)[0], high, self.claim.allowed)
+        high = 1.0 if self.is_unknown else self.worst.upper_limit(of_high)
+        return Beyond(self.seen.share, self.seen.lower_limit(of_low), high, self.claim.allowed)
 
     @property
     def growth(self) -> QueueGrowth | None:

@@ -82,9 +82,14 @@ class Exceedances:
 
     def limits(self, tail: float) -> tuple[float, float]:
         """The lower and the upper limit of the share, each wrong with probability ``tail``."""
-        high = 1.0 if self.above == self.n else _first_where(lambda share: self.at_most(share) <= tail, self.share, 1.0)
+        return self.lower_limit(tail), self.upper_limit(tail)
+
+    def lower_limit(self, tail: float) -> float:
         low = 0.0 if self.above == 0 else _first_where(lambda share: self.at_least(share) >= tail, 0.0, self.share)
-        return max(low, self.share / MARKOV), high
+        return max(low, self.share / MARKOV)
+
+    def upper_limit(self, tail: float) -> float:
+        return 1.0 if self.above == self.n else _first_where(lambda share: self.at_most(share) <= tail, self.share, 1.0)
 
     def deciding(self, allowed: float, passes: float, fails: float, most: int) -> tuple[int, int | None] | None:
         """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the process as it seems.
