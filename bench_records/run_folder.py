@@ -110,13 +110,14 @@ class RunFolder:
             raise unreadable(self.manifest, error) from error
 
     def is_whole(self) -> bool:
-        """Whether it has the records of a run that was neither stopped by a user nor cut; one whose client failed has, too.
-        Raises RunFolderError, as ``read_manifest``.
+        """Whether it has the records of a run that was neither stopped by a user nor cut, and whose client could write down all
+        that came. Raises RunFolderError, as ``read_manifest``.
         """
         if not self.requests.exists():
             return False
         manifest = self.read_manifest()
-        return manifest.state is RunState.DONE and not manifest.interrupted and manifest.recovered is None
+        came_to_its_end = manifest.state is RunState.DONE and not manifest.interrupted and manifest.recovered is None
+        return came_to_its_end and manifest.problem is None
 
     def check_finished(self, manifest: Manifest) -> None:
         """Raise RunFolderError, with the remedy, where there are no records yet."""

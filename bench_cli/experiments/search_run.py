@@ -130,12 +130,22 @@ class ChildProbes:
         if status == ExitStatus.INTERRUPTED:
             raise KeyboardInterrupt
         if folder.requests.exists():  # failures, and findings that it is not valid, are part of the result
+            _check_recorded(folder)
             return
         if status == ExitStatus.FAILED:
             raise TargetGoneError(message or f"a probe ended with status {status}")
         if status == ExitStatus.USAGE:
             raise click.UsageError(message)
         raise click.ClickException(f"a probe ended with status {status}: {message}")
+
+
+def _check_recorded(folder: RunFolder) -> None:
+    """Raises ClickException where the client stopped sending, which says nothing of the target: the run is made again."""
+    problem = folder.read_manifest().problem
+    if problem is not None:
+        raise click.ClickException(
+            f"the client could not write its journal in {folder.path}: {problem}; make room on that disk, then go on"
+        )
 
 
 def _limits(search: Search) -> list[str]:

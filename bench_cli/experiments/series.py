@@ -129,7 +129,8 @@ def make_runs(
         if folder.is_recorded(run):
             click.echo(f"{label}: recorded before", err=True)
         else:
-            click.echo(label, err=True)
+            again = ", again: it did not come to its end before" if folder.run_folder(run).requests.exists() else ""
+            click.echo(f"{label}{again}", err=True)
             run_command(before_each, folder.path / "output.log")
             _make_run(experiment, folder, number - 1)
         if is_decided is not None and number % len(experiment.arms) == 0 and is_decided(folder):

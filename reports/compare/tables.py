@@ -142,7 +142,7 @@ def notes(comparison: ArmComparison) -> list[str]:
         texts.append(f"Intervals and p are paid for the looks after each block: they hold whenever the experiment ends.{named}")
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
-        texts.append(f"{blocks} left out because a run is missing or invalid; see the report of that run.")
+        texts.append(f"{blocks} left out because a run is missing, did not come to its end, or is invalid; see its report.")
     if comparison.schedules_apart:
         texts.append(
             "Each side repeats schedules of its own, so the intervals include what one schedule differs from another, as far "

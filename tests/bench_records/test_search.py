@@ -44,13 +44,13 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     ("manifest", "whole"),
     [
         (Manifest(), True),
-        (Manifest(problem="the disk is full"), True),
+        (Manifest(problem="the disk is full"), False),
         (Manifest(interrupted=True), False),
         (Manifest(state=RunState.RUNNING), False),
         (Manifest(recovered=Recovered(scheduled=3, written_down=2, lost=1, not_sent=0, journals=1, torn_bytes=0)), False),
     ],
 )
-def test_a_probe_that_was_stopped_or_cut_is_made_again(manifest: Manifest, whole: bool, tmp_path: Path) -> None:
+def test_a_probe_that_was_stopped_or_cut_or_whose_client_failed_is_made_again(manifest: Manifest, whole: bool, tmp_path: Path) -> None:
     folder = SearchFolder(tmp_path).run_folder(_SEARCH.probes[0])
     folder.path.mkdir()
     folder.requests.touch()

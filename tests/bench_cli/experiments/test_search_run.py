@@ -15,6 +15,8 @@ from bench_cli.experiments import search_run
 from bench_cli.experiments.search_arguments import continued
 from bench_cli.experiments.search_plan import Spent, closed_loop_timeout_s, first_users, next_step
 from bench_cli.experiments.search_run import ChildProbes, TargetGoneError, search_capacity
+from bench_records.manifest import Manifest
+from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, PlannedTier, RecordedControl, Search, SearchFolder
 from reports.capacity.answer import details
 from reports.capacity.reading import MeasuredProbe
@@ -234,6 +236,24 @@ def test_a_target_that_a_run_has_warmed_up_is_not_warmed_up_again(
         probes.probe(SEARCH, PlannedProbe(50.0, 600, 1, "001-50"), is_warm=is_warm)
     assert made[0] == "token_norm_dist"
     assert [made[k + 1] for k, word in enumerate(made) if word == "--warmup_requests"] == sent
+
+
+def test_a_probe_whose_client_failed_ends_the_search_and_is_made_again(
+    folder: SearchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has records, but says nothing of the target."""
+    planned = PlannedProbe(50.0, 600, 1, "001-50")
+
+    def make_quiet_run(arguments: Sequence[str], path: Path, *others: object) -> tuple[int, str]:
+        path.mkdir()
+        RunFolder(path).requests.touch()
+        RunFolder(path).write_manifest(Manifest(problem="No space left on device"))
+        return 1, "Report: report.html"
+
+    monkeypatch.setattr(search_run, "make_quiet_run", make_quiet_run)
+    with pytest.raises(click.ClickException, match="could not write its journal in .*001-50: No space left on device; make room"):
+        ChildProbes(folder, ("token_norm_dist",)).probe(SEARCH, planned, is_warm=False)
+    assert not folder.is_recorded(planned)
 
 
 def test_a_closed_loop_says_what_it_is_for(folder: SearchFolder) -> None:

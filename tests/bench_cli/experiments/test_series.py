@@ -135,6 +135,35 @@ def test_a_series_that_is_stopped_says_how_to_go_on(
     assert again in capsys.readouterr().err
 
 
+def test_a_run_whose_client_failed_ends_the_experiment_and_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has records, of a part of its schedule."""
+    endings = [(ExitStatus.VALID, None), (ExitStatus.FAILED, "the disk is full"), (ExitStatus.VALID, None)]
+    made = list[str]()
+
+    def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
+        status, problem = endings.pop(0)
+        made.append(path.name)
+        path.mkdir(exist_ok=True)
+        RunFolder(path).requests.touch()
+        RunFolder(path).write_manifest(Manifest(problem=problem))
+        return status
+
+    monkeypatch.setattr("bench_cli.experiments.series.make_run", make_run)
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
+    folder = open_folder(tmp_path / "e", plan)
+    with pytest.raises(click.ClickException, match="ended with status 1, for the reason above"):
+        make_runs(plan, folder, None)
+    capsys.readouterr()
+    make_runs(plan, folder, None)
+    assert made == [plan.runs[0].folder, plan.runs[1].folder, plan.runs[1].folder]
+    assert capsys.readouterr().err.splitlines() == [
+        f"Run 1 of 2, block 1: {_ARMS[plan.runs[0].arm].name}: recorded before",
+        f"Run 2 of 2, block 1: {_ARMS[plan.runs[1].arm].name}, again: it did not come to its end before",
+    ]
+
+
 def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
     plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
     folder = open_folder(tmp_path / "e", plan)
