@@ -50,7 +50,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         (Manifest(recovered=Recovered(scheduled=3, written_down=2, lost=1, not_sent=0, journals=1, torn_bytes=0)), False),
     ],
 )
-def test_a_probe_that_was_stopped_or_cut_or_whose_client_failed_is_made_again(manifest: Manifest, whole: bool, tmp_path: Path) -> None:
+def test_a_probe_that_did_not_come_to_its_end_is_made_again(manifest: Manifest, whole: bool, tmp_path: Path) -> None:
     folder = SearchFolder(tmp_path).run_folder(_SEARCH.probes[0])
     folder.path.mkdir()
     folder.requests.touch()
