@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,9 @@ def rank(context: click.Context, options: Options, arguments: tuple[str, ...]) -
         click.echo(dry_run_of_settings(asked.plan, asked.searches))
         return ExitStatus.VALID
     folder = RankingFolder(effort.experiment_dir or default_folder())
-    with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt(), held_alone(folder.path):
-        searches = _opened(folder, asked)
+    with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt(), ExitStack() as held:
+        held.enter_context(held_alone(folder.path))
+        searches = _opened(folder, asked, held)
         runs = [search_runs(context, given) for given in asked.given]
         of_each = [folder.search_folder(setting) for setting in asked.plan.settings]
         try:
@@ -154,18 +156,22 @@ def _recorded(options: Options) -> _Asked:
     return _Asked(plan, found, tuple(search.arguments for search in found))
 
 
-def _opened(folder: RankingFolder, asked: _Asked) -> Sequence[Search]:
-    """The searches to carry out in ``folder``: new ones, or the rest of the recorded ones. Raises BadParameter."""
+def _opened(folder: RankingFolder, asked: _Asked, held: ExitStack) -> Sequence[Search]:
+    """The searches to carry out in ``folder``: new ones, or the rest of the recorded ones. Their folders are ``held``, since
+    each could be searched alone. Raises BadParameter, and ClickException as ``held_alone``.
+    """
     if not folder.plan.exists():
         new_folder(folder.path)
         for setting, search in zip(asked.plan.settings, asked.searches, strict=True):
             of_setting = folder.search_folder(setting)
-            of_setting.path.mkdir()
+            held.enter_context(held_alone(of_setting.path))
             of_setting.write(search)
         folder.write(asked.plan)
         return asked.searches
     if folder.read().settings != asked.plan.settings:
         raise _holds_another(folder)
+    for setting in asked.plan.settings:
+        held.enter_context(held_alone(folder.search_folder(setting).path))
     rest = []
     for setting, search in zip(asked.plan.settings, asked.searches, strict=True):
         continues = continued(folder.search_folder(setting).read(), search)
