@@ -71,7 +71,8 @@ REQUEST_COLUMNS = (
         "output_tokens_source",
         pa.string(),
         "",
-        "the source of `output_tokens`: `server` (its count), `ids` (the ids returned), `text` (tokenised again)",
+        "the source of `output_tokens`: `server` (its count), `ids` (the ids returned), `chunks` (one token in each, as in the "
+        "server's complete answers), `text` (tokenised again)",
         "`output_tokens` is unknown",
     ),
     Column("prompt_echoed", pa.bool_(), "", "whether the answer began with the prompt", "it is unknown"),
@@ -211,6 +212,13 @@ REQUEST_COLUMNS = (
         "",
         "number of the target that the request was sent to, from 0 on in the order of `--url`, as `targets` of `run.json`",
         "no target is known to have been sent it, or the run is older than this column",
+    ),
+    Column(
+        "text_chunks",
+        pa.int64(),
+        "",
+        "the number of chunks with a piece of an answer whose tokens the server did not count",
+        "the server counted the tokens, no answer came, or the run is older than this column",
     ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""

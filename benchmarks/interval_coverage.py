@@ -211,6 +211,7 @@ def as_requests(run: Run) -> Requests:
         connect_ns=np.full(n, np.nan),
         router_ns=np.full(n, np.nan),
         target=np.zeros(n),
+        counted_from_text=np.zeros(n, dtype=np.bool_),
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record
 from harness.journal.worker_journal import Ended
+from harness.recording.chunk_counts import count_by_chunks
 from harness.recording.completeness import judge_completeness
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import ClosedTimes, OpenTimes, ScheduleSummary, SessionTimes, user_free_ns
@@ -35,7 +36,10 @@ class WorkerEnd:
 
 
 def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: Sequence[WorkerEnd]) -> tuple[Record, ...]:
-    """``records`` (by index), and new ones for the requests without, sorted by due time; INCOMPLETE where an answer was cut."""
+    """``records`` (by index), and new ones for the requests without, sorted by due time.
+
+    They are INCOMPLETE where an answer was cut, and have tokens by chunks where the server sends one token in each.
+    """
     schedule, end_ns = recorder.schedule, _end_ns(workers)
     match schedule.times:
         case OpenTimes(offsets_ns):
@@ -45,7 +49,7 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
             accounted = _of_closed_loop(schedule, ended, recorder, records, workers)
         case SessionTimes() as times:
             accounted = _of_sessions(schedule, times, recorder, records, workers, end_ns)
-    return judge_completeness(accounted, recorder.expect_finish_reason)
+    return count_by_chunks(judge_completeness(accounted, recorder.expect_finish_reason))
 
 
 def _end_ns(workers: Sequence[WorkerEnd]) -> int | None:

@@ -14,7 +14,7 @@ from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
 from harness.recording.accumulated_text import in_pieces
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
-from harness.recording.token_attribution import attribute_tokens
+from harness.recording.token_attribution import attribute_tokens, count_text_chunks
 
 _LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
@@ -145,7 +145,7 @@ class Recorder:
 
     def _with_text(self, record: Record, request: RequestSummary, answered: TimedResponses, echoed: bool | None) -> Record:
         """Complete a record whose responses have no token counts: those with text carry tokens, and the total is the server's
-        count, or that of the client's tokenizer."""
+        count, or that of the client's tokenizer, which ``chunk_counts.py`` replaces where the run shows a better one."""
         responses = answered.responses
         texts = [response.text or "" for response in responses]
         if echoed and request.text is not None:
@@ -167,9 +167,10 @@ class Recorder:
                 output_tokens_source=TokenSource.SERVER,
                 text_tokens=self._checked(record.index, texts),
             )
+        uncounted = replace(timed, text_chunks=count_text_chunks(responses))
         if self.count_tokens is None:
-            return timed
-        return replace(timed, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
+            return uncounted
+        return replace(uncounted, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
 
     def _checked(self, index: int, texts: Sequence[str]) -> int | None:
         """The client's count of a text that the server counted, for some of the requests; None for others and without text."""

@@ -37,6 +37,12 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
     return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
 
 
+def count_text_chunks(responses: Sequence[Response]) -> int:
+    """The number of messages, without an empty one that only ends the answer."""
+    messages = zip(responses, _messages(responses), strict=True)
+    return sum(is_message and (bool(response.text) or not response.finish_reasons) for response, is_message in messages)
+
+
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:
     """By differences of the running counts; None where a message lacks one, or they do not rise to ``total``."""
     messages = _messages(responses)

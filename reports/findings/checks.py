@@ -33,6 +33,7 @@ from reports.findings.consistency import (
     TextTokensDisagree,
     TokenCountsDisagree,
     TokenCountsUnknown,
+    TokensCountedFromText,
 )
 from reports.findings.distribution import (
     MessagesDropped,
@@ -112,6 +113,7 @@ KINDS: tuple[type[Finding], ...] = (
     OutputLongerThanAsked,
     TokenCountsDisagree,
     TokenCountsUnknown,
+    TokensCountedFromText,
     AnswersLeftOut,
     TextTokensDisagree,
     LittlesLaw,

@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bench_records.record import TokenSource
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.catalogue import E2E, ITL_COVERAGE, LATENCIES, TPOT, TTFT
 from reports.metrics.in_flight import mean_in_system
@@ -27,6 +26,7 @@ from reports.statistics.arrays import FloatArray
 _INPUT_TOLERANCE = 0.01
 _EDGE_TOKENS = 1  # of a prompt without a template, which a server may begin or end by a token of its own
 _TEXT_TOLERANCE = 0.25
+_TEXT_SHARE = 0.01
 _TEXT_TOKENS = 200  # in fewer tokens, chance may exceed the tolerance
 _TOKENS_BEYOND_INVALID = 0.01
 _LEFT_OUT = 0.01
@@ -63,8 +63,8 @@ class OutputLongerThanAsked(Finding):
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.requests
         beyond = requests.output_tokens - requests.requested_output_tokens
-        longer = requests.done & (beyond > 0)  # NaN where unknown is not above 0
-        if not longer.any() or TokenSource.TEXT.value in requests.output_tokens_sources:
+        longer = requests.done & (beyond > 0) & ~requests.counted_from_text  # NaN where unknown is not above 0
+        if not longer.any():
             return None
         tokens_beyond = float(beyond[longer].sum())
         share = float(beyond[longer].sum() / np.nansum(requests.output_tokens[requests.done]))
@@ -163,8 +163,7 @@ class TokenCountsUnknown(Finding):
             return None
         tpot_ms = time_per_output_token_by_request_ms(requests)
         has_counts = ~np.isnan(summed_token_counts(requests))
-        untried = facts.target.sends_finish_reason is False and facts.manifest.warm_up.requests == 0
-        return cls(share, _mean_ms(tpot_ms[has_counts]), _mean_ms(tpot_ms), untried)
+        return cls(share, _mean_ms(tpot_ms[has_counts]), _mean_ms(tpot_ms), _untried(facts))
 
     @property
     def advice(self) -> str:
@@ -182,6 +181,74 @@ class TokenCountsUnknown(Finding):
             return f"{text}."
         bias = self.tpot_of_known_ms / self.tpot_of_all_ms - 1
         return f"{text}; the answers with known counts have a mean TPOT of {self.tpot_of_known_ms:.2f} ms, {bias:+.0%} to all."
+
+
+def _untried(facts: RunFacts) -> bool:
+    """Whether no trial request asked a server of OpenAI's protocols for running counts, since the run had no warm-up."""
+    return facts.target.sends_finish_reason is False and facts.manifest.warm_up.requests == 0
+
+
+@dataclass(frozen=True)
+class TokensCountedFromText(Finding):
+    """``done`` of the ``requests`` whose tokens were counted from their text succeeded; ``share`` is that of their tokens among
+    those of all answers. ``ratio`` is what random tokens make when their text is tokenised again; None where it is unknown.
+    ``untried`` as in TokenCountsUnknown.
+    """
+
+    requests: int
+    done: int
+    share: float
+    ratio: float | None
+    untried: bool = False
+
+    code = "tokens_counted_from_text"
+    severities = (Severity.NOTE, Severity.WARNING)
+    when = (
+        "nothing counted the output tokens of answers but the client's tokenizer, from their text: neither the server, nor "
+        "chunks of one token each, as complete answers show them. A warning where these are more than "
+        f"{_TEXT_SHARE:.0%} of the tokens"
+    )
+    advices = (
+        "Tokens/s and TPOT are estimates: text does not always encode to the tokens that it was made of. Compare them only "
+        "between runs of the same server and prompts. TTFT, E2E latency and requests/s are not affected.",
+        "Tokens/s are an estimate: text does not always encode to the tokens that it was made of. A cut answer lacks the count "
+        "that the server sends at its end.",
+        "Tokens/s are an estimate: text does not always encode to the tokens that it was made of. A run without warm-up "
+        "requests sends no trial request, which finds whether the server sends running counts (vLLM does): use a warm-up.",
+    )
+    briefs = (
+        "Tokens were counted from text: tokens/s and TPOT are estimates",
+        "Tokens of cut answers were counted from text: tokens/s are estimates",
+        "Tokens of cut answers were counted from text: use a warm-up",
+    )
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        requests = facts.requests
+        from_text = requests.counted_from_text & requests.has_tokens
+        if not from_text.any():
+            return None
+        share = float(requests.output_tokens[from_text].sum() / max(1.0, np.nansum(requests.output_tokens)))
+        done = int((from_text & requests.done).sum())
+        return cls(int(from_text.sum()), done, share, facts.target.retokenised_ratio, _untried(facts))
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.WARNING if self.share > _TEXT_SHARE else Severity.NOTE
+
+    @property
+    def advice(self) -> str:
+        return self.advices[0 if self.done else 2 if self.untried else 1]
+
+    def _sentence(self) -> str:
+        cut = "" if self.done else ", all of which were cut off or failed"
+        text = (
+            f"The output tokens of {self.requests:,} answers{cut} were counted from their text: {self.share:.1%} of all output "
+            "tokens."
+        )
+        if self.ratio is None or self.ratio < 1 + _TEXT_SHARE:
+            return text
+        return f"{text} Text of random tokens makes {self.ratio:.2f} times as many when it is tokenised again."
 
 
 def _mean_ms(values: FloatArray) -> float | None:

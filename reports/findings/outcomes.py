@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from bench_records.record import FAILURES, TokenSource
+from bench_records.record import FAILURES
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 
@@ -158,11 +158,9 @@ class OutputShorterThanAsked(Finding):
     def check(cls, facts: RunFacts) -> OutputShorterThanAsked | None:
         requests = facts.requests
         known = requests.done & ~np.isnan(requests.output_tokens)
-        retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
-        least = requests.requested_output_tokens * (_RETOKENISED_SHORT if retokenised else 1.0)
-        short = known & (requests.output_tokens < least)
-        if retokenised:  # the server says that these have all the requested tokens
-            short &= requests.finish_reason != _CUT
+        least = requests.requested_output_tokens * np.where(requests.counted_from_text, _RETOKENISED_SHORT, 1.0)
+        has_all = requests.counted_from_text & (requests.finish_reason == _CUT)  # by the server
+        short = known & (requests.output_tokens < least) & ~has_all
         if not short.any():
             return None
         kind = OutputShorterDespiteIgnoreEos if (short & requests.ignore_eos).any() else OutputShorterThanAsked

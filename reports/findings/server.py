@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from bench_records.manifest import OneTarget, RepeatedPrefix
-from bench_records.record import TIMEOUTS, Outcome, TokenSource
+from bench_records.record import TIMEOUTS, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MAY_DELAY, delayed_by
 from reports.metrics.model_statistics import counted_requests, failed_by, failed_requests
@@ -164,8 +164,7 @@ class TokensDisagree(CountersDisagree):
         requests = facts.sent_requests
         generated = None if facts.final_metrics is None else facts.final_metrics.generated_tokens
         ours = float(requests.output_tokens.sum())
-        retokenised = TokenSource.TEXT.value in requests.output_tokens_sources
-        if generated is None or np.isnan(ours) or not requests.done.all() or retokenised:
+        if generated is None or np.isnan(ours) or not requests.done.all() or requests.counted_from_text.any():
             return None
         return None if abs(generated - ours) <= _TOKENS_TOLERANCE * max(generated, ours) else cls(ours, generated)
 

@@ -229,8 +229,9 @@ OUTPUT_TOKENS = Metric(
     "output_tokens",
     "output tokens",
     "tokens",
-    "the server's count, else the length of `output_ids`, else the text tokenised again; an echoed prompt is never counted; "
-    "the report shows their mean",
+    "the server's count, else the length of `output_ids`, else the number of chunks if the server's complete answers have one "
+    "token in each, else the text tokenised again, which is inexact (`tokens_counted_from_text`); an echoed prompt is never "
+    "counted; the report shows their mean",
     title="Output tokens",
 )
 DISPERSION = Metric(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bench_records.record import FAILED_BY_TARGET, TIMEOUTS, Outcome
+from bench_records.record import FAILED_BY_TARGET, TIMEOUTS, Outcome, TokenSource
 from reports.metrics.columns import booleans, floats, integers
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
@@ -34,7 +34,8 @@ class Requests:
     ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 without one. ``session_of`` are the numbers
     of the conversations, -1 without one. ``finish_reason`` is "" where the server sent none.
     ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's. ``target`` is the number of
-    the target that a request was sent to; NaN where none is known.
+    the target that a request was sent to; NaN where none is known. ``counted_from_text`` is whether ``output_tokens`` is the
+    client's count of the text, which is inexact.
     """
 
     index: NDArray[np.int64]
@@ -74,6 +75,7 @@ class Requests:
     connect_ns: FloatArray
     router_ns: FloatArray
     target: FloatArray
+    counted_from_text: NDArray[np.bool_]
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -219,6 +221,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         connect_ns=floats(table["connect_ns"]),
         router_ns=floats(table["router_ns"]),
         target=floats(table["target"]),
+        counted_from_text=_texts_or_empty(table["output_tokens_source"]) == TokenSource.TEXT.value,
     )
 
 

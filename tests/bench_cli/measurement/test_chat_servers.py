@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,60 @@ def test_requests_that_are_cancelled_as_planned_are_not_incomplete(measured: Cal
         found = measured(chat, "--cancel", "90%:after=2tokens")
     assert set(found.outcomes) <= {"withdrawn", "done"}  # a busy client may read the end of an answer with its second token
     assert found.outcomes["withdrawn"] > 0
+
+
+_CANCEL = ("--cancel", "50%:after=2tokens")
+_PAUSE_S = 0.2  # in which a client has the time to cancel
+
+
+class Paused(list[Event]):
+    """The events of an answer, with a pause before all but the first three."""
+
+    def __iter__(self) -> Iterator[Event]:
+        for number, event in enumerate(super().__iter__()):
+            if number == 3:
+                time.sleep(_PAUSE_S)
+            yield event
+
+
+def _cancelled(found: Measured) -> list[dict[str, Any]]:
+    """The cancelled answers, but those whose end a busy client read before it could cancel."""
+    return [row for row in found.rows if row["outcome"] == "withdrawn" and row["output_tokens_source"] != "server"]
+
+
+@pytest.mark.parametrize("warm_up", ["0", "2"])
+def test_tokens_of_a_cancelled_answer_are_its_chunks_where_complete_ones_have_one_token_in_each(
+    measured: Callable[..., Measured], warm_up: str
+) -> None:
+    with chat_server(lambda number: Paused(WHOLE)) as chat:
+        found = measured(chat, *_CANCEL, "--warmup_requests", warm_up)
+    assert _cancelled(found)
+    for row in _cancelled(found):
+        counted = (row["output_tokens"], row["output_tokens_source"], row["token_counts"])
+        assert counted == (row["text_chunks"], "chunks", [1] * row["text_chunks"])
+    assert "tokens_counted_from_text" not in found.findings
+
+
+def test_tokens_of_a_server_that_never_counts_are_its_chunks_where_they_are_as_many_as_requested(
+    measured: Callable[..., Measured],
+) -> None:
+    with chat_server(lambda number: Paused([*TOKENS, chunk(reason="length"), DONE])) as chat:
+        found = measured(chat, *_CANCEL)
+    assert _cancelled(found)
+    assert {row["output_tokens_source"] for row in found.rows} == {"chunks"}
+    assert {row["output_tokens"] for row in found.rows if row["outcome"] == "done"} == {5}
+    assert not found.findings.keys() & {"tokens_counted_from_text", "output_shorter_than_asked", "output_longer_than_asked"}
+
+
+def test_tokens_that_are_counted_from_text_are_said_to_be(measured: Callable[..., Measured]) -> None:
+    joined = [chunk(content=text) for text in (" w0 w1", " w2", " w3 w4")]
+    with chat_server(lambda number: Paused([TOKENS[0], *joined, chunk(reason="length"), USAGE, DONE])) as chat:
+        found = measured(chat, *_CANCEL)
+    assert {row["output_tokens_source"] for row in _cancelled(found)} == {"text"}
+    assert {row["output_tokens_source"] for row in found.rows if row["outcome"] == "done"} == {"server"}
+    finding = found.findings["tokens_counted_from_text"]
+    assert (finding["evidence"]["requests"], finding["evidence"]["done"]) == (len(_cancelled(found)), 0)
+    assert finding["severity"] == "warning"
 
 
 @pytest.mark.parametrize(("models", "shown"), [([], "none"), (["unknown"], "unknown")])

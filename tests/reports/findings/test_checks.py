@@ -14,7 +14,7 @@ from msgspec.structs import replace as with_fields
 
 import reports.findings
 from bench_records.client_sample import ClientSample
-from bench_records.record import Outcome, Record
+from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.checks import KINDS, Validity, validity
 from reports.findings.distribution import WorkersLost
 from reports.findings.finding import Finding, Severity
@@ -188,6 +188,12 @@ def _server_runs(steady: list[Record]) -> Runs:
 def _cancelled_runs(steady: list[Record]) -> Runs:
     before_first_token = withdrawn(steady[0], tokens=0)
     yield [before_first_token, *steady[1:]], {}
+    from_text = {"output_tokens_source": TokenSource.TEXT}
+    chat = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False, "retokenised_ratio": 1.2}
+    cut = [with_fields(withdrawn(record, tokens=1), **from_text) for record in steady[:2]]
+    yield [*cut, *steady[2:]], {}
+    yield [*cut, *steady[2:]], {"target": chat, "warm_up": {"requests": 0, "failures": []}}
+    yield [with_fields(record, **from_text) for record in steady], {"target": chat}
     yield [before_first_token, withdrawn(steady[1], tokens=0), withdrawn(steady[2], tokens=0), *steady[3:]], {}
     asked = {"requested_output_tokens": 101}
     cancelled = [msgspec.structs.replace(withdrawn(record, tokens=1), **asked) for record in steady[:100]]

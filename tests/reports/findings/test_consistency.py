@@ -321,6 +321,29 @@ def test_text_counted_again_may_have_a_token_more_than_was_asked_for(make_report
     assert finding_of(make_report(records), "output_longer_than_asked") is None
 
 
+def test_one_failure_that_was_counted_from_text_does_not_hide_longer_answers(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 2)], requested_output_tokens=2 - (k == 7)) for k in range(100)]
+    records[50] = failed(50, 500, Outcome.TIMEOUT, 500, 600, output_tokens=1, output_tokens_source=TokenSource.TEXT)
+    finding = finding_of(make_report(records), "output_longer_than_asked")
+    assert finding is not None
+    assert finding.evidence["requests"] == 1
+
+
+def test_answers_that_were_counted_from_their_text_are_said_to_be(make_report: MakeReport, answered: Make) -> None:
+    from_text = {"output_tokens": 3, "output_tokens_source": TokenSource.TEXT, "token_counts": None}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 2)], **(from_text if k < 40 else {})) for k in range(100)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "retokenised_ratio": 1.33}
+    finding = finding_of(make_report(records, target=target), "tokens_counted_from_text")
+    assert finding is not None
+    assert finding.evidence == {"requests": 40, "done": 40, "share": 0.5, "ratio": 1.33, "untried": False}
+    assert finding.sentence == (
+        "The output tokens of 40 answers were counted from their text: 50.0% of all output tokens. Text of random tokens makes "
+        "1.33 times as many when it is tokenised again."
+    )
+
+
 @pytest.mark.parametrize(("held_open_ms", "severity"), [(1, None), (400, "warning")])
 def test_streams_that_stay_open_after_their_last_token_break_littles_law(
     make_report: MakeReport, answered: Make, held_open_ms: float, severity: str | None

@@ -162,6 +162,16 @@ def test_text_of_an_answer_with_all_its_tokens_by_its_finish_reason_is_no_short_
     assert (finding_of(make_report(records), "output_shorter_than_asked") is not None) is expected
 
 
+def test_one_failure_that_was_counted_from_text_does_not_hide_short_answers(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 9)], requested_output_tokens=10) for k in range(20)]
+    records[4] = failed(4, 40, Outcome.TIMEOUT, 40, 50, output_tokens=1, output_tokens_source=TokenSource.TEXT)
+    finding = finding_of(make_report(records), "output_shorter_than_asked")
+    assert finding is not None
+    assert finding.evidence["requests"] == 19
+
+
 def test_failures_are_no_short_answers(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
     records = steady_run(10)
     records[4] = failed(4, 40, Outcome.STREAM_CUT, 40, 50, output_tokens=1)
