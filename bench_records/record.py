@@ -76,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``connect_ns`` is how long the request waited, from its send on, for a connection to open or for room on one, and
     ``router_ns`` how long it was in routers before the head of its answer came, by what these say. ``target`` is the number of
     the target that it was sent to, in the order of --url.
+
+    ``written_ns`` is when the kernel had the whole request, and ``head_ns`` when the head of its answer arrived.
     """
 
     index: int
@@ -116,3 +118,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     router_ns: int | None = None
     target: int | None = None
     text_chunks: int | None = None
+    written_ns: int | None = None
+    head_ns: int | None = None

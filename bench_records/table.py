@@ -220,6 +220,20 @@ REQUEST_COLUMNS = (
         "the number of chunks with a piece of an answer whose tokens the server did not count",
         "the server counted the tokens, no answer came, or the run is older than this column",
     ),
+    Column(
+        "written_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "when the last byte of the request was handed to the kernel",
+        "over TLS, the request failed, its answer ended before, or the run is older than this column",
+    ),
+    Column(
+        "head_ns",
+        pa.int64(),
+        RUN_CLOCK,
+        "arrival of the head of the answer: of HTTP/1.1 its status and header fields, over gRPC its first frame of headers",
+        "the request failed, or the run is older than this column",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -210,6 +210,8 @@ def as_requests(run: Run) -> Requests:
         server_decode_ns=np.full(n, np.nan),
         connect_ns=np.full(n, np.nan),
         router_ns=np.full(n, np.nan),
+        written_ns=np.full(n, np.nan),
+        head_ns=np.full(n, np.nan),
         target=np.zeros(n),
         counted_from_text=np.zeros(n, dtype=np.bool_),
     )

@@ -104,6 +104,9 @@ class _SharedStream(Http2Protocol):
             self._stream_window += value - self._initial_window
         super()._set(key, value)
 
+    def on_written(self) -> None:
+        """Nothing: when the kernel has a message is not measured."""
+
     @property
     def takes_messages(self) -> bool:
         return False

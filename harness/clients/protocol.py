@@ -37,12 +37,15 @@ class AnswerEnd(NamedTuple):
 
     ``missing`` is that it lacks the end marker of the protocol, in words; None where it does not. ``connect_ns`` is how long
     the request waited for a connection to open, or for room on one; None where there was one. ``router_ns`` is how long it was
-    in routers, by what they say; None where none says it.
+    in routers, by what they say; None where none says it. ``written_ns`` is when the kernel had the whole request, and
+    ``head_ns`` when the head of the answer arrived, in ns of ``now_ns``; None where that is unknown.
     """
 
     missing: str | None = None
     connect_ns: int | None = None
     router_ns: int | None = None
+    written_ns: int | None = None
+    head_ns: int | None = None
 
 
 class MalformedResponseError(Exception):

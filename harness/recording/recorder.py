@@ -72,6 +72,8 @@ class Recorder:
             router_ns=exchange.router_ns,
             worker=worker,
             target=exchange.target,
+            written_ns=exchange.written_ns,
+            head_ns=exchange.head_ns,
         )
         try:
             responses = in_pieces(list(map(self.client.decode, exchange.bodies)))

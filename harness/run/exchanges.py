@@ -130,14 +130,13 @@ class Exchanges:
 
         failure: Outcome | None = None
         problem: str | None = None
-        connect_ns: int | None = None
-        router_ns: int | None = None
+        end: AnswerEnd | None = None
         self._control.count_sent()
         target = self._router.choose(payload)
         sent_ns = now_ns() - self.start_ns
         try:
             end = await self._exchange(index, target, payload.for_target(target), on_responses)
-            problem, connect_ns, router_ns = end or AnswerEnd()
+            problem = None if end is None else end.missing
         except ExchangeFailedError as broken:
             failure, problem = broken.outcome, str(broken)
             if isinstance(broken, AnswerTooLongError):  # its bytes must fill neither the disk nor the recorder's memory
@@ -149,9 +148,11 @@ class Exchanges:
             failure, problem = Outcome.LOST, f"the client failed: {error!r}"
         done_ns = now_ns() - self.start_ns
         self._router.has_ended(target)
+        _, connect_ns, router_ns, written_ns, head_ns = end or AnswerEnd()
         exchange = Exchange(
-            index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns, router_ns, target
-        )
+            index, due_ns, released_ns, sent_ns, done_ns, response_ns, bodies, failure, problem, connect_ns, router_ns, target,
+            None if written_ns is None else written_ns - start_ns, None if head_ns is None else head_ns - start_ns,
+        )  # fmt: skip
         # Writing an exchange takes 0.1 ms, and a user's next request as long. Where many end together, one is written in each
         # iteration of the loop, so that other work does not wait for all of them. An exchange that is cancelled here is
         # written at once: it has ended, and since ``stopped`` is true by then, no further one is sent.

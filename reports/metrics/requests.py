@@ -76,6 +76,8 @@ class Requests:
     router_ns: FloatArray
     target: FloatArray
     counted_from_text: NDArray[np.bool_]
+    written_ns: FloatArray
+    head_ns: FloatArray
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -222,6 +224,8 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         router_ns=floats(table["router_ns"]),
         target=floats(table["target"]),
         counted_from_text=_texts_or_empty(table["output_tokens_source"]) == TokenSource.TEXT.value,
+        written_ns=floats(table["written_ns"]),
+        head_ns=floats(table["head_ns"]),
     )
 
 
@@ -232,7 +236,7 @@ _SMALL_COLUMNS = (
     "parent", "planned_ns",
     "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
     "server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns",
-    "router_ns", "target",
+    "router_ns", "target", "written_ns", "head_ns",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

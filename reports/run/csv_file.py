@@ -19,6 +19,7 @@ from reports.statistics.arrays import FloatArray
 COLUMNS = (
     "index", "outcome", "scheduled_ms", "sent_ms", "first_token_ms", "last_token_ms", "done_ms",
     "input_tokens", "requested_output_tokens", "output_tokens", "error", "target",
+    "written_ms", "head_ms",
 )  # fmt: skip
 _DIGITS = 25
 _CHUNK_ROWS = 100_000  # columns as text take far more memory than as numbers
@@ -44,6 +45,7 @@ def _table(requests: Requests, rows: slice) -> pa.Table:
         *(_whole(column[rows]) for column in counts),
         text_column([_text(error) for error in requests.errors[rows]]),
         _whole(requests.target[rows]),
+        *(_ms(column[rows]) for column in (requests.written_ns, requests.head_ns)),
     ]
     return pa.Table.from_arrays(columns, names=list(COLUMNS))
 

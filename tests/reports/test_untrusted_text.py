@@ -72,7 +72,7 @@ def test_json_reads_back_as_it_was_and_steers_no_terminal(hostile: Callable[...,
 def test_csv_holds_it_in_a_cell_that_is_no_formula(hostile: Callable[..., RunReport], text: str) -> None:
     report = hostile(text)
     write_reports(report)
-    _check_csv(report.folder.csv, len(["index", "outcome", "", "", "", "", "", "", "", "", "error", "target"]))
+    _check_csv(report.folder.csv, 14)
     with report.folder.csv.open(newline="", encoding="utf-8") as file:
         (error,) = [row["error"] for row in csv.DictReader(file) if row["error"]]
     assert shown(error).removeprefix("'") == shown(text.replace("\t", "\ufffd"))

@@ -25,7 +25,7 @@ from harness.clients.answer_limits import (
     message_too_long,
     too_many_responses,
 )
-from harness.clients.protocol import ConnectionUsage, OnResponses
+from harness.clients.protocol import AnswerEnd, ConnectionUsage, OnResponses
 from harness.clients.transport.http2 import Headers
 from harness.clients.transport.http2_frames import ErrorCode, literal_headers
 from harness.clients.transport.http2_pool import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
@@ -150,6 +150,8 @@ class _Call(OutgoingRequest):
             self.on_data(whole, 0, len(whole))
 
     def on_headers(self, headers: Headers, ended: bool) -> None:
+        if self.head_ns is None:
+            self.head_ns = self._arrival.ns
         if not ended:
             return
         status = headers.get("grpc-status")
@@ -233,20 +235,19 @@ class GrpcCaller:
         """Open the connections that this many calls at once will have."""
         await self._connections.prepare(in_flight)
 
-    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> int | None:
-        """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once. Returns how
-        long it waited for a connection or for room on one, in ns; None where it did not.
+    async def call(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
+        """Send ``request`` and hand the messages of the answer to ``on_responses``, perhaps late, many at once.
 
         Raises CallFailedError with the status of the call, DEADLINE_EXCEEDED after ``timeout_s``. Cancelling the task
         resets the stream. Raises AnswerTooLongError.
         """
         return await self._call(request, _Receiver(on_responses, False), timeout_s)
 
-    async def call_at_once(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> int | None:
+    async def call_at_once(self, request: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
         """The same, each message as it arrives."""
         return await self._call(request, _Receiver(on_responses, True), timeout_s)
 
-    async def _call(self, request: bytes, receiver: _Receiver, timeout_s: float) -> int | None:
+    async def _call(self, request: bytes, receiver: _Receiver, timeout_s: float) -> AnswerEnd:
         loop = asyncio.get_running_loop()
         call = _Call(self._headers, request, receiver, self.arrival, self._limits)
         timer = loop.call_later(timeout_s, self._on_deadline, call, timeout_s)
@@ -256,7 +257,7 @@ class GrpcCaller:
         finally:
             timer.cancel()
             self._connections.drop(call)  # no effect where the server has ended it
-        return call.waited_ns
+        return call.end
 
     def _on_deadline(self, call: _Call, timeout_s: float) -> None:
         if call.is_sent or self._connections.is_connected:

@@ -49,7 +49,13 @@ class Body(Protocol):
 
 
 class Answer(Protocol):
-    """The callbacks of one request, called while bytes are read, so each must return soon. All but ``on_head`` end it."""
+    """The callbacks of one request, called while bytes are written and read, so each must return soon. All end it but
+    ``on_written`` and ``on_head``.
+    """
+
+    def on_written(self) -> None:
+        """The kernel has the whole request. Not called over TLS, where the event loop's transport writes when it has time."""
+        ...
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         """The head is complete (names in lower case); returns the receiver of the body."""
@@ -156,6 +162,11 @@ class HttpConnection(PiecesProtocol):
         self._room_bytes, self._bare_bytes = self._limits.max_answer_bytes, 0
         self._answer = answer
         self._transport.write(request)
+        self._has_sent(answer)
+
+    def _has_sent(self, answer: Answer) -> None:
+        if not self._transport.get_write_buffer_size():
+            answer.on_written()
 
     def is_fresh(self, longest_idle_ns: int) -> bool:
         """Whether a request may be sent here: idle for a short time only, and nothing received meanwhile, an end included.
@@ -181,6 +192,11 @@ class HttpConnection(PiecesProtocol):
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
         self._pool.on_open(self)
+
+    def resume_writing(self) -> None:
+        """The kernel has taken what it did not take at once."""
+        if self._answer is not None:
+            self._answer.on_written()
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
         """The ends of the head and of each event: an empty line, and the line end that closes a chunk."""
@@ -359,6 +375,12 @@ class TlsConnection(HttpConnection):
     """A connection over TLS, by the event loop's transport: arrival times are those of reading."""
 
     __slots__ = ()
+
+    def _has_sent(self, answer: Answer) -> None:
+        """Nothing: when the kernel has the request is unknown."""
+
+    def resume_writing(self) -> None:
+        """Nothing, too: the transport still has a part of the request."""
 
     def data_received(self, data: bytes) -> None:
         self._arrival.set_now()

@@ -161,12 +161,14 @@ class _Answer:
 
     __slots__ = (
         "_arrival", "_at_once", "_end_marker", "_headers", "_is_marked", "_is_stream", "_limits", "_on_responses",
-        "_room_responses", "_sent_ns", "_status", "_whole", "ended", "missing", "router_ns",
+        "_room_responses", "_sent_ns", "_status", "_whole", "ended", "head_ns", "missing", "router_ns", "written_ns",
     )  # fmt: skip
 
     def __init__(self, receiver: _Receiver, arrival: Arrival, end_marker: bytes | None) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.router_ns: int | None = None
+        self.written_ns: int | None = None
+        self.head_ns: int | None = None
         self._sent_ns = now_ns()
         self.missing: str | None = None  # the end marker, in words, of a stream that ended in order without it
         self._on_responses = receiver.on_responses
@@ -181,8 +183,17 @@ class _Answer:
         self._status = 0
         self._headers: dict[bytes, bytes] = {}
 
+    @property
+    def end(self) -> AnswerEnd:
+        """What there is to say of an answer that ended in order, without the time to connect."""
+        return AnswerEnd(self.missing, None, self.router_ns, self.written_ns, self.head_ns)
+
+    def on_written(self) -> None:
+        self.written_ns = now_ns()
+
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self._status, self._headers = status, headers
+        self.head_ns = self._arrival.ns
         self.router_ns = router_ns(headers, self._arrival.ns - self._sent_ns)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
@@ -324,11 +335,11 @@ class HttpCaller:
             new = await self._new_connections(min(_OPENED_AT_ONCE, missing - opened), timeout_s)
             self._idle.update(dict.fromkeys(new))
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
         """Send one whole request; each event of the answer, or else its whole body, goes to ``on_responses``."""
         return await self._exchange(payload, _Receiver(on_responses, False, self._limits), timeout_s)
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
         """The same, each event as it arrives."""
         return await self._exchange(payload, _Receiver(on_responses, True, self._limits), timeout_s)
 
@@ -339,7 +350,7 @@ class HttpCaller:
         if self._streams is not None:
             self._streams.close()
 
-    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> AnswerEnd | None:
+    async def _exchange(self, payload: bytes, receiver: _Receiver, timeout_s: float) -> AnswerEnd:
         deadline = _Deadline(asyncio.get_running_loop().time() + timeout_s, timeout_s)
         began_ns = now_ns()  # a connection that turns out to be closed is a part of the wait for one
         connection = self._idle_connection()
@@ -354,11 +365,11 @@ class HttpCaller:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {allowed_s:g} s") from error
         connect_ns = now_ns() - began_ns
         end = await self._send_over(connection, payload, receiver, deadline)
-        return (end or AnswerEnd())._replace(connect_ns=connect_ns)
+        return end._replace(connect_ns=connect_ns)
 
     async def _send_over(
         self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline
-    ) -> AnswerEnd | None:
+    ) -> AnswerEnd:
         """Send once; returns what there is to say of the end, without the time to connect."""
         answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
@@ -368,8 +379,7 @@ class HttpCaller:
         finally:
             timer.cancel()
             connection.abandon(answer)
-        end = AnswerEnd(answer.missing, None, answer.router_ns)
-        return None if end == AnswerEnd() else end
+        return answer.end
 
     def _idle_connection(self) -> HttpConnection | None:
         """The connection that was used last; None where it is stale, and then it is closed."""

@@ -50,7 +50,11 @@ Headers = Mapping[str, str]
 
 
 class StreamEvents(Protocol):
-    """The callbacks of one stream, called while bytes are read, so each must return soon and raise nothing."""
+    """The callbacks of one stream, called while bytes are written and read, so each must return soon and raise nothing."""
+
+    def on_written(self) -> None:
+        """The kernel has the whole request. Not called over TLS, where the event loop's transport writes when it has time."""
+        ...
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
         """``data[start:stop]`` belongs to the stream."""
@@ -120,6 +124,7 @@ class Http2Protocol(PiecesProtocol):
         self._initial_window = DEFAULT_WINDOW
         self._window = DEFAULT_WINDOW
         self._unsent: dict[int, _Unsent] = {}
+        self._unwritten: list[StreamEvents] = []  # whose requests the transport has whole, and the kernel not yet
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             FrameType.DATA: self._on_data,
             FrameType.HEADERS: self._on_headers,
@@ -154,12 +159,28 @@ class Http2Protocol(PiecesProtocol):
         if len(body) <= min(self._window, self._initial_window, self._max_frame_bytes):
             self._window -= len(body)
             self._transport.write(headers + frame(FrameType.DATA, Flag.END_STREAM, stream_id, body))
+            self._has_sent(events)
         else:
             unsent = _Unsent(self._initial_window, body)
             self._transport.write(headers + self._part_of(stream_id, unsent))
-            if not unsent.is_sent:
+            if unsent.is_sent:
+                self._has_sent(events)
+            else:
                 self._unsent[stream_id] = unsent
         return stream_id
+
+    def _has_sent(self, events: StreamEvents) -> None:
+        """The transport has a whole request."""
+        if self._transport.get_write_buffer_size():
+            self._unwritten.append(events)
+        else:
+            events.on_written()
+
+    def resume_writing(self) -> None:
+        """The kernel has taken what it did not take at once."""
+        unwritten, self._unwritten = self._unwritten, []
+        for events in unwritten:
+            events.on_written()
 
     def reset(self, stream_id: int) -> None:
         """Reset a stream; it receives no further callbacks. No effect where it has ended."""
@@ -185,6 +206,8 @@ class Http2Protocol(PiecesProtocol):
             del self._unsent[stream_id]
         if any(parts):
             self._transport.write(b"".join(parts))
+        for stream_id in sent:
+            self._has_sent(self._streams[stream_id])
 
     def _part_of(self, stream_id: int, unsent: _Unsent) -> bytes:
         """Frames with as much of a request as the windows allow; none where they are closed."""
@@ -429,6 +452,9 @@ class TlsHttp2Protocol(Http2Protocol):
     def __init__(self, on_change: Callable[[Http2Protocol], None], max_header_bytes: int, arrival: Arrival) -> None:
         super().__init__(on_change, max_header_bytes)
         self._arrival = arrival
+
+    def _has_sent(self, events: StreamEvents) -> None:
+        """Nothing: when the kernel has the request is unknown."""
 
     def data_received(self, data: bytes) -> None:
         self._arrival.set_now()

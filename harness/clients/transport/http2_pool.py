@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from harness.clients.protocol import ConnectionUsage
+from harness.clients.protocol import AnswerEnd, ConnectionUsage
 from harness.clients.transport import tcp
 from harness.clients.transport.event_streams import EventStreams, is_compiled
 from harness.clients.transport.followed_http2 import FollowedHttp2Protocol
@@ -55,16 +55,24 @@ class NoConnectionError(Exception):
 class OutgoingRequest(ABC):
     """A request that waits for room on a connection, then a stream on it. Implements ``StreamEvents``.
 
-    ``waited_ns`` is how long it waited for a connection or for room on one; None where it did not, or waits.
+    ``waited_ns`` is how long it waited for a connection or for room on one; None where it did not, or waits. ``written_ns`` is
+    when the kernel had all of it, and ``head_ns`` when the first headers of its answer arrived (ns of ``now_ns``).
     """
 
-    __slots__ = ("_body", "_header_block", "_place", "waited_ns")
+    __slots__ = ("_body", "_header_block", "_place", "head_ns", "waited_ns", "written_ns")
 
     def __init__(self, header_block: bytes, body: bytes) -> None:
         self._header_block = header_block
         self._body = body
         self._place: tuple[Http2Protocol, int] | None = None
         self.waited_ns: int | None = None
+        self.written_ns: int | None = None
+        self.head_ns: int | None = None
+
+    @property
+    def end(self) -> AnswerEnd:
+        """What there is to say of an answer that ended in order."""
+        return AnswerEnd(None, self.waited_ns, None, self.written_ns, self.head_ns)
 
     @property
     def is_sent(self) -> bool:
@@ -78,6 +86,9 @@ class OutgoingRequest(ABC):
         if self._place is not None:
             protocol, stream_id = self._place
             protocol.reset(stream_id)
+
+    def on_written(self) -> None:
+        self.written_ns = now_ns()
 
     @property
     @abstractmethod

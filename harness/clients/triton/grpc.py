@@ -156,15 +156,15 @@ class _TritonConnection:
     async def prepare(self, in_flight: int, timeout_s: float) -> None:
         await self.caller.prepare(in_flight)
 
-    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
         try:
-            return _end(await self.caller.call(payload, on_responses, timeout_s))
+            return await self.caller.call(payload, on_responses, timeout_s)
         except CallFailedError as error:
             raise _failure(error) from error
 
-    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
+    async def exchange_at_once(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd:
         try:
-            return _end(await self.caller.call_at_once(payload, on_responses, timeout_s))
+            return await self.caller.call_at_once(payload, on_responses, timeout_s)
         except CallFailedError as error:
             raise _failure(error) from error
 
@@ -176,10 +176,6 @@ class _TritonConnection:
 
     async def close(self) -> None:
         await self.caller.close()
-
-
-def _end(waited_ns: int | None) -> AnswerEnd | None:
-    return None if waited_ns is None else AnswerEnd(connect_ns=waited_ns)
 
 
 def _failure(error: CallFailedError) -> ExchangeFailedError:

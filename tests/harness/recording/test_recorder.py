@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 from tritonclient.grpc import service_pb2
 
 from bench_records.record import Outcome, Record, TokenSource
@@ -101,6 +102,15 @@ def test_streamed_core_answer() -> None:
         has_reasoning=False,
         target=0,
     )
+
+
+def test_when_the_request_was_written_and_the_head_arrived_is_recorded() -> None:
+    exchange = structs.replace(_exchange((6_000, _ids(7))), written_ns=5_100, head_ns=5_900)
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(exchange, 0)
+    assert (record.written_ns, record.head_ns) == (5_100, 5_900)
+    undecodable = structs.replace(_exchange((6_000, b"\xff")), written_ns=5_100, head_ns=5_900)
+    record = _recorder(_PROMPT_OF_3, _CORE | _EXCLUDE).record(undecodable, 0)
+    assert (record.outcome, record.written_ns, record.head_ns) == (Outcome.MALFORMED, 5_100, 5_900)
 
 
 def test_an_answer_that_was_cancelled_as_planned_has_what_came_until_then() -> None:

@@ -13,7 +13,7 @@ import uvloop
 
 from bench_records.record import Outcome
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, too_many_responses
-from harness.clients.protocol import OnResponses
+from harness.clients.protocol import AnswerEnd, OnResponses
 from harness.clients.transport.tcp import Arrival
 from harness.journal.worker_journal import JournalReader, JournalWriter
 from harness.run.exchanges import ExchangeLimits, Exchanges, LoopSlots
@@ -85,6 +85,37 @@ def test_exchanges_that_ended_are_written_as_they_ended_though_they_are_cancelle
     written = list(JournalReader(path).read_new())
     assert sorted(exchange.index for exchange in written) == list(range(20))
     assert all(exchange.failure is None and exchange.bodies == [b"%d" % exchange.index] for exchange in written)
+
+
+class _AnsweringWith:
+    """A connection whose exchanges end so."""
+
+    def __init__(self, end: AnswerEnd | None) -> None:
+        self.end = end
+
+    async def exchange(self, payload: bytes, on_responses: OnResponses, timeout_s: float) -> AnswerEnd | None:
+        return self.end
+
+
+@pytest.mark.parametrize(
+    ("end", "written_ns", "head_ns"),
+    [(AnswerEnd(written_ns=1_300, head_ns=1_700), 300, 700), (AnswerEnd(head_ns=1_700), None, 700), (None, None, None)],
+)
+def test_times_of_an_exchange_count_from_the_start_of_the_run(
+    tmp_path: Path, end: AnswerEnd | None, written_ns: int | None, head_ns: int | None
+) -> None:
+    path = tmp_path / "journal"
+
+    async def scene() -> None:
+        control = Control(multiprocessing.get_context("spawn"), 1).of_worker(0)
+        with JournalWriter(path) as journal:
+            router = Router([_AnsweringWith(end)])  # type: ignore[list-item]
+            exchanges = Exchanges(router, journal, control, 1_000, ExchangeLimits(10.0), lambda problem: None)
+            await exchanges.carry_out(3, 0, 0, Payload(0, (b"asked",)))
+
+    uvloop.run(scene())
+    (exchange,) = JournalReader(path).read_new()
+    assert (exchange.failure, exchange.written_ns, exchange.head_ns) == (None, written_ns, head_ns)
 
 
 class _AnsweringWithoutEnd:

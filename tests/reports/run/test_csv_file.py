@@ -23,7 +23,8 @@ def _read(report: RunReport, path: Path) -> list[dict[str, str]]:
 
 
 def test_a_row_a_request_golden(make_report: MakeReport, answered: Make, tmp_path: Path) -> None:
-    (row,) = _read(make_report([answered(0, 1.5, 2, [(10.000001, 1), (20, 2)], input_tokens=7)]), tmp_path / "r.csv")
+    record = answered(0, 1.5, 2, [(10.000001, 1), (20, 2)], input_tokens=7, written_ns=2_050_000, head_ns=9_000_001)
+    (row,) = _read(make_report([record]), tmp_path / "r.csv")
     assert row == {
         "index": "0",
         "outcome": "done",
@@ -37,13 +38,16 @@ def test_a_row_a_request_golden(make_report: MakeReport, answered: Make, tmp_pat
         "output_tokens": "3",
         "error": "",
         "target": "",
+        "written_ms": "2.050000",
+        "head_ms": "9.000001",
     }
 
 
 def test_unknown_cells_are_empty_and_never_zero(make_report: MakeReport, failed: Make, tmp_path: Path) -> None:
     (row,) = _read(make_report([failed(0, 0, Outcome.NOT_SENT)]), tmp_path / "r.csv")
     assert row["scheduled_ms"] == "0.000000"
-    unknown = ("sent_ms", "first_token_ms", "last_token_ms", "done_ms", "input_tokens", "output_tokens")
+    times = ("sent_ms", "first_token_ms", "last_token_ms", "done_ms", "written_ms", "head_ms")
+    unknown = (*times, "input_tokens", "output_tokens")
     assert [row[name] for name in unknown] == [""] * len(unknown)
 
 

@@ -68,6 +68,8 @@ class _Answer:
         self.times_ns += times_ns
         self.events += events
 
+    def on_written(self) -> None: ...
+
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         return self
 

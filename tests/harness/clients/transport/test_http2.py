@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 
 import grpc
@@ -16,10 +16,12 @@ from hpack import Encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clients.transport.grpc import CallFailedError, NoConnectionMadeError
+from harness.clients.protocol import AnswerEnd
+from harness.clients.transport.grpc import CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2 import Http2Protocol
 from harness.clients.transport.http2_frames import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
-from tests.harness.clients.transport.http2_peer import OK, Peer, answering, calls, prefixed
+from harness.host.clock import now_ns
+from tests.harness.clients.transport.http2_peer import OK, ONE_CONNECTION, Peer, answering, calls, peer_at, prefixed
 
 
 @settings(max_examples=25)
@@ -231,6 +233,100 @@ def test_window_that_shrinks_in_mid_request_is_kept_to() -> None:
 
     assert calls(serve, [request]) == [[b"got it"]]
     assert bytes(received) == prefixed(request)
+
+
+def _times(script: Callable[[Peer], Awaitable[None]], requests: Sequence[bytes]) -> list[tuple[AnswerEnd, list[int]]]:
+    """The end of each answer, and when its messages arrived; the requests are sent one after the other."""
+
+    async def run() -> list[tuple[AnswerEnd, list[int]]]:
+        async with peer_at(script) as address:
+            caller = GrpcCaller(address, "/service/Method", ONE_CONNECTION)
+            await caller.connect(5.0)
+            arrived_ns: list[list[int]] = [[] for _ in requests]
+            ends = await asyncio.gather(
+                *(
+                    caller.call(request, lambda times_ns, _, arrived=arrived: arrived.extend(times_ns), 20.0)
+                    for request, arrived in zip(requests, arrived_ns, strict=True)
+                )
+            )
+            await caller.close()
+        return list(zip(ends, arrived_ns, strict=True))
+
+    return asyncio.run(run())
+
+
+def test_the_headers_of_an_answer_have_a_time_of_their_own() -> None:
+    """The headers of the second come while nothing but messages of the first had come, which are read outside the loop."""
+    read_ns: list[int] = []
+    answered_ns: list[int] = []
+
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        first, second = [await peer.read_request() for _ in range(2)]
+        read_ns.append(now_ns())
+        peer.headers(first, [(":status", "200")])
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            peer.message(first, b"one")
+        peer.headers(second, [(":status", "200")])
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            peer.message(first, b"one")
+        answered_ns.append(now_ns())
+        peer.answer(second, b"two")
+        peer.headers(first, OK, Flag.END_STREAM)
+
+    (first, first_ns), (second, [second_ns]) = _times(serve, [b"one", b"two"])
+    for end in (first, second):
+        assert end.connect_ns is None
+        assert end.written_ns is not None
+        assert end.head_ns is not None
+        assert end.written_ns < end.head_ns
+        assert read_ns[0] <= end.head_ns
+    assert len(first_ns) == 40
+    assert first_ns[19] <= (second.head_ns or 0) <= first_ns[20]
+    assert second.head_ns is not None
+    assert second.head_ns < answered_ns[0] <= second_ns
+
+
+def test_a_request_behind_a_closed_window_is_written_when_the_kernel_has_its_last_byte() -> None:
+    opened_ns: list[int] = []
+
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        _, stream, _ = await peer.read(FrameType.HEADERS)
+        await asyncio.sleep(0.05)
+        opened_ns.append(now_ns())
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 20))
+        peer.send(FrameType.WINDOW_UPDATE, 0, stream, struct.pack(">I", 1 << 20))
+        while not (await peer.read(FrameType.DATA))[0] & Flag.END_STREAM:
+            pass
+        peer.headers(stream, [(":status", "200")])
+        peer.answer(stream, b"done")
+
+    [(end, _)] = _times(serve, [bytes(100_000)])
+    assert end.written_ns is not None
+    assert end.head_ns is not None
+    assert opened_ns[0] < end.written_ns < end.head_ns
+
+
+def test_a_request_that_the_kernel_does_not_take_at_once_is_written_when_it_has_the_last_byte() -> None:
+    begun_ns: list[int] = []
+
+    async def serve(peer: Peer) -> None:
+        await peer.start((Setting.INITIAL_WINDOW_SIZE, 1 << 30))
+        peer.send(FrameType.WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))
+        await asyncio.sleep(0.05)  # beside 16 MB, which no socket holds
+        begun_ns.append(now_ns())
+        streams = [await peer.read_request() for _ in range(2)]
+        for stream in streams:
+            peer.headers(stream, [(":status", "200")])
+            peer.answer(stream, b"done")
+
+    for end, _ in _times(serve, [bytes(16_000_000), b"behind it"]):
+        assert end.written_ns is not None
+        assert end.head_ns is not None
+        assert begun_ns[0] < end.written_ns < end.head_ns
 
 
 def test_requests_behind_a_closed_window_are_sent_in_their_order() -> None:
