@@ -25,7 +25,7 @@ from bench_cli.experiments.search_arguments import (
     recorded_search,
     search_runs,
 )
-from bench_cli.experiments.search_command import remove_unused, say_stopped, status_of
+from bench_cli.experiments.search_command import remove_unused, say_budget, say_stopped, status_of
 from bench_cli.private_files import private_files
 from bench_cli.searches import is_ranking
 from bench_cli.signals import signals_as_interrupt
@@ -61,12 +61,14 @@ def rank(context: click.Context, options: Options, arguments: tuple[str, ...]) -
     effort = options.effort
     continues = not arguments and effort.experiment_dir is not None and is_ranking(effort.experiment_dir)
     asked = _recorded(options) if continues else _new(context, options, arguments)
+    folder = RankingFolder(effort.experiment_dir or default_folder())
+    share_s = None if asked.plan.budget_s is None else asked.plan.budget_s / len(asked.searches)
+    say_budget([replace(search, budget_s=share_s) for search in asked.searches], folder.plan)
     if effort.dry_run:
-        from bench_cli.experiments.search_plan import dry_run_of_settings
+        from bench_cli.experiments.dry_run import dry_run_of_settings
 
         click.echo(dry_run_of_settings(asked.plan, asked.searches))
         return ExitStatus.VALID
-    folder = RankingFolder(effort.experiment_dir or default_folder())
     with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt(), ExitStack() as held:
         held.enter_context(held_alone(folder.path))
         searches = _opened(folder, asked, held)

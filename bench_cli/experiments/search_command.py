@@ -41,8 +41,9 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
 
     effort = options.effort
     asked, given = _asked(context, options, arguments)
+    say_budget([asked], SearchFolder(effort.experiment_dir or default_folder()).plan)
     if effort.dry_run:
-        from bench_cli.experiments.search_plan import dry_run
+        from bench_cli.experiments.dry_run import dry_run
 
         _simulation(context, SearchFolder(effort.experiment_dir or default_folder()), asked, given, effort)
         click.echo(dry_run(asked))
@@ -81,6 +82,17 @@ def _simulation(
     from bench_cli.experiments.model_control import model_control
 
     return model_control(context, folder, plan, given, effort.model or folder.model)
+
+
+def say_budget(searches: Sequence[Search], plan: Path) -> None:
+    """Say on stderr where the budget of new searches is short; raises UsageError where it holds nothing. What ``plan`` holds
+    goes on in any case, and ends with what is measured.
+    """
+    from bench_cli.experiments.budget import check_budget
+
+    short = None if plan.exists() else check_budget(searches)
+    if short is not None:
+        click.echo(short, err=True)
 
 
 def remove_unused(folders: Sequence[SearchFolder], with_server_log: bool) -> bool:

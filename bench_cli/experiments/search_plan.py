@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bench_records.search import PlannedProbe, PlannedTier, Search
-from bench_records.settings import PlannedRanking
+from bench_records.search import PlannedProbe, Search
 from reports.capacity.answer import needed_s
 from reports.capacity.limits import every_limit
 from reports.capacity.probe import ANSWERS
@@ -18,11 +16,12 @@ from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shap
 from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
 
 CLOSED_LOOP_REQUESTS = 2_000  # at most: each is drawn before the loop starts, which takes about a millisecond
+REQUESTS_OF_A_USER = 10  # of a closed loop of conversations, which end by themselves
 _CLOSED_LOOP_USERS, _FIRST_USERS = 32, 16  # to start from a rate, and from a number of users
 _CLOSED_LOOP_S, _CLOSED_LOOP_SHARE = 10.0, 0.05  # at most so long, and of the budget
 _MOST_EXTRAPOLATION = 8.0  # times the users of the closed loop
 _ROUNDS = 4  # requests of each user in a probe, at least: users that start together have other latencies at first
-_OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
+OVERHEAD_S = 6.0  # of a probe, beside its sending, before one shows it
 _LEAST_SENDING = 0.3  # of the time left
 _NEAR = 2.5  # times what a probe takes beside its sending: the least that it sends, where the crossing is about known
 _LONGEST_S, _LONGEST_SHARE = 60.0, 0.25  # a probe is no longer than this many seconds, or that share of the time left
@@ -35,8 +34,7 @@ _TIMEOUTS = {
     *("-t", "--request_timeout", "--stream_timeout"),
     *("--connection_timeout", "--first_token_timeout", "--token_gap_timeout", "--cancel"),  # shorter than a request may last
 }
-_RATES = (1, 10, 100, 1_000)  # requests/s, as examples
-_TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
+TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,13 @@ class Spent:
     """
 
     left_s: float | None
-    overhead_s: float = _OVERHEAD_S
-    most_overhead_s: float = _OVERHEAD_S
+    overhead_s: float = OVERHEAD_S
+    most_overhead_s: float = OVERHEAD_S
+
+
+def needs_closed_loop(search: Search) -> bool:
+    """Whether a closed loop is to show where to start, or how many requests a second the first users send."""
+    return search.first_per_s is None and (search.first_load is None or search.unit == LoadUnit.USERS)
 
 
 def closed_loop_s(search: Search) -> float:
@@ -273,82 +276,13 @@ def announcement(search: Search) -> str:
 
 def reach(search: Search, per_s: float) -> str:
     """What the budget can reach at this many requests per second, before anything is measured of the limits."""
-    least_s, most_s = (_with_precision(count, search.ratio) / per_s for count in _TYPICAL)
+    least_s, most_s = (with_precision(count, search.ratio) / per_s for count in TYPICAL)
     takes = f"{time_text(least_s)} to {time_text(most_s)}"
     needs = f"{precision_text(search.ratio)} usually needs {takes} at {per_s:.3g} requests/s"
     if search.budget_s is None:
         return f"{needs}."
     left = "is enough" if search.budget_s >= most_s else "may be enough" if search.budget_s >= least_s else "is too short"
     return f"{needs}; the budget of {time_text(search.budget_s)} {left}."
-
-
-def dry_run(search: Search) -> str:
-    """The plan of a search, for the console."""
-    users = search.unit == LoadUnit.USERS
-    if search.first_load is None and search.model is not None:
-        first = "No closed loop: the model is simulated"
-        then = "Probes from the model's own capacity on, then where each teaches most"
-    elif search.first_load is None:
-        first = f"A closed loop of {closed_loop_users(search)} users, of at most {closed_loop_s(search):.0f} s"
-        then = "Probes from half of its throughput on, then where each teaches most"
-        if users:
-            then = f"Probes, at first of as many users as its latencies leave room for, of at most {search.most_load:g}"
-    elif users:
-        first = f"A closed loop of {search.first_load:g} users, to know how many requests a second they send"
-        then = f"Probes from {search.first_load:g} users on, up to {search.most_load:g}, then where each teaches most"
-    else:
-        first, then = "No closed loop, for the first rate is given", f"Probes from {search.first_load:g} requests/s on"
-    option = "--concurrency" if users else "--request_rate"
-    ends = "" if search.budget_s is None else f", or the budget of {time_text(search.budget_s)} is spent"
-    least, most = (_with_precision(count, search.ratio) for count in _TYPICAL)
-    lines = [
-        "Plan (nothing is sent):",
-        f"  1. {first}.",
-        f"  2. {then}, as",
-        f"     bench {shlex.join(search.arguments)} {option} … --num_requests … --seed {search.seed + 1}",
-        f"  3. The end: the answer is within {precision_text(search.ratio)} at {100.0 * search.confidence:.4g} %{ends}.",
-        "",
-        *(_limits_text(tier) for tier in search.tiers),
-        "",
-        f"{precision_text(search.ratio)} usually needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
-        "fewer where all answers take alike, more where long prompts delay others. That is:",
-        *(f"  at {per_s:>5,} requests/s {time_text(least / per_s)} to {time_text(most / per_s)}" for per_s in _RATES),
-        *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
-    ]
-    return "\n".join(lines)
-
-
-def dry_run_of_settings(plan: PlannedRanking, searches: Sequence[Search]) -> str:
-    """The plan of the searches of several settings, for the console."""
-    count, first = len(searches), searches[0]
-    each, together = (f"{100.0 * confidence:.4g} %" for confidence in (first.confidence, plan.confidence))
-    share_s = None if plan.budget_s is None else plan.budget_s / count
-    share = "" if share_s is None or plan.budget_s is None else f" and {time_text(share_s)} of {time_text(plan.budget_s)}"
-    return "\n".join(
-        [
-            f"{count} settings in turns, each with a search as below, with {each}{share}.",
-            f"All brackets are right together at {together}, and what a setting does not need is for the others:",
-            *(f"  {setting.name}" for setting in plan.settings),
-            "",
-            f"{plan.settings[0].name}:",
-            dry_run(replace(first, budget_s=share_s)),
-        ]
-    )
-
-
-def _enough(budget_s: float, least: float, most: float) -> str:
-    low, high = least / budget_s, most / budget_s
-    budget = f"The budget of {time_text(budget_s)}"
-    return f"{budget} may be enough from {load_number(low)} requests/s on, and is enough from {load_number(high)} on."
-
-
-def _limits_text(tier: PlannedTier) -> str:
-    name = "" if tier.name is None else f" of {tier.name}"
-    return f"Limits{name}: {', '.join((*tier.limits, *tier.objectives))}"
-
-
-def _hundreds(count: float) -> str:
-    return f"{round(count, -2):,.0f}"
 
 
 def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
@@ -378,6 +312,6 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     return f"{name}{text}; {precision_text(search.ratio)} needs about {time_text(more_s)} more"
 
 
-def _with_precision(requests: int, ratio: float) -> float:
+def with_precision(requests: int, ratio: float) -> float:
     """Requests for ±10 % as those for another precision, with whose square they fall."""
     return requests * (math.log(1.2) / math.log(ratio)) ** 2

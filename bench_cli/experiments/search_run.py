@@ -14,12 +14,14 @@ import numpy as np
 from bench_cli.experiments.child_runs import make_quiet_run, put_aside, run_command
 from bench_cli.experiments.search_plan import (
     CLOSED_LOOP_REQUESTS,
+    REQUESTS_OF_A_USER,
     Spent,
     announcement,
     closed_loop_s,
     closed_loop_timeout_s,
     closed_loop_users,
     first_users,
+    needs_closed_loop,
     next_step,
     progress,
     seconds_of,
@@ -94,8 +96,8 @@ class ChildProbes:
     def closed_loop(self, search: Search) -> ClosedLoop:
         users = closed_loop_users(search)
         option, _ = load_options(replace(search, unit=LoadUnit.USERS.value), users)
-        if option == "--users":  # conversations end by themselves
-            size = ["--num_requests", str(users * 10)]
+        if option == "--users":
+            size = ["--num_requests", str(users * REQUESTS_OF_A_USER)]
         else:
             size = ["--num_requests", str(CLOSED_LOOP_REQUESTS), "--duration", f"{closed_loop_s(search):g}"]
             size += ["--ramp_up", f"{_STARTING * closed_loop_s(search):g}"] if search.unit == LoadUnit.USERS else []
@@ -208,8 +210,7 @@ class RunningSearch:
     @property
     def needs_first_load(self) -> bool:
         """Whether a closed loop is to show where to start."""
-        search = self.search
-        return search.first_per_s is None and (search.first_load is None or search.unit == LoadUnit.USERS)
+        return needs_closed_loop(self.search)
 
     def find_first_load(self, probes: Probes) -> None:
         """Find the load to start from, where it is not known."""

@@ -42,6 +42,19 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         (["--slo", "p99_tpot<=50ms", "dataset", "--token_gap_timeout", "0.04"], "give more than 0.05 s"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
+        (
+            [*_LIMIT, "--budget", "6s", "dataset"],
+            "--budget 6 s: no probe can be made in it, since the closed loop sends for 1 s, and a probe takes about 6 s beside "
+            "its sending; give 2 min or more",
+        ),
+        (
+            [*_LIMIT, "--budget", "1m", "--first_load", "1", "dataset"],
+            "a probe takes about 6 s beside its sending, and its 100 requests 100 s at the first load; give 27 min or more",
+        ),
+        (
+            [*_LIMIT, "--budget", "12s", "--over", "max_num_sequences=4,8", "dataset"],
+            "--budget 12 s (6 s for each of 2 settings): no probe can be made in it",
+        ),
         ([*_LIMIT, "--over", "max_num_sequences", "dataset"], "write OPTION=V1,V2"),
         ([*_LIMIT, "--over", "max_num_sequences=4", "dataset"], "one setting alone cannot be ranked"),
         ([*_LIMIT, "--over", "max_num_sequences=4,4", "dataset"], "a value is given twice"),
@@ -120,6 +133,43 @@ def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     assert "2. Probes from half of its throughput on, then where each teaches most, as" in plan
     assert "The budget of 15 min may be enough from 15.6 requests/s on, and is enough from 64.4 on." in plan
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "verb", "lines"),
+    [
+        (
+            [],
+            ["dataset"],
+            "of 60 s holds: the start of the embedded pipeline takes some seconds, unless --url names a server; the "
+            "closed loop sends for at most 3 s, and waits for the answers to its warm-up and for its last ones, at most 29 s "
+            "each; at most 57 s remain for probes. Each takes about 6 s beside its sending, and has 100 requests or more, so "
+            "that the first fits from 1.96 requests/s on.",
+        ),
+        (
+            ["--first_load", "20"],
+            ["dataset", "--url", "localhost:8001"],
+            "of 60 s holds: at most 60 s remain for probes. Each takes about 6 s beside its sending, and has 100 "
+            "requests or more, which take 5 s at first.",
+        ),
+        ([], ["dataset", "--url", "localhost:8001", "-t", "100"], "for its last ones, as long as their time-out allows;"),
+        (
+            [],
+            ["dataset", "--url", "localhost:8001", "--sessions", "think_time"],
+            "the closed loop takes as long as 320 requests of whole conversations do;",
+        ),
+    ],
+    ids=["usual", "known rate", "own time-out", "conversations"],
+)
+def test_a_dry_run_says_what_the_budget_goes_to(
+    options: list[str], verb: list[str], lines: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(["capacity", "--dry_run", *_LIMIT, "--budget", "60s", *options, *verb]) == ExitStatus.VALID
+    captured = capsys.readouterr()
+    assert lines in " ".join(captured.out.split())
+    assert "The budget of 60 s is short: about 15 probes, as many as a search usually makes, take about " in captured.err
+    assert bench(["capacity", "--dry_run", *_LIMIT, "--budget", "2m", *options, *verb]) == ExitStatus.VALID
+    assert ("is short" in capsys.readouterr().err) is ("--first_load" in options)
 
 
 def test_a_dry_run_of_settings_names_them_and_their_shares(
