@@ -32,6 +32,7 @@ DRAWS = 40
 _INTERVAL = (2.5, 97.5)  # per cent
 _INTERVAL_DRAWS = 400  # of the law, for its intervals
 _MOST_RESIDUALS = 20_000
+_MOSTLY = 0.5  # of the requests left out, from which on a run is refused
 _LEFT_OUT = 0.05  # the share of requests that a note mentions
 _MAY_BE_CACHED = 0.05  # of the tokens of the prompts
 _OUTLIERS = 0.02
@@ -48,8 +49,7 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
 
     Raises SimulatorError where the runs show too few steps of the engine, measured different servers, or none.
     """
-    for observed in runs:
-        check_measured(observed)
+    check_fittable(runs)
     server = one_deployment([observed.name for observed in runs], [observed.deployed for observed in runs])
     recovered = [recover_steps(observed) for observed in runs]
     progress(f"{sum(map(len, recovered)):,} steps recovered")
@@ -76,6 +76,18 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
         deployed=server,
         held_out={name: min(error, MOST_HELD_OUT) for name, error in front_end.held_out.items()},
     )
+
+
+def check_fittable(runs: Sequence[Observed]) -> None:
+    """Raises SimulatorError for a run that was simulated, or whose server did mostly what is not among its answers."""
+    for observed in runs:
+        check_measured(observed)
+        sent = len(observed) + observed.left_out
+        if observed.left_out > _MOSTLY * sent:
+            raise SimulatorError(
+                f"{observed.name}: {observed.left_out:,} of {sent:,} requests failed or have no known lengths, so "
+                "what the server did is mostly not in its answers: measure again, at a load that it can take"
+            )
 
 
 def fit_engine(runs: Sequence[Steps], names: Sequence[str], seed: int) -> tuple[Structure, FittedLaw]:

@@ -66,7 +66,7 @@ class Draw:
 @dataclass(frozen=True)
 class Model:
     """A server that was fitted, with what is known of its truth. ``structure`` says why its structure was chosen, ``findings``
-    what the runs do not show, or where the law does not hold.
+    what the runs do not show, or where the law does not hold, ``doubts`` what is doubtful in the runs themselves.
 
     ``deployed`` is the server that was measured, None where no run says. ``held_out`` is the error of each latency on halves of
     the runs that were not fitted: the root mean square of the differences of the logarithms of its quantiles.
@@ -82,6 +82,7 @@ class Model:
     findings: Texts
     deployed: Deployed | None = None
     held_out: Annotated[dict[Text, Share], Meta(max_length=100)] = field(default_factory=dict)
+    doubts: Texts = ()
 
     @property
     def unfit(self) -> tuple[str, ...]:

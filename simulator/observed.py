@@ -40,11 +40,11 @@ class Observed:
 
     Arrays have the shape [requests], but ``starts`` [requests + 1], ``times_s`` and ``counts`` [responses]: the responses of
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
-    ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that failed, or whose lengths
-    are unknown. ``deployed`` is the server that was measured, None where the run does not say, and ``simulated_by`` the
-    simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or bytes, that repeats
-    the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0; None for
-    sessions of which the run does not say it.
+    ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that were sent and failed, or
+    whose lengths are unknown. ``deployed`` is the server that was measured, None where the run does not say, and
+    ``simulated_by`` the simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or
+    bytes, that repeats the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0;
+    None for sessions of which the run does not say it.
     """
 
     name: str
@@ -100,7 +100,8 @@ def read_observed(path: Path) -> Observed:
     if not usable.num_rows:
         raise SimulatorError(f"{path} holds no successful request of known lengths, so there is nothing to learn from it")
     usable = usable.take(pc.sort_indices(usable["sent_ns"]))
-    observed = _observed(path.name if path.is_file() else path.resolve().name, usable, table.num_rows - usable.num_rows)
+    sent = table.num_rows - pc.sum(pc.equal(table["outcome"], "not_sent")).as_py()
+    observed = _observed(path.name if path.is_file() else path.resolve().name, usable, sent - usable.num_rows)
     _check_streamed(observed, path)
     says_cached = usable["cached_input_tokens"].null_count < usable.num_rows
     return replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -49,13 +49,24 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
       the noise             residuals of steps, in blocks
     Each constant has a range of 95 %, by a bootstrap over blocks of the runs and what these differ by. With simulated
     servers they held 92 to 98 % of the true constants of a step, 85 to 97 % where steps are launched ahead.
+
+    Findings that make a run doubtful material, as target_paused or machine_shared, are said first, and wherever the model is
+    used. A run whose client was too late, or of which most requests failed, is refused.
     """
+    from bench_cli.simulate.material import check_material, doubts_of, material_of, say
     from bench_cli.simulate.tables import model_text
+    from simulator.fit import check_fittable
     from simulator.fit import fit as fit_runs
     from simulator.model import write_model
     from simulator.observed import read_observed
 
-    model = fit_runs([read_observed(path) for path in runs], options.seed, partial(click.echo, err=True))
+    observed = [read_observed(path) for path in runs]
+    check_fittable(observed)
+    material = [material_of(path) for path in runs]
+    say(material, lambda text: click.echo(printable(text), err=True))
+    check_material(material)
+    fitted = fit_runs(observed, options.seed, partial(click.echo, err=True))
+    model = replace(fitted, doubts=doubts_of(material))
     write_model(model, options.output)
     click.echo(f"{model_text(model)}\n\nWritten: {printable(str(options.output))}")
     return ExitStatus.VALID

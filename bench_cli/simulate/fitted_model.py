@@ -11,8 +11,10 @@ from simulator.model import Model, read_model
 
 
 def read_fitted(path: Path) -> Model:
-    """The model in ``path``; stderr says why where its fit called it unfit for use. Raises SimulatorError."""
+    """The model in ``path``; stderr says why its fit called it unfit for use, and what is doubtful in its runs. Raises
+    SimulatorError.
+    """
     model = read_model(path)
-    for finding in model.unfit:
-        click.echo(printable(f"{path.name}: {finding}."), err=True)
+    for sentence in (*model.unfit, *model.doubts):
+        click.echo(printable(f"{path.name}: {sentence}."), err=True)
     return model

@@ -34,8 +34,8 @@ def model_text(model: Model) -> str:
         for source in model.sources
     )
     parts = [f"Fitted to {sources}.", *_with_note(_constants(model.parameters)), "Structure:\n" + _listed(model.structure)]
-    if model.findings:
-        parts.append("Not known, or in doubt:\n" + _listed(model.findings))
+    if model.findings or model.doubts:
+        parts.append("Not known, or in doubt:\n" + _listed((*model.doubts, *model.findings)))
     return "\n\n".join(parts)
 
 

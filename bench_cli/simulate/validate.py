@@ -12,6 +12,7 @@ from bench_cli.declared import Concern, option, required, takes
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+from reports.render.plain_text import printable
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,17 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     fitted to.
     """
     from bench_cli.simulate.fitted_model import read_fitted
+    from bench_cli.simulate.material import material_of, say
     from bench_cli.simulate.tables import validation_text
-    from simulator.observed import read_observed
+    from simulator.observed import check_measured, read_observed
     from simulator.validation import validate as validate_run
 
     model = read_fitted(options.model)
     validations = []
     for path in runs:
         observed = read_observed(path)
+        check_measured(observed)
+        say([material_of(path)], lambda text: click.echo(printable(text), err=True))
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
         validations.append(validate_run(model, observed, options.draws, options.seed))
     click.echo(validation_text(model, validations))
