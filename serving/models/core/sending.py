@@ -55,7 +55,12 @@ class SendingThreads:
             thread.join()
 
     def _work(self, lane: Lane) -> None:
-        while (reply := lane.waiting.get()) is not None:
+        closes = False
+        while not closes or not lane.waiting.empty():  # a reply with more to send waits again, also after the end
+            reply = lane.waiting.get()
+            if reply is None:
+                closes = True
+                continue
             started_s = time.monotonic()
             self._send(reply)
             lane.pace.sent(started_s, time.monotonic())

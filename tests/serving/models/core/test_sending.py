@@ -31,3 +31,30 @@ def test_lanes_send_side_by_side_and_each_in_order() -> None:
     threads.close()
     for request_id in (7, 8):
         assert [number for other, number in sent if other == request_id] == list(range(20))
+
+
+def test_a_reply_that_waits_again_is_sent_before_the_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    sending, closing = threading.Event(), threading.Event()
+    sent: list[int] = []
+
+    def send(left: int) -> None:
+        sending.set()
+        closing.wait(30.0)
+        sent.append(left)
+        if left:
+            lane.put(left - 1)  # as a reply whose pieces are not joined
+
+    threads = SendingThreads(1, 1, send)
+    lane = threads.lane(1)
+    put = lane.waiting.put
+
+    def put_and_tell(reply: int | None) -> None:
+        put(reply)
+        if reply is None:
+            closing.set()
+
+    monkeypatch.setattr(lane, "put", put_and_tell)
+    lane.put(3)
+    assert sending.wait(30.0)
+    threads.close()
+    assert sent == [3, 2, 1, 0]
