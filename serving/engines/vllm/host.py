@@ -152,8 +152,10 @@ class Front:
         return message
 
     def send(self, message: Message) -> None:
-        content = _encode(message)
-        self._writer.write(_LENGTH.pack(len(content)) + content)
+        """Nothing where its socket has closed, which ``receive`` raises: others wait for what is sent after it."""
+        if not self._writer.is_closing():
+            content = _encode(message)
+            self._writer.write(_LENGTH.pack(len(content)) + content)
 
     def is_of_this_user(self) -> bool:
         peer = self._writer.get_extra_info("socket")
@@ -287,10 +289,13 @@ class Host:
 
     async def _reset_prefix_cache(self, front: Front) -> None:
         problem = None
-        if self._tasks:
-            problem = f"{len(self._tasks)} requests are in flight, and a prefix cache is emptied between requests"
-        elif await self._llm.reset_prefix_cache() is False:
-            problem = "vLLM did not empty its prefix cache"
+        try:
+            if self._tasks:
+                problem = f"{len(self._tasks)} requests are in flight, and a prefix cache is emptied between requests"
+            elif await self._llm.reset_prefix_cache() is False:
+                problem = "vLLM did not empty its prefix cache"
+        except Exception as error:  # who waits for the answer must get one
+            problem = f"vLLM did not empty its prefix cache: {error}"
         front.send({"type": "PrefixCacheReset", "problem": problem})
 
     async def _run(self, key: Key, submit: Message) -> None:
@@ -300,6 +305,7 @@ class Host:
             last = _CANCELLED
         except Exception as error:
             if getattr(self._llm, "errored", False):
+                self._tasks.pop(key, None)  # it ends with the reason, as all others do, and is not cancelled
                 self._fail(f"vLLM's engine has ended, for the reason in the log: {error}")
                 self._first.close()
                 return

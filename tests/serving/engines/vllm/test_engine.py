@@ -307,6 +307,33 @@ def test_processes_share_an_engine(tmp_path: Path) -> None:
     assert _last(answers[second]).error == "the engine's process has ended"
 
 
+@fake_only
+def test_an_engine_that_ends_gives_the_reason_to_all_that_share_it(tmp_path: Path) -> None:
+    options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
+    folder, name = checkpoint(tmp_path), str(tmp_path)
+    engines = [
+        open_shared_engine("vllm", folder, options, Front(number, 6, name, lambda client_id: None)) for number in range(6)
+    ]
+    answers: list[queue.SimpleQueue[Increment]] = [queue.SimpleQueue() for _ in engines]
+    for engine, answer in zip(engines, answers, strict=True):
+        engine.submit(1, _PROMPT, Sampling(4000), answer.put, streaming=True)
+        answer.get(timeout=_WAIT_S)
+    engines[-1].submit(2, [7], Sampling(50), answers[-1].put, streaming=True)
+    for answer in (*answers, answers[-1]):
+        assert _ENDED in (_last(answer).error or "")
+    for engine in engines:
+        engine.close()
+
+
+@fake_only
+def test_a_prefix_cache_that_cannot_be_emptied_gives_the_reason(tmp_path: Path) -> None:
+    engine = _open(tmp_path)
+    _answer(engine, Sampling(4), [8])
+    with pytest.raises(EngineError, match="the cache is not to be emptied"):
+        engine.reset_prefix_cache()
+    engine.close()
+
+
 def test_processes_that_cannot_share_an_engine_say_why(tmp_path: Path) -> None:
     options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=ARGUMENTS)
     front = Front(0, 1, str(tmp_path), lambda client_id: None)

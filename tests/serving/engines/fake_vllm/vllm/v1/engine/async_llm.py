@@ -1,4 +1,6 @@
-"""The engine: its answers depend on the prompt's sum and the position; the prompt [7] ends the engine."""
+"""The engine: its answers depend on the prompt's sum and the position; the prompt [7] ends the engine, and after [8] its
+prefix cache cannot be emptied.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 _STEP_S = float(os.environ.get("FAKE_VLLM_STEP_S", "0.001"))
 _FATAL = [7]
+_STAYS = (8,)
 
 
 @dataclass
@@ -62,6 +65,8 @@ class AsyncLLM:
         self._core.terminate()
 
     async def reset_prefix_cache(self) -> bool:
+        if _STAYS in self._cached:
+            raise RuntimeError("the cache is not to be emptied")
         self._cached.clear()
         return True
 
