@@ -6,6 +6,7 @@ of its own: the one that starts it, and those that join.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -33,6 +34,7 @@ from serving.engines.messages import (
 from serving.engines.protocol import TOKENS_ONLY, Deliver, EngineStats, Increment, Returns, Sampling
 from serving.errors import EngineError
 
+_LOG = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S = 10
 _RESET_TIMEOUT_S = 600  # a large model is loaded anew
 _JOIN_TIMEOUT_S = 300.0  # until the process that starts the engine listens
@@ -219,12 +221,19 @@ class ProcessEngine:
     def _deliver(self, increments: Sequence[tuple[int, Increment]]) -> None:
         for request_id, increment in increments:
             deliver = self._delivering.pop(request_id) if increment.is_last else self._delivering[request_id]
-            deliver(increment)
+            _call(deliver, increment)
 
     def _end(self, reason: str) -> None:
         with self._admitting:
             self._ended = reason
         self._resets.put(reason)
         for deliver in self._delivering.values():
-            deliver(Increment((), error=reason))
+            _call(deliver, Increment((), error=reason))
         self._delivering.clear()
+
+
+def _call(deliver: Deliver, increment: Increment) -> None:
+    try:
+        deliver(increment)
+    except Exception:  # an error in one callback must not end the other requests
+        _LOG.exception("the callback of an increment failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -66,3 +67,17 @@ def test_requests_after_the_end_get_the_reason_of_the_end() -> None:
         engine.close()
         engine.submit(3, [1], Sampling(10), ends.append, streaming=True)
     assert [increment.error for increment in ends] == ["the engine failed: no memory"] * 3
+
+
+def test_a_callback_that_fails_ends_no_other_request() -> None:
+    delivered: queue.SimpleQueue[Increment] = queue.SimpleQueue()
+
+    def fail(increment: Increment) -> None:
+        raise ValueError("no room")
+
+    with _engine() as (engine, process):
+        engine.submit(1, [1], Sampling(10), fail, streaming=True)
+        engine.submit(2, [1], Sampling(10), delivered.put, streaming=True)
+        process.send_bytes(encode(Step([(1, Increment([1])), (2, Increment([2]))], None)))
+        assert list(delivered.get(timeout=_WAIT_S).token_ids) == [2]
+        engine.close()
