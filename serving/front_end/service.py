@@ -226,7 +226,7 @@ class OpenAIService:
                 async for piece in pieces:
                     yield piece
             return
-        arrived: asyncio.Queue[Piece | ApiError | None] = asyncio.Queue()
+        arrived: asyncio.Queue[Piece | Exception | None] = asyncio.Queue()
 
         async def collect(number: int) -> None:
             try:
@@ -234,7 +234,7 @@ class OpenAIService:
                     async for piece in pieces:
                         arrived.put_nowait(piece)
                 arrived.put_nowait(None)
-            except ApiError as error:
+            except Exception as error:  # any, or the answer would wait for ever
                 arrived.put_nowait(error)
 
         tasks = [asyncio.create_task(collect(number)) for number in range(len(job.prompts))]
@@ -244,7 +244,7 @@ class OpenAIService:
                 match await arrived.get():
                     case None:
                         left -= 1
-                    case ApiError() as error:
+                    case Exception() as error:
                         raise error
                     case piece:
                         yield piece
