@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from serving.errors import LaunchError
@@ -78,6 +80,22 @@ def choose_addresses(
             holder.close()
     triton, front_end = ports[:3], ports[3:]
     return replace(ServerAddresses(host, *triton), openai_port=front_end[0] if front_end else None)
+
+
+@contextmanager
+def held_ports(places: Iterable[tuple[str, int]]) -> Iterator[None]:
+    """Keep the ports at which a server is to listen, host and port each, from programs that look for a free one.
+
+    The server can listen there nevertheless, if it sets SO_REUSEADDR, as Triton does: the sockets here do not listen
+    (socket(7)). A port that is taken already is left to the server, which says so.
+    """
+    with ExitStack() as held:
+        for place in places:
+            holder = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError, OverflowError):
+                holder.bind(place)
+        yield
 
 
 def is_loopback(host: str) -> bool:

@@ -48,6 +48,19 @@ class LaunchPlan:
     core_model: str | None = None
 
 
+def listening_places(plan: LaunchPlan) -> tuple[tuple[str, int], ...]:
+    """Host and port of each place where the plan's processes will listen on this machine; none of a container's own."""
+    addresses, proxy = plan.addresses, plan.proxy
+    if plan.in_container:
+        return ()
+    places = [(addresses.host, port) for port in (addresses.http_port, addresses.grpc_port, addresses.metrics_port)]
+    if addresses.openai_port is not None:
+        places.append((addresses.host, addresses.openai_port))
+    if proxy is not None:
+        places += [(proxy.server_host, pair.server) for pair in (proxy.http, proxy.grpc, proxy.metrics)]
+    return tuple(places)
+
+
 def commands_beside(plan: LaunchPlan) -> dict[str, tuple[str, ...]]:
     """The commands of the processes beside the server, by the name that a message has for them."""
     commands = {}

@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.errors import LaunchError
+from serving.launch.addresses import held_ports
 from serving.launch.admin_key import with_key
 from serving.launch.docker import remove_command, with_id_file
 from serving.launch.first_request import check_token_ids
-from serving.launch.plan import LaunchPlan, commands_beside
+from serving.launch.plan import LaunchPlan, commands_beside, listening_places
 from serving.launch.server import Server
 from serving.launch.start_watch import children, wait_watched
 
@@ -60,8 +61,14 @@ def running(
     where its ``core_model`` does not receive what is sent.
 
     A start that is lost, as ``start_watch.py`` says, is tried once more, and ``on_second_try`` is called with a sentence that
-    says why.
+    says why. Triton listens when its models are loaded, seconds after its ports were chosen, so these are held.
     """
+    with held_ports(listening_places(plan)), _tried_twice(plan, on_wait, on_second_try) as server:
+        yield server
+
+
+@contextmanager
+def _tried_twice(plan: LaunchPlan, on_wait: Callable[[float], None], on_second_try: Callable[[str], None]) -> Iterator[Server]:
     deadline_s = time.monotonic() + plan.supervision.ready_timeout_s
     attempt = replace(plan, temporary_dir=None)  # both tries use it
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,12 @@ import pytest
 
 from serving.errors import LaunchError
 from serving.launch.addresses import choose_addresses
+from serving.launch.behind_proxy import with_proxy
 from serving.launch.find_tritonserver import FoundTriton
 from serving.launch.options import ContainerOptions, Launcher, LaunchOptions, ProcessOptions, Supervision
 from serving.launch.plan import LaunchPlan, plan_launch
 from serving.launch.run import running, submit
+from serving.proxy.settings import ProxyBounds
 from tests.serving.launch.conftest import make_program
 
 _NOTE_PY = """
@@ -86,6 +90,31 @@ def test_tritonserver_is_ready_in_the_block_and_gone_with_its_children_after_it(
         family = _family(tmp_path)
         assert len(family) == 3  # supervisor, server, the server's child
     assert [process for process in family if process.is_running()] == []
+
+
+@pytest.mark.parametrize("behind_a_proxy", [False, True])
+def test_no_other_program_gets_the_ports_of_a_server_that_starts(
+    tmp_path: Path, repository: Path, behind_a_proxy: bool
+) -> None:
+    never_ready = make_program(tmp_path, "tritonserver", "#!/bin/sh\nexec sleep 1000\n")
+    addresses, public = choose_addresses(openai_port=0), choose_addresses()
+    plan = replace(_plan(Launcher.TRITONSERVER, never_ready, repository), addresses=addresses)
+    ports = {addresses.http_port, addresses.grpc_port, addresses.metrics_port, addresses.openai_port}
+    if behind_a_proxy:
+        plan = with_proxy(plan, public, ProxyBounds())
+        ports = {addresses.http_port, addresses.grpc_port, addresses.metrics_port, public.http_port, public.grpc_port}
+    got: set[int | None] = set()
+
+    def look(waited_s: float) -> None:
+        for port in ports:
+            with suppress(OSError), socket.socket() as other:
+                other.bind(("127.0.0.1", port))
+                got.add(port)
+        raise LaunchError("seen")
+
+    with pytest.raises(LaunchError, match="seen"), running(plan, look):
+        pass
+    assert got == set()
 
 
 def test_mpirun_is_run_with_the_plans_arguments_and_environment(notes: Path, fake_triton: Path, repository: Path) -> None:
