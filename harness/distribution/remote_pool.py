@@ -65,6 +65,7 @@ _ABORTED_WITHIN_NS = 15_000_000_000  # a worker kills what does not end within 5
 _JOIN_TIMEOUT_S = 5.0
 _MOST_NOTED = 10  # dropped messages, by sender and reason
 _MOST_TURNED_AWAY = 100
+_LEFT = "it ended before it had passed on all that it recorded"
 
 
 @dataclass(frozen=True)
@@ -137,24 +138,31 @@ class RemotePool:
 
     def start(self, plans: Sequence[WorkerPlan]) -> None:
         """Wait for the workers, and deal them the plans."""
+        peers = self._awaited(len(plans))
+        for plan in plans:
+            set_aside(plan.journal, self._note)
+            set_aside(plan.samples, self._note)
+        self._run_id = plans[0].run_id
+        self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))
+        for worker in self._workers:
+            if worker.peer.id not in self._peers:  # it left while the plans were made
+                worker.lose(_LEFT)
+
+    def _awaited(self, count: int) -> list[Peer]:
+        """The first ``count`` workers that came and stayed."""
         deadline_s = time.monotonic() + self._master.wait_s
-        while len(self._peers) < len(plans):
+        while len(peers := list(self._peers.values())) < count:
             self._check()
             if self._command is not Command.RUN:
                 raise KeyboardInterrupt
             if time.monotonic() > deadline_s:
                 raise RunError(
-                    f"--expect_workers {len(plans)}: {len(self._peers)} came within {self._master.wait_s:g} s; start the "
+                    f"--expect_workers {count}: {len(peers)} came within {self._master.wait_s:g} s; start the "
                     f"others with 'bench worker --master_host HOST --master_port {self._port}', or raise "
                     "--expect_workers_max_wait"
                 )
             time.sleep(_PERIOD_S)
-        for plan in plans:
-            set_aside(plan.journal, self._note)
-            set_aside(plan.samples, self._note)
-        self._run_id = plans[0].run_id
-        peers = list(self._peers.values())[: len(plans)]
-        self._workers = tuple(RemoteWorker(peer, plan) for peer, plan in zip(peers, plans, strict=True))
+        return peers[:count]
 
     def await_ready(self) -> tuple[str, ...]:
         waiting = list(self._workers)
@@ -308,7 +316,7 @@ class RemotePool:
             self._peers.pop(peer, None)
         for worker in self._workers:
             if worker.peer.id == peer and worker.is_alive:
-                worker.lose("it ended before it had passed on all that it recorded")
+                worker.lose(_LEFT)
 
     def _take_message(self, peer: str, payload: bytes) -> None:
         try:

@@ -15,9 +15,10 @@ from harness.clients.triton.grpc import TritonGrpcClient
 from harness.clients.triton.model import TritonModel
 from harness.distribution import remote_pool, remote_worker
 from harness.distribution.clock_sync import ClockExchange
-from harness.distribution.link import ClockExchanged, Delivered, Dropped, Opened
+from harness.distribution.link import ClockExchanged, Delivered, Dropped, Left, Opened
 from harness.distribution.messages import PROTOCOL, Dismissed, Finished, Hello, PlanConfirmed, Progress, pack
 from harness.distribution.remote_pool import Master, RemotePool
+from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.errors import RunError
 from harness.run.shared_state import Command
 from harness.run.worker import WorkerPlan
@@ -181,6 +182,22 @@ def test_a_worker_that_does_nothing_is_lost(
     _await(lambda: not pool.workers[0].is_alive)
     assert reason in str(pool.workers[0].lost_reason)
     pool.close()
+
+
+def test_a_worker_that_leaves_while_the_plans_are_made_is_lost(
+    pool: RemotePool, link: FakeLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(peer: Peer, plan: WorkerPlan) -> RemoteWorker:
+        link.events.put(Left("w"))
+        _say(link, _hello("another"), "stranger")
+        _await(lambda: "stranger" in pool._peers)
+        return RemoteWorker(peer, plan)
+
+    monkeypatch.setattr(remote_pool, "RemoteWorker", make)
+    _say(link, _hello())
+    pool.start([_plan(tmp_path)])
+    with pytest.raises(RunError, match="cannot begin: its worker, on host, was lost"):
+        pool.await_ready()
 
 
 def test_a_plan_that_is_not_its_own_ends_the_run_before_it_begins(pool: RemotePool, link: FakeLink, tmp_path: Path) -> None:
