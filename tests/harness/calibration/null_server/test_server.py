@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,19 +202,22 @@ def test_a_client_that_reads_slowly_gets_everything(unpaced: NullServerAddresses
     assert stamps == sorted(stamps)
 
 
-def _messages_until_silence(connection: socket.socket) -> list[bytes]:
-    """The gRPC messages that come, each in a DATA frame of its own, until nothing comes for half a second."""
-    connection.settimeout(0.5)
+def _messages(connection: socket.socket, are_all: Callable[[Sequence[bytes]], bool]) -> list[bytes]:
+    """The gRPC messages that come, each in a DATA frame of its own, until they are all, and what comes after them at once."""
+    connection.settimeout(60.0)
     received = b""
-    try:
-        while True:
-            received += connection.recv(65_536)
-    except TimeoutError:
-        pass
+    while not are_all(_messages_in(received)):
+        received += connection.recv(65_536)
+    connection.settimeout(0.2)
+    with suppress(TimeoutError):
+        received += connection.recv(65_536)
+    return _messages_in(received)
+
+
+def _messages_in(received: bytes) -> list[bytes]:
     messages = []
-    while received:
-        size, kind = int.from_bytes(received[:3]), received[3]
-        messages += [received[9 : 9 + size]] if kind == FrameType.DATA else []
+    while len(received) >= 9 and len(received) >= 9 + (size := int.from_bytes(received[:3])):
+        messages += [received[9 : 9 + size]] if received[3] == FrameType.DATA else []
         received = received[9 + size :]
     return messages
 
@@ -230,10 +234,10 @@ def test_no_more_is_sent_than_the_clients_window_allows_and_stamped_when_it_goes
         small = struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, 500)
         connection.sendall(PREFACE + frame(FrameType.SETTINGS, 0, 0, small) + frame(FrameType.HEADERS, 4, 1, headers))
         connection.sendall(frame(FrameType.DATA, 1, 1, struct.pack(">BI", 0, len(message)) + message))
-        first = _messages_until_silence(connection)
+        first = _messages(connection, lambda came: bool(came) and sum(map(len, came)) + len(came[0]) > 500)
         resumed_ns = now_ns()
         connection.sendall(frame(FrameType.WINDOW_UPDATE, 0, 1, struct.pack(">I", 10_000)))
-        rest = _messages_until_silence(connection)
+        rest = _messages(connection, lambda came: len(first) + len(came) >= 10)
     assert sum(map(len, first)) <= 500 < sum(map(len, first)) + len(first[0])
     assert len(first) + len(rest) == 10
     assert all(stamps.sent_ns < resumed_ns for stamps in _stamps([body[5:] for body in first]))

@@ -228,7 +228,7 @@ def test_guided_request_can_be_cancelled_while_its_guide_is_checked() -> None:
         guide = Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}")
         engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), answer.put, streaming=False)
         engine.cancel(1)
-        assert answer.get(timeout=2).finish is FinishReason.CANCELLED
+        assert answer.get(timeout=60).finish is FinishReason.CANCELLED
 
 
 def test_early_stopping_and_length_penalty_affect_the_beam_search() -> None:
