@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -72,11 +73,12 @@ def command(options: Options) -> int:
     """
     import_locust()
     from bench_cli.private_files import private_files
+    from bench_cli.signals import signals_as_interrupt
     from harness.distribution.admission import configured_token
 
     token = configured_token(options.worker_token_file)
     folder = options.work_dir or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-worker-{os.getpid()}"
-    with private_files():  # a journal contains answers
+    with private_files(), signals_as_interrupt():  # a journal contains answers
         return _work(options, folder, token)
 
 
@@ -130,17 +132,33 @@ def _take_part(host: str, port: int, token: Token, folder: Path) -> WorkerResult
 def _run_several(commands: Sequence[list[str]], token: Token) -> int:
     """Run workers as processes, which get the token by their environment; returns the worst of their exit statuses.
 
-    A terminal sends its Ctrl-C to all of them; a SIGTERM is passed on.
+    A terminal sends its Ctrl-C to all of them; a SIGTERM is passed on. Either ends all where it comes while they are started.
     """
-    processes = [subprocess.Popen(command, env={**os.environ, **token.environment}) for command in commands]
+    processes: list[subprocess.Popen[bytes]] = []
+    is_stopped = False
 
-    def terminate(*signalled: object) -> None:
-        for process in processes:
-            process.terminate()
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal is_stopped
+        is_stopped = is_stopped or len(processes) < len(commands)
+        if number == signal.SIGTERM:
+            _terminate(processes)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, terminate)
-    return max(process.wait() for process in processes)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for command in commands:
+            processes.append(subprocess.Popen(command, env={**os.environ, **token.environment}))  # noqa: PERF401  for ``stop``
+        if is_stopped:
+            _terminate(processes)
+        statuses = [process.wait() for process in processes]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return max(status if status >= 0 else 128 - status for status in statuses)
+
+
+def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
 
 
 def worker_command(host: str, port: int, folder: Path, keep_running: bool = False) -> list[str]:

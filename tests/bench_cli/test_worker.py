@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from bench_cli import run
+from bench_cli import worker as verb
 from bench_cli.worker import worker_command
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
+from harness.distribution import agent
+from harness.distribution.admission import NO_TOKEN
 from tests.harness.scripted_server import ScriptedServer
 from tests.interruptible import default_sigint
 
@@ -72,9 +79,53 @@ def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behi
         time.sleep(0.05)
     links = _links(process)
     process.terminate()
-    assert process.wait(20) == ExitStatus.INTERRUPTED
+    assert process.wait(100) == ExitStatus.INTERRUPTED
     psutil.wait_procs(links, timeout=60)
     assert not [link for link in links if link.is_running()]
+
+
+@pytest.fixture
+def no_death() -> Iterator[None]:
+    """A SIGTERM that nobody handles does not end the tests."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("no_death")
+def test_a_signal_while_the_connection_is_started_ends_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal had no effect")
+
+    monkeypatch.setattr(agent, "LinkProcess", start)
+    assert run(["worker", "--work_dir", str(tmp_path / "kept")]) == ExitStatus.INTERRUPTED
+    assert capsys.readouterr().err.split() == ["interrupted"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("no_death")
+def test_a_signal_while_workers_are_started_ends_all(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
+        if len(started) == 1:
+            os.kill(os.getpid(), number)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    command = [sys.executable, "-c", "import time; time.sleep(100)"]
+    assert verb._run_several([command] * 2, NO_TOKEN) == 128 + signal.SIGTERM
+    assert [process.returncode for process in started] == [-signal.SIGTERM] * 2
+
+
+def test_a_worker_that_is_killed_is_no_success() -> None:
+    commands = [[sys.executable, "-c", code] for code in ("", "import os; os.kill(os.getpid(), 9)")]
+    assert verb._run_several(commands, NO_TOKEN) == 137
 
 
 def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
