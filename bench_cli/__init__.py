@@ -48,7 +48,7 @@ def _run(argv: list[str]) -> int:
         status = bench.main(args=argv or ["--help"], prog_name="bench", standalone_mode=False, obj=start)
         return int(status or ExitStatus.VALID)
     except click.UsageError as error:
-        with_near_names(error).show()
+        with_near_names(error, argv).show()
         return ExitStatus.USAGE
     except click.ClickException as error:
         error.show()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -24,9 +24,23 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, list(names), n=2, cutoff=0.75)
 
 
-def with_near_names(error: click.UsageError) -> click.UsageError:
-    """The error; of an unknown option, with suggestions that are near in spelling, where click also lists remote ones."""
+def with_near_names(error: click.UsageError, argv: Sequence[str]) -> click.UsageError:
+    """The error; of an unknown option, as it is written in ``argv``, and with suggestions that are near in spelling, where
+    click also lists remote ones.
+    """
     if not isinstance(error, click.NoSuchOption):
         return error
     near = near_names(error.option_name, error.possibilities or ())
-    return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
+    return click.NoSuchOption(_as_written(error.option_name, argv), possibilities=near, ctx=error.ctx)
+
+
+def _as_written(name: str, argv: Sequence[str]) -> str:
+    """The option of ``argv`` that click calls ``name``, with underscores; ``name`` where it is none of them."""
+    written = (word.partition("=")[0] for word in argv)
+    return next((option for option in written if _underscored(option) == name), name)
+
+
+def _underscored(option: str) -> str:
+    """``option`` with underscores for the hyphens after its dashes."""
+    rest = option.lstrip("-")
+    return option.removesuffix(rest) + rest.replace("-", "_")

@@ -71,10 +71,11 @@ class RunOptions:
         verb = root.command.get_command(self.context, name) if isinstance(root.command, click.Group) else None
         if verb is None:
             return None
+        line = [*self.arguments[1:], *options]
         try:
-            return verb.make_context(name, [*self.arguments[1:], *options], parent=root)
+            return verb.make_context(name, list(line), parent=root)  # which takes words from the list
         except click.UsageError as error:
-            raise click.UsageError(with_near_names(error).format_message()) from error
+            raise click.UsageError(with_near_names(error, line).format_message()) from error
 
 
 def run_command(before_each: str | None, log: Path) -> None:

@@ -26,6 +26,6 @@ def invoke(context: click.Context, arguments: tuple[str, ...], carry_out: Callab
     try:
         inner = verb.make_context(name, list(arguments[1:]), parent=context)
     except click.UsageError as error:
-        raise click.UsageError(with_near_names(error).format_message()) from error
+        raise click.UsageError(with_near_names(error, arguments).format_message()) from error
     with inner:
         return int(inner.command.invoke(inner) or 0)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from itertools import compress
 from typing import ClassVar, Self
 
 import numpy as np
 
-from bench_records.record import FAILURES
+from bench_records.record import FAILURES, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
+from reports.metrics.requests import Requests
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
@@ -34,18 +38,38 @@ class NothingDone(Finding):
         return f"None of {self.scheduled:,} requests succeeded."
 
 
+_TOO_LONG = re.compile(
+    r"context[ _](length|window)"  # OpenAI, vLLM, SGLang, llama-cpp-python
+    r"|max(imum)?[ _](input|prompt|sequence|seq|model)[ _]?(len|length|tokens)\b"  # TensorRT-LLM, vLLM
+    r"|max_num_tokens"  # trtllm-serve
+    r"|must have less than \d+ tokens"  # text-generation-inference
+    r"|(prompt|input)\b.{0,60} too long|reduce the length of the",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True)
 class Errors(Finding):
+    """``too_long`` of the ``failed`` were too long for the server, prompt and output together, by its messages."""
+
     failed: int
     share: float
     by_kind: dict[str, int]
     first_error: str | None
+    too_long: int = 0
 
     code = "errors"
     severities = (Severity.WARNING, Severity.INVALID)
     when = f"requests failed; invalid above {_FAILED_SHARE_INVALID:.0%} of those sent"
-    advices = ("Fix what fails, or lower the load, before you compare: a run with failed requests does different work.",)
-    briefs = ("Requests failed: fix what fails, or lower the load",)
+    advices = (
+        "Fix what fails, or lower the load, before you compare: a run with failed requests does different work.",
+        "A lower load does not help: prompts, with their outputs, are too long for the server. Leave long ones out "
+        "(--max_input_len), request shorter prompts or outputs, or raise the server's limit.",
+    )
+    briefs = (
+        "Requests failed: fix what fails, or lower the load",
+        "Prompts too long for the server: leave some out by --max_input_len",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -53,15 +77,28 @@ class Errors(Finding):
         if not metrics.failed:
             return None
         sent = metrics.scheduled - metrics.not_sent
-        return cls(metrics.failed, metrics.failed / sent, metrics.failed_by_kind, _first_error(facts))
+        too_long = _too_long(facts.requests)
+        return cls(metrics.failed, metrics.failed / sent, metrics.failed_by_kind, _first_error(facts), too_long)
 
     @property
     def severity(self) -> Severity:
         return Severity.INVALID if self.share > _FAILED_SHARE_INVALID else Severity.WARNING
 
+    @property
+    def advice(self) -> str:
+        """The advice for most of the failures."""
+        return self.advices[2 * self.too_long > self.failed]
+
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
         return f"{self.failed:,} requests failed ({self.share:.1%}): {kinds}. The first error: {self.first_error}"
+
+
+def _too_long(requests: Requests) -> int:
+    """How many requests the server refused as too long, by its message."""
+    refused = np.isin(requests.outcome, (Outcome.SERVER_ERROR.value, Outcome.REFUSED.value))
+    messages = Counter(error for error in compress(requests.errors, refused.tolist()) if error is not None)
+    return sum(count for message, count in messages.items() if _TOO_LONG.search(message))
 
 
 def _first_error(facts: RunFacts) -> str | None:

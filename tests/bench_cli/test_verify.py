@@ -135,6 +135,16 @@ def test_a_failure_is_one_sentence(
     assert shown.out == ""
 
 
+def test_the_server_of_a_run_that_is_gone_is_named_with_the_option_for_another(capsys: pytest.CaptureFixture[str]) -> None:
+    with chat_server(lambda _: WHOLE) as chat:
+        url = f"127.0.0.1:{chat.port}"
+        line = ["token_norm_dist", "-i", "openai", "--url", url, "--isl", "4", "--osl", "5", "--num_requests", "5"]
+        run([*line, "--run_dir", "recorded", *_TOKENIZER])
+    capsys.readouterr()
+    assert run(["verify", "recorded"]) == ExitStatus.FAILED
+    assert capsys.readouterr().err.startswith(f"Error: --url http://{url}: no server answers there")
+
+
 def test_secrets_in_a_configuration_are_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench_cli.measurement.secrets import without_secrets
 

@@ -129,6 +129,8 @@ def _answer_runs(answered: Make, failed: Make, steady_run: SteadyRun) -> Runs:
     yield [failed(0, 0, Outcome.CONNECT, 0, 1)], {}
     yield [*steady_run(200), failed(200, 2_000, Outcome.TIMEOUT, 2_000, 2_100)], {}
     yield dies(answered, failed), {}
+    too_long = "HTTP status 400: Requested tokens (600) exceed context window of 512"
+    yield [*steady_run(20), failed(20, 200, Outcome.SERVER_ERROR, 200, 201, error=too_long)], {}
     yield steady_run(4), {"warm_up": {"requests": 1, "failures": ["queue full"]}}
     for ignore_eos in (False, True):
         yield [answered(0, 0, 0, [(5, 1)], requested_output_tokens=2, ignore_eos=ignore_eos, prompt_echoed=True)], {}

@@ -70,6 +70,7 @@ def test_errors_have_kinds_share_and_the_first_message(make_report: MakeReport, 
         "share": 0.3,
         "by_kind": {"refused": 2, "timeout": 1},
         "first_error": "no end within 1 s",
+        "too_long": 0,
     }
 
 
@@ -241,6 +242,34 @@ def test_outcomes_in_words() -> None:
 @pytest.mark.parametrize(("share", "severity"), [(0.01, Severity.WARNING), (0.0101, Severity.INVALID)])
 def test_errors_are_invalid_above_one_in_a_hundred(share: float, severity: Severity) -> None:
     assert Errors(1, share, {"timeout": 1}, None).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("message", "is_too_long"),
+    [
+        ("This model's maximum context length is 512 tokens. However, you requested 600 tokens", True),  # vLLM
+        ("Requested tokens (600) exceed context window of 512", True),  # llama-cpp-python
+        ("The input (600 tokens) is longer than the model's context length (512 tokens).", True),  # SGLang
+        ("Prompt length (600) exceeds maximum input length (512). Set log level to info", True),  # TensorRT-LLM
+        ("prompt length (600) should not exceed max_num_tokens (512)", True),  # trtllm-serve
+        ("Input validation error: `inputs` must have less than 512 tokens. Given: 600", True),  # text-generation-inference
+        ("the prompt of 600 tokens is too long", True),
+        ("Exceeds maximum queue size", False),
+        ("the server took too long", False),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_no_reason_to_lower_the_load(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make, message: str, is_too_long: bool
+) -> None:
+    records = steady_run(10)
+    error = f"HTTP status 400: {message}"
+    records[3:5] = [failed(k, 10 * k, Outcome.SERVER_ERROR, 10 * k, 10 * k + 1, error=error) for k in (3, 4)]
+    records[6] = failed(6, 60, Outcome.TIMEOUT, 60, 99, error="no end within 10 s")
+    finding = finding_of(make_report(records), "errors")
+    assert finding is not None
+    assert finding.evidence["too_long"] == (2 if is_too_long else 0)
+    assert ("--max_input_len" in finding.advice) is ("--max_input_len" in finding.brief) is is_too_long
+    assert ("lower the load" in finding.brief) is not is_too_long
 
 
 def test_the_first_error_is_of_a_failure_that_has_a_message(make_report: MakeReport, answered: Make, failed: Make) -> None:
