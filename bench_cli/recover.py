@@ -12,6 +12,7 @@ import cloup
 
 from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from bench_records.manifest import Recovered
@@ -113,12 +114,13 @@ def _make_records(folder: RunFolder, tokenizer_dir: Path | None, worker_journals
 
 def _print_evidence(evidence: Recovered) -> None:
     click.echo(
-        f"{evidence.written_down} of {evidence.scheduled} requests were written down in {evidence.journals} journals; "
-        f"{evidence.lost} are lost, {evidence.not_sent} were not sent.",
+        f"Written down in {counted(evidence.journals, 'journal')}: {evidence.written_down} of "
+        f"{counted(evidence.scheduled, 'request')}; lost: {evidence.lost}; not sent: {evidence.not_sent}.",
         err=True,
     )
     if evidence.torn_bytes:
-        click.echo(f"{evidence.torn_bytes} bytes of the journals belong to records that are torn or damaged.", err=True)
+        torn = counted(evidence.torn_bytes, "byte of the journals belongs", "bytes of the journals belong")
+        click.echo(f"{torn} to records that are torn or damaged.", err=True)
 
 
 def _token_counter(basis: RecordingBasis, tokenizer_dir: Path | None) -> Callable[[str], int] | None:

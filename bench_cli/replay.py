@@ -12,6 +12,7 @@ import cloup
 
 from bench_cli.forwarded_options import FORWARDS_OPTIONS
 from bench_cli.repeated_run import RepeatedRun, left_out_options, options_argument, repeated_run, run_argument
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _announcement(repeated: RepeatedRun) -> str:
     parts = [repeated.verb]
     if manifest.workload.requests is not None:
         up_to = "up to " if manifest.load is not None and manifest.load.duration_s is not None else ""
-        parts.append(f"{up_to}{manifest.workload.requests:,} requests")
+        parts.append(f"{up_to}{counted(manifest.workload.requests, 'request')}")
     if schedule is not None:
         parts += [f"seed {schedule.seed}", f"digest {schedule.digest[:_DIGITS]}"]
     changed = f" Changed: {', '.join(repeated.changed)}." if repeated.changed else ""

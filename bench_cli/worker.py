@@ -18,6 +18,7 @@ import cloup
 
 from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from harness.distribution.admission import Token
@@ -101,7 +102,7 @@ def _work(options: Options, folder: Path, token: Token) -> int:
             click.echo("The master was lost before this worker recorded anything.", err=True)
         if not result.is_whole or result.refusal is not None:
             return ExitStatus.FAILED
-        click.echo(f"Done: {result.requests:,} requests sent.", err=True)
+        click.echo(f"Done: {counted(result.requests, 'request')} sent.", err=True)
         if not options.keep_running:
             return ExitStatus.VALID
 

@@ -19,6 +19,7 @@ from bench_cli.private_files import private_files
 from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
 from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, UntilDecided
+from reports.render.counts import counted
 
 _SET_BY_THE_SERIES = {
     "--seed": "give --seed before the verb, and the traffic of each block follows from it",
@@ -77,7 +78,7 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
 def _say_stopped(experiment: Experiment, folder: ExperimentFolder) -> None:
     recorded = sum(map(folder.is_recorded, experiment.runs))
     click.echo(
-        f"Stopped; {recorded} of {len(experiment.runs)} runs are recorded. To go on, give the same command with "
+        f"Stopped; recorded: {recorded} of {counted(len(experiment.runs), 'run')}. To go on, give the same command with "
         f"--experiment_dir {folder.path}",
         err=True,
     )
@@ -106,7 +107,8 @@ def open_folder(path: Path, experiment: Experiment) -> ExperimentFolder:
                 param_hint="--experiment_dir",
             )
         if extended != recorded:
-            click.echo(f"{folder.path}: {len(extended.runs) - len(recorded.runs)} runs are added to its plan.", err=True)
+            added = counted(len(extended.runs) - len(recorded.runs), "run is", "runs are")
+            click.echo(f"{folder.path}: {added} added to its plan.", err=True)
             folder.write(extended)
         return folder
     if folder.path.exists() and any(folder.path.iterdir()):

@@ -10,6 +10,7 @@ import click
 from bench_cli.declared import Concern, option
 from bench_cli.measurement.length_options import length_option
 from bench_cli.tokenizers import text_codec
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,8 @@ def prepare_pieces(
     prompts = _prompts(source, options, traffic, target)
     drawn = prompts.draw(most)
     if drawn.inexact:
-        click.echo(f"{drawn.inexact:,} prompts have not exactly the length that was drawn: no text of it was found.", err=True)
+        inexact = counted(drawn.inexact, "prompt has", "prompts have")
+        click.echo(f"{inexact} not exactly the length that was drawn: no text of it was found.", err=True)
     inputs, outputs = prompts.lengths.laws
     count = request_count_text(load, len(drawn.requests))
     return PreparedRequests(

@@ -18,6 +18,7 @@ from bench_cli.measurement.distribution_options import DistributionOptions
 from bench_cli.worker import worker_command
 from harness.host.signals import signals_blocked
 from harness.run.worker_count import Workers
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from harness.distribution.admission import Token
@@ -53,7 +54,7 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
         if (options.locust_processes or 0) < options.workers:
             awaited = options.workers - (options.locust_processes or 0)
             click.echo(
-                f"Waiting for {awaited} workers at {options.master_bind_host}:{port}: "
+                f"Waiting for {counted(awaited, 'worker')} at {options.master_bind_host}:{port}: "
                 f"bench worker --master_host {options.master_bind_host} --master_port {port}{_with_token(token)}",
                 err=True,
             )

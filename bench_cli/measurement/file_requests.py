@@ -19,6 +19,7 @@ from bench_cli.measurement.scaling_options import report_reuse, reuse_shares
 from bench_cli.measurement.sessions import SessionOptions
 from bench_cli.measurement.target import Target
 from bench_cli.tokenizers import ordinary_token_ids, text_codec
+from reports.render.counts import counted
 from workloads.arrivals.processes import Recorded
 from workloads.arrivals.replay import Replay, at_rate, rows_of
 from workloads.elements.request import HistorySource, LengthLimits
@@ -81,7 +82,8 @@ def prepare_dataset(file: FileTraffic, repeated: bool, traffic: TrafficOptions, 
         most = traffic.num_requests
         drawn = _source(file, _rules(sessions), traffic, target, load.most_requests(traffic.seed, None)).draw(most)
     if drawn.dropped_behind:
-        click.echo(f"{drawn.dropped_behind:,} turns are left out, since they wait for one that is too long.", err=True)
+        left_out = counted(drawn.dropped_behind, "turn is left out, since it waits", "turns are left out, since they wait")
+        click.echo(f"{left_out} for one that is too long.", err=True)
     requests = tuple(islice(cycle(drawn.requests), most)) if repeated else drawn.requests
     again = len(requests) > len(drawn.requests)
     kind = "random prompts of the lengths of" if file.is_random else "prompts of" if sessions is None else "turns of"
@@ -114,7 +116,8 @@ def prepare_trace(
     if file.is_random and sessions is not None:
         drawn = in_conversations(drawn, file.workload)
     if drawn.dropped_behind:
-        click.echo(f"{drawn.dropped_behind:,} turns are left out, since the one that they wait for is not sent.", err=True)
+        left_out = counted(drawn.dropped_behind, "turn is left out, since it waits", "turns are left out, since they wait")
+        click.echo(f"{left_out} for one that is not sent.", err=True)
     sent = rows_of(file.workload, drawn.kept)
     prepared = PreparedRequests(
         drawn,
@@ -170,7 +173,8 @@ def _file_entries(file: FileTraffic, drawn: Drawn) -> dict[str, Any]:
         click.echo(without_length_text(drawn.without_length, lengths), err=True)
         entries["output_tokens"] = lengths.without_answer
     if drawn.without_history:
-        click.echo(f"{drawn.without_history:,} prompts are sent without the messages before them.", err=True)
+        prompts = counted(drawn.without_history, "prompt is", "prompts are")
+        click.echo(f"{prompts} sent without the messages that came before.", err=True)
         entries["without_history"] = drawn.without_history
     return entries | without_text_entry(file.workload)
 

@@ -60,6 +60,7 @@ from reports.criteria import parse_fail_if
 from reports.findings.completeness import BoundReached
 from reports.metrics.catalogue import FAILED_SHARE
 from reports.metrics.configuration import configured_load
+from reports.render.counts import counted
 from reports.run.op_stats import append_op_stats, check_op_stats_file, check_perf, read_reference
 from reports.run.perfetto import write_perfetto
 from reports.run_report import RunReport
@@ -190,7 +191,7 @@ def _run(
         load = manifest.load or LoadFacts()
         if load.ran_out:
             click.echo(
-                f"There are {prepared.load_requests} requests, too few for --duration {load.duration_s:g}: "
+                f"Only {counted(prepared.load_requests, 'request')} can be sent, too few for --duration {load.duration_s:g}: "
                 "the run will end early.",
                 err=True,
             )

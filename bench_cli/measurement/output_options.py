@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.declared import Concern, option, parsed
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from reports.criteria import Criterion
@@ -135,8 +136,11 @@ def announce_too_few(slo: Sequence[Criterion], fail_if: Sequence[str], requests:
         if needed is None:
             click.echo(f"{name} '{text}': no number of requests can pass it; they can fail it.", err=True)
         elif requests < needed:
+            they = "it" if requests == 1 else "they"
             more = f"at least {needed:,} can ({remedy.format(needed)})"
-            click.echo(f"{name} '{text}': {requests:,} requests cannot pass it, {more}; they can still fail it.", err=True)
+            click.echo(
+                f"{name} '{text}': {counted(requests, 'request')} cannot pass it, {more}; {they} can still fail it.", err=True
+            )
 
 
 def all_criteria(slo: Sequence[Criterion], fail_if: Sequence[str]) -> list[Criterion]:

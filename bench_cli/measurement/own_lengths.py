@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.declared import Concern, option
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
 def without_length_text(prompts: int, lengths: OutputLengths) -> str:
     """What is requested of prompts without an output length, for stderr."""
     return (
-        f"{prompts:,} prompts have no output length in the dataset: {lengths.without_answer} tokens are requested for each; "
-        "--output_tokens sets this."
+        f"{counted(prompts, 'prompt has', 'prompts have')} no output length in the dataset: "
+        f"{counted(lengths.without_answer, 'token is', 'tokens are')} requested for each; --output_tokens sets this."
     )
 
 

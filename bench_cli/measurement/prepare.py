@@ -12,6 +12,7 @@ from bench_cli.measurement.load_options import TrafficOptions
 from bench_cli.measurement.target import Target
 from bench_records.manifest import Mixture
 from harness.run.worker_count import Workers
+from reports.render.counts import counted
 from workloads.elements.errors import WorkloadError
 from workloads.elements.request import PROBE, Request
 from workloads.lengths.samples import PairedLengths
@@ -62,9 +63,9 @@ class Mixed:
     def __str__(self) -> str:
         """What is mixed in, for people; "" for nothing."""
         entry = self.entry or Mixture()
-        parts = [f"{len(entry.classes)} classes"] if entry.classes else []
+        parts = [counted(len(entry.classes), "class", "classes")] if entry.classes else []
         parts += [f"{entry.cancellation.requests:,} to be cancelled"] if entry.cancellation else []
-        parts += [f"{self.probes:,} probes beside them"] if entry.probe else []
+        parts += [f"{counted(self.probes, 'probe')} beside them"] if entry.probe else []
         return ", ".join(parts)
 
 
@@ -97,7 +98,8 @@ class PreparedRun:
         workers = f"{self.workers.count} {'worker' if self.workers.count == 1 else 'workers'}{cores} ({self.workers.reason})"
         count = request_count_text(self.load, self.load_requests)
         mixture = f" ({self.mixed})" if str(self.mixed) else ""
-        return f"Sending {count} requests{mixture}, {self.load}, by {workers}; Ctrl-C stops and reports."
+        noun = "request" if self.load_requests == 1 else "requests"
+        return f"Sending {count} {noun}{mixture}, {self.load}, by {workers}; Ctrl-C stops and reports."
 
 
 def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOptions, target: Target) -> AnySchedule:
@@ -106,17 +108,16 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
     Raises WorkloadError for text prompts where the model takes token ids, and for requests that it cannot serve.
     """
     if workload.dropped_too_long:
-        click.echo(f"Dropped {workload.dropped_too_long} prompts that are too long.", err=True)
+        dropped = counted(workload.dropped_too_long, "prompt that is", "prompts that are")
+        click.echo(f"Dropped {dropped} too long.", err=True)
     available = len(workload.requests)
     wanted = traffic.num_requests
     if isinstance(load, OpenLoop):  # --duration may end it before
         wanted = load.most_requests(traffic.seed, traffic.num_requests)
     if traffic.num_requests is not None and wanted is not None and available < wanted:
         remedy = " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters else ""
-        click.echo(
-            f"--num_requests {traffic.num_requests}: there are only {available} prompts, so {available} are sent.{remedy}",
-            err=True,
-        )
+        prompts = counted(available, "prompt exists and is", "prompts exist and are")
+        click.echo(f"--num_requests {traffic.num_requests}: only {prompts} sent.{remedy}", err=True)
     schedule = load.schedule(workload.requests, traffic.seed)
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(

@@ -19,6 +19,7 @@ from bench_cli.measurement.scaling_options import ScalingOptions
 from bench_cli.measurement.sessions import TraceSessionOptions
 from bench_cli.workload_files import ReaderOptions, WorkloadPath
 from harness.host.blas_threads import one_blas_thread
+from reports.render.counts import counted
 
 if TYPE_CHECKING:
     from workloads.arrivals.replay import Replay
@@ -156,7 +157,8 @@ def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
         raise WorkloadError(f"--start {replay.start_s:g}: every turn in it belongs to a conversation that began before")
     if len(kept) < len(window):
         left_out = len(window) - len(kept)
-        click.echo(f"{left_out:,} turns are left out, since their conversation began before --start.", err=True)
+        turns = counted(left_out, "turn is left out, since its", "turns are left out, since their")
+        click.echo(f"{turns} conversation began before --start.", err=True)
     return kept
 
 

@@ -31,6 +31,7 @@ from harness.recording.run_lifecycle import finish_run
 from harness.recording.run_result import RunResult
 from harness.recording.schedule_summary import summarise_schedule
 from harness.run.worker_count import Workers
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from simulator.answers import Answers
 from simulator.figures import Ranges, predicted_ranges
@@ -69,7 +70,7 @@ class Simulating:
         simulated, schedule = self.simulated, prepared.schedule
         manifest = _manifest(verb, options, prepared)
         announce_too_few(options.criteria.slo, options.criteria.fail_if, prepared.load_requests, "--num_requests {}")
-        click.echo(f"Simulating {prepared.load_requests:,} requests, {prepared.load}; nothing is sent.", err=True)
+        click.echo(f"Simulating {counted(prepared.load_requests, 'request')}, {prepared.load}; nothing is sent.", err=True)
         responses = Responses(len(schedule), simulated.deployment.server.front_end.response)
         seed = schedule.seed
         answers = simulate_deployment(simulated.deployment, traffic.traffic, traffic.clients(), seed, responses.add)

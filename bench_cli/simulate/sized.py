@@ -21,6 +21,7 @@ from bench_cli.simulate.size_text import SizedTier, size_text
 from bench_cli.simulate.traffic import SimulatedTraffic
 from bench_errors import ExitStatus
 from bench_records.search import PlannedTier
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from simulator.figures import LatencyFactors, drawn_server, latency_factors
 from simulator.hull import beyond, extents_of_replicas
@@ -51,7 +52,8 @@ class Size:
         check_options(options)
         limits = [simulated_limits(tier) for tier in self.tiers]
         traffics = self._traffics(options, load, prepare_requests)
-        click.echo(f"Simulating {len(traffics[0].traffic):,} requests, {load}, {self.draws} times for each number.", err=True)
+        requests, times = counted(len(traffics[0].traffic), "request"), counted(self.draws, "time")
+        click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
         tiers = [self._tier(each, traffics) for each in limits]
         click.echo(size_text(tiers, self.confidence, self.draws, self._rate(traffics)))
         return ExitStatus.VALID if all(tier.sizing.replicas is not None for tier in tiers) else ExitStatus.FAILED

@@ -14,6 +14,7 @@ from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, 
 from bench_cli.workload_files import ReaderOptions, WorkloadPath, workload_output
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def synthesize(options: Options, path: Path) -> int:
         scaled = replace(scaled, facts=replace(scaled.facts, source=f"{scaled.facts.source}, {names}"))
     with written_whole(options.output) as temporary:
         scaled.write(temporary)
-    click.echo(f"{len(scaled):,} requests of {printable(origin)}. Written: {printable(str(options.output))}")
+    click.echo(f"{counted(len(scaled), 'request')} of {printable(origin)}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID
 
 

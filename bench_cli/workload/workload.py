@@ -13,6 +13,7 @@ from bench_cli.workload.synthesize import synthesize
 from bench_cli.workload_files import ReaderOptions, WorkloadPath, read_file, workload_output
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 _FILE = cloup.argument(
@@ -57,7 +58,7 @@ def import_(options: ImportOptions, path: Path) -> int:
     workload = options.reader.read(path)
     with written_whole(options.output) as temporary:
         workload.write(temporary)
-    click.echo(f"{len(workload):,} rows of {workload.facts.format}. Written: {printable(str(options.output))}")
+    click.echo(f"{counted(len(workload), 'row')} of {workload.facts.format}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID
 
 
@@ -148,6 +149,7 @@ def write(options: WriteOptions, path: Path) -> int:
     with written_whole(output) as temporary:
         left_out = write_workload(workload, format_name, temporary)
     if left_out:
-        click.echo(f"{left_out:,} of {len(workload):,} rows are left out: {format_name} cannot express them.", err=True)
-    click.echo(f"{len(workload) - left_out:,} rows. Written: {printable(str(output))}")
+        rows = counted(len(workload), "row")
+        click.echo(f"Left out: {left_out:,} of {rows}, which {format_name} cannot express.", err=True)
+    click.echo(f"{counted(len(workload) - left_out, 'row')}. Written: {printable(str(output))}")
     return ExitStatus.VALID

@@ -347,7 +347,11 @@ class RemotePool:
         if (hello.protocol, hello.bench_version) != (PROTOCOL, own):
             self._turn_away(peer, hello.host, f"it has bench {hello.bench_version}, and the master {own}")
         elif self._workers or len(self._peers) >= self._master.workers:
-            self._turn_away(peer, hello.host, f"the run has its {self._master.workers} workers")
+            self._turn_away(
+                peer,
+                hello.host,
+                f"the run has its {self._master.workers} {'worker' if self._master.workers == 1 else 'workers'}",
+            )
         else:
             self._peers[peer] = Peer(peer, hello)
             self._note(f"Worker {len(self._peers)} of {self._master.workers}: {hello.host}")

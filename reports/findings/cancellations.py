@@ -12,6 +12,7 @@ from bench_records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.metric import Anchored
 from reports.metrics.run_metrics import Metrics
+from reports.render.counts import counted
 from reports.statistics.arrays import known
 
 _GENERATED_ON = 0.5
@@ -75,10 +76,13 @@ class LatenciesCutOff(Finding):
 
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {_IN_WORDS[kind]}" for kind, n in self.by_kind.items())
+        bounds = f"Therefore these are lower bounds: {', '.join(self.bounds)}."
+        if self.requests == 1:
+            cut = f"was cut off before its answer ended, after {self.shortest_ms:,.0f} ms: {kinds}."
+            return f"1 request ({self.share:.1%}) {cut} {bounds}"
         return (
             f"{self.requests:,} requests ({self.share:.1%}) were cut off before their answer ended: {kinds}. The shortest had "
-            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. Therefore these are "
-            f"lower bounds: {', '.join(self.bounds)}."
+            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. {bounds}"
         )
 
 
@@ -141,7 +145,8 @@ class GeneratedOn(Finding):
         return cls(int(withdrawn.sum()), beyond, float(still_asked.sum()))
 
     def _sentence(self) -> str:
+        cancelled = counted(self.withdrawn, "cancelled request")
         return (
-            f"The server generated {self.generated_beyond:,.0f} tokens that did not arrive; the {self.withdrawn:,} requests "
-            f"that were cancelled had {self.still_asked:,.0f} of their requested tokens left."
+            f"The server generated {counted(self.generated_beyond, 'token')} that did not arrive; {cancelled} had "
+            f"{self.still_asked:,.0f} of the requested tokens left."
         )

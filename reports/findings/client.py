@@ -13,6 +13,7 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_by_request_ms, client_slip_ms
 from reports.metrics.output_events import mean_rate
+from reports.render.counts import counted
 from reports.statistics.percentiles import nearest_rank
 
 _SLIP_FLOOR_MS = 2.0
@@ -167,8 +168,9 @@ class ObjectivesLostToClient(_Delayed, Finding):
 
     def _sentence(self) -> str:
         used = "" if self.cpu_share is None else f" The busiest worker used {self.cpu_share:.0%} of a core."
+        met = counted(self.lost, "request was sent late and met", "requests were sent late and met")
         return (
-            f"{self.lost:,} requests met every objective from the send, but the client sent them late: attainment is "
+            f"{met} every objective from the send, but not from the schedule: attainment is "
             f"{self.attainment:.1%} from the schedule and {self.attainment_from_send:.1%} from the send.{used}"
         )
 
@@ -384,4 +386,4 @@ class ConnectionLimitReached(Finding):
         return {name: value for name, value in super().evidence.items() if value is not None}
 
     def _sentence(self) -> str:
-        return f"{self.requests:,} requests waited for a stream, because the server accepts no more of them at once."
+        return f"{counted(self.requests, 'request')} waited for a stream, because the server accepts no more of them at once."

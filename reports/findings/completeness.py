@@ -13,6 +13,7 @@ from reports.criteria import parse_until
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.precision import half_width
 from reports.metrics.requests import Requests
+from reports.render.counts import counted
 from reports.statistics.percentiles import required_samples
 
 
@@ -78,8 +79,8 @@ class EndedEarly(Finding):
         return self.advices[0 if self.gave_up else 1]
 
     def _sentence(self) -> str:
-        sent = f"{self.requests:,}" if self.planned is None else f"{self.requests:,} of {self.planned:,}"
-        return f"The run was ended by {self.rule} after {sent} requests: {self.reason}."
+        sent = f"{self.requests:,} of {counted(self.planned, 'request')}" if self.planned else counted(self.requests, "request")
+        return f"The run was ended by {self.rule} after {sent}: {self.reason}."
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class BoundReached(Finding):
 
     def _sentence(self) -> str:
         known = "it has no interval" if self.half_width is None else f"it is known to ± {100.0 * self.half_width:.1f} %"
-        return f"Bound reached: {self.until} was not reached by {self.requests:,} requests, and {known}."
+        return f"Bound reached: {self.until} was not reached by {counted(self.requests, 'request')}, and {known}."
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class PromptsDropped(Finding):
         return cls(dropped) if dropped else None
 
     def _sentence(self) -> str:
-        return f"{self.dropped:,} prompts were dropped as too long."
+        return f"{counted(self.dropped, 'prompt was', 'prompts were')} dropped as too long."
 
 
 @dataclass(frozen=True)
@@ -259,4 +260,4 @@ class SampleTooSmall(Finding):
         return self.advices[int(self.whole_dataset)]
 
     def _sentence(self) -> str:
-        return f"{self.n:,} latencies cannot support p99, which needs {self.needed_for_p99:,}."
+        return f"{counted(self.n, 'latency', 'latencies')} cannot support p99, which needs {self.needed_for_p99:,}."

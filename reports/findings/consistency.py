@@ -21,6 +21,7 @@ from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
 from reports.metrics.waves import waves_of
 from reports.metrics.windows import Window
+from reports.render.counts import counted
 from reports.statistics.arrays import FloatArray
 
 _INPUT_TOLERANCE = 0.01
@@ -76,7 +77,8 @@ class OutputLongerThanAsked(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"{self.requests:,} answers were longer than requested: {self.tokens_beyond:,.0f} tokens too many, "
+            f"{counted(self.requests, 'answer was', 'answers were')} longer than requested: "
+            f"{counted(self.tokens_beyond, 'token')} too many, "
             f"{self.share_of_tokens:.1%} of all."
         )
 
@@ -113,7 +115,7 @@ class TokenCountsDisagree(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"The responses of {self.requests:,} answers ({self.share:.0%}) do not sum to the reported token count: "
+            f"The responses of {counted(self.requests, 'answer')} ({self.share:.0%}) do not sum to the reported token count: "
             f"{self.in_responses:,.0f} tokens in responses, {self.reported:,.0f} reported in all."
         )
 
@@ -241,11 +243,9 @@ class TokensCountedFromText(Finding):
         return self.advices[0 if self.done else 2 if self.untried else 1]
 
     def _sentence(self) -> str:
-        cut = "" if self.done else ", all of which were cut off or failed"
-        text = (
-            f"The output tokens of {self.requests:,} answers{cut} were counted from their text: {self.share:.1%} of all output "
-            "tokens."
-        )
+        cut = counted(self.requests, "answer that was cut off", "answers that were cut off")
+        answers = counted(self.requests, "answer") if self.done else cut
+        text = f"The output tokens of {answers} were counted from text: {self.share:.1%} of all output tokens."
         if self.ratio is None or self.ratio < 1 + _TEXT_SHARE:
             return text
         return f"{text} Text of random tokens makes {self.ratio:.2f} times as many when it is tokenised again."
@@ -407,7 +407,7 @@ class TextTokensDisagree(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"The server reported {self.reported:,.0f} tokens for {self.requests:,} answers whose text has "
+            f"The server reported {counted(self.reported, 'token')} for {counted(self.requests, 'answer')} whose text has "
             f"{self.in_text:,.0f} by the run's tokenizer, and which came in {self.chunks:,.0f} chunks."
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.distribution import distribution_of
+from reports.render.counts import counted
 
 _LARGEST_JUMP_MS = 1.0
 _LARGEST_UNCERTAINTY_MS = 10.0
@@ -40,7 +41,9 @@ class WorkersLost(Finding):
         return cls(", ".join(f"{worker.number} ({worker.host})" for worker in lost), int(np.count_nonzero(unrecorded)))
 
     def _sentence(self) -> str:
-        return f"Lost: worker {self.workers}. It is unknown whether {self.requests:,} requests were sent."
+        return (
+            f"Lost: worker {self.workers}. It is unknown whether {counted(self.requests, 'request was', 'requests were')} sent."
+        )
 
 
 @dataclass(frozen=True)
@@ -147,4 +150,4 @@ class MessagesDropped(Finding):
         return cls(found.dropped_messages, sender, reason)
 
     def _sentence(self) -> str:
-        return f"The master dropped {self.messages:,} messages, for example from {self.sender} ({self.reason})."
+        return f"The master dropped {counted(self.messages, 'message')}, for example from {self.sender} ({self.reason})."

@@ -8,6 +8,7 @@ from typing import Self
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MAY_DELAY, delayed_by
 from reports.metrics.gpu_use import ClockLimit
+from reports.render.counts import counted
 from reports.render.tables import three_digits
 
 _FRONT_END_SHARE = 0.1
@@ -90,8 +91,8 @@ class RequestsPreempted(Finding):
         return cls(round(preemptions), facts.sent_requests.done.size) if preemptions else None
 
     def _sentence(self) -> str:
-        times = "time" if self.preemptions == 1 else "times"
-        return f"The engine preempted running requests {self.preemptions:,} {times}, in a run of {self.requests:,} requests."
+        times, requests = counted(self.preemptions, "time"), counted(self.requests, "request")
+        return f"The engine preempted running requests {times}, in a run of {requests}."
 
 
 @dataclass(frozen=True)

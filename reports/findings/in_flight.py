@@ -8,6 +8,7 @@ from typing import Self
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
 from reports.metrics.waves import IN_STEP, MOST_WAVES, waves_of
+from reports.render.counts import counted
 
 _TAIL = 0.99
 
@@ -77,7 +78,7 @@ class RareQueues(Finding):
         if not self.waited:
             return f"No request waited for a place in the target's batch in this run: {batch}."
         spells = "one spell" if self.spells == 1 else f"{self.spells:,} spells"
-        return f"{self.waited:,} requests waited for a place in the target's batch, in {spells}: {batch}."
+        return f"{counted(self.waited, 'request')} waited for a place in the target's batch, in {spells}: {batch}."
 
 
 @dataclass(frozen=True)

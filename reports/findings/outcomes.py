@@ -14,6 +14,7 @@ from bench_records.record import FAILURES, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
 from reports.metrics.requests import Requests
+from reports.render.counts import counted
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
@@ -91,7 +92,7 @@ class Errors(Finding):
 
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
-        return f"{self.failed:,} requests failed ({self.share:.1%}): {kinds}. The first error: {self.first_error}"
+        return f"{counted(self.failed, 'request')} failed ({self.share:.1%}): {kinds}. The first error: {self.first_error}"
 
 
 def _too_long(requests: Requests) -> int:
@@ -159,7 +160,7 @@ class WarmUpFailed(Finding):
         return cls(len(failures), failures[0]) if failures else None
 
     def _sentence(self) -> str:
-        return f"{self.failed:,} warm-up requests failed. The first error: {self.first_error}"
+        return f"{counted(self.failed, 'warm-up request')} failed. The first error: {self.first_error}"
 
 
 @dataclass(frozen=True)
@@ -215,11 +216,9 @@ class OutputShorterThanAsked(Finding):
         return self.advices[2] if 2 * self.at_limit >= self.requests else self.ended_early
 
     def _sentence(self) -> str:
+        answers = counted(self.requests, f"answer ({self.share:.0%}) was", f"answers ({self.share:.0%}) were")
         at_limit = f" The server says that a limit of length ended {self.at_limit:,} of them." if self.at_limit else ""
-        return (
-            f"{self.requests:,} answers ({self.share:.0%}) were shorter than requested: {self.got_tokens:,.0f} of "
-            f"{self.asked_tokens:,.0f} tokens in all.{at_limit}"
-        )
+        return f"{answers} shorter than requested: {self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all.{at_limit}"
 
 
 class OutputShorterDespiteIgnoreEos(OutputShorterThanAsked):
@@ -245,7 +244,7 @@ class PromptEchoed(Finding):
         return cls(echoed) if echoed else None
 
     def _sentence(self) -> str:
-        return f"{self.requests:,} answers begin with the prompt."
+        return f"{counted(self.requests, 'answer begins', 'answers begin')} with the prompt."
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,8 @@ class ReasoningAlone(Finding):
         return cls(alone, alone / facts.metrics.done) if alone else None
 
     def _sentence(self) -> str:
-        return f"{self.requests:,} answers ({self.share:.1%}) have reasoning and no other text."
+        share = f"{self.share:.1%}"
+        return f"{counted(self.requests, f'answer ({share}) has', f'answers ({share}) have')} reasoning and no other text."
 
 
 @dataclass(frozen=True)
@@ -311,4 +311,4 @@ class EndMarkerMissing(Finding):
         return cls(without, without / facts.metrics.done) if without else None
 
     def _sentence(self) -> str:
-        return f"{self.requests:,} answers ({self.share:.1%}) ended without [DONE]."
+        return f"{counted(self.requests, 'answer')} ({self.share:.1%}) ended without [DONE]."

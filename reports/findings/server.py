@@ -15,6 +15,7 @@ from reports.metrics.model_statistics import counted_requests, failed_by, failed
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 from reports.metrics.requests import Requests
 from reports.metrics.target_numbers import TargetNumbers
+from reports.render.counts import counted
 
 _TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
 _PHASES_TOLERANCE = 0.05
@@ -112,7 +113,7 @@ class RequestsDisagree(CountersDisagree):
         if self.ours_least != self.ours_most:
             ours += f" to {self.ours_most:,}"
         server = "The server" if self.target is None else f"The server at {self.target}"
-        return f"{server} counted {self.server:,.0f} requests; {ours} of this run reached it."
+        return f"{server} counted {counted(self.server, 'request')}; {ours} of this run reached it."
 
 
 def _requests_at_server(requests: Requests, failed: int) -> tuple[int, int]:
@@ -148,7 +149,9 @@ class MetricsDisagree(CountersDisagree):
         return _OTHER_METRICS
 
     def _sentence(self) -> str:
-        return f"The metrics at {self.url} count {self.metrics:,.0f} requests; the server's statistics {self.statistics:,}."
+        return (
+            f"The metrics at {self.url} count {counted(self.metrics, 'request')}; the server's statistics {self.statistics:,}."
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Self
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.machine_use import machine_use
 from reports.metrics.silences import FEWEST_IN_FLIGHT, FLOOR_S, RATIO, find_pause
+from reports.render.counts import counted
 
 _OTHERS_SHARE = 0.10  # of the machine; what an idle system does by itself is below a few hundredths
 _CLIENT_STOPPED = 0.5  # of a pause: a client that woke so late was stopped, too
@@ -57,10 +58,11 @@ class TargetPaused(Finding):
         return self.advices[1 if stopped else 0]
 
     def _sentence(self) -> str:
+        requests = counted(self.in_flight, "request was", "requests were")
         others = f" It is the longest of {self.pauses} such pauses." if self.pauses > 1 else ""
         return (
             f"No stream had a token for {self.length_s:.2f} s from {self.at_s:.2f} s on, at the end of which "
-            f"{self.in_flight:,} requests were in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
+            f"{requests} in flight; at other times the longest silence was {self.usual_s:.3f} s.{others}"
         )
 
 

@@ -15,6 +15,7 @@ from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
 from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import UNKNOWN, three_digits
 from reports.run.class_table import probe_sentence
@@ -214,7 +215,8 @@ def _objectives(goodput: Goodput) -> str:
     text = f"Objectives: {' and '.join(map(str, goodput.objectives))}."
     if goodput.undetermined:
         limits = _between(goodput.attainment_limits, 100.0)
-        text += f" {goodput.undetermined:,} requests were cut off before that was decided; with them attainment is {limits} %."
+        cut = counted(goodput.undetermined, "request was", "requests were")
+        text += f" {cut} cut off before that was decided, with which attainment is {limits} %."
     if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
         return text
     return f"{text} Attainment {FROM_SEND}: {100 * goodput.attainment_from_send:.1f} %."

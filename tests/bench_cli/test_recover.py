@@ -92,7 +92,7 @@ def test_recovered_run_is_the_run(whole_and_cut: tuple[Path, Path], cut: Path, c
     assert abs(started[0] - started[1]) < timedelta(milliseconds=100)  # one is computed by a worker, one by the parent
     assert manifests[0] == manifests[1]
     shown = capsys.readouterr()
-    assert "12 of 12 requests were written down in 2 journals; 0 are lost, 0 were not sent." in shown.err
+    assert "Written down in 2 journals: 12 of 12 requests; lost: 0; not sent: 0." in shown.err
     assert "Recovered after a crash: measure again before you compare" in shown.out
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, cut)]
     assert summaries[0]["requests"] == summaries[1]["requests"]
@@ -122,7 +122,7 @@ def test_a_damaged_record_costs_its_request_and_those_after_it_are_read(cut: Pat
     data[len(data) // 2] ^= 1
     journal.write_bytes(data)
     run(["recover", str(cut)])
-    assert "11 of 12 requests were written down in 2 journals; 1 are lost, 0 were not sent." in capsys.readouterr().err
+    assert "Written down in 2 journals: 11 of 12 requests; lost: 1; not sent: 0." in capsys.readouterr().err
     (lost,) = [row for row in _rows(cut) if row["outcome"] == "lost"]
     assert lost["error"] == "a part of its worker's journal is damaged; whether the request was sent is unknown"
 

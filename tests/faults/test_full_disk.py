@@ -81,7 +81,7 @@ def test_disk_without_room_for_the_records_keeps_the_journals(tmp_path: Path) ->
     assert ended["first"]["status"] == 1
     assert "the run took place, but its records cannot be written" in ended["first"]["err"]
     assert {"journal-0.bin", "schedule.bin"} <= set(ended["left"])
-    assert "5 of 5 requests were written down in 1 journals; 0 are lost, 0 were not sent." in ended["second"]["err"]
+    assert "Written down in 1 journal: 5 of 5 requests; lost: 0; not sent: 0." in ended["second"]["err"]
 
 
 def test_journal_that_reaches_the_limit_of_a_files_size_stops_the_run_and_the_rest_is_recorded(tmp_path: Path) -> None:

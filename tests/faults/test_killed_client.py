@@ -94,7 +94,7 @@ def test_parent_and_workers_killed_at_once_leave_what_was_written_down(tmp_path:
         counts = check_whole(folder, 500, server)
     assert set(counts) == {"done", "lost"}
     assert counts["done"] >= 30
-    assert f"{counts['done']} of 500 requests were written down in 2 journals" in result.stderr
+    assert f"Written down in 2 journals: {counts['done']} of 500 requests" in result.stderr
     assert f"{counts['lost']:,} are lost" in run_bench("report", "--full", str(folder)).stdout
 
 

@@ -65,7 +65,7 @@ def test_a_run_is_stopped_once_and_has_the_time_to_save(by: str, tmp_path: Path)
     assert experiment.returncode == ExitStatus.INTERRUPTED
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "stopped").read_text() == "stopped\n"
-    assert "Stopped; 0 of 2 runs are recorded. To go on, give the same command with --experiment_dir e" in said
+    assert "Stopped; recorded: 0 of 2 runs. To go on, give the same command with --experiment_dir e" in said
 
 
 def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> None:

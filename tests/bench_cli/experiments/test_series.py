@@ -131,7 +131,7 @@ def test_a_series_that_is_stopped_says_how_to_go_on(
     monkeypatch.setattr("bench_cli.experiments.series.make_run", make_run)
     arms = ["--repeats", "1", "--arm", "a=", "--arm", "b=--workers 2", "token_norm_dist", "--url", "localhost:8001"]
     assert bench(["experiment", "--experiment_dir", str(tmp_path / "e"), *arms]) == ExitStatus.INTERRUPTED
-    again = f"Stopped; 1 of 2 runs are recorded. To go on, give the same command with --experiment_dir {tmp_path / 'e'}"
+    again = f"Stopped; recorded: 1 of 2 runs. To go on, give the same command with --experiment_dir {tmp_path / 'e'}"
     assert again in capsys.readouterr().err
 
 

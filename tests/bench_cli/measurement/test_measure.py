@@ -189,8 +189,8 @@ def test_rows_that_cannot_be_read_and_lengths_that_a_dataset_lacks_are_reported_
     }  # fmt: skip
     reported = capsys.readouterr().err
     assert 'prompts.jsonl: 2 rows were not read; for example line 2: "messages" must be a list' in reported
-    assert "1 prompts have no output length in the dataset: 3 tokens" in reported
-    assert "1 prompts are sent without the messages before them" in reported
+    assert "1 prompt has no output length in the dataset: 3 tokens are requested" in reported
+    assert "1 prompt is sent without the messages that came before." in reported
 
 
 def test_rows_without_text_beside_others_are_counted(
@@ -235,7 +235,7 @@ def test_a_trace_is_replayed_at_its_own_times(
     _measure(server, tmp_path / "at_rate", *options, str(trace), "--request_rate", "30", "--max_input_len", "4", verb="trace")
     rated = RunFolder(tmp_path / "at_rate").read_requests()
     assert rated["scheduled_ns"].to_pylist() == [0, 33_333_333, 66_666_667]  # of those that are sent
-    assert "Dropped 1 prompts that are too long" in capsys.readouterr().err
+    assert "Dropped 1 prompt that is too long" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three"}] * 3))
     _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), "--num_requests", "5", verb="dataset")
-    assert "--num_requests 5: there are only 3 prompts, so 3 are sent. --repeat_dataset" in capsys.readouterr().err
+    assert "--num_requests 5: only 3 prompts exist and are sent. --repeat_dataset" in capsys.readouterr().err
 
 
 def test_requests_that_duration_cuts_off_are_no_missing_prompts(
@@ -294,7 +294,7 @@ def test_requests_that_duration_cuts_off_are_no_missing_prompts(
     options = ("--num_requests", "5", "--request_rate", "20", "--time_delay_dist", "constant", "--duration", "0.1")
     _measure(server, tmp_path / "run", "--model", "text", "--tokenizer_dir", str(_TOKENIZER), *options, verb="token_norm_dist")
     assert RunFolder(tmp_path / "run").read_requests().num_rows == 2
-    assert "there are only" not in capsys.readouterr().err
+    assert "exist and are sent" not in capsys.readouterr().err
 
 
 def test_random_prompts_that_are_too_long_are_not_to_be_had_by_repeating_a_dataset(
@@ -303,7 +303,7 @@ def test_random_prompts_that_are_too_long_are_not_to_be_had_by_repeating_a_datas
     options = ["--model", "text", "--tokenizer_dir", str(_TOKENIZER), "--num_requests", "9"]
     _measure(server, tmp_path / "run", *options, "--input_mean", "4", "--input_stdev", "2", "--max_input_len", "4")
     printed = capsys.readouterr().err
-    assert "--num_requests 9: there are only " in printed
+    assert "--num_requests 9: only " in printed
     assert "--repeat_dataset" not in printed
 
 
@@ -564,7 +564,7 @@ def test_a_dataset_too_short_for_the_duration_is_not_repeated(
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three four"}] * 8))
     options = ["--model", "text", "--dataset", str(dataset), "--request_rate", "50", "--duration", "9"]
     _measure(server, tmp_path / "run", *options, verb="dataset")
-    assert "There are 8 requests, too few for --duration 9: the run will end early." in capsys.readouterr().err
+    assert "Only 8 requests can be sent, too few for --duration 9: the run will end early." in capsys.readouterr().err
     assert _summary(tmp_path / "run")["requests"]["done"] == 8
     assert "requests_ran_out" in {finding["code"] for finding in _summary(tmp_path / "run")["findings"]}
 

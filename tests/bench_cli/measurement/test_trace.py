@@ -160,7 +160,7 @@ def test_turns_that_join_one_that_is_too_long_are_not_sent(
     options = ("--sessions", "think_time", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
     _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
     assert [row["requested_input_tokens"] for row in _rows(tmp_path / "r")] == [8, 9]
-    assert "1 turns are left out, since the one that they wait for is not sent." in capsys.readouterr().err
+    assert "1 turn is left out, since it waits for one that is not sent." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_turns_behind_one_that_is_too_long_are_not_sent(
     options = ("--sessions", "recorded", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
     _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
     assert [row["session"] for row in _rows(tmp_path / "r")] == ["2"]
-    assert "1 turns are left out, since the one that they wait for is not sent." in capsys.readouterr().err
+    assert "1 turn is left out, since it waits for one that is not sent." in capsys.readouterr().err
     assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["dropped_behind"] == 1
 
 
@@ -270,7 +270,7 @@ def test_a_conversation_that_began_before_the_start_is_left_out_where_its_text_w
     rows = [{"timestamp": 100 * k, "session_id": k % 2, "prompt": f"p{k}"} for k in range(3)]
     _trace(server, tmp_path / "r", _lines(tmp_path / "p.jsonl", *rows), "--start", "0.1")
     assert [row["session"] for row in _rows(tmp_path / "r")] == ["1"]
-    assert "1 turns are left out, since their conversation began before --start." in capsys.readouterr().err
+    assert "1 turn is left out, since its conversation began before --start." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_dataset_is_written_in_another_format(tmp_path: Path, capsys: pytest.C
     dataset.write_text(json.dumps([{"conversations": turns}]))
     assert run(["workload", "write", str(dataset), "--format", "custom", "-o", str(output)]) == ExitStatus.VALID
     captured = capsys.readouterr()
-    assert "1 of 2 rows are left out: custom cannot express them" in captured.err
+    assert "Left out: 1 of 2 rows, which custom cannot express." in captured.err
     assert output.read_text() == '{"prompt": "human"}\n'
 
 

@@ -192,8 +192,8 @@ def test_a_worker_beyond_the_expected_ones_is_turned_away(tmp_path: Path, server
         result = Run(plan, pool).execute(join_late)
     assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 40}
     assert late[0].returncode == 1
-    assert b"takes no part: the run has its 1 workers" in late[0].stderr
-    assert [away["reason"] for away in to_builtins(pool.distribution())["turned_away"]] == ["the run has its 1 workers"]
+    assert b"takes no part: the run has its 1 worker" in late[0].stderr
+    assert [away["reason"] for away in to_builtins(pool.distribution())["turned_away"]] == ["the run has its 1 worker"]
 
 
 def test_workers_that_do_not_come_are_named_in_the_error(tmp_path: Path, server: ScriptedServer) -> None:

@@ -174,8 +174,8 @@ def test_what_the_client_cost_in_words(make_report: MakeReport, answered: Make) 
     finding = finding_of(report, "objectives_lost_to_client")
     assert finding is not None
     assert finding.sentence == (
-        "20 requests met every objective from the send, but the client sent them late: attainment is 90.0% from the schedule "
-        "and 100.0% from the send. The busiest worker used 6% of a core."
+        "20 requests were sent late and met every objective from the send, but not from the schedule: attainment is 90.0% from "
+        "the schedule and 100.0% from the send. The busiest worker used 6% of a core."
     )
     assert "more --workers do not help" in finding.advice
     unwatched = finding_of(make_report(_late_by(answered, 20), criteria={"slo": ["ttft<=110ms"]}), "objectives_lost_to_client")

@@ -339,7 +339,7 @@ def test_answers_that_were_counted_from_their_text_are_said_to_be(make_report: M
     assert finding is not None
     assert finding.evidence == {"requests": 40, "done": 40, "share": 0.5, "ratio": 1.33, "untried": False}
     assert finding.sentence == (
-        "The output tokens of 40 answers were counted from their text: 50.0% of all output tokens. Text of random tokens makes "
+        "The output tokens of 40 answers were counted from text: 50.0% of all output tokens. Text of random tokens makes "
         "1.33 times as many when it is tokenised again."
     )
 
@@ -375,7 +375,7 @@ def test_tokens_beyond_the_request_are_invalid_above_one_in_a_hundred(
         {"requests": 1, "tokens_beyond": beyond, "share_of_tokens": beyond / (700 + beyond)}
     )
     assert finding.sentence == (
-        f"1 answers were longer than requested: {beyond} tokens too many, {beyond / (700 + beyond):.1%} of all."
+        f"1 answer was longer than requested: {beyond} tokens too many, {beyond / (700 + beyond):.1%} of all."
     )
 
 
@@ -482,7 +482,7 @@ def test_texts_may_differ_by_a_quarter(
     if finding is not None:
         assert finding.evidence == {"requests": 1, "in_text": in_text, "reported": 1_000, "chunks": chunks}
         assert finding.sentence == (
-            f"The server reported 1,000 tokens for 1 answers whose text has {in_text:,} by the run's tokenizer, and which "
+            f"The server reported 1,000 tokens for 1 answer whose text has {in_text:,} by the run's tokenizer, and which "
             f"came in {chunks} chunks."
         )
 
