@@ -77,7 +77,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``router_ns`` how long it was in routers before the head of its answer came, by what these say. ``target`` is the number of
     the target that it was sent to, in the order of --url.
 
-    ``written_ns`` is when the kernel had the whole request, and ``head_ns`` when the head of its answer arrived.
+    ``written_ns`` is when the kernel was given the last byte of the request, and ``head_ns`` when the head of the answer
+    arrived.
     """
 
     index: int

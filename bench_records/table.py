@@ -224,7 +224,7 @@ REQUEST_COLUMNS = (
         "written_ns",
         pa.int64(),
         RUN_CLOCK,
-        "when the last byte of the request was handed to the kernel",
+        "when the kernel was given the last byte of the request",
         "over TLS, the request failed, its answer ended before, or the run is older than this column",
     ),
     Column(

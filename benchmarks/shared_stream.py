@@ -104,7 +104,7 @@ class _SharedStream(Http2Protocol):
             self._stream_window += value - self._initial_window
         super()._set(key, value)
 
-    def on_written(self) -> None:
+    def on_written(self, given_ns: int) -> None:
         """Nothing: when the kernel has a message is not measured."""
 
     @property

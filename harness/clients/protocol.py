@@ -37,7 +37,7 @@ class AnswerEnd(NamedTuple):
 
     ``missing`` is that it lacks the end marker of the protocol, in words; None where it does not. ``connect_ns`` is how long
     the request waited for a connection to open, or for room on one; None where there was one. ``router_ns`` is how long it was
-    in routers, by what they say; None where none says it. ``written_ns`` is when the kernel had the whole request, and
+    in routers, by what they say; None where none says it. ``written_ns`` is when the kernel was given its last byte, and
     ``head_ns`` when the head of the answer arrived, in ns of ``now_ns``; None where that is unknown.
     """
 

@@ -87,13 +87,16 @@ class PercentileParts:
 
 @dataclass(frozen=True, slots=True)
 class RequestParts:
-    """A request by its phases, in ms. ``index`` is its number in the schedule, ``due_s`` its due time, on the run's clock."""
+    """A request by its phases, in ms. ``index`` is its number in the schedule, ``due_s`` its due time, on the run's clock.
+    ``head_ms`` is when the head of its answer came, from the due time on; None where that is unknown.
+    """
 
     index: int
     due_s: float
     latency_ms: float
     phases_ms: Mapping[Phase, float]
     contradiction_ms: float
+    head_ms: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +145,7 @@ def _by_phases(requests: Requests, times: PhaseTimes, places: NDArray[np.int64] 
             latency_ms=float(times.latency_ns[k]) / _NS_PER_MS,
             phases_ms={phase: float(span_ns[k]) / _NS_PER_MS for phase, span_ns in times.by_phase.items()},
             contradiction_ms=float(times.contradiction_ns[k]) / _NS_PER_MS,
+            head_ms=finite(float(requests.head_ns[k] - requests.scheduled_ns[k]) / _NS_PER_MS),
         )
         for k in places
     )

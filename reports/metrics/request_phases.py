@@ -32,13 +32,16 @@ _OWN = -1  # for the number of a worker that stamps by the clock of the measurin
 
 class Phase(Enum):
     """A part of a request's time. All but the last two pass in this order; RETURN comes after DECODE or before STREAM, and
-    UNATTRIBUTED anywhere after CONNECT and before STREAM.
+    UNATTRIBUTED anywhere after SEND and before STREAM. FIRST_BYTE is the wait for the head of an answer whose server said
+    nothing of that time; it has what FRONT_END, QUEUE and PREFILL have of other requests.
     """
 
     SLIP = "schedule slip"
     CEILING = "wait at the ceiling"
     CONNECT = "connect"
+    SEND = "send"
     ROUTER = "router"
+    FIRST_BYTE = "first byte"
     FRONT_END = "front end"
     QUEUE = "engine queue"
     PREFILL = "prefill"
@@ -142,27 +145,34 @@ def monotonic_start_ns(manifest: Manifest) -> int | None:
 def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: FloatArray) -> dict[Phase, FloatArray]:
     """What each source says of each phase, in ns, shape [n]; NaN where it has no source. A span may be negative.
 
-    What a router says of itself is a part of the way to the engine, where that is known, and not more than it.
+    The send and what a router says of itself are parts of the way to the engine, or else to the head of the answer, where these
+    are known, and not more than that.
     The stream of the client and the decode of the server overlap, so a request has the one or the other, and the return of its
-    first or of its last token.
+    first or of its last token. So do the wait for the head of the answer and the server's times.
     """
-    queue_ns, prefill_ns = requests.server_queue_ns, requests.server_prefill_ns
-    to_engine_ns = arrival_ns - requests.sent_ns - np.nan_to_num(requests.connect_ns)
-    router_ns = np.fmin(requests.router_ns, np.maximum(to_engine_ns, 0.0))
+    queue_ns, prefill_ns, decode_ns = requests.server_queue_ns, requests.server_prefill_ns, requests.server_decode_ns
+    connected_ns = requests.sent_ns + np.nan_to_num(requests.connect_ns)
+    to_engine_ns, to_head_ns = arrival_ns - connected_ns, requests.head_ns - connected_ns
+    send_ns = _at_most(requests.written_ns - connected_ns, np.fmin(to_engine_ns, to_head_ns))
+    own_ns = np.nan_to_num(send_ns)
+    router_ns = _at_most(requests.router_ns, np.fmin(to_engine_ns, to_head_ns) - own_ns)
+    own_ns = own_ns + np.nan_to_num(router_ns)
+    untimed = np.isnan(arrival_ns) & np.isnan(queue_ns) & np.isnan(prefill_ns) & (np.isnan(decode_ns) | (metric is not E2E))
     ceiling_ns = np.where(requests.ceiling_wait_ns > 0, requests.ceiling_wait_ns, np.nan)
     spans = {
         Phase.SLIP: requests.sent_ns - requests.scheduled_ns - requests.ceiling_wait_ns,
         Phase.CEILING: ceiling_ns,
         Phase.CONNECT: requests.connect_ns,
-        Phase.ROUTER: np.where(np.isnan(requests.router_ns), np.nan, router_ns),
-        Phase.FRONT_END: to_engine_ns - np.where(np.isnan(requests.router_ns), 0.0, router_ns),
+        Phase.SEND: send_ns,
+        Phase.ROUTER: router_ns,
+        Phase.FIRST_BYTE: np.where(untimed, to_head_ns - own_ns, np.nan),
+        Phase.FRONT_END: to_engine_ns - own_ns,
         Phase.QUEUE: queue_ns,
         Phase.PREFILL: prefill_ns,
     }
     engine_ns = arrival_ns + queue_ns + prefill_ns
     if metric is not E2E:
         return spans | {Phase.RETURN: ends_ns - engine_ns}
-    decode_ns = requests.server_decode_ns
     decoded = ~np.isnan(decode_ns)
     # The decode of an answer that came at once, if unknown, is between the engine's first token and the client.
     first_return_ns = np.where(_at_once(requests), np.nan, requests.first_token_ns - engine_ns)
@@ -171,6 +181,11 @@ def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: 
         Phase.STREAM: np.where(decoded, np.nan, ends_ns - requests.first_token_ns),
         Phase.RETURN: np.where(decoded, ends_ns - engine_ns - decode_ns, first_return_ns),
     }
+
+
+def _at_most(span_ns: FloatArray, whole_ns: FloatArray) -> FloatArray:
+    """A span that is a part of another one, where that is known; NaN where the span is unknown."""
+    return np.where(np.isnan(span_ns), np.nan, np.fmin(span_ns, np.maximum(whole_ns, 0.0)))
 
 
 @dataclass(frozen=True, slots=True)

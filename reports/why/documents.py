@@ -12,7 +12,7 @@ from reports.render.tables import Cell, Quantity, Table, three_digits
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
-from reports.why.trial import is_by_option, trial
+from reports.why.trial import divides, is_by_option, trial
 from reports.why.waterfall import spans
 from reports.why.words import (
     LEAST_SHARE,
@@ -31,13 +31,14 @@ from reports.why.words import (
 )
 
 _CONTRADICTION = "contradiction"
+_HEAD = "head of the answer"
 _TOTAL = "together"
 _INTERVAL = "95 % interval"
 _INTERVAL_WIDTH = 15
 _PHASES_WIDTH = 65
-_BAR_CELLS, _BEFORE, _DURING = 30, "·", "█"
+_BAR_CELLS, _BEFORE, _DURING, _AT = 30, "·", "█", "│"
 _TRY, _TRY_AFTER = "Try it with the same requests: ", "After that change, send the same requests: "
-_SEE = "See what it changed: "
+_SEE, _SEE_PARTS = "See what it changed: ", "See what it consists of: "
 _LAST_WRAPS = (None, None, _PHASES_WIDTH)
 
 
@@ -166,21 +167,32 @@ def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table
 
 def waterfall_table(request: RequestParts, label: str) -> Table:
     """A row for each phase that took time, in their order: from when to when since the request was due, and a bar, where that
-    is known. What the sources contradict each other by has a row without them.
+    is known. What the sources contradict each other by has a row without them. Where the wait for the head of the answer is no
+    phase of its own, a row before the phases that begin later has when it came.
     """
     rows: list[tuple[Cell, ...]] = []
+    head_ms = None if request.phases_ms.get(Phase.FIRST_BYTE) else request.head_ms
     for span in spans(request):
+        if head_ms is not None and span.from_ms is not None and span.from_ms > head_ms:
+            rows.append(_head_row(head_ms, request.latency_ms))
+            head_ms = None
         if span.from_ms is None:
             rows.append((span.phase.value, None, None, span.ms, ""))
         else:
             to_ms = span.from_ms + span.ms
             rows.append((span.phase.value, span.from_ms, to_ms, span.ms, _bar(span.from_ms, to_ms, request.latency_ms)))
+    if head_ms is not None:
+        rows.append(_head_row(head_ms, request.latency_ms))
     if request.contradiction_ms:
         rows.append((_CONTRADICTION, None, None, request.contradiction_ms, ""))
     title = f"Request {request.index}, due at {request.due_s:,.3f} s: {label} {three_digits(request.latency_ms)} ms"
     return Table(
         f"request {request.index} {label}".lower(), title, (title, "from ms", "to ms", "ms", ""), tuple(rows), sides="lrrrl"
     )
+
+
+def _head_row(head_ms: float, whole_ms: float) -> tuple[Cell, ...]:
+    return (_HEAD, head_ms, None, None, _BEFORE * min(round(_BAR_CELLS * head_ms / whole_ms), _BAR_CELLS - 1) + _AT)
 
 
 def _bar(from_ms: float, to_ms: float, whole_ms: float) -> str:
@@ -192,7 +204,7 @@ def _bar(from_ms: float, to_ms: float, whole_ms: float) -> str:
 
 def _trial(run: RunReport, parts: PercentileParts) -> Notes:
     """The commands that try the remedy, a line each; nothing where there are none."""
-    leads = (_TRY if is_by_option(run, parts) else _TRY_AFTER, _SEE)
+    leads = (_TRY if is_by_option(run, parts) else _TRY_AFTER, _SEE_PARTS if divides(run, parts) else _SEE)
     return Notes(tuple((lead, Code(command)) for lead, command in zip(leads, trial(run, parts), strict=False)))
 
 

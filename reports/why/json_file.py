@@ -67,6 +67,7 @@ def _request(request: RequestParts) -> dict[str, object]:
         "due_s": request.due_s,
         "latency_ms": request.latency_ms,
         "contradiction_ms": request.contradiction_ms,
+        "head_ms": request.head_ms,
         "phases": [{"phase": phase.name.lower(), "ms": ms} for phase, ms in request.phases_ms.items()],
     }
 

@@ -15,6 +15,7 @@ from reports.statistics.arrays import FloatArray
 
 _MORE = 2  # as many, or as few: enough to be seen
 _OVER_GRPC = "grpc"
+_TIMINGS = "--server_timings"
 _WORKERS, _CEILING, _CONNECTIONS = "workers", "max_concurrency", "connections"
 _SEQUENCES, _TOKENS = "max_num_sequences", "max_num_tokens"  # settings of an engine, and options of bench
 _LIMITS = {_WORKERS: 256, _CEILING: 2**31 - 1, _CONNECTIONS: 1_024, _SEQUENCES: 65_536, _TOKENS: 2**31 - 1}  # of the options
@@ -22,8 +23,9 @@ _LIMITS = {_WORKERS: 256, _CEILING: 2**31 - 1, _CONNECTIONS: 1_024, _SEQUENCES: 
 
 def trial(report: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """``bench replay`` with the change that belongs to the largest phase, where an option of bench makes it, and ``bench why``
-    of both runs. Without such an option the server is changed before, as the remedy says. None where the largest phase is
-    unattributed, the run was simulated, or it did not come near the setting that the option changes.
+    of both runs, or of the new one alone where the change divides the phase. Without such an option the server is changed
+    before, as the remedy says. None where the largest phase is unattributed, the run was simulated, or it did not come near the
+    setting that the option changes.
     """
     manifest, largest = report.manifest, parts.largest
     if largest is None or parts.value_ms is None or manifest.simulation is not None:
@@ -33,12 +35,18 @@ def trial(report: RunReport, parts: PercentileParts) -> tuple[str, ...]:
         return ()
     name = str(report.folder.path)
     run, tried = shlex.quote(name), shlex.quote(f"{name}-tried")
-    return (" ".join(filter(None, ("bench replay", run, change, f"--run_dir {tried}"))), f"bench why {run} {tried}")
+    explained = tried if change == _TIMINGS else f"{run} {tried}"
+    return (" ".join(filter(None, ("bench replay", run, change, f"--run_dir {tried}"))), f"bench why {explained}")
 
 
 def is_by_option(report: RunReport, parts: PercentileParts) -> bool:
     """Whether the commands of ``trial`` make the change themselves."""
     return parts.largest is not None and bool(_change(report, parts.largest.phase))
+
+
+def divides(report: RunReport, parts: PercentileParts) -> bool:
+    """Whether the change divides the largest phase into those of the server, rather than to shorten it."""
+    return parts.largest is not None and _change(report, parts.largest.phase) == _TIMINGS
 
 
 def _change(report: RunReport, phase: Phase) -> str | None:
@@ -56,6 +64,8 @@ def _change(report: RunReport, phase: Phase) -> str | None:
             return _more(_CEILING, _recorded(load.max_concurrency))
         case Phase.CONNECT if connections is not None and report.target.protocol == _OVER_GRPC:
             return _more(_CONNECTIONS, _recorded(connections.per_worker) // len(manifest.targets or (None,)))
+        case Phase.FIRST_BYTE if not manifest.target.server_timings:
+            return _TIMINGS
         case Phase.QUEUE if sequences:
             return _more(_SEQUENCES, sequences) if _most_in_flight(report.requests) >= sequences else None
         case Phase.PREFILL if tokens:

@@ -9,8 +9,9 @@ from reports.metrics.phase_shares import RequestParts
 from reports.metrics.request_phases import Phase
 from reports.why.words import LEAST_SHOWN_MS
 
-_AT_FIRST = (Phase.SLIP, Phase.CEILING, Phase.CONNECT)  # by the client's clock, one after the other
-_BETWEEN = (Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN)
+_AT_FIRST = (Phase.SLIP, Phase.CEILING, Phase.CONNECT, Phase.SEND)  # by the client's clock, one after the other
+_TO_HEAD = (*_AT_FIRST, Phase.FIRST_BYTE)  # where no router had a part of the wait for the head
+_BETWEEN = (Phase.ROUTER, Phase.FIRST_BYTE, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN)
 _AT_LAST = (Phase.STREAM,)  # by the client's clock, up to the end
 
 
@@ -24,19 +25,21 @@ class Span:
 
 
 def spans(request: RequestParts) -> tuple[Span, ...]:
-    """The phases that took time, in their order. Without a source of what passed between the connection and the first token,
-    that is unattributed, at its place. Else what is unattributed, or what sources contradict each other by, may be anywhere
-    between the phases of that time, so that their places are unknown.
+    """The phases that took time, in their order. Without a source of what passed between the send, or the head of the answer,
+    and the first token, that is unattributed, at its place. Else what is unattributed, or what sources contradict each other
+    by, may be anywhere between the phases of that time, so that their places are unknown.
     """
     took_ms = {phase: ms for phase, ms in request.phases_ms.items() if ms >= LEAST_SHOWN_MS}
-    between = [phase for phase in _BETWEEN if phase in took_ms]
+    at_first = _AT_FIRST if Phase.ROUTER in took_ms else _TO_HEAD
+    between = [phase for phase in _BETWEEN if phase in took_ms and phase not in at_first]
     is_open = bool(between) and (Phase.UNATTRIBUTED in took_ms or request.contradiction_ms != 0.0)
-    first_ms = sum(request.phases_ms.get(phase, 0.0) for phase in _AT_FIRST)
+    first_ms = sum(request.phases_ms.get(phase, 0.0) for phase in at_first)
+    in_between = tuple(phase for phase in (*_BETWEEN, Phase.UNATTRIBUTED) if phase not in at_first)
     last_ms = request.latency_ms - request.phases_ms.get(Phase.STREAM, 0.0)
     unplaced = [Span(phase, None, took_ms[phase]) for phase in (*between, Phase.UNATTRIBUTED) if phase in took_ms]
     return (
-        *_following(request, _AT_FIRST, 0.0),
-        *(unplaced if is_open else _following(request, (*_BETWEEN, Phase.UNATTRIBUTED), first_ms)),
+        *_following(request, at_first, 0.0),
+        *(unplaced if is_open else _following(request, in_between, first_ms)),
         *_following(request, _AT_LAST, last_ms),
     )
 

@@ -57,11 +57,24 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
             "ever before, or over gRPC the server allowed no more requests on a connection. Over HTTP let idle connections "
             "live longer, or use gRPC, where requests share them; over gRPC open more (--connections).",
         ),
+        Phase.SEND: PhaseWords(
+            "client",
+            f"{_ALONE}: requests that reach the server earlier may wait there instead.",
+            "The kernel took the requests slowly, since the server, a router or the network did. Send shorter prompts or token "
+            "ids, give the front end more processes, or place the client nearer.",
+        ),
         Phase.ROUTER: PhaseWords(
             "router, client",
             f"{_ALONE}: requests that reach the server earlier may wait there instead.",
             "Requests spent their time in the router, or on the network to it. Give it more processes or cores, let it keep "
             "connections to the servers open, or place the client nearer; a run against a server without it shows its cost.",
+        ),
+        Phase.FIRST_BYTE: PhaseWords(
+            "client",
+            f"{_ALONE}: requests that the server begins to answer earlier may wait later instead.",
+            "The time until the head of the answer came is the server's and the network's. Some servers send the head when "
+            "they have taken the request in, others with the first token, after queue and prefill: their own times of each "
+            "request divide it (--server_timings).",
         ),
         Phase.FRONT_END: PhaseWords(
             "client, server",
@@ -252,25 +265,34 @@ def _unsupported(parts: PercentileParts) -> str:
 
 def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed == 0:
+        rest = _undivided(parts)
         sourced = [share for share in parts.shares if share.phase in (Phase.QUEUE, Phase.PREFILL, Phase.DECODE)]
         known = [share.phase.value for share in sourced if share.mean_ms.value]
         if known:
             return (
                 f"The server returned nothing but the {' and the '.join(known)} of these requests: what else passed before "
-                "their first token is unattributed."
+                f"their first token is {rest}."
             )
         if sourced:
             return (
                 f"The server timed none of these {parts.around:,} requests: what passed between their send and their first "
-                "token is unattributed."
+                f"token is {rest}."
             )
         return (
             "The server returned no times of single requests: what passed between the send and the first token is "
-            f"unattributed. {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"
+            f"{rest}. {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"
         )
     if parts.timed < parts.around:
         return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
     return ""
+
+
+def _undivided(parts: PercentileParts) -> str:
+    """What the time between the send and the first token is, of requests of which the server said little."""
+    waits = parts.by_phase.get(Phase.FIRST_BYTE)
+    if waits is None or not waits.mean_ms.value:
+        return "unattributed"
+    return "the wait for the first byte, undivided, and from there on unattributed"
 
 
 def _unstamped(parts: PercentileParts) -> str:

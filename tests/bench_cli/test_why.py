@@ -17,7 +17,7 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from bench_records.table import write_table
 from bench_records.whole_file import write_json
-from tests.harness.chat_server import DONE, USAGE, Event, chat_server, chunk
+from tests.harness.chat_server import DONE, USAGE, WHOLE, Event, chat_server, chunk
 from tests.reports.manifests import machine_use, run_manifest
 
 _TOKENIZER = str(Path(__file__).parents[2] / "serving" / "demo_engine")
@@ -194,6 +194,42 @@ def test_the_delays_of_a_server_are_found_in_their_phases(
         assert phases["unattributed"] >= 0.95 * 30.0
         assert (last["timed"], last["contradicted"]) == (12, 0)
         assert sum(phases.values()) == pytest.approx(last["mean_ms"])
+
+
+def test_a_server_that_says_nothing_has_the_client_s_own_phases(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes 30 ms until it sends its head, and 50 ms from there to a token."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def answer(number: int) -> Iterator[Event]:
+        time.sleep(0.03)
+        return answers()
+
+    def answers() -> Iterator[Event]:
+        time.sleep(0.05)
+        yield from WHOLE
+
+    with chat_server(answer) as chat:  # type: ignore[arg-type]
+        line = ["token_norm_dist", "-i", "openai", "--url", f"127.0.0.1:{chat.port}", "--tokenizer_dir", _TOKENIZER]
+        line += ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0"]
+        line += ["--num_requests", "12", "--concurrency", "1", "--workers", "1", "--run_dir", str(tmp_path / "r")]
+        assert run(line) in (ExitStatus.VALID, ExitStatus.INVALID)
+    for row in RunFolder(tmp_path / "r").read_requests().to_pylist():
+        assert row["sent_ns"] <= row["written_ns"] < row["head_ns"] < row["token_times_ns"][0]
+    capsys.readouterr()
+    run(["why", str(tmp_path / "r"), "--format", "json", "--request", "3"])
+    [found] = json.loads(capsys.readouterr().out)["runs"]
+    for latency in found["latencies"]:
+        last = latency["percentiles"][-1]
+        phases = {phase["phase"]: phase["mean_ms"]["value"] for phase in last["phases"]}
+        assert phases["first_byte"] >= 29.0
+        assert phases["unattributed"] >= 49.0
+        assert {"slip", "send"} < phases.keys()
+        assert ("stream" in phases) is (latency["metric"] == "e2e_ms")
+        assert sum(phases.values()) == pytest.approx(last["mean_ms"])
+        [request] = latency["requests"]
+        assert 29.0 <= request["head_ms"] <= request["latency_ms"] - 49.0
 
 
 def test_times_that_the_server_wrote_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -53,8 +53,10 @@ class Answer(Protocol):
     ``on_written`` and ``on_head``.
     """
 
-    def on_written(self) -> None:
-        """The kernel has the whole request. Not called over TLS, where the event loop's transport writes when it has time."""
+    def on_written(self, given_ns: int) -> None:
+        """The kernel was given the last byte of the request at ``given_ns``: before that call, in which the process may lose
+        its core to the server. Not called over TLS, where the event loop's transport writes when it has time.
+        """
         ...
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
@@ -161,12 +163,13 @@ class HttpConnection(PiecesProtocol):
         self._answer_begun = self._until_close = False
         self._room_bytes, self._bare_bytes = self._limits.max_answer_bytes, 0
         self._answer = answer
+        given_ns = now_ns()
         self._transport.write(request)
-        self._has_sent(answer)
+        self._has_sent(answer, given_ns)
 
-    def _has_sent(self, answer: Answer) -> None:
+    def _has_sent(self, answer: Answer, given_ns: int) -> None:
         if not self._transport.get_write_buffer_size():
-            answer.on_written()
+            answer.on_written(given_ns)
 
     def is_fresh(self, longest_idle_ns: int) -> bool:
         """Whether a request may be sent here: idle for a short time only, and nothing received meanwhile, an end included.
@@ -196,7 +199,7 @@ class HttpConnection(PiecesProtocol):
     def resume_writing(self) -> None:
         """The kernel has taken what it did not take at once."""
         if self._answer is not None:
-            self._answer.on_written()
+            self._answer.on_written(now_ns())
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
         """The ends of the head and of each event: an empty line, and the line end that closes a chunk."""
@@ -376,7 +379,7 @@ class TlsConnection(HttpConnection):
 
     __slots__ = ()
 
-    def _has_sent(self, answer: Answer) -> None:
+    def _has_sent(self, answer: Answer, given_ns: int) -> None:
         """Nothing: when the kernel has the request is unknown."""
 
     def resume_writing(self) -> None:

@@ -188,8 +188,8 @@ class _Answer:
         """What there is to say of an answer that ended in order, without the time to connect."""
         return AnswerEnd(self.missing, None, self.router_ns, self.written_ns, self.head_ns)
 
-    def on_written(self) -> None:
-        self.written_ns = now_ns()
+    def on_written(self, given_ns: int) -> None:
+        self.written_ns = given_ns
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self._status, self._headers = status, headers

@@ -35,6 +35,7 @@ from harness.clients.transport.http2_frames import (
     unpadded,
 )
 from harness.clients.transport.tcp import Arrival, PiecesProtocol
+from harness.host.clock import now_ns
 
 _REFILL_BYTES = 2**30  # received before the connection's window is extended
 _MAX_UNREAD_PINGS_BYTES = 2**20  # answers to pings that the server has not read
@@ -52,8 +53,10 @@ Headers = Mapping[str, str]
 class StreamEvents(Protocol):
     """The callbacks of one stream, called while bytes are written and read, so each must return soon and raise nothing."""
 
-    def on_written(self) -> None:
-        """The kernel has the whole request. Not called over TLS, where the event loop's transport writes when it has time."""
+    def on_written(self, given_ns: int) -> None:
+        """The kernel was given the last byte of the request at ``given_ns``: before that call, in which the process may lose
+        its core to the server. Not called over TLS, where the event loop's transport writes when it has time.
+        """
         ...
 
     def on_data(self, data: bytes, start: int, stop: int) -> None:
@@ -156,31 +159,33 @@ class Http2Protocol(PiecesProtocol):
         self.accepts = self._next_id < LAST_STREAM_ID
         self._streams[stream_id] = events
         headers = frame(FrameType.HEADERS, Flag.END_HEADERS, stream_id, header_block)
+        given_ns = now_ns()
         if len(body) <= min(self._window, self._initial_window, self._max_frame_bytes):
             self._window -= len(body)
             self._transport.write(headers + frame(FrameType.DATA, Flag.END_STREAM, stream_id, body))
-            self._has_sent(events)
+            self._has_sent(events, given_ns)
         else:
             unsent = _Unsent(self._initial_window, body)
             self._transport.write(headers + self._part_of(stream_id, unsent))
             if unsent.is_sent:
-                self._has_sent(events)
+                self._has_sent(events, given_ns)
             else:
                 self._unsent[stream_id] = unsent
         return stream_id
 
-    def _has_sent(self, events: StreamEvents) -> None:
-        """The transport has a whole request."""
+    def _has_sent(self, events: StreamEvents, given_ns: int) -> None:
+        """The transport has a whole request, the last part from ``given_ns`` on."""
         if self._transport.get_write_buffer_size():
             self._unwritten.append(events)
         else:
-            events.on_written()
+            events.on_written(given_ns)
 
     def resume_writing(self) -> None:
         """The kernel has taken what it did not take at once."""
         unwritten, self._unwritten = self._unwritten, []
+        written_ns = now_ns()
         for events in unwritten:
-            events.on_written()
+            events.on_written(written_ns)
 
     def reset(self, stream_id: int) -> None:
         """Reset a stream; it receives no further callbacks. No effect where it has ended."""
@@ -204,10 +209,11 @@ class Http2Protocol(PiecesProtocol):
                 sent.append(stream_id)
         for stream_id in sent:
             del self._unsent[stream_id]
+        given_ns = now_ns()
         if any(parts):
             self._transport.write(b"".join(parts))
         for stream_id in sent:
-            self._has_sent(self._streams[stream_id])
+            self._has_sent(self._streams[stream_id], given_ns)
 
     def _part_of(self, stream_id: int, unsent: _Unsent) -> bytes:
         """Frames with as much of a request as the windows allow; none where they are closed."""
@@ -453,7 +459,7 @@ class TlsHttp2Protocol(Http2Protocol):
         super().__init__(on_change, max_header_bytes)
         self._arrival = arrival
 
-    def _has_sent(self, events: StreamEvents) -> None:
+    def _has_sent(self, events: StreamEvents, given_ns: int) -> None:
         """Nothing: when the kernel has the request is unknown."""
 
     def data_received(self, data: bytes) -> None:

@@ -56,7 +56,7 @@ class OutgoingRequest(ABC):
     """A request that waits for room on a connection, then a stream on it. Implements ``StreamEvents``.
 
     ``waited_ns`` is how long it waited for a connection or for room on one; None where it did not, or waits. ``written_ns`` is
-    when the kernel had all of it, and ``head_ns`` when the first headers of its answer arrived (ns of ``now_ns``).
+    when the kernel was given its last byte, and ``head_ns`` when the first headers of its answer arrived (ns of ``now_ns``).
     """
 
     __slots__ = ("_body", "_header_block", "_place", "head_ns", "waited_ns", "written_ns")
@@ -87,8 +87,8 @@ class OutgoingRequest(ABC):
             protocol, stream_id = self._place
             protocol.reset(stream_id)
 
-    def on_written(self) -> None:
-        self.written_ns = now_ns()
+    def on_written(self, given_ns: int) -> None:
+        self.written_ns = given_ns
 
     @property
     @abstractmethod

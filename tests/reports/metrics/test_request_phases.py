@@ -31,7 +31,8 @@ def _ns(ms: float) -> int:
 def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, stamped: bool = True) -> Record:
     """A request with these parts, in ms, two tokens and what the server says of it; with ``stamped`` its arrival, too."""
     sent = due + parts.get(Phase.SLIP, 0.0) + parts.get(Phase.CEILING, 0.0)
-    arrival = sent + parts.get(Phase.CONNECT, 0.0) + parts.get(Phase.ROUTER, 0.0) + parts[Phase.FRONT_END]
+    written = sent + parts.get(Phase.CONNECT, 0.0) + parts.get(Phase.SEND, 0.0)
+    arrival = written + parts.get(Phase.ROUTER, 0.0) + parts[Phase.FRONT_END]
     first = arrival + parts[Phase.QUEUE] + parts[Phase.PREFILL] + parts[Phase.RETURN]
     return make(
         index,
@@ -45,6 +46,7 @@ def _timed(make: Make, index: int, due: float, parts: dict[Phase, float], *, sta
         server_decode_ns=_ns(parts[Phase.DECODE]),
         connect_ns=_ns(parts[Phase.CONNECT]) if Phase.CONNECT in parts else None,
         router_ns=_ns(parts[Phase.ROUTER]) if Phase.ROUTER in parts else None,
+        written_ns=_ns(written) if Phase.SEND in parts else None,
     )
 
 
@@ -52,6 +54,7 @@ _PARTS = {
     Phase.SLIP: 1.5,
     Phase.CEILING: 4.0,
     Phase.CONNECT: 6.0,
+    Phase.SEND: 0.5,
     Phase.ROUTER: 3.0,
     Phase.FRONT_END: 9.0,
     Phase.QUEUE: 70.25,
@@ -126,7 +129,7 @@ def test_a_start_that_is_read_late_is_moved_until_no_event_comes_before_its_caus
 ) -> None:
     """The process was kept from running between the readings of the two clocks."""
     ways = [(0.1, 5.0), (3.0, 0.1)]  # in ms, to the server and back
-    parts = [_PARTS | {Phase.ROUTER: 0.0, Phase.FRONT_END: there, Phase.RETURN: back} for there, back in ways]
+    parts = [_PARTS | {Phase.SEND: 0.0, Phase.ROUTER: 0.0, Phase.FRONT_END: there, Phase.RETURN: back} for there, back in ways]
     requests = make_requests([_timed(answered, k, 100.0 * k, each) for k, each in enumerate(parts)])
     found = phase_times(requests, TTFT, True, ClientClock(_START_NS + _ns(off_ms)))
     assert found.clock_error_ns == _ns(abs(found_ms))
@@ -221,6 +224,7 @@ def test_a_server_without_stamps_leaves_the_rest_unattributed(make_requests: Mak
         Phase.SLIP,
         Phase.CEILING,
         Phase.CONNECT,
+        Phase.SEND,
         Phase.ROUTER,
         Phase.QUEUE,
         Phase.PREFILL,
@@ -237,6 +241,67 @@ def test_the_client_alone_knows_slip_and_stream(make_requests: MakeRequests, ans
     assert not ttft.timed.any()
     unstreamed = phase_times(make_requests([answered(0, 10, 13, [(100, 2)])]), E2E, False, ClientClock())
     assert _found_ms(unstreamed) == {Phase.SLIP: 3.0, Phase.UNATTRIBUTED: 87.0}
+
+
+def _alone(make: Make, index: int = 0, **fields: object) -> Record:
+    """A request of 100 ms to the first token, sent in 2 ms after 3 of slip, whose head came after 60 ms of waiting."""
+    return make(index, 0, 3, [(100, 1), (140, 1)], **({"written_ns": _ns(5), "head_ns": _ns(65)} | fields))
+
+
+def test_the_client_alone_knows_its_send_and_the_first_byte(make_requests: MakeRequests, answered: Make) -> None:
+    found = phase_times(make_requests([_alone(answered)]), E2E, True, ClientClock(_START_NS))
+    assert _found_ms(found) == {
+        Phase.SLIP: 3.0, Phase.SEND: 2.0, Phase.FIRST_BYTE: 60.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 35.0,
+    }  # fmt: skip
+    with_token = with_fields(_alone(answered), head_ns=_ns(100), connect_ns=_ns(1))
+    found = phase_times(make_requests([with_token]), TTFT, True, ClientClock(_START_NS))
+    assert _found_ms(found) == {
+        Phase.SLIP: 3.0, Phase.CONNECT: 1.0, Phase.SEND: 1.0, Phase.FIRST_BYTE: 95.0, Phase.UNATTRIBUTED: 0.0,
+    }  # fmt: skip
+
+
+def test_over_tls_the_wait_for_the_first_byte_has_the_send(make_requests: MakeRequests, answered: Make) -> None:
+    found = phase_times(make_requests([_alone(answered, written_ns=None)]), TTFT, True, ClientClock(_START_NS))
+    assert _found_ms(found) == {Phase.SLIP: 3.0, Phase.FIRST_BYTE: 62.0, Phase.UNATTRIBUTED: 35.0}
+
+
+def test_a_router_s_time_is_no_part_of_the_wait_for_the_first_byte(make_requests: MakeRequests, answered: Make) -> None:
+    for router_ms, left_ms in ((20.0, 40.0), (61.0, 0.0)):
+        record = _alone(answered, router_ns=_ns(router_ms))
+        found = phase_times(make_requests([record]), TTFT, True, ClientClock(_START_NS))
+        assert (_found_ms(found)[Phase.ROUTER], _found_ms(found)[Phase.FIRST_BYTE]) == (60.0 - left_ms, left_ms)
+        assert found.contradiction_ns.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    "of_server",
+    [
+        {"server_queue_ns": _ns(30), "server_prefill_ns": _ns(40)},
+        {"server_prefill_ns": _ns(40)},
+        {"server_decode_ns": _ns(39)},
+    ],
+)
+def test_where_the_server_timed_a_request_the_head_s_place_in_that_time_is_unknown(
+    make_requests: MakeRequests, answered: Make, of_server: dict[str, int]
+) -> None:
+    """vLLM's comes before the queue, and Triton's with the first token. A decode ends at the server before it ends here."""
+    found = phase_times(make_requests([_alone(answered, **of_server)]), E2E, True, ClientClock(_START_NS))
+    assert Phase.FIRST_BYTE not in found.by_phase
+    assert sum(_found_ms(found).values()) == 140.0
+    ttft = phase_times(make_requests([_alone(answered, **of_server)]), TTFT, True, ClientClock(_START_NS))
+    assert (Phase.FIRST_BYTE in ttft.by_phase) is (list(of_server) == ["server_decode_ns"])
+
+
+def test_a_stamp_of_the_send_that_came_late_takes_nothing_of_what_followed(make_requests: MakeRequests, answered: Make) -> None:
+    """The client lost its core between the write and the stamp, and the server began meanwhile."""
+    late = with_fields(_timed(answered, 0, 0.0, _PARTS), written_ns=_ns(400.0))
+    found = phase_times(make_requests([late]), TTFT, True, ClientClock(_START_NS))
+    assert found.contradiction_ns.tolist() == [0.0]
+    assert _found_ms(found)[Phase.SEND] == _PARTS[Phase.SEND] + _PARTS[Phase.ROUTER] + _PARTS[Phase.FRONT_END]
+    assert _found_ms(found)[Phase.QUEUE] == _PARTS[Phase.QUEUE]
+    found = phase_times(make_requests([_alone(answered, written_ns=_ns(80))]), TTFT, True, ClientClock(_START_NS))
+    assert (_found_ms(found)[Phase.SEND], _found_ms(found)[Phase.FIRST_BYTE]) == (62.0, 0.0)
+    assert found.contradiction_ns.tolist() == [0.0]
 
 
 def test_a_request_that_the_server_did_not_time_is_unattributed_among_others(
@@ -304,6 +369,8 @@ def _any_request(draw: st.DrawFn) -> Record:
         server_decode_ns=draw(_MAYBE),
         connect_ns=draw(_MAYBE),
         router_ns=draw(_MAYBE),
+        written_ns=draw(_MAYBE),
+        head_ns=draw(_MAYBE),
     )
 
 

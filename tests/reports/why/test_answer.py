@@ -132,6 +132,44 @@ def test_a_run_without_times_of_the_server_says_what_it_cannot_attribute(make_re
     assert "openai_completions" not in untimed
 
 
+def _untimed(make: Make, count: int = 200, **fields: Any) -> list[Record]:
+    """Requests whose heads came 70 ms after they were due, and their first tokens after 100 ms."""
+    return [
+        make(
+            k, 200 * k, 200 * k + 5, [(200 * k + 100, 1), (200 * k + 140, 1)],
+            written_ns=_ns(200 * k + 10), head_ns=_ns(200 * k + 70), **fields,
+        )
+        for k in range(count)
+    ]  # fmt: skip
+
+
+def test_a_client_alone_has_the_send_and_the_first_byte(make_report: MakeReport, answered: Make) -> None:
+    why = _explained(make_report(_untimed(answered)))
+    [run] = why.runs
+    parts = run.latencies[0].percentiles[-1]
+    assert answer(TTFT, parts) == "p99 TTFT 100 ms: 60 % first byte, 5 % schedule slip, 5 % send, 30 % unattributed."
+    assert without_largest(TTFT, parts).startswith("Without the first byte it would be 40.0 ms. ")
+    untimed = remarks(run.report, parts)[-1]
+    assert "what passed between the send and the first token is the wait for the first byte, undivided, and from" in untimed
+    path = run.report.folder.path
+    assert trial(run.report, parts) == (
+        f"bench replay {path} --server_timings --run_dir {path}-tried",
+        f"bench why {path}-tried",
+    )
+    text = console_text(document(why))
+    assert "See what it consists of: bench why" in text
+    assert _widest(text) <= WIDTH
+
+
+def test_a_server_that_returned_no_times_though_it_was_asked_is_not_asked_again(
+    make_report: MakeReport, answered: Make
+) -> None:
+    target = {"model": "m", "protocol": "openai", "streaming": True, "server_timings": True}
+    run = make_report(_untimed(answered), target=target)
+    path = run.folder.path
+    assert trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])[0] == f"bench replay {path} --run_dir {path}-tried"
+
+
 def test_a_server_that_times_some_phases_alone_is_not_said_to_time_none(make_report: MakeReport, answered: Make) -> None:
     """llama.cpp says nothing of its queue, and Dynamo with prefill and decode on one worker nothing but the decode."""
     records = [
@@ -379,6 +417,46 @@ def test_a_waterfall_has_the_stream_at_its_end(make_report: MakeReport, answered
         ("unattributed", None, None, 100.0),
         ("stream", 500.0, 1_500.0, 1_000.0),
     ]
+
+
+def test_a_waterfall_has_the_first_byte_as_a_phase_or_as_a_mark(make_report: MakeReport, answered: Make) -> None:
+    """A phase of a request that the server did not time; its place in the server's phases, which may be unknown, else."""
+    [alone] = _untimed(answered, 1)
+    to_head = [("schedule slip", 0.0, 5.0, 5.0), ("send", 5.0, 10.0, 5.0)]
+    stream = ("stream", 100.0, 140.0, 40.0)
+    assert _waterfall(make_report([alone])) == [
+        *to_head, ("first byte", 10.0, 70.0, 60.0), ("unattributed", 70.0, 100.0, 30.0), stream,
+    ]  # fmt: skip
+    timed = with_fields(alone, server_queue_ns=_ns(30), server_prefill_ns=_ns(40))
+    assert _waterfall(make_report([timed])) == [
+        *to_head,
+        ("engine queue", None, None, 30.0),
+        ("prefill", None, None, 40.0),
+        ("unattributed", None, None, 20.0),
+        ("head of the answer", 70.0, None, None),
+        stream,
+    ]
+    routed = with_fields(alone, router_ns=_ns(20))
+    assert _waterfall(make_report([routed])) == [
+        *to_head,
+        ("router", None, None, 20.0),
+        ("first byte", None, None, 40.0),
+        ("unattributed", None, None, 30.0),
+        stream,
+    ]
+
+
+def test_the_mark_of_the_head_stands_at_its_time(make_report: MakeReport, answered: Make) -> None:
+    records = [with_fields(record, head_ns=record.token_times_ns[0] - _ns(100)) for record in _run(answered, [320.0] * 40)]
+    [run] = explain([make_report(records, **_ON_ONE_HOST)], METRICS, 0.99, Detail(chosen=(1,))).runs
+    table = waterfall_table(run.chosen[TTFT.key][0], "TTFT")
+    assert [row[0] for row in table.rows] == [
+        "schedule slip", "front end", "engine queue", "head of the answer", "prefill", "return",
+    ]  # fmt: skip
+    assert (table.rows[3][1], table.rows[3][4]) == (300.0, "·" * 22 + "│")
+    last = with_fields(records[1], head_ns=records[1].token_times_ns[0])
+    [run] = explain([make_report([last], **_ON_ONE_HOST)], METRICS, 0.99, Detail(chosen=(1,))).runs
+    assert waterfall_table(run.chosen[TTFT.key][0], "TTFT").rows[-1][4] == "·" * 29 + "│"
 
 
 def test_a_return_without_a_decode_comes_before_the_stream(make_report: MakeReport, answered: Make) -> None:

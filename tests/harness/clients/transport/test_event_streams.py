@@ -68,7 +68,7 @@ class _Answer:
         self.times_ns += times_ns
         self.events += events
 
-    def on_written(self) -> None: ...
+    def on_written(self, given_ns: int) -> None: ...
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         return self

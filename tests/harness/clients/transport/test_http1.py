@@ -51,10 +51,8 @@ class _Answer:
         self.bodies = 0
         self.ends: list[tuple[Any, ...]] = []
         self.fault: Exception | None = None
-        self.written = 0
 
-    def on_written(self) -> None:
-        self.written += 1
+    def on_written(self, given_ns: int) -> None: ...
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> Body:
         self.heads.append((status, headers))
