@@ -11,9 +11,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Seconds = Annotated[float, Meta(ge=0, le=1e3)]
-Noise = Annotated[float, Meta(ge=-1e3, le=1e3)]
+Seconds = Annotated[float, Meta(ge=0, le=100)]
+Cost = Annotated[float, Meta(ge=0, le=10)]  # of a token, a sequence, a request or a response
+Noise = Annotated[float, Meta(ge=-100, le=100)]
 Count = Annotated[int, Meta(ge=1, le=1 << 30)]
+Sequences = Annotated[int, Meta(ge=1, le=1 << 20)]
+Tokens = Annotated[int, Meta(ge=1, le=1 << 24)]
 Delay = Annotated[int, Meta(ge=0, le=1)]
 Rounds = Annotated[int, Meta(ge=1, le=64)]
 KV_BLOCK_TOKENS = 32
@@ -40,15 +43,15 @@ class StepLaw:
     """
 
     step: Seconds
-    prefill: Seconds = 0.0
-    prefill_context: Seconds = 0.0
+    prefill: Cost = 0.0
+    prefill_context: Cost = 0.0
     prefill_step: Seconds = 0.0
-    sequence: Seconds = 0.0
-    context: Seconds = 0.0
+    sequence: Cost = 0.0
+    context: Cost = 0.0
     launch: Seconds = 0.0
     launch_large: Seconds = 0.0
-    free_prefill: Annotated[int, Meta(ge=0, le=1 << 30)] = 0
-    large_step: Count | None = None
+    free_prefill: Annotated[int, Meta(ge=0, le=1 << 24)] = 0
+    large_step: Tokens | None = None
 
     def duration(self, prefill: int, with_context: int, sequences: int, context: int) -> float:
         """The time that a step takes, without noise."""
@@ -82,8 +85,8 @@ class Admission:
     """
 
     order: Order = Order.MIXED
-    max_sequences: Count | None = None
-    token_budget: Count | None = None
+    max_sequences: Sequences | None = None
+    token_budget: Tokens | None = None
     lookahead: Delay = 0
     kv_blocks: Count | None = None
 
@@ -102,11 +105,11 @@ class FrontEnd:
     before a response is written share one.
     """
 
-    delay: Seconds = 0.0
-    intake: Seconds = 0.0
+    delay: Cost = 0.0
+    intake: Cost = 0.0
     intake_rounds: Rounds = 1
-    token: Seconds = 0.0
-    response: Seconds = 0.0
+    token: Cost = 0.0
+    response: Cost = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from simulator.hull import beyond, extents_of
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
 from simulator.observed import Observed, check_measured
+from simulator.plausible import edits
 from simulator.server import Server
 from simulator.simulation import simulate
 
@@ -88,7 +89,7 @@ def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validat
 
 def _beyond(model: Model, observed: Observed) -> tuple[str, ...]:
     """Raises SimulatorError where the run counts its tokens by another tokenizer."""
-    found = (*_not_simulated(observed), *beyond(model.hull, extents_of(observed)))
+    found = (*edits(model), *_not_simulated(observed), *beyond(model.hull, extents_of(observed)))
     if model.deployed is None or observed.deployed is None:
         return found
     check_tokenizer(model.deployed, observed.deployed.tokenizer, observed.name)

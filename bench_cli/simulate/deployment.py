@@ -20,6 +20,7 @@ from harness.protocols.protocol import MeasuredModel
 from simulator.answers import Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.model import Model, model_digest
+from simulator.plausible import edits
 from simulator.routers import Router
 from simulator.server import Admission, Order
 
@@ -51,11 +52,12 @@ def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
     if options.router == Router.PREFIX and options.prefix_cache is None:
         raise click.UsageError("--router prefix needs --prefix_cache, the tokens that the cache of each replica holds")
     model = read_fitted(options.model)
+    changes = (*edits(model), *_changes(options))
     draws = min(options.draws, len(model.draws))
     blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
     model = replace(model, server=replace(model.server, admission=_admission(options, model.server.admission)))
     deployment = Deployment(model.server, replicas, Router(options.router), blocks)
-    return Simulated(model, options.model.name, model_digest(options.model), deployment, draws, _changes(options))
+    return Simulated(model, options.model.name, model_digest(options.model), deployment, draws, changes)
 
 
 def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:

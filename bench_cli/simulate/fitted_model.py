@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from reports.render.plain_text import printable
+from simulator.errors import SimulatorError
 from simulator.model import Model, read_model
+from simulator.plausible import implausible
 
 
 def read_fitted(path: Path) -> Model:
@@ -15,6 +17,9 @@ def read_fitted(path: Path) -> Model:
     SimulatorError.
     """
     model = read_model(path)
+    problem = implausible(model)
+    if problem is not None:
+        raise SimulatorError(f"{path} holds no fitted server: {problem}. Fit it again, or undo what was edited")
     for sentence in (*model.unfit, *model.doubts):
         click.echo(printable(f"{path.name}: {sentence}."), err=True)
     return model

@@ -21,11 +21,11 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from simulator.answers import Deployment
 from simulator.clients import clients_of
 from simulator.deployed import Deployed, fingerprint
-from simulator.model import MODEL_SCHEMA, UNFIT, Draw, Extent, Model, Source, write_model
+from simulator.model import MODEL_SCHEMA, UNFIT, Draw, Extent, Model, Parameter, Source, write_model
 from simulator.observed import read_observed
 from simulator.recorded import simulated_run
 from simulator.routers import Router
-from simulator.server import KV_BLOCK_TOKENS
+from simulator.server import KV_BLOCK_TOKENS, StepLaw
 from simulator.simulation import simulate_deployment
 from tests.simulator.known import SERVER, poisson, write_run
 from workloads.arrivals.processes import Exponential
@@ -139,6 +139,26 @@ def test_an_unfit_model_is_said_where_it_is_used(tmp_path: Path, capsys: pytest.
     limits = ["--slo", "p90_e2e<=10s", "--router", "rr", "--draws", "18", "--max_replicas", "1"]
     assert run(["size", "--model", str(model), *limits, *_TRAFFIC]) == ExitStatus.VALID
     assert capsys.readouterr().err.startswith(f"model.json: {said}.\n")
+
+
+def test_a_model_that_was_edited_is_said_first_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.json"
+    step = Parameter("step", SERVER.law.step, 5.9e-3, 6.1e-3, True)
+    edited = replace(SERVER, law=replace(SERVER.law, step=1e-12))
+    model_file(model, parameters=(step,), server=edited)
+    said = "server.law.step of 1e-12 s in its file, which was fitted as 0.006 s (0.0059 to 0.0061)"
+    _simulated(tmp_path, "run", "--draws", "0")
+    captured = capsys.readouterr()
+    assert f"This lies beyond what the model was fitted to: {said}" in captured.err
+    assert f"SIMULATED BEYOND WHAT ITS MODEL WAS FITTED TO ({said}" in " ".join(captured.out.split())
+    measured = write_run(simulated_run(SERVER, poisson(30, 50, 1), 1, "run"), tmp_path / "measured.parquet")
+    assert run(["simulate", "validate", "--model", str(model), "--draws", "0", str(measured)]) == ExitStatus.VALID
+    assert f"measured.parquet lies beyond what was fitted: {said}" in " ".join(capsys.readouterr().out.split())
+    model_file(model, server=replace(edited, law=StepLaw(step=1e-12)))
+    assert run(["simulate", "run", "--model", str(model), *_TRAFFIC]) == ExitStatus.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "model.json holds no fitted server: server.law.step of 1e-12 s" in said
+    assert said.endswith("Fit it again, or undo what was edited")
 
 
 def test_what_lies_beyond_the_fitted_runs_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

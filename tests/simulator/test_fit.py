@@ -13,6 +13,7 @@ from simulator.fit import doubts, fit, fit_engine, fit_structure, unfit
 from simulator.front_end_fit import with_unshown
 from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
+from simulator.plausible import edits, implausible
 from simulator.recorded import simulated_run
 from simulator.server import Admission, Order, Server, StepLaw
 from simulator.step_law import FittedLaw
@@ -94,6 +95,11 @@ def test_too_few_steps_are_one_sentence() -> None:
         SimulatorError, match=r"^short: only \d+ steps of the engine can be distinguished .* and a fit needs 100"
     ):
         fit([observed], 0, _SILENT)
+
+
+def test_a_fitted_model_is_plausible_and_has_the_constants_that_were_fitted(model: Model) -> None:
+    assert implausible(model) is None
+    assert edits(model) == ()
 
 
 def test_requests_that_failed_are_said(model: Model) -> None:
