@@ -73,13 +73,15 @@ class PhaseTimes:
 
     ``latency_ns`` = Σ ``by_phase`` + ``contradiction_ns``, exactly. No phase is negative. ``contradiction_ns`` is 0, or below
     it where the sources of a request contradict each other: the parts by one took so much longer than the whole by another.
-    ``by_phase`` has the phases for which the run has a source. ``timed``: the server measured the request's queue and prefill.
+    ``by_phase`` has the phases for which the run has a source, 0 of a request without one; ``sourced`` has which requests have
+    one. ``timed``: the server measured the request's queue and prefill.
     ``clock_error_ns`` is how far off the server's stamps may be on the client's clock, to either side: at most 1 ms on
     one host, None where that is unknown or too much for all requests, so that durations alone are used.
     """
 
     latency_ns: FloatArray
     by_phase: Mapping[Phase, FloatArray]
+    sourced: Mapping[Phase, NDArray[np.bool_]]
     contradiction_ns: FloatArray
     timed: NDArray[np.bool_]
     clock_error_ns: float | None
@@ -97,12 +99,14 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, clock: Clie
     if not streaming:
         sourced.pop(Phase.STREAM, None)
     raw = {phase: np.where(exists, np.nan_to_num(span, nan=0.0), np.nan) for phase, span in sourced.items()}
+    has_source = {phase: exists & ~np.isnan(span) for phase, span in sourced.items()}
     rest_ns = latency_ns - sum(raw.values())
     raw[Phase.UNATTRIBUTED] = rest_ns
     contradiction_ns = sum((np.minimum(span, 0.0) for span in raw.values()), start=np.where(exists, 0.0, np.nan))
     return PhaseTimes(
         latency_ns=latency_ns,
         by_phase=MappingProxyType({phase: np.maximum(raw[phase], 0.0) for phase in Phase if phase in raw}),
+        sourced=MappingProxyType(has_source | {Phase.UNATTRIBUTED: exists}),
         contradiction_ns=contradiction_ns,
         timed=~np.isnan(requests.server_queue_ns + requests.server_prefill_ns),
         clock_error_ns=clock_error_ns,

@@ -11,8 +11,10 @@ import pyarrow as pa
 from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.column import Column, schema_of
 from bench_records.server_table import SERVER_COLUMNS
+from reports.metrics.metric import Metric
+from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, phase_times
 from reports.metrics.requests import Requests
-from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED, ComputedColumn
+from reports.run_data.columns import CHUNKS, COMPUTED, PHASES, PHASES_OF, RECORDED, ComputedColumn, phase_column
 from reports.statistics.arrays import FloatArray
 
 
@@ -32,6 +34,25 @@ def chunks_frame(requests: Requests) -> pd.DataFrame:
         "tokens": requests.token_counts,
     }
     return pd.DataFrame({column.name: values[column.name] for column in CHUNKS}).astype("Int64")
+
+
+def phases_frame(requests: Requests, streaming: bool, clock: ClientClock) -> pd.DataFrame:
+    """One row for each request and latency, those of one latency together; TTFT has none where the run was not streamed."""
+    metrics = [metric for metric in PHASES_OF if streaming or not metric.streamed_only]
+    frames = [_phases_of(requests, metric, phase_times(requests, metric, streaming, clock)) for metric in metrics]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _phases_of(requests: Requests, metric: Metric, times: PhaseTimes) -> pd.DataFrame:
+    unknown = np.full(len(requests.outcome), np.nan)
+    spans = {phase: np.where(times.sourced[phase], span_ns, np.nan) for phase, span_ns in times.by_phase.items()}
+    values = {
+        "latency_ns": times.latency_ns,
+        **{phase_column(phase): spans.get(phase, unknown) for phase in Phase},
+        "contradiction_ns": times.contradiction_ns,
+    }
+    numbers = pd.DataFrame({"index": requests.index, **values}).astype("Int64")
+    return numbers.assign(metric=pd.array([metric.key] * len(numbers), dtype="string"))[[column.name for column in PHASES]]
 
 
 def client_frame(table: pa.Table | None) -> pd.DataFrame:

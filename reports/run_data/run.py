@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench_records.run_folder import RunFolder
 from reports.errors import MissingLibraryError
 from reports.findings.finding import Finding
+from reports.metrics.request_phases import client_clock
 from reports.metrics.run_metrics import Metrics
 from reports.render.plain_text import printable
 from reports.render.tables import html_table
@@ -74,6 +75,14 @@ class Run:
     def chunks(self) -> pd.DataFrame:
         """One row for each response with generated tokens; ``index`` is the request's."""
         frame: pd.DataFrame = _frames().chunks_frame(self.report.all_requests)
+        return frame
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """One row for each request of the load and latency, by the phases of ``bench why``, which add up to it."""
+        report = self.report
+        clock = client_clock(report.manifest)
+        frame: pd.DataFrame = _frames().phases_frame(report.requests, report.metrics.streamed, clock)
         return frame
 
     @cached_property

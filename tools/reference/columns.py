@@ -10,7 +10,7 @@ from bench_records.client_table import CLIENT_COLUMNS
 from bench_records.column import Column
 from bench_records.server_table import SERVER_COLUMNS
 from bench_records.table import REQUEST_COLUMNS
-from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED, pandas_type
+from reports.run_data.columns import CHUNKS, COMPUTED, PHASES, RECORDED, pandas_type
 from tools.reference.markdown import table
 
 _IN_CHUNKS = [column for column in REQUEST_COLUMNS if column not in RECORDED]
@@ -40,6 +40,11 @@ def computed_columns_markdown() -> str:
 def chunk_columns_markdown() -> str:
     """The columns of ``run.chunks``."""
     return _frame_table(CHUNKS)
+
+
+def phase_columns_markdown() -> str:
+    """The columns of ``run.phases``."""
+    return _frame_table(PHASES)
 
 
 def _recorded_table(columns: Iterable[Column]) -> str:

@@ -11,6 +11,7 @@ from tools.reference.columns import (
     chunk_columns_markdown,
     client_columns_markdown,
     computed_columns_markdown,
+    phase_columns_markdown,
     request_columns_markdown,
     server_columns_markdown,
 )
@@ -29,6 +30,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = MappingProxyType(
         "request_columns": request_columns_markdown,
         "computed_columns": computed_columns_markdown,
         "chunk_columns": chunk_columns_markdown,
+        "phase_columns": phase_columns_markdown,
         "client_columns": client_columns_markdown,
         "server_columns": server_columns_markdown,
     }

@@ -24,13 +24,16 @@ from bench_records.server_table import SERVER_COLUMNS, MetricSample
 from reports import open_run
 from reports.compare import compare
 from reports.errors import MissingLibraryError, NotComparableError
-from reports.run_data.columns import CHUNKS, COMPUTED, RECORDED
+from reports.run_data.columns import CHUNKS, COMPUTED, PHASES, RECORDED
 from reports.run_data.run import Run
 from reports.run_report import RunReport
+from reports.why import json_file
+from reports.why.answer import METRICS, Detail, explain
 
 _FRAMES = {
     "requests": (*RECORDED, *(computed.column for computed in COMPUTED)),
     "chunks": CHUNKS,
+    "phases": PHASES,
     "client_series": CLIENT_COLUMNS,
     "server_series": SERVER_COLUMNS,
 }
@@ -103,6 +106,67 @@ def test_each_chunk_is_a_row(opened: Run) -> None:
         [1, 1, 80_000_000],
     ]
     assert chunks["tokens"].to_list() == [1, 2, pd.NA, pd.NA]
+
+
+def _timed(answered: Callable[..., Record]) -> list[Record]:
+    """Requests with durations of the server, with nothing but the client's own times, and with contradicting ones."""
+    own = {"written_ns": 3_000_000, "head_ns": 33_000_000}
+    of_server = {"server_queue_ns": 10_000_000, "server_prefill_ns": 20_000_000, "server_decode_ns": 19_000_000}
+    tokens = [(50, 1), (70, 2)]
+    return [
+        answered(0, 0, 2, tokens, **own, **of_server),
+        answered(1, 0, 2, tokens, **own, connect_ns=500_000),
+        answered(2, 0, 2, tokens, server_queue_ns=10_000_000, server_prefill_ns=60_000_000),
+    ]
+
+
+def test_the_phases_of_each_request_add_up_to_its_latency(
+    make_report: MakeReport, answered: Callable[..., Record], failed: Callable[..., Record]
+) -> None:
+    run = open_run(make_report([*_timed(answered), failed(3, 20, Outcome.TIMEOUT, sent=21)]).folder.path)
+    phases = run.phases
+    assert phases["metric"].to_list() == ["ttft_ms"] * 4 + ["e2e_ms"] * 4
+    latency_ms = [*run.requests["ttft_ms"], *run.requests["e2e_ms"]]
+    assert (phases["latency_ns"] / 1e6).to_numpy(float, na_value=np.nan) == pytest.approx(latency_ms, nan_ok=True)
+    parts = phases.drop(columns=["index", "metric", "latency_ns"])
+    known = phases["latency_ns"].notna()
+    assert (parts.sum(axis=1)[known] == phases["latency_ns"][known]).all()
+    assert parts[~known].isna().all(axis=None)
+    assert phases["contradiction_ns"].dropna().to_list() == [0, 0, -22_000_000, 0, 0, -22_000_000]
+
+
+def test_a_phase_without_a_source_is_missing_and_its_time_unattributed(
+    make_report: MakeReport, answered: Callable[..., Record]
+) -> None:
+    phases = open_run(make_report(_timed(answered)).folder.path).phases
+    ttft, e2e = (phases[phases["metric"] == metric].set_index("index") for metric in ("ttft_ms", "e2e_ms"))
+    assert ttft["queue_ns"].to_list() == [10_000_000, pd.NA, 10_000_000]
+    assert ttft["first_byte_ns"].to_list() == [pd.NA, 30_000_000, pd.NA]
+    assert ttft["connect_ns"].to_list() == [pd.NA, 500_000, pd.NA]
+    assert ttft["send_ns"].to_list() == [1_000_000, 500_000, pd.NA]
+    assert ttft["unattributed_ns"].to_list() == [17_000_000, 17_000_000, 0]
+    assert e2e["decode_ns"].to_list() == [19_000_000, pd.NA, pd.NA]
+    assert e2e["stream_ns"].to_list() == [pd.NA, 20_000_000, 20_000_000]
+    assert phases["ceiling_ns"].isna().all()
+
+
+def test_the_phases_are_those_of_bench_why(make_report: MakeReport, answered: Callable[..., Record]) -> None:
+    report = make_report(_timed(answered))
+    why = json_file.document(explain([report], METRICS, 0.99, Detail(chosen=(0, 1, 2))))
+    phases = open_run(report.folder.path).phases
+    for latency in why["runs"][0]["latencies"]:  # type: ignore[index]
+        frame = phases[phases["metric"] == latency["metric"]].set_index("index").fillna(0)
+        for request in latency["requests"]:
+            row = frame.loc[request["index"]]
+            found_ms = {phase["phase"]: phase["ms"] for phase in request["phases"]}
+            assert {name: row[f"{name}_ns"] / 1e6 for name in found_ms} == pytest.approx(found_ms)
+            assert row["contradiction_ns"] / 1e6 == pytest.approx(request["contradiction_ms"])
+
+
+def test_an_unstreamed_run_has_the_phases_of_its_e2e_latency(make_report: MakeReport, answered: Callable[..., Record]) -> None:
+    run = open_run(make_report([answered(0, 0, 0, [(50, 3)])], streaming=False).folder.path)
+    assert run.phases["metric"].to_list() == ["e2e_ms"]
+    assert run.phases["stream_ns"].isna().all()
 
 
 def test_series_are_those_of_the_files(opened: Run) -> None:
