@@ -208,7 +208,7 @@ class TokensCountedFromText(Finding):
     when = (
         "nothing counted the output tokens of answers but the client's tokenizer, from their text: neither the server, nor "
         "chunks of one token each, as complete answers show them. A warning where these are more than "
-        f"{_TEXT_SHARE:.0%} of the tokens"
+        f"{_TEXT_SHARE:.0%} of the tokens. Failures count where there are several targets"
     )
     advices = (
         "Tokens/s and TPOT are estimates: text does not always encode to the tokens that it was made of. Compare them only "
@@ -227,10 +227,13 @@ class TokensCountedFromText(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         requests = facts.requests
-        from_text = requests.counted_from_text & requests.has_tokens
+        in_numbers = requests.done | requests.withdrawn
+        if facts.targets:  # whose tokens are those of failures, too
+            in_numbers |= requests.has_tokens
+        from_text = requests.counted_from_text & requests.has_tokens & in_numbers
         if not from_text.any():
             return None
-        share = float(requests.output_tokens[from_text].sum() / max(1.0, np.nansum(requests.output_tokens)))
+        share = float(requests.output_tokens[from_text].sum() / max(1.0, np.nansum(requests.output_tokens[in_numbers])))
         done = int((from_text & requests.done).sum())
         return cls(int(from_text.sum()), done, share, facts.target.retokenised_ratio, _untried(facts))
 

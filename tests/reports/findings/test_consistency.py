@@ -321,6 +321,12 @@ def test_text_counted_again_may_have_a_token_more_than_was_asked_for(make_report
     assert finding_of(make_report(records), "output_longer_than_asked") is None
 
 
+def test_tokens_of_failures_that_were_counted_from_text_are_in_no_number(make_report: MakeReport, failed: Make) -> None:
+    cut = {"output_tokens": 7, "output_tokens_source": TokenSource.TEXT, "token_times_ns": (5,)}
+    records = [failed(k, 10 * k, Outcome.STREAM_CUT, 10 * k, 10 * k + 9, **cut) for k in range(3)]
+    assert finding_of(make_report(records), "tokens_counted_from_text") is None
+
+
 def test_one_failure_that_was_counted_from_text_does_not_hide_longer_answers(
     make_report: MakeReport, answered: Make, failed: Make
 ) -> None:
