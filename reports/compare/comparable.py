@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from reports.compare.sent import why_other_requests
+from reports.findings.consistency import TokensCountedFromText
 from reports.findings.target import MachineShared, TargetPaused
 from reports.run_report import RunReport
 
@@ -114,6 +115,7 @@ _ONE_SIDE = (
     "--allow_simulated compares them all the same."
 )
 _ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
+_ESTIMATED = "Tokens/s and TPOT are estimates where tokens are counted from text: part of their difference may be that."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {
     MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",
@@ -218,7 +220,7 @@ def _credibility(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Dis
     if not all(run.valid for run in runs):
         advice = "An invalid run cannot be compared; see its report, and measure again."
         yield Disagreement("validity", Weight.REFUSE, _sides(a, b, _invalid_findings), advice)
-    for code, advice in _DISTURBED.items():
+    for code, advice in (*_DISTURBED.items(), (TokensCountedFromText.code, _ESTIMATED)):
         if any(_sentence(code, run) != ABSENT for run in runs):
             yield Disagreement(code, Weight.WARN, _sides(a, b, partial(_sentence, code)), advice)
     if any(run.manifest.interrupted for run in runs):

@@ -183,6 +183,15 @@ def _with_seed(make_report: MakeReport, steady_run: SteadyRun, seed: int | None,
     return make_report(steady_run(4), schedule={"digest": f"{digest:064x}", "seed": seed}, **manifest)
 
 
+def test_tokens_that_one_side_counted_from_text_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    counted, estimated = (make_report(steady_run(20, output_tokens_source=source)) for source in ("server", "text"))
+    found = {disagreement.what: disagreement for disagreement in disagreements([counted], [estimated])}
+    named = found["tokens_counted_from_text"]
+    assert (named.weight, named.values[0]) == (Weight.WARN, "–")
+    assert "Tokens/s and TPOT are estimates" in named.advice
+    assert "tokens_counted_from_text" not in {disagreement.what for disagreement in disagreements([counted], [counted])}
+
+
 def test_what_both_sides_have_equally_often_is_no_difference(make_report: MakeReport, steady_run: SteadyRun) -> None:
     a, again, b = (
         [_with_seed(make_report, steady_run, seed, seed, workers={"count": seed}) for seed in seeds]
