@@ -279,9 +279,9 @@ class _Master:
         """Report workers whose heartbeats fail, or that left, and those that are heard again."""
         while True:
             gevent.sleep(_WATCH_PERIOD_S)
+            self._bad.pass_on()  # before the look at the workers: one may connect while this waits for the pipe
             known = set(self._runner.clients)
             heard = {peer for peer in known if self._runner.clients[peer].state != STATE_MISSING}
-            self._bad.pass_on()
             for peer in self._runner.peers.keys() - known - self._left:
                 self._left.add(peer)
                 self._frames.send_if_open(Left(peer))
