@@ -131,10 +131,10 @@ class _Worker:
         except ExchangeFailedError as error:
             self._report_unready(f"cannot reach the server: {error}")
             return
-        self._pipe.send(ready)
         try:
+            self._pipe.send(ready)
             start_ns = await asyncio.to_thread(self._pipe.recv)
-        except EOFError:  # the parent gave up
+        except (EOFError, OSError):  # the parent gave up, or ended, perhaps before it read what was sent
             await _close(connections)
             return
         orphan_watch.cancel()  # from the start on, _watch_command detects that the parent is gone
@@ -154,7 +154,8 @@ class _Worker:
         return self._encode(self._plan.part.indices[place], request, self._plan.target_of(place))
 
     def _report_unready(self, problem: str) -> None:
-        self._pipe.send(Ready(problem=hide_in_text(problem, self._plan.client.hidden)))
+        with suppress(OSError):  # the parent may be gone
+            self._pipe.send(Ready(problem=hide_in_text(problem, self._plan.client.hidden)))
 
     async def _run(self, began: Began, payloads: Sequence[Payload], connections: Sequence[Connection], start_ns: int) -> None:
         """Send everything and write the journal; where that cannot be written, report it to the parent."""
