@@ -209,8 +209,11 @@ class TritonPythonModel:
             waiting = list(self._running.values())
             self._next_check = (self._next_check + _CANCELLATION_CHECKS) % max(1, len(waiting))
             rotation = iter([*waiting[self._next_check :], *waiting[: self._next_check]])
-            while any(self._stop_abandoned(running) for running in itertools.islice(rotation, _CANCELLATION_CHECKS)):
-                pass
+            try:
+                while any(self._stop_abandoned(running) for running in itertools.islice(rotation, _CANCELLATION_CHECKS)):
+                    pass
+            except Exception as error:  # one failure must not end the periodic work
+                _log(error)
 
     def _stop_abandoned(self, running: Running) -> bool:
         """Stop an abandoned request in the core model; repeated after a while, as a stop may arrive before its request."""

@@ -198,7 +198,7 @@ class Bls:
     def ask(self, outputs: list[str] | None = None, **inputs: Any) -> Sender:
         """Send, and wait for the end."""
         sender = self.send(request_of(**inputs), outputs)
-        assert sender.ended.wait(20), "no final response"
+        assert sender.ended.wait(120), "no final response"
         assert not sender.queried_too_late
         return sender
 
