@@ -24,6 +24,7 @@ BenchError                          1
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
 │   ├── ServerTimesError            2   --server_times has no times of the run's requests
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
+│       └── NoValidBlockError       3   no block of an experiment is valid
 ├── simulator.errors
 │   └── SimulatorError              2   a run cannot be fitted, or a model cannot be read
 └── serving.errors

@@ -35,3 +35,7 @@ class NotComparableError(BenchError):
     """The runs measured different work, or one of them is invalid; the text names what differs."""
 
     exit_status = ExitStatus.INVALID
+
+
+class NoValidBlockError(NotComparableError):
+    """Each block of an experiment that has all its runs has one that is not valid; the text names the first."""

@@ -121,12 +121,12 @@ class LooksAtBlocks:
         self._read: dict[Path, RunReport] = {}
 
     def compare(self, folder: ExperimentFolder) -> Comparison:
-        """Raises NotComparableError, and RunFolderError where no block is whole and valid."""
+        """Raises NotComparableError, as NoValidBlockError where no block is valid, and RunFolderError where none is whole."""
         from reports.compare.comparison import compare, looks_of, read_experiment
         from reports.errors import NotComparableError
 
+        arms = read_experiment(folder, self._judged.objectives, self._read_once)
         try:
-            arms = read_experiment(folder, self._judged.objectives, self._read_once)
             return compare(arms, self._judged.conditions, runs_paired=True, looks=looks_of(folder))
         except NotComparableError as error:
             raise NotComparableError(f"{error} The option is that of: bench compare {folder.path} --allow_different") from error
@@ -136,10 +136,11 @@ class LooksAtBlocks:
         from bench_records.run_folder import RunFolderError
         from reports.compare.looks import FIRST_LOOK
         from reports.compare.tables import headline
+        from reports.errors import NoValidBlockError
 
         try:
             pairs = self.compare(folder).comparisons
-        except RunFolderError:  # no block is valid yet
+        except (RunFolderError, NoValidBlockError):
             return False
         if len(pairs[0].arm.runs) < FIRST_LOOK:
             return False

@@ -34,6 +34,7 @@ _TIMEOUTS = {
     *("-t", "--request_timeout", "--stream_timeout"),
     *("--connection_timeout", "--first_token_timeout", "--token_gap_timeout", "--cancel"),  # shorter than a request may last
 }
+_WORTH_SAYING = 0.1  # of the budget, gone before the first probe
 TYPICAL = (14_000, 58_000)  # requests that ±10 % needs: of an even server, and of long prompts that delay others
 
 
@@ -275,14 +276,18 @@ def announcement(search: Search) -> str:
 
 
 def reach(search: Search, per_s: float) -> str:
-    """What the budget can reach at this many requests per second, before anything is measured of the limits."""
+    """What the rest of the budget can reach at this many requests per second, before anything is measured of the limits."""
     least_s, most_s = (with_precision(count, search.ratio) / per_s for count in TYPICAL)
     takes = f"{time_text(least_s)} to {time_text(most_s)}"
     needs = f"{precision_text(search.ratio)} usually needs {takes} at {per_s:.3g} requests/s"
     if search.budget_s is None:
         return f"{needs}."
-    left = "is enough" if search.budget_s >= most_s else "may be enough" if search.budget_s >= least_s else "is too short"
-    return f"{needs}; the budget of {time_text(search.budget_s)} {left}."
+    left_s = max(0.0, search.budget_s - search.spent_s)
+    enough = "is enough" if left_s >= most_s else "may be enough" if left_s >= least_s else "is too short"
+    budget = f"the budget of {time_text(search.budget_s)}"
+    if search.spent_s < _WORTH_SAYING * search.budget_s:
+        return f"{needs}; {budget} {enough}."
+    return f"{needs}; what is left of {budget}, {time_text(left_s)}, {enough}."
 
 
 def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:

@@ -251,6 +251,8 @@ def _needed(capacity: Capacity, search: Searched) -> str:
         return ""
     if search.bracket.more_requests == 0:
         return ""
+    if capacity.probes and not search.probes:
+        return ""  # more of the same would not be valid either
     if search.bracket.more_requests is None:
         if search.bracket.ratio is not None:
             return f"no number of requests is known that reaches {wanted}"

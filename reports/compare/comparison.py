@@ -28,7 +28,7 @@ from reports.compare.looks import Looks
 from reports.compare.measures import MEASURES, Measure, Measured, exact_percentiles, measure_run, open_loop_gap
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
 from reports.criteria import Criterion
-from reports.errors import NotComparableError
+from reports.errors import NotComparableError, NoValidBlockError
 from reports.metrics.catalogue import E2E
 from reports.metrics.censoring import CensoredLatencies
 from reports.run_report import RunReport, read_run
@@ -217,7 +217,8 @@ def looks_of(folder: ExperimentFolder) -> Looks | None:
 def read_experiment(
     folder: ExperimentFolder, criteria: Sequence[Criterion] | None = None, read: ReadRun = read_run
 ) -> list[Arm]:
-    """The arms of an experiment, their runs in the order of the blocks, read as by ``read_arm``. Raises RunFolderError.
+    """The arms of an experiment, their runs in the order of the blocks, read as by ``read_arm``. Raises RunFolderError, and
+    NoValidBlockError where no block is valid.
 
     A block with a missing or invalid run is left out of all arms, so that the other runs stay paired; ``blocks_left_out``
     counts them. Each run is read by ``read``.
@@ -229,8 +230,14 @@ def read_experiment(
             blocks.setdefault(run.block, {})[run.arm] = read(folder.run_folder(run), criteria)
     whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
     sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
+    if not whole:
+        raise RunFolderError(f"{folder.path}: no block has all its runs yet, so there is nothing to compare")
     if not sound:
-        raise RunFolderError(f"{folder.path}: no block has all its runs, and all valid, so there is nothing to compare")
+        first = next(run for block in sorted(whole) for run in whole[block].values() if not run.valid)
+        raise NoValidBlockError(
+            f"{folder.path}: no block has valid runs alone, so there is nothing to compare; the report of each run has its "
+            f"findings, the first of them {first.folder.html}"
+        )
     planned = len({run.block for run in experiment.runs} if experiment.until is None else blocks)
     return [
         Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))

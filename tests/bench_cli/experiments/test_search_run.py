@@ -13,7 +13,7 @@ import pytest
 
 from bench_cli.experiments import search_run
 from bench_cli.experiments.search_arguments import continued
-from bench_cli.experiments.search_plan import Spent, closed_loop_timeout_s, first_users, next_step
+from bench_cli.experiments.search_plan import Spent, announcement, closed_loop_timeout_s, first_users, next_step
 from bench_cli.experiments.search_run import ChildProbes, TargetGoneError, search_capacity
 from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder
@@ -266,6 +266,16 @@ def test_a_closed_loop_says_what_it_is_for(folder: SearchFolder) -> None:
     given = list[str]()
     _search(FakeQueue(folder), replace(users, first_load=20.0), given.append)
     assert given[0] == "A closed loop of 20 users, to know how many requests a second they send."
+
+
+def test_what_the_start_took_of_the_budget_is_said_before_the_first_probe() -> None:
+    search = replace(SEARCH, first_load=50.0, first_per_s=100.0, budget_s=600.0)
+    needs = "The search starts at 50 requests/s. ±10 % usually needs 2.3 min to 9.7 min at 100 requests/s; "
+    assert announcement(replace(search, spent_s=15.0)) == f"{needs}the budget of 10 min is enough."
+    assert (
+        announcement(replace(search, spent_s=90.0)) == f"{needs}what is left of the budget of 10 min, 8.5 min, may be enough."
+    )
+    assert announcement(replace(search, spent_s=590.0)) == f"{needs}what is left of the budget of 10 min, 10 s, is too short."
 
 
 def test_a_first_load_that_is_given_needs_no_closed_loop(folder: SearchFolder) -> None:

@@ -120,6 +120,9 @@ def test_probes_that_are_not_valid_say_nothing() -> None:
     found = unknown(ended=Ended.NOT_VALID)
     invalid = replace(found, probes=tuple(replace(run, valid=False) for run in found.probes))
     assert answer(invalid).startswith("Undecided: no probe is valid; their findings say why. ")
+    for search, says_so in ((found, True), (invalid, False)):
+        ended = _with(replace(search, ended=Ended.BUDGET), more_requests=None, certified=None)
+        assert ("A longer --budget would show more." in details(ended, ended.tiers[0])) is says_so
     half = replace(found, probes=(invalid.probes[0], found.probes[1]))
     assert answer(half).startswith("Undecided: 5,200 requests in 1 probe at 160 requests/s are too few")
     assert answer(half).endswith(" The last probes are not valid, so the search ended; their findings say why.")
