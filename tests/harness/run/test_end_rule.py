@@ -59,7 +59,7 @@ def _check_ended(result: RunResult, planned: int) -> int:
     assert result.rule_end is not None
     assert result.rule_end.reason.endswith("came")
     assert not result.interrupted
-    assert result.duration_s < 20
+    assert result.duration_s < 60  # the gap that the end comes before
     assert {record.outcome for record in result.records} == {Outcome.DONE}
     assert 40 <= len(result.records) < planned
     return result.rule_end.end_ns
