@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from reports.metrics.metric import Metric
 from reports.metrics.phase_shares import PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
@@ -268,6 +270,10 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
         rest = _undivided(parts)
         sourced = [share for share in parts.shares if share.phase in (Phase.QUEUE, Phase.PREFILL, Phase.DECODE)]
         known = [share.phase.value for share in sourced if share.mean_ms.value]
+        if not sourced or known == [Phase.DECODE.value]:
+            alone = _decode_alone(run, rest)
+            if alone:
+                return alone
         if known:
             return (
                 f"The server returned nothing but the {' and the '.join(known)} of these requests: what else passed before "
@@ -285,6 +291,17 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
     if parts.timed < parts.around:
         return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
     return ""
+
+
+def _decode_alone(run: RunReport, rest: str) -> str:
+    """That the server says nothing of what came before its decode, of which TTFT has no phase; "" where it gave no decode."""
+    requests = run.requests
+    if np.isnan(requests.server_decode_ns).all() or not np.isnan(requests.server_queue_ns + requests.server_prefill_ns).all():
+        return ""
+    return (
+        "The server returned nothing but the decode of its requests, as Dynamo does where it notes no start of the prefill: "
+        f"what passed before their first token, on one worker or on two, is {rest}."
+    )
 
 
 def _undivided(parts: PercentileParts) -> str:

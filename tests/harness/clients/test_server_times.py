@@ -78,6 +78,12 @@ def test_dynamos_times_count_from_the_receipt_by_its_front_end() -> None:
     assert of_dynamo({"worker_id": {"prefill_worker_id": 1}, "timing": timing}) == times
     aggregated = {name: timing[name] for name in ("request_received_ms", "ttft_ms", "total_time_ms")}
     assert of_dynamo({"timing": aggregated}) == ServerTimes(decode_ns=375_000_000)
+    for name in ("prefill_wait_time_ms", "prefill_time_ms"):  # done elsewhere, and not noted: unknown, and never 0
+        partly = {key: value for key, value in timing.items() if key != name} | {name: None}
+        known = of_dynamo({"worker_id": {"decode_worker_id": 2}, "timing": partly})
+        assert known is not None
+        assert (known.queue_ns is None, known.prefill_ns is None) == (name != "prefill_time_ms", name == "prefill_time_ms")
+        assert known.decode_ns == 375_000_000
 
 
 @pytest.mark.parametrize(

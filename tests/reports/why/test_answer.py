@@ -185,6 +185,37 @@ def test_a_server_that_times_some_phases_alone_is_not_said_to_time_none(make_rep
     )
 
 
+@pytest.mark.parametrize("fields", [{}, {"written_ns": 1, "head_ns": _ns(30)}])
+def test_a_decode_alone_leaves_the_prefill_unknown_and_is_not_said_to_be_nothing(
+    make_report: MakeReport, answered: Make, fields: dict[str, int]
+) -> None:
+    """Another worker did the prefill, or the same one: Dynamo then says nothing of it. ``bench why`` said of TTFT that the
+    server returned no times, and to measure with --server_timings, with which the run had been measured.
+    """
+    tokens = [(50, 1), (75, 1)]
+    records = [answered(k, 0, 0, tokens, server_decode_ns=_ns(24), **fields) for k in range(40)]
+    run = make_report(records, target={"model": "m", "protocol": "openai", "streaming": True, "server_timings": True})
+    ttft, e2e = _explained(run).runs[0].latencies
+    for latency in (ttft, e2e):
+        parts = latency.percentiles[-1]
+        assert not {Phase.QUEUE, Phase.PREFILL} & parts.by_phase.keys()
+        [said] = [sentence for sentence in remarks(run, parts) if sentence.startswith("The server returned")]
+        assert "nothing but the decode of its requests" in said
+        assert "--server_timings" not in said
+    assert ttft.percentiles[-1].by_phase[Phase.UNATTRIBUTED].mean_ms.value == pytest.approx(20.0 if fields else 50.0)
+    assert e2e.percentiles[-1].by_phase[Phase.UNATTRIBUTED].mean_ms.value == pytest.approx(51.0)
+
+
+def test_a_wait_without_its_prefill_leaves_that_unattributed(make_report: MakeReport, answered: Make) -> None:
+    """A prefill that is missing took some time: it is not one of 0 ms."""
+    records = [answered(k, 0, 0, [(50, 1), (75, 1)], server_queue_ns=_ns(4), server_decode_ns=_ns(24)) for k in range(40)]
+    run = make_report(records)
+    parts = _explained(run).runs[0].latencies[0].percentiles[-1]
+    assert Phase.PREFILL not in parts.by_phase
+    assert parts.by_phase[Phase.UNATTRIBUTED].mean_ms.value == pytest.approx(46.0)
+    assert remarks(run, parts)[-1].startswith("The server returned nothing but the engine queue of these requests: ")
+
+
 def test_a_server_that_times_other_requests_alone_timed_none_of_these(make_report: MakeReport, answered: Make) -> None:
     """The slow one of two targets returns no times."""
     records = _run(answered, [20.0] * 40, stamped=False)
