@@ -19,7 +19,10 @@ _RATES = (1, 10, 100, 1_000)  # requests/s, as examples
 def dry_run(search: Search) -> str:
     """The plan of a search, for the console."""
     users = search.unit == LoadUnit.USERS
-    if search.first_load is None and search.model is not None:
+    if search.spent_s and search.first_load is not None:
+        first = f"No closed loop: the search has begun, and took {time_text(search.spent_s)} so far"
+        then = f"Further probes, after {len(search.probes):,}, where each teaches most"
+    elif search.first_load is None and search.model is not None:
         first = "No closed loop: the model is simulated"
         then = "Probes from the model's own capacity on, then where each teaches most"
     elif search.first_load is None:
@@ -52,7 +55,7 @@ def dry_run(search: Search) -> str:
         f"{precision_text(search.ratio)} usually needs {_hundreds(least)} to {_hundreds(most)} requests near the capacity,",
         "fewer where all answers take alike, more where long prompts delay others. That is:",
         *(f"  at {per_s:>5,} requests/s {time_text(least / per_s)} to {time_text(most / per_s)}" for per_s in _RATES),
-        *(() if search.budget_s is None else (_enough(search.budget_s, least, most),)),
+        *(() if search.budget_s is None else (_enough(search, search.budget_s, least, most),)),
     ]
     return "\n".join(lines)
 
@@ -75,10 +78,14 @@ def dry_run_of_settings(plan: PlannedRanking, searches: Sequence[Search]) -> str
     )
 
 
-def _enough(budget_s: float, least: float, most: float) -> str:
-    low, high = least / budget_s, most / budget_s
+def _enough(search: Search, budget_s: float, least: float, most: float) -> str:
+    left_s = budget_s - search.spent_s
     budget = f"The budget of {time_text(budget_s)}"
-    return f"{budget} may be enough from {load_number(low)} requests/s on, and is enough from {load_number(high)} on."
+    if left_s <= 0.0:
+        return f"{budget} is spent; a longer one goes on."
+    what = f"What is left of the budget, {time_text(left_s)}," if search.spent_s else budget
+    low, high = least / left_s, most / left_s
+    return f"{what} may be enough from {load_number(low)} requests/s on, and is enough from {load_number(high)} on."
 
 
 def _limits_text(tier: PlannedTier) -> str:

@@ -12,7 +12,7 @@ import pytest
 from bench_cli import run as bench
 from bench_cli.experiments import rank_run, search_run
 from bench_errors import ExitStatus
-from bench_records.search import SearchFolder
+from bench_records.search import PlannedProbe, SearchFolder
 from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
 from harness.clients.secret_values import HIDDEN
 from tests.bench_cli.experiments.searches import SEARCH
@@ -170,6 +170,25 @@ def test_a_dry_run_says_what_the_budget_goes_to(
     assert "The budget of 60 s is short: about 15 probes, as many as a search usually makes, take about " in captured.err
     assert bench(["capacity", "--dry_run", *_LIMIT, "--budget", "2m", *options, *verb]) == ExitStatus.VALID
     assert ("is short" in capsys.readouterr().err) is ("--first_load" in options)
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "last"),
+    [
+        (1_200.0, "What is left of the budget, 10 min, may be enough from 23.3 requests/s on, and is enough from 96.7 on."),
+        (1_900.0, "The budget of 30 min is spent; a longer one goes on."),
+    ],
+)
+def test_a_dry_run_of_a_search_that_has_begun_counts_what_it_took(
+    spent_s: float, last: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    begun = replace(SEARCH, first_load=50.0, first_per_s=100.0, spent_s=spent_s, probes=(PlannedProbe(50.0, 600, 1, "001-50"),))
+    SearchFolder(tmp_path).write(begun)
+    assert bench(["capacity", "--experiment_dir", str(tmp_path), "--dry_run"]) == ExitStatus.VALID
+    plan = capsys.readouterr().out
+    assert "1. No closed loop: the search has begun, and took " in plan
+    assert "2. Further probes, after 1, where each teaches most, as" in plan
+    assert plan.splitlines()[-1] == last
 
 
 def test_a_dry_run_of_settings_names_them_and_their_shares(
