@@ -16,20 +16,20 @@ from msgspec.structs import replace
 from bench_records.record import Outcome, Record, TokenSource
 
 _AT_LENGTH = "length"  # the finish_reason of an answer that was cut at max_tokens
-_LEAST_SHARE = 0.99  # of the tokens of complete answers, which a busy front end may join in a few places
+_TOLERANCE = 0.01  # of the tokens: a busy front end joins a few, and some servers send some that end a character
 
 
 def count_by_chunks(records: Sequence[Record]) -> tuple[Record, ...]:
     """The records of a run, with the number of chunks as that of tokens where only their text was counted, if anything, and
     the complete answers of the same target have one token in each chunk.
     """
-    alone, tokens = Counter[int | None](), Counter[int | None]()
+    tokens, deviations = Counter[int | None](), Counter[int | None]()
     for record in records:
         known = _tokens(record)
         if known is not None:
             tokens[record.target] += known
-            alone[record.target] += known if _has_one_each(record, known) else 0
-    one_each = {target for target, number in alone.items() if number and number >= _LEAST_SHARE * tokens[target]}
+            deviations[record.target] += abs(_chunks(record) - known)
+    one_each = {target for target, number in tokens.items() if deviations[target] <= _TOLERANCE * number}
     return tuple(_counted(record) if record.target in one_each else record for record in records)
 
 
@@ -45,11 +45,9 @@ def _tokens(record: Record) -> int | None:
     return tokens if tokens > 1 else None
 
 
-def _has_one_each(record: Record, tokens: int) -> bool:
-    """Whether each chunk of a complete answer of ``tokens`` has one."""
-    if record.text_chunks is not None:
-        return record.text_chunks == tokens
-    return record.token_counts is not None and len(record.token_counts) == tokens
+def _chunks(record: Record) -> int:
+    """The chunks of a complete answer that carry tokens."""
+    return len(record.token_times_ns) if record.text_chunks is None else record.text_chunks
 
 
 def _counted(record: Record) -> Record:

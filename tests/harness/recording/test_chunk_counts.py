@@ -13,7 +13,7 @@ from harness.recording.chunk_counts import count_by_chunks
 
 def _counted(tokens: int, counts: tuple[int, ...] | None, **changes: Any) -> Record:
     """A complete answer that the server counted."""
-    times_ns = tuple(range(tokens if counts is None else len(counts)))
+    times_ns = tuple(range(tokens - 1 if counts is None else len(counts)))
     source = TokenSource.SERVER
     record = Record(0, Outcome.DONE, 0, 8, token_times_ns=times_ns, token_counts=counts, output_tokens=tokens)
     return replace(record, output_tokens_source=source, **changes)
@@ -52,7 +52,7 @@ def test_chunks_count_without_a_tokenizer() -> None:
         [_counted(1, (1,))],  # which any server has in one chunk
         [replace(_ONE_EACH, target=1)],
         [replace(_ONE_EACH, outcome=Outcome.TIMEOUT)],
-        [_ONE_EACH] * 97 + [_counted(4, (2, 1, 1))],
+        [_ONE_EACH] * 9 + [_counted(4, (2, 1, 1))],
     ],
     ids=["none", "unknown counts", "two a chunk", "one token", "another target", "a failure", "too many joined"],
 )
@@ -62,7 +62,7 @@ def test_text_counts_where_complete_answers_do_not_show_one_token_a_chunk(others
 
 
 def test_a_few_joined_chunks_do_not_matter() -> None:
-    *_, found = count_by_chunks([*[_ONE_EACH] * 199, _counted(4, (2, 1, 1)), _uncounted(3)])
+    *_, found = count_by_chunks([*[_ONE_EACH] * 24, _counted(4, (2, 1, 1)), _uncounted(3)])
     assert found.output_tokens_source is TokenSource.CHUNKS
 
 
@@ -76,6 +76,15 @@ def test_answers_of_the_requested_length_show_it_of_a_server_that_never_counts(
     whole = _uncounted(chunks, outcome=Outcome.DONE, finish_reason=reason)
     found = count_by_chunks([whole, _uncounted(3)])
     assert {record.output_tokens_source for record in found} == {source}
+
+
+def test_a_chunk_that_ends_a_character_of_the_last_token_does_not_matter() -> None:
+    whole = [_uncounted(tokens, outcome=Outcome.DONE, finish_reason="length") for tokens in [8] * 20 + [9]]
+    found = count_by_chunks(whole)
+    assert [(record.output_tokens, record.output_tokens_source) for record in found[-2:]] == [
+        (8, TokenSource.CHUNKS),
+        (9, TokenSource.CHUNKS),
+    ]
 
 
 def test_an_answer_that_repeats_its_prompt_keeps_the_count_of_the_rest() -> None:
