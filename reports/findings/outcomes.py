@@ -123,7 +123,8 @@ class StoppedAnswering(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"all requests that were sent after the last token or success failed, at least {FEWEST_FAILED}, and more than chance "
-        f"allows ({CHANCE:.1%}) if as many fail as failed before without a token. The steady window ends there at the latest"
+        f"allows ({CHANCE:.1%}) if as many fail as failed before without a token. Requests in flight that failed after it "
+        "count on neither side unless they timed out. The steady window ends there at the latest"
     )
     advices = (
         "The server ended, hung or refused everything: see its log at that time. The numbers of the whole run include the "

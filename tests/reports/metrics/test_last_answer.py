@@ -68,6 +68,30 @@ def test_a_server_that_goes_before_any_answer_has_ended_is_found(
     assert last_answer(make_requests([*cut, *gone])) == LastAnswer(1_002e6, 90, "connect")
 
 
+def test_requests_that_queued_when_a_server_went_do_not_make_its_failures_chance(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """llama-cpp-python answers one request after the other: killed after 2.5 s, it had answered one of six."""
+    records = [answered(0, 0, 0, [(2_200, 1)], done=2_250)]
+    records += [failed(k, 400 * k, Outcome.STREAM_CUT, 400 * k, 2_500) for k in range(1, 6)]
+    records += [failed(6 + k, 3_000 + 400 * k, Outcome.CONNECT, 3_000 + 400 * k, 3_001 + 400 * k) for k in range(18)]
+    assert last_answer(make_requests(records)) == LastAnswer(2_250e6, 18, "connect")
+
+
+@pytest.mark.parametrize(("count", "found"), [(9, False), (10, True)])
+def test_requests_that_hang_among_others_may_hang_in_a_row_by_chance(
+    make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool
+) -> None:
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5)
+        if k % 2
+        else failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 60_000)
+        for k in range(100)
+    ]
+    records += [failed(100 + k, 1_000 + 10 * k, Outcome.TIMEOUT, 1_000 + 10 * k, 61_000 + 10 * k) for k in range(count)]
+    assert (last_answer(make_requests(records)) is not None) is found
+
+
 @pytest.mark.parametrize(("count", "found"), [(9, False), (10, True)])
 def test_failures_in_a_row_may_be_chance_where_every_other_request_failed(
     make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool
