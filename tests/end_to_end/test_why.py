@@ -6,14 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from benchmarks.injected_delays import EMBEDDED, OPENAI, TARGETS, Target, Traffic, cases, embedded, measure_case, over_openai
 from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped, stopped_ns
 from benchmarks.injection.proxies import ProxyDelays, delaying_proxy
+from benchmarks.injection.windows import WINDOW_S
 from reports.metrics.request_phases import Phase
 
-pytestmark = pytest.mark.slow  # a busy machine does not keep its bounds
+pytestmark = pytest.mark.slow
+
+_CLOCK_MS = 5.0  # by which an event loop may wake early, and the clocks of client and server differ, at most
+_FEWEST_DELAYED = 3
 
 _TRAFFIC = [
     *("token_norm_dist", "--input_mean", "32", "--input_stdev", "0", "--output_mean", "9", "--output_stdev", "0"),
@@ -25,22 +30,28 @@ _WAYS = ProxyDelays(to_server_s=0.1, to_client_s=0.15)
 
 
 def _check(run: MeasuredPhases, injected_ms: dict[Phase, float]) -> None:
-    """By medians, since other work on the machine delays single requests. An injected time is in its phase; there may be more,
-    since a process that has slept must wait for a core, and less, since one that has not may wait for its turn.
+    """An injected time is in its phase, in every request that had all of its delays. A delay is a sleep, which may take longer
+    than it was set to and never less. So these bounds hold however slow the machine is; and since the phases add up to the
+    latency, time in a wrong phase would be missing in the right one.
     """
-    times, delayed, others = run.times, run.delayed, run.others
-    for phase, more_ms in run.more_ms().items():
-        injected = injected_ms.get(phase, 0.0)
-        assert 0.95 * injected - 25.0 <= more_ms <= 1.5 * injected + 25.0, phase
+    times, delayed = run.times, _delayed_throughout(run)
+    assert np.count_nonzero(delayed) >= _FEWEST_DELAYED
     assert (times.contradiction_ns == 0.0).all()
-    [middle, _], [of_others, _] = run.parts(delayed).percentiles, run.parts(others).percentiles
+    [middle, _] = run.parts(delayed).percentiles
+    assert middle.value_ms is not None
     for phase, ms in injected_ms.items():
+        assert (run.spans_ms(phase, delayed) >= ms - _CLOCK_MS).all(), phase
         without_ms = middle.by_phase[phase].without_ms
         assert without_ms is not None
-        assert middle.value_ms is not None
-        assert of_others.value_ms is not None
-        assert 0.9 * ms <= middle.value_ms - without_ms <= 1.6 * ms + 50.0
-        assert middle.value_ms == pytest.approx(of_others.value_ms + sum(injected_ms.values()), rel=0.25)
+        assert middle.value_ms - without_ms >= ms - _CLOCK_MS, phase
+    assert middle.value_ms >= sum(injected_ms.values()) - len(injected_ms) * _CLOCK_MS
+
+
+def _delayed_throughout(run: MeasuredPhases) -> NDArray[np.bool_]:
+    """Which requests were due and done in one window with delays, shape [n]: a late one may have met the end of the delays."""
+    due_ns, done_ns = run.requests.scheduled_ns + run.start_ns, run.requests.done_ns + run.start_ns
+    same: NDArray[np.bool_] = np.floor(due_ns / 1e9 / WINDOW_S) == np.floor(done_ns / 1e9 / WINDOW_S)
+    return run.delayed & same
 
 
 def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path) -> None:
@@ -50,7 +61,7 @@ def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path
         run,
         {Phase.FRONT_END: 250.0, Phase.QUEUE: 200.0, Phase.PREFILL: 200.0, Phase.DECODE: 200.0, Phase.RETURN: 150.0},
     )
-    assert run.times.clock_error_ns == 0.0
+    assert run.times.clock_error_ns is not None
     assert (run.times.by_phase[Phase.UNATTRIBUTED] == 0.0).all()
 
 
@@ -67,8 +78,9 @@ def test_a_stop_of_the_client_is_schedule_slip(tmp_path: Path) -> None:
         run, stops = measure_stopped(tmp_path / "run", [*_TRAFFIC, *load])
     injected_ns = stopped_ns(run, stops)
     assert np.count_nonzero(injected_ns) >= 5
-    found_ms = run.spans_ms(Phase.SLIP, injected_ns > 0)
-    assert found_ms.sum() == pytest.approx(injected_ns.sum() / 1e6, rel=0.05)
+    stopped = injected_ns > 0
+    found_ms = run.spans_ms(Phase.SLIP, stopped)
+    assert found_ms.sum() >= 0.95 * injected_ns[stopped].sum() / 1e6  # each process stops a little after the signal
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -77,5 +89,7 @@ def test_a_late_handshake_is_found_in_the_time_to_connect(target: Target, tmp_pa
     [case] = [case for case in cases(traffic.delay_s) if case.tls]
     with target.serve(NONE, tmp_path / "server") as ports:
         run, _ = measure_case(case, ports, target, traffic, tmp_path / "case")
-    assert run.more_ms()[Phase.CONNECT] == pytest.approx(200.0, rel=0.1)
+    delayed = _delayed_throughout(run)
+    assert np.count_nonzero(delayed) >= _FEWEST_DELAYED
+    assert (run.spans_ms(Phase.CONNECT, delayed) >= 200.0 - _CLOCK_MS).all()
     assert (run.spans_ms(Phase.CONNECT, run.others) > 0).all()
