@@ -216,7 +216,11 @@ class ProcessEngine:
                     self._stats = message.stats or self._stats
                     self._deliver(message.increments)
         except (EOFError, OSError):
-            self._end(self._closed or reason)
+            pass
+        except Exception as error:  # no request may wait for an engine that nobody reads
+            _LOG.exception("the engine cannot be read")
+            reason = f"the engine cannot be read: {error!r}"
+        self._end(self._closed or reason)
 
     def _deliver(self, increments: Sequence[tuple[int, Increment]]) -> None:
         for request_id, increment in increments:

@@ -55,6 +55,17 @@ def test_an_engine_closed_while_it_delivers_says_the_end_last() -> None:
     assert [increment.is_last for increment in delivered] == [False, False, True]
 
 
+def test_an_engine_that_cannot_be_read_ends_its_requests() -> None:
+    ends: queue.SimpleQueue[Increment] = queue.SimpleQueue()
+    with _engine() as (engine, process):
+        engine.submit(1, [1], Sampling(10), ends.put, streaming=True)
+        process.send_bytes(encode(Step([(7, Increment([1]))], None)))  # a request that nobody made
+        assert "cannot be read" in str(ends.get(timeout=_WAIT_S).error)
+        engine.submit(2, [1], Sampling(10), ends.put, streaming=True)
+        assert "cannot be read" in str(ends.get(timeout=_WAIT_S).error)
+        engine.close()
+
+
 def test_requests_after_the_end_get_the_reason_of_the_end() -> None:
     ends: list[Increment] = []
     ended = threading.Event()
