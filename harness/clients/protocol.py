@@ -6,6 +6,7 @@ decodes responses after the run. During the run only time stamps and raw bytes a
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,11 +57,26 @@ _LONGEST_PROBLEM = 2_000  # characters: a server may have written the message
 
 
 class ExchangeFailedError(Exception):
-    """An exchange failed; ``outcome`` is the kind of failure."""
+    """An exchange failed; ``outcome`` is the kind of failure, and ``end`` what is known of the answer up to there."""
 
-    def __init__(self, outcome: Outcome, message: str) -> None:
+    def __init__(self, outcome: Outcome, message: str, end: AnswerEnd | None = None) -> None:
         super().__init__(message[:_LONGEST_PROBLEM])
         self.outcome = outcome
+        self.end = end
+
+
+def cancelled_at(cancelled: asyncio.CancelledError, end: AnswerEnd) -> None:
+    """Have what cancels an exchange, and catches ``cancelled``, find in it what is known of the answer up to there.
+
+    As an argument, since ``asyncio.timeout`` catches no subclass of CancelledError before Python 3.12.
+    """
+    cancelled.args = (end,)
+
+
+def end_at_cancellation(expired: TimeoutError) -> AnswerEnd | None:
+    """What ``cancelled_at`` left in the error that ``asyncio.timeout`` made a TimeoutError of; None where nothing did."""
+    args = () if expired.__cause__ is None else expired.__cause__.args
+    return next((each for each in args if isinstance(each, AnswerEnd)), None)
 
 
 class Repetition(Enum):

@@ -21,6 +21,7 @@ from harness.clients.protocol import (
     MalformedResponseError,
     OnResponses,
     Response,
+    end_at_cancellation,
 )
 from workloads.elements.request import CancelPoint, Request
 
@@ -52,7 +53,8 @@ class PlannedCancellation:
         except TimeoutError as expired:
             if not scope.expired():
                 raise
-            raise ExchangeFailedError(Outcome.WITHDRAWN, "the client cancelled it as planned") from expired
+            end = end_at_cancellation(expired)
+            raise ExchangeFailedError(Outcome.WITHDRAWN, "the client cancelled it as planned", end) from expired
 
 
 class TokensSoFar:

@@ -138,7 +138,7 @@ class Exchanges:
             end = await self._exchange(index, target, payload.for_target(target), on_responses)
             problem = None if end is None else end.missing
         except ExchangeFailedError as broken:
-            failure, problem = broken.outcome, str(broken)
+            failure, problem, end = broken.outcome, str(broken), broken.end
             if isinstance(broken, AnswerTooLongError):  # its bytes must fill neither the disk nor the recorder's memory
                 response_ns.clear()
                 bodies.clear()

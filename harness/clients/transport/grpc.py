@@ -25,7 +25,7 @@ from harness.clients.answer_limits import (
     message_too_long,
     too_many_responses,
 )
-from harness.clients.protocol import AnswerEnd, ConnectionUsage, OnResponses
+from harness.clients.protocol import AnswerEnd, ConnectionUsage, OnResponses, cancelled_at
 from harness.clients.transport.http2 import Headers
 from harness.clients.transport.http2_frames import ErrorCode, literal_headers
 from harness.clients.transport.http2_pool import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
@@ -254,6 +254,9 @@ class GrpcCaller:
         try:
             self._connections.send(call)
             await call.ended
+        except asyncio.CancelledError as cancelled:
+            cancelled_at(cancelled, call.end)
+            raise
         finally:
             timer.cancel()
             self._connections.drop(call)  # no effect where the server has ended it

@@ -19,6 +19,7 @@ from harness.clients.protocol import (
     ConnectionUsage,
     ExchangeFailedError,
     OnResponses,
+    cancelled_at,
     is_full_message,
 )
 from harness.clients.transport import tcp
@@ -376,6 +377,9 @@ class HttpCaller:
         connection.send(payload, answer)
         try:
             await answer.ended
+        except asyncio.CancelledError as cancelled:
+            cancelled_at(cancelled, answer.end)
+            raise
         finally:
             timer.cancel()
             connection.abandon(answer)

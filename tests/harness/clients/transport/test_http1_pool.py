@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from bench_records.record import Outcome
-from harness.clients.protocol import AnswerEnd, ExchangeFailedError
+from harness.clients.protocol import AnswerEnd, ExchangeFailedError, end_at_cancellation
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
@@ -706,7 +706,7 @@ def test_the_head_has_a_time_of_its_own_where_it_comes_before_the_first_event() 
     async def script(peer: Peer) -> None:
         await peer.read_request()
         for part in (EVENTS_HEAD, chunked(b"data: one\n\n")):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
             sent_ns.append(now_ns())
             await peer.send(part)
 
@@ -714,6 +714,35 @@ def test_the_head_has_a_time_of_its_own_where_it_comes_before_the_first_event() 
     assert end.written_ns is not None
     assert end.head_ns is not None
     assert asked_ns <= end.written_ns < sent_ns[0] <= end.head_ns < sent_ns[1] <= first_ns
+
+
+def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
+    ended = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(EVENTS_HEAD + b"b\r\ndata: one\n\n\r\n")
+        await ended.wait()
+
+    async def run() -> AnswerEnd | None:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin)
+            try:
+                async with asyncio.timeout(None) as scope:
+                    now = asyncio.get_running_loop().time
+                    await caller.exchange_at_once(_ask(origin), lambda times_ns, bodies: scope.reschedule(now()), 10.0)
+            except TimeoutError as expired:
+                return end_at_cancellation(expired)
+            finally:
+                ended.set()
+                await caller.close()
+        return None
+
+    end = uvloop.run(run())
+    assert end is not None
+    assert end.written_ns is not None
+    assert end.head_ns is not None
+    assert end.written_ns <= end.head_ns
 
 
 @pytest.mark.parametrize("answer", [EVENTS_HEAD + chunked(b"data: one\n\n"), plain(b"{}")])

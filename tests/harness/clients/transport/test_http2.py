@@ -16,7 +16,7 @@ from hpack import Encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clients.protocol import AnswerEnd
+from harness.clients.protocol import AnswerEnd, end_at_cancellation
 from harness.clients.transport.grpc import CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2 import Http2Protocol
 from harness.clients.transport.http2_frames import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
@@ -287,6 +287,37 @@ def test_the_headers_of_an_answer_have_a_time_of_their_own() -> None:
     assert first_ns[19] <= (second.head_ns or 0) <= first_ns[20]
     assert second.head_ns is not None
     assert second.head_ns < answered_ns[0] <= second_ns
+
+
+def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
+    ended = asyncio.Event()
+
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        stream = await peer.read_request()
+        peer.headers(stream, [(":status", "200")])
+        peer.message(stream, b"one")
+        await ended.wait()
+
+    async def run() -> AnswerEnd | None:
+        async with peer_at(serve) as address:
+            caller = GrpcCaller(address, "/service/Method", ONE_CONNECTION)
+            try:
+                async with asyncio.timeout(None) as scope:
+                    now = asyncio.get_running_loop().time
+                    await caller.call_at_once(b"request", lambda times_ns, bodies: scope.reschedule(now()), 20.0)
+            except TimeoutError as expired:
+                return end_at_cancellation(expired)
+            finally:
+                ended.set()
+                await caller.close()
+        return None
+
+    end = asyncio.run(run())
+    assert end is not None
+    assert end.written_ns is not None
+    assert end.head_ns is not None
+    assert end.written_ns <= end.head_ns
 
 
 def test_a_request_behind_a_closed_window_is_written_when_the_kernel_has_its_last_byte() -> None:
