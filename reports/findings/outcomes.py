@@ -44,9 +44,10 @@ _TOO_LONG = re.compile(
     r"|max(imum)?[ _](input|prompt|sequence|seq|model)[ _]?(len|length|tokens)\b"  # TensorRT-LLM, vLLM
     r"|max_num_tokens"  # trtllm-serve
     r"|must have less than \d+ tokens"  # text-generation-inference
-    r"|(prompt|input)\b.{0,60} too long|reduce the length of the",
+    r"|(prompt|input)\b.{0,60} (is|are) too long|reduce the length of the",
     re.IGNORECASE,
 )
+_OF_THE_LOAD = re.compile(r"\bstatus (408|429|5\d\d)\b|per minute", re.IGNORECASE)  # a refusal that a lower load prevents
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _too_long(requests: Requests) -> int:
     """How many requests the server refused as too long, by its message."""
     refused = np.isin(requests.outcome, (Outcome.SERVER_ERROR.value, Outcome.REFUSED.value))
     messages = Counter(error for error in compress(requests.errors, refused.tolist()) if error is not None)
-    return sum(count for message, count in messages.items() if _TOO_LONG.search(message))
+    return sum(count for message, count in messages.items() if _TOO_LONG.search(message) and not _OF_THE_LOAD.search(message))
 
 
 def _first_error(facts: RunFacts) -> str | None:

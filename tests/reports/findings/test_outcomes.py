@@ -256,6 +256,9 @@ def test_errors_are_invalid_above_one_in_a_hundred(share: float, severity: Sever
         ("the prompt of 600 tokens is too long", True),
         ("Exceeds maximum queue size", False),
         ("the server took too long", False),
+        ("HTTP status 504: processing the input took too long", False),
+        ("HTTP status 503: the input queue is too long", False),
+        ("rate limit of max input tokens per minute", False),
     ],
 )
 def test_a_prompt_that_is_too_long_is_no_reason_to_lower_the_load(
