@@ -16,6 +16,7 @@ from reports.statistics.arrays import FloatArray
 _MORE = 2  # as many, or as few: enough to be seen
 _OVER_GRPC = "grpc"
 _TIMINGS = "--server_timings"
+_WITHOUT_TIMES = "vllm_tokens"  # a protocol over which no server returns them
 _WORKERS, _CEILING, _CONNECTIONS = "workers", "max_concurrency", "connections"
 _SEQUENCES, _TOKENS = "max_num_sequences", "max_num_tokens"  # settings of an engine, and options of bench
 _LIMITS = {_WORKERS: 256, _CEILING: 2**31 - 1, _CONNECTIONS: 1_024, _SEQUENCES: 65_536, _TOKENS: 2**31 - 1}  # of the options
@@ -64,6 +65,8 @@ def _change(report: RunReport, phase: Phase) -> str | None:
             return _more(_CEILING, _recorded(load.max_concurrency))
         case Phase.CONNECT if connections is not None and report.target.protocol == _OVER_GRPC:
             return _more(_CONNECTIONS, _recorded(connections.per_worker) // len(manifest.targets or (None,)))
+        case Phase.FIRST_BYTE if report.target.protocol == _WITHOUT_TIMES:
+            return None
         case Phase.FIRST_BYTE if not manifest.target.server_timings:
             return _TIMINGS
         case Phase.QUEUE if sequences:
