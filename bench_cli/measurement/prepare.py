@@ -116,8 +116,8 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
         wanted = load.most_requests(traffic.seed, traffic.num_requests)
     if traffic.num_requests is not None and wanted is not None and available < wanted:
         remedy = " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters else ""
-        prompts = counted(available, "prompt exists and is", "prompts exist and are")
-        click.echo(f"--num_requests {traffic.num_requests}: only {prompts} sent.{remedy}", err=True)
+        prompts = counted(available, "prompt, which is", "prompts, which are")
+        click.echo(f"--num_requests {traffic.num_requests}: there are only {prompts} all sent.{remedy}", err=True)
     schedule = load.schedule(workload.requests, traffic.seed)
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(

@@ -19,7 +19,7 @@ def read_fitted(path: Path) -> Model:
     model = read_model(path)
     problem = implausible(model)
     if problem is not None:
-        raise SimulatorError(f"{path} holds no fitted server: {problem}. Fit it again, or undo what was edited")
+        raise SimulatorError(f"{path} is not a valid fitted model: {problem}. Fit it again, or undo what was edited")
     for sentence in (*model.unfit, *model.doubts):
         click.echo(printable(f"{path.name}: {sentence}."), err=True)
     return model

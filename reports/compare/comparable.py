@@ -115,7 +115,7 @@ _ONE_SIDE = (
     "--allow_simulated compares them all the same."
 )
 _ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
-_ESTIMATED = "Tokens/s and TPOT are estimates where tokens are counted from text: part of their difference may be that."
+_ESTIMATED = "Numbers of tokens are estimates where they are counted from text: part of their difference may be that."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {
     MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",

@@ -235,8 +235,8 @@ def read_experiment(
     if not sound:
         first = next(run for block in sorted(whole) for run in whole[block].values() if not run.valid)
         raise NoValidBlockError(
-            f"{folder.path}: no block has valid runs alone, so there is nothing to compare; the report of each run has its "
-            f"findings, the first of them {first.folder.html}"
+            f"{folder.path}: every block has an invalid run, so there is nothing to compare; see the findings in "
+            f"{first.folder.html} first"
         )
     planned = len({run.block for run in experiment.runs} if experiment.until is None else blocks)
     return [

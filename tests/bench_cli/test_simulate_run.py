@@ -157,7 +157,7 @@ def test_a_model_that_was_edited_is_said_first_or_refused(tmp_path: Path, capsys
     model_file(model, server=replace(edited, law=StepLaw(step=1e-12)))
     assert run(["simulate", "run", "--model", str(model), *_TRAFFIC]) == ExitStatus.USAGE
     said = " ".join(capsys.readouterr().err.split())
-    assert "model.json holds no fitted server: server.law.step of 1e-12 s" in said
+    assert "model.json is not a valid fitted model: server.law.step of 1e-12 s" in said
     assert said.endswith("Fit it again, or undo what was edited")
 
 

@@ -285,7 +285,7 @@ def test_a_dataset_with_fewer_prompts_than_num_requests_is_reported(
     dataset = tmp_path / "prompts.json"
     dataset.write_text(json.dumps([{"input": "one", "instruction": "two", "output": "three"}] * 3))
     _measure(server, tmp_path / "run", "--model", "text", "--dataset", str(dataset), "--num_requests", "5", verb="dataset")
-    assert "--num_requests 5: only 3 prompts exist and are sent. --repeat_dataset" in capsys.readouterr().err
+    assert "--num_requests 5: there are only 3 prompts, which are all sent. --repeat_dataset" in capsys.readouterr().err
 
 
 def test_requests_that_duration_cuts_off_are_no_missing_prompts(
@@ -294,7 +294,7 @@ def test_requests_that_duration_cuts_off_are_no_missing_prompts(
     options = ("--num_requests", "5", "--request_rate", "20", "--time_delay_dist", "constant", "--duration", "0.1")
     _measure(server, tmp_path / "run", "--model", "text", "--tokenizer_dir", str(_TOKENIZER), *options, verb="token_norm_dist")
     assert RunFolder(tmp_path / "run").read_requests().num_rows == 2
-    assert "exist and are sent" not in capsys.readouterr().err
+    assert "there are only" not in capsys.readouterr().err
 
 
 def test_random_prompts_that_are_too_long_are_not_to_be_had_by_repeating_a_dataset(
@@ -303,7 +303,7 @@ def test_random_prompts_that_are_too_long_are_not_to_be_had_by_repeating_a_datas
     options = ["--model", "text", "--tokenizer_dir", str(_TOKENIZER), "--num_requests", "9"]
     _measure(server, tmp_path / "run", *options, "--input_mean", "4", "--input_stdev", "2", "--max_input_len", "4")
     printed = capsys.readouterr().err
-    assert "--num_requests 9: only " in printed
+    assert "--num_requests 9: there are only 7 prompts" in printed
     assert "--repeat_dataset" not in printed
 
 

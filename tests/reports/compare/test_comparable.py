@@ -188,7 +188,7 @@ def test_tokens_that_one_side_counted_from_text_are_named(make_report: MakeRepor
     found = {disagreement.what: disagreement for disagreement in disagreements([counted], [estimated])}
     named = found["tokens_counted_from_text"]
     assert (named.weight, named.values[0]) == (Weight.WARN, "–")
-    assert "Tokens/s and TPOT are estimates" in named.advice
+    assert "Numbers of tokens are estimates" in named.advice
     assert "tokens_counted_from_text" not in {disagreement.what for disagreement in disagreements([counted], [counted])}
 
 

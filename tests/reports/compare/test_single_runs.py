@@ -55,9 +55,9 @@ def test_the_interval_of_a_quantile_excludes_no_change_where_the_test_rejects_it
     assert isinstance(spread, QuantileSpread)
     low, high = spread.interval(0.95)
     assert low <= spread.estimate <= high
-    if spread.p_value < 0.04:
+    if spread.p_value < 0.03:  # a step from one rank to the next changes p99 of 2,000 values, and so p, by 0.02
         assert not low <= 0.0 <= high
-    if spread.p_value > 0.06:
+    if spread.p_value > 0.08:
         assert low <= 0.0 <= high
 
 

@@ -207,7 +207,9 @@ def _messages(connection: socket.socket, are_all: Callable[[Sequence[bytes]], bo
     connection.settimeout(60.0)
     received = b""
     while not are_all(_messages_in(received)):
-        received += connection.recv(65_536)
+        part = connection.recv(65_536)
+        assert part, "the server ended the connection"
+        received += part
     connection.settimeout(0.2)
     with suppress(TimeoutError):
         received += connection.recv(65_536)
