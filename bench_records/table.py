@@ -217,8 +217,8 @@ REQUEST_COLUMNS = (
         "text_chunks",
         pa.int64(),
         "",
-        "the number of chunks with a piece of the answer, empty ones included, where these are not known to hold its tokens",
-        "they are, no answer came, or the run is older than this column",
+        "the number of chunks with a piece of an answer whose tokens the server did not count",
+        "the server counted the tokens, no answer came, or the run is older than this column",
     ),
     Column(
         "written_ns",

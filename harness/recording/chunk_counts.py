@@ -16,10 +16,6 @@ from msgspec.structs import replace
 from bench_records.record import Outcome, Record, TokenSource
 
 _AT_LENGTH = "length"  # the finish_reason of an answer that was cut at max_tokens
-_FEWEST_TOKENS = 100  # of complete answers: fewer are no evidence
-_FARTHEST = (
-    1.6  # times as many as the other of the text's tokens and chunks: random tokens make text of up to 1.4 times as many
-)
 _TOLERANCE = 0.01  # of the tokens: a busy front end joins a few, and some servers send some that end a character
 
 
@@ -33,9 +29,7 @@ def count_by_chunks(records: Sequence[Record]) -> tuple[Record, ...]:
         if known is not None:
             tokens[record.target] += known
             deviations[record.target] += abs(_chunks(record) - known)
-    one_each = {
-        target for target, number in tokens.items() if number >= _FEWEST_TOKENS and deviations[target] <= _TOLERANCE * number
-    }
+    one_each = {target for target, number in tokens.items() if deviations[target] <= _TOLERANCE * number}
     return tuple(_counted(record) if record.target in one_each else record for record in records)
 
 
@@ -57,10 +51,8 @@ def _chunks(record: Record) -> int:
 
 
 def _counted(record: Record) -> Record:
-    chunks, of_text = record.text_chunks, record.output_tokens
-    if not chunks or record.prompt_echoed or record.output_tokens_source is TokenSource.SERVER:
-        return record
-    if of_text is not None and not chunks / _FARTHEST <= of_text <= chunks * _FARTHEST:  # it joined some, or sent some without
+    chunks = record.text_chunks
+    if not chunks or record.prompt_echoed:
         return record
     is_at_known_times = len(record.token_times_ns) == chunks
     return replace(

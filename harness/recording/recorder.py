@@ -168,7 +168,6 @@ class Recorder:
                 output_tokens=of_server,
                 output_tokens_source=TokenSource.SERVER,
                 text_tokens=self._checked(record.index, texts),
-                text_chunks=None if attribution.of_messages else count_text_chunks(responses),
             )
         uncounted = replace(timed, text_chunks=count_text_chunks(responses))
         if self.count_tokens is None:

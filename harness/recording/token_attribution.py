@@ -16,13 +16,10 @@ from harness.clients.protocol import Response
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """``carries_tokens`` of each response; ``counts`` are the tokens of those that do, in order, None where unknown.
-    ``of_messages`` is that they follow from all messages, those without text included.
-    """
+    """``carries_tokens`` of each response; ``counts`` are the tokens of those that do, in order, None where unknown."""
 
     carries_tokens: tuple[bool, ...]
     counts: tuple[int, ...] | None
-    of_messages: bool = True
 
 
 def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total: int | None) -> Attribution:
@@ -37,8 +34,7 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
             if attribution is not None:
                 return attribution
     with_text = tuple(map(bool, texts))
-    counts = (1,) * total if sum(with_text) == total else None
-    return Attribution(with_text, counts, of_messages=False)
+    return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
 
 
 def count_text_chunks(responses: Sequence[Response]) -> int:

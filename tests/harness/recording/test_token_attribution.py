@@ -63,8 +63,7 @@ def _running(*counts: int) -> list[Response]:
 def test_chunks_of_every_kind(
     responses: list[Response], total: int | None, carries: tuple[int, ...], counts: tuple[int, ...] | None
 ) -> None:
-    found = _attribute(responses, total)
-    assert (found.carries_tokens, found.counts) == (tuple(map(bool, carries)), counts)
+    assert _attribute(responses, total) == Attribution(tuple(map(bool, carries)), counts)
 
 
 _CHUNKS = st.lists(st.tuples(st.sampled_from(["", "a", "bcd"]), st.integers(0, 5)), min_size=1, max_size=30).filter(
