@@ -75,7 +75,8 @@ def cancelled_at(cancelled: asyncio.CancelledError, end: AnswerEnd) -> None:
 
 def end_at_cancellation(expired: TimeoutError) -> AnswerEnd | None:
     """What ``cancelled_at`` left in the error that ``asyncio.timeout`` made a TimeoutError of; None where nothing did."""
-    args = () if expired.__cause__ is None else expired.__cause__.args
+    cancelled = expired.__cause__ or expired.__context__  # the context alone in early releases of Python 3.11
+    args = () if cancelled is None else cancelled.args
     return next((each for each in args if isinstance(each, AnswerEnd)), None)
 
 
