@@ -52,7 +52,7 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     without a failure what the end of the answer lacks. ``connect_ns`` is how long the request waited for a connection, or for
     room on one; None where it did not wait, or failed. ``router_ns`` is how long it was in routers, None where none says it.
     ``target`` is the number of the target that it was sent to. ``written_ns`` is when the kernel was given its last byte, and
-    ``head_ns`` when the head of its answer arrived; None where that is unknown, or it failed.
+    ``head_ns`` when the head of its answer arrived; None where that is unknown, and of a failure that the client did not plan.
     """
 
     index: Count

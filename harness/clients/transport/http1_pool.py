@@ -186,7 +186,7 @@ class _Answer:
 
     @property
     def end(self) -> AnswerEnd:
-        """What there is to say of an answer that ended in order, without the time to connect."""
+        """What is known of the answer so far, without the time to connect."""
         return AnswerEnd(self.missing, None, self.router_ns, self.written_ns, self.head_ns)
 
     def on_written(self, given_ns: int) -> None:

@@ -71,7 +71,7 @@ class OutgoingRequest(ABC):
 
     @property
     def end(self) -> AnswerEnd:
-        """What there is to say of an answer that ended in order."""
+        """What is known of the answer so far."""
         return AnswerEnd(None, self.waited_ns, None, self.written_ns, self.head_ns)
 
     @property
