@@ -18,11 +18,12 @@ import pytest
 import uvloop
 
 from bench_records.record import Outcome
-from harness.clients.protocol import AnswerEnd, ExchangeFailedError, end_at_cancellation
+from harness.clients.protocol import AnswerEnd, ExchangeFailedError
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
+from tests.harness.clients.cancelled import assert_has_times, end_when_cancelled
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 
 _MARK = b"[DONE]"
@@ -728,21 +729,12 @@ def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
         async with serving(script) as origin:
             caller = HttpCaller(origin)
             try:
-                async with asyncio.timeout(None) as scope:
-                    now = asyncio.get_running_loop().time
-                    await caller.exchange_at_once(_ask(origin), lambda times_ns, bodies: scope.reschedule(now()), 10.0)
-            except TimeoutError as expired:
-                return end_at_cancellation(expired)
+                return await end_when_cancelled(lambda seen: caller.exchange_at_once(_ask(origin), seen, 10.0))
             finally:
                 ended.set()
                 await caller.close()
-        return None
 
-    end = uvloop.run(run())
-    assert end is not None
-    assert end.written_ns is not None
-    assert end.head_ns is not None
-    assert end.written_ns <= end.head_ns
+    assert_has_times(uvloop.run(run()))
 
 
 @pytest.mark.parametrize("answer", [EVENTS_HEAD + chunked(b"data: one\n\n"), plain(b"{}")])

@@ -16,11 +16,12 @@ from hpack import Encoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.clients.protocol import AnswerEnd, end_at_cancellation
+from harness.clients.protocol import AnswerEnd
 from harness.clients.transport.grpc import CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2 import Http2Protocol
 from harness.clients.transport.http2_frames import ErrorCode, Flag, FrameType, Setting, frame, literal_headers
 from harness.host.clock import now_ns
+from tests.harness.clients.cancelled import assert_has_times, end_when_cancelled
 from tests.harness.clients.transport.http2_peer import OK, ONE_CONNECTION, Peer, answering, calls, peer_at, prefixed
 
 
@@ -303,21 +304,12 @@ def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
         async with peer_at(serve) as address:
             caller = GrpcCaller(address, "/service/Method", ONE_CONNECTION)
             try:
-                async with asyncio.timeout(None) as scope:
-                    now = asyncio.get_running_loop().time
-                    await caller.call_at_once(b"request", lambda times_ns, bodies: scope.reschedule(now()), 20.0)
-            except TimeoutError as expired:
-                return end_at_cancellation(expired)
+                return await end_when_cancelled(lambda seen: caller.call_at_once(b"request", seen, 20.0))
             finally:
                 ended.set()
                 await caller.close()
-        return None
 
-    end = asyncio.run(run())
-    assert end is not None
-    assert end.written_ns is not None
-    assert end.head_ns is not None
-    assert end.written_ns <= end.head_ns
+    assert_has_times(asyncio.run(run()))
 
 
 def test_a_request_behind_a_closed_window_is_written_when_the_kernel_has_its_last_byte() -> None:
