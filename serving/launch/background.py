@@ -20,9 +20,9 @@ import msgspec
 from platformdirs import user_state_path
 
 from serving.errors import LaunchError
-from serving.launch.addresses import ServerAddresses
+from serving.launch.addresses import ServerAddresses, held_ports
 from serving.launch.log_file import open_log
-from serving.launch.plan import LaunchPlan
+from serving.launch.plan import LaunchPlan, listening_places
 from serving.launch.run import remove_temporary_dir
 from serving.launch.server import answers_ok
 
@@ -159,8 +159,19 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
 
     On an interrupt while waiting, everything started is stopped. The keeper ignores SIGHUP, but stays in this session: Linux
     schedules sessions as groups (autogroup), and a client could wait long beside a server of another session.
+
+    The plan's ports are held here from the first moment: the keeper holds them only once it has loaded its modules.
     """
     check_name(name)
+    with held_ports(listening_places(plan)):
+        reply = _start_keeper(plan, name)
+    if reply.note is not None:
+        print(reply.note, file=sys.stderr)  # noqa: T201
+    return msgspec.json.decode(_state_file(name).read_bytes(), type=BackgroundServer)
+
+
+def _start_keeper(plan: LaunchPlan, name: str) -> KeeperReply:
+    """Start a keeper of ``plan`` and return its reply when the server is ready. Raises LaunchError."""
     state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
     with open_log(Path(plan.log)) as log:
         keeper = subprocess.Popen(
@@ -188,9 +199,7 @@ def start(plan: LaunchPlan, name: str) -> BackgroundServer:
         keeper.wait()
         remove_temporary_dir(plan)
         raise LaunchError(reply.error)
-    if reply.note is not None:
-        print(reply.note, file=sys.stderr)  # noqa: T201
-    return msgspec.json.decode(_state_file(name).read_bytes(), type=BackgroundServer)
+    return reply
 
 
 def stop(server: BackgroundServer, on_wait: Callable[[], None] = lambda: None) -> None:

@@ -98,10 +98,10 @@ def test_ctrl_c_stops_it_and_saves_nothing(data_folder: Path, after: str) -> Non
             assert calibrate.poll() is None
         calibrate.send_signal(signal.SIGINT)
         children = psutil.Process(calibrate.pid).children(recursive=True)
-        assert calibrate.wait(timeout=60) == 130
+        assert calibrate.wait(timeout=120) == 130
         stderr = calibrate.stderr.read()
     assert "Traceback" not in stderr
     assert "interrupted" in stderr
     assert not default_path().exists()
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert not alive

@@ -22,7 +22,7 @@ _FIRST_TOKEN_MS = 20.0
 
 def _run_locust(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=200)
 
 
 @pytest.fixture(scope="module")

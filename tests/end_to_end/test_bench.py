@@ -194,7 +194,7 @@ def test_death_of_the_server_during_a_run_is_reported(own_server: Server, tmp_pa
     Program(process, tmp_path / "run", mark="").wait_for_exchanges(11)
     [triton] = [p for p in descendants_of(f"--grpc-port={own_server.addresses.grpc_port}") if p.name() == "tritonserver"]
     triton.send_signal(signal.SIGKILL)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 1, stderr
     assert "Traceback" not in stderr
     requests = summary(tmp_path / "run")["requests"]
@@ -215,7 +215,7 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
     )  # fmt: skip
     Program(process, tmp_path / "run", mark="").wait_for_exchanges(11)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
     requests = summary(tmp_path / "run")["requests"]
@@ -253,7 +253,7 @@ def test_serve_prints_addresses_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     )
     assert_all_done(result, tmp_path / "run")
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
     assert "Traceback" not in stderr
     assert not descendants_of(f"--grpc-port={addresses['grpc'].rpartition(':')[2]}")

@@ -414,7 +414,7 @@ def test_failed_row_does_not_affect_other_rows(decoupled_server: Server) -> None
     with grpcclient.InferenceServerClient(decoupled_server.addresses.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("tensorrt_llm", wire(two), request_id="two")
-        got = [answers.get(timeout=30) for _ in range(2)]
+        got = [answers.get(timeout=120) for _ in range(2)]
         client.stop_stream()
     [error] = [str(error) for _, error in got if error is not None]
     [row] = [result for result, error in got if error is None]

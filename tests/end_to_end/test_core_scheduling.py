@@ -187,7 +187,7 @@ def test_full_queue_rejects_with_upstreams_message_and_serves_the_rest(narrow_se
         client.start_stream(lambda result, error: answers.put((result, error)))
         for number in range(8):
             client.async_stream_infer("tensorrt_llm", wire(core_inputs(range(20, 40), 300)), request_id=str(number))
-        got = [answers.get(timeout=60) for _ in range(8)]
+        got = [answers.get(timeout=120) for _ in range(8)]
         client.stop_stream()
     errors = [str(error) for _, error in got if error is not None]
     assert len(errors) == 5  # one runs, two wait
@@ -252,7 +252,7 @@ def test_metrics_of_a_busy_engine_match_its_requests(tmp_path: Path) -> None:
                 client.async_stream_infer("tensorrt_llm", wire(inputs), request_id=str(number))
             expected = {"active": 6, "max": 4, "scheduled": 4, "waiting": 2, "generating": 4, "blocks": 100}
             published: dict[str, float] = {}
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while published != expected:  # a page may be read during its update
                 assert time.monotonic() < deadline, f"{published} never became {expected}"
                 page = metrics_page(server)
@@ -266,7 +266,7 @@ def test_metrics_of_a_busy_engine_match_its_requests(tmp_path: Path) -> None:
                     page, "nv_trt_llm_inflight_batcher_metrics", inflight_batcher_specific_metric="generation_requests"
                 )
                 published["blocks"] = blocks["used"] + blocks["free"]
-            assert [answers.get(timeout=60) for _ in range(6)] == [None] * 6
+            assert [answers.get(timeout=120) for _ in range(6)] == [None] * 6
             client.stop_stream()
         assert (blocks["max"], blocks["tokens_per"]) == (100, 32)
         assert 4 <= blocks["used"] <= 96

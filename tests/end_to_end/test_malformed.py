@@ -73,7 +73,7 @@ def _send_all(server: Server, model: str, requests: list[dict[str, NDArray[Any]]
             client.async_infer(model, wired, lambda result, error: done.put(error))
             in_flight += 1
             while in_flight >= _AT_ONCE or (number == len(requests) - 1 and in_flight):
-                error = done.get(timeout=60)
+                error = done.get(timeout=120)
                 assert error is None or "Traceback" not in str(error)
                 answered, refused = (answered + 1, refused) if error is None else (answered, refused + 1)
                 in_flight -= 1

@@ -149,7 +149,7 @@ def test_final_flag_is_sent_once_with_the_last_text(decoupled_server: Server) ->
         client.start_stream(note)
         inputs = {"text_input": text(PROMPT), "max_tokens": int32(12), "end_id": int32(-1), "stream": flag(True)}
         client.async_stream_infer("tensorrt_llm_bls", wire(inputs))
-        assert ended.get(timeout=60).as_numpy("text_output") is not None
+        assert ended.get(timeout=120).as_numpy("text_output") is not None
         client.stop_stream()
     assert marks == [*[False] * (len(marks) - 1), True]
 

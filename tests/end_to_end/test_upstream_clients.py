@@ -120,7 +120,7 @@ def ids_of(result: grpcclient.InferResult) -> list[int]:
 def greedy(server: Server, ids: Sequence[int], output_tokens: int) -> list[int]:
     with stream(server) as (client, answers):
         client.async_stream_infer("tensorrt_llm", client_inputs(ids, output_tokens, False))
-        return ids_of(answers.get(timeout=60))[len(ids) :]
+        return ids_of(answers.get(timeout=120))[len(ids) :]
 
 
 def test_benchmark_gets_one_response_per_request_over_one_stream(decoupled_server: Server) -> None:
@@ -149,7 +149,7 @@ def test_benchmark_gets_its_futures_without_decoupled_models(plain_server: Serve
             client.async_infer(
                 "tensorrt_llm", inputs, callback=lambda result, error: answers.put(result or error), request_id=str(number)
             )
-        results = [answers.get(timeout=60) for _ in range(16)]
+        results = [answers.get(timeout=120) for _ in range(16)]
     assert {len(ids_of(result)) for result in results} == {26}
     assert len({tuple(ids_of(result)) for result in results}) == 1
 
@@ -164,11 +164,11 @@ def test_the_core_client_unstreamed(request: pytest.FixtureRequest, mode: str) -
             client.async_infer(
                 "tensorrt_llm", inputs, callback=lambda result, error: answers.put(result or error), request_id=""
             )
-            result = answers.get(timeout=60)
+            result = answers.get(timeout=120)
     else:
         with stream(server) as (client, answers):
             client.async_stream_infer("tensorrt_llm", inputs)
-            result = answers.get(timeout=60)
+            result = answers.get(timeout=120)
     ids = ids_of(result)
     assert ids[:20] == list(range(10, 30))
     assert len(ids) == 36
@@ -185,7 +185,7 @@ def test_the_core_client_streamed_gets_every_token_once(decoupled_server: Server
 def test_stop_on_the_stream_gets_one_empty_response(decoupled_server: Server) -> None:
     with stream(decoupled_server) as (client, answers):
         client.async_stream_infer("tensorrt_llm", client_inputs(range(10, 30), 2000, True), request_id="stop me")
-        first = answers.get(timeout=60)
+        first = answers.get(timeout=120)
         client.async_stream_infer("tensorrt_llm", stop_inputs(), request_id="stop me", parameters={"Streaming": True})
     results = [first, *(answers.get_nowait() for _ in range(answers.qsize()))]
     empty = [result for result in results if result.as_numpy("output_ids") is None]
@@ -206,7 +206,7 @@ def test_stop_without_decoupled_models_ends_the_request_with_its_tokens_so_far(p
         wait_until_busy(plain_server)
         stopped = client.infer("tensorrt_llm", stop_inputs(), request_id="9", parameters={"Streaming": False})
         assert not stopped.get_response().outputs
-        ids = ids_of(answers.get(timeout=60))
+        ids = ids_of(answers.get(timeout=120))
     assert ids[:20] == list(range(10, 30))
     assert len(ids) < 3020
 
@@ -220,9 +220,9 @@ def test_stop_of_a_finished_or_unknown_id_succeeds_without_effect(
     before = greedy(server, range(10, 30), 8)
     with stream(server) as (client, answers):
         client.async_stream_infer("tensorrt_llm", client_inputs(range(10, 30), 8, False), request_id="finished")
-        assert ids_of(answers.get(timeout=60))[20:] == before
+        assert ids_of(answers.get(timeout=120))[20:] == before
         client.async_stream_infer("tensorrt_llm", stop_inputs(), request_id=request_id, parameters={"Streaming": True})
-        assert not answers.get(timeout=60).get_response().outputs
+        assert not answers.get(timeout=120).get_response().outputs
     assert answers.empty()
     assert greedy(server, range(10, 30), 8) == before
 
@@ -239,7 +239,7 @@ def test_cancelling_the_future_ends_the_request(plain_server: Server) -> None:
         )
         wait_until_busy(plain_server)
         context.cancel()
-        assert "Locally cancelled" in str(answers.get(timeout=60))
+        assert "Locally cancelled" in str(answers.get(timeout=120))
     assert generated_tokens(wait_until_idle(plain_server)) - before < 2000
     assert len(greedy(plain_server, range(10, 30), 4)) == 4
 
@@ -282,12 +282,12 @@ def test_manual_pipeline_and_ensemble_are_equal_in_upstreams_end_to_end_test(req
         core = [tensor(name, before.as_numpy(source)) for name, source in passed]
         with stream(server) as (streaming, answers):
             streaming.async_stream_infer("tensorrt_llm", core)
-            made = answers.get(timeout=60)
+            made = answers.get(timeout=120)
         after = client.infer(
             "postprocessing",
             [tensor("TOKENS_BATCH", made.as_numpy("output_ids")), tensor("SEQUENCE_LENGTH", made.as_numpy("sequence_length"))],
         )
     with stream(server) as (client, answers):
         client.async_stream_infer("ensemble", [tensor("text_input", text("Tell me a story")), tensor("max_tokens", i32(12))])
-        ensemble = answers.get(timeout=60)
+        ensemble = answers.get(timeout=120)
     assert after.as_numpy("OUTPUT").tolist() == ensemble.as_numpy("text_output").tolist()

@@ -85,7 +85,7 @@ def test_instances_share_an_engine_and_count_their_answers_together(server: Serv
     assert answers == [ids_of(stream(server, "tensorrt_llm", [alone])[0]) for alone in inputs]
     tokens = 2 * sum(len(answer) for answer in answers)
     expected = [value_of(before, name) + grown for name, grown in zip(names, (24 * 10, 24), strict=True)]
-    end_s = time.monotonic() + 20.0
+    end_s = time.monotonic() + 120
     while [value_of(page := metrics_page(server), name) for name in names] != expected:
         assert time.monotonic() < end_s, page
     assert generated_tokens(wait_until_idle(server)) - generated_tokens(before) == tokens
@@ -107,7 +107,7 @@ def test_a_stop_reaches_the_requests_of_every_instance(server: Server) -> None:
         lengths = []
         finals = 0
         while finals < 2 * _INSTANCES + 1:
-            result, error = answers.get(timeout=60)
+            result, error = answers.get(timeout=120)
             assert error is None
             finals += result.get_response().parameters["triton_final_response"].bool_param
             lengths += [len(ids_of([result]))] if result.get_response().outputs else []
@@ -145,4 +145,4 @@ def test_no_process_outlives_a_killed_server(server: Server) -> None:
     triton = next(process for process in below if process.name() == "tritonserver")
     assert [process for process in below if "host.py" in " ".join(process.cmdline())]
     os.kill(triton.pid, signal.SIGKILL)
-    assert not psutil.wait_procs(below, timeout=20)[1]
+    assert not psutil.wait_procs(below, timeout=120)[1]

@@ -103,7 +103,7 @@ def generate(server: Server, model: str, body: Mapping[str, Any], verb: str = "g
         f"http://{server.addresses.http}/v2/models/{model}/{verb}", json.dumps(body).encode(), method="POST"
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -111,7 +111,7 @@ def generate(server: Server, model: str, body: Mapping[str, Any], verb: str = "g
 
 def metrics_page(server: Server) -> str:
     """Content of ``/metrics``. The core model updates about 100 values one by one every 100 ms, gauges first."""
-    with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=60) as response:
+    with urllib.request.urlopen(f"http://{server.addresses.metrics}/metrics", timeout=120) as response:
         page: str = response.read().decode()
     return page
 
@@ -130,7 +130,7 @@ def settled(server: Server) -> str:
 
     The update in progress may have started too early; the next one has not, and it is complete when a third one starts.
     """
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     updates: set[float] = set()
     while len(updates) < 4:
         assert time.monotonic() < deadline_s, "the server does not update its metrics"
@@ -142,7 +142,7 @@ def settled(server: Server) -> str:
 
 def wait_until_idle(server: Server) -> str:
     """Wait until the engine has no request and no used block; returns the page."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while any(load := _load(page := settled(server))):
         assert time.monotonic() < deadline_s, f"the engine is not idle: {load}"
     return page
@@ -150,7 +150,7 @@ def wait_until_idle(server: Server) -> str:
 
 def wait_until_busy(server: Server, requests: int = 1) -> str:
     """Wait until the engine has this many requests; returns the page. Call ``wait_until_idle`` first."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while (load := _load(page := metrics_page(server)))[0] < requests:
         assert time.monotonic() < deadline_s, f"the engine has not got {requests} requests: {load}"
         time.sleep(0.05)

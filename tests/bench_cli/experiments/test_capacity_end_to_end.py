@@ -45,7 +45,7 @@ def test_a_search_that_is_stopped_and_killed_goes_on_where_it_was(tmp_path: Path
             assert stopped.stderr is not None
             _after_probes(1, stopped.stderr)
             stopped.send_signal(signal.SIGINT)
-            out, err = stopped.communicate(timeout=60)
+            out, err = stopped.communicate(timeout=120)
         assert stopped.returncode == ExitStatus.INTERRUPTED
         assert f"1 probe is saved. To go on: bench capacity --experiment_dir {path}" in err
         assert "the search was stopped" in " ".join(out.split())
@@ -62,7 +62,7 @@ def test_a_search_that_is_stopped_and_killed_goes_on_where_it_was(tmp_path: Path
 
         spent_s = folder.read().spent_s
         ended = subprocess.run(
-            [*resume, "--budget", f"{spent_s + 12:.0f}s"], capture_output=True, text=True, check=False, timeout=120
+            [*resume, "--budget", f"{spent_s + 12:.0f}s"], capture_output=True, text=True, check=False, timeout=200
         )
     assert ended.returncode in (ExitStatus.VALID, ExitStatus.FAILED, ExitStatus.INVALID)  # as the machine allows
     search = folder.read()
@@ -91,7 +91,7 @@ def test_a_search_with_a_model_starts_at_its_capacity_and_goes_on_with_its_copy(
         model.unlink()
         spent_s = folder.read().spent_s
         again = [*_BENCH, "--experiment_dir", str(folder.path), "--budget", f"{spent_s + 12:.0f}s"]
-        subprocess.run(again, capture_output=True, text=True, check=False, timeout=120)
+        subprocess.run(again, capture_output=True, text=True, check=False, timeout=200)
     search = folder.read()
     assert "The model is simulated, to know where to start." in ended.stderr
     assert search.first_load is not None
@@ -120,7 +120,7 @@ def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> No
                 if sum(": Probe " in said for said in lines) == 3:
                     break
             stopped.send_signal(signal.SIGINT)
-            out, err = stopped.communicate(timeout=60)
+            out, err = stopped.communicate(timeout=120)
         assert stopped.returncode == ExitStatus.INTERRUPTED
         turns = [line.split(": ")[0] for line in lines if ": Probe " in line]
         assert turns[:2] == [f"url={server.address}" for server in (slow, fast)]
@@ -129,7 +129,7 @@ def test_settings_are_searched_in_turns_stopped_and_ranked(tmp_path: Path) -> No
 
         spent_s = max(folder.search_folder(setting).read().spent_s for setting in folder.read().settings)
         ended = subprocess.run(
-            [*resume, "--budget", f"{2 * (spent_s + 12):.0f}s"], capture_output=True, text=True, check=False, timeout=120
+            [*resume, "--budget", f"{2 * (spent_s + 12):.0f}s"], capture_output=True, text=True, check=False, timeout=200
         )
     assert ended.returncode in (ExitStatus.VALID, ExitStatus.FAILED, ExitStatus.INVALID)  # as the machine allows
     assert f"Ranking: {folder.path}" in ended.stdout

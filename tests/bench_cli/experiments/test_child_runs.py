@@ -61,7 +61,7 @@ def test_a_run_is_stopped_once_and_has_the_time_to_save(by: str, tmp_path: Path)
             experiment.terminate()  # which comes to it alone
         else:
             os.killpg(experiment.pid, signal.SIGINT)
-        _, said = experiment.communicate(timeout=60.0)
+        _, said = experiment.communicate(timeout=120)
     assert experiment.returncode == ExitStatus.INTERRUPTED
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "stopped").read_text() == "stopped\n"

@@ -20,7 +20,7 @@ _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "3", "--o
 
 def _freeze(pid: int, journal: Path, after_s: float) -> None:
     """Stop the process for a while, ``after_s`` after the run's journal appears."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not journal.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(after_s)

@@ -49,7 +49,7 @@ def _until(goal: str, *, in_order: bool = True, planned: int = 10**6) -> Until:
 
 def _looked(rule: Until) -> str | None:
     """The rule's reason after the look that is due, if one is."""
-    until_s = time.monotonic() + 60.0
+    until_s = time.monotonic() + 120
     reason = rule.reason(_MOMENT)
     while reason is None and rule.is_looking and time.monotonic() < until_s:
         time.sleep(0.005)

@@ -114,7 +114,7 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
             processes.append(_bench("worker", "--master_port", port, *of_worker, cwd=tmp_path, environment={}))
         search.while_alive(processes, [run, work], argv=True)
         for process in processes:
-            output, own_errors = process.communicate(timeout=30)
+            output, own_errors = process.communicate(timeout=120)
             search.text("output", output)
             search.text("errors", own_errors or b"")
         errors = (tmp_path / "errors").read_bytes()
@@ -146,7 +146,7 @@ def test_literal_secrets_are_in_no_file_and_no_message(tmp_path: Path, place: st
         line = ["token_norm_dist", "-i", "openai", *given, *_LOAD, "--tokenizer_dir", _TOKENIZER, "--workers", "1"]
         process = _bench(*line, "--run_dir", str(run), cwd=tmp_path, environment={})
         search.while_alive([process], [run], argv=place == "--config")
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=120)
         _check_sent(echo)
     search.text("output", output)
     search.text("errors", errors)

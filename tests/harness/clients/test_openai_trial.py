@@ -100,7 +100,7 @@ def _server(answer: Answer) -> Iterator[Origin]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(120)
     try:
         yield origins[0]
     finally:

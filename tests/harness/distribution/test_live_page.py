@@ -31,7 +31,7 @@ def pool_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
     try:
         folder = tmp_path_factory.mktemp("worker")
         worker = subprocess.Popen(worker_command("127.0.0.1", pool.open(), folder), stderr=subprocess.DEVNULL)
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 120
         while not pool._peers and time.monotonic() < deadline_s:  # without a worker the button has no effect
             time.sleep(0.05)
         yield pool, port
@@ -43,7 +43,7 @@ def pool_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
 
 
 def _ask(port: int, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request(method, path, headers=headers)
     response = connection.getresponse()
     response.read()
@@ -94,7 +94,7 @@ def test_the_token_is_not_in_the_list_of_processes(pool_and_port: tuple[RemotePo
 def test_the_button_of_the_page_stops_the_run(pool_and_port: tuple[RemotePool, int]) -> None:
     pool, port = pool_and_port
     _ask(port, "POST", "/stop", Cookie=f"bench-live-{port}={_TOKEN}", Origin=f"http://127.0.0.1:{port}")
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while pool._command is Command.RUN and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert pool._command is not Command.RUN

@@ -67,7 +67,7 @@ def _hello(host: str = "host") -> Hello:
 
 
 def _await(is_enough: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 120
     while not is_enough():
         assert time.monotonic() < end_s
         time.sleep(0.01)

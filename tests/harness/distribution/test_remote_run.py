@@ -65,7 +65,7 @@ def _run(
     pool = RemotePool(Master("127.0.0.1", 0, plan.workers, wait_s=60.0), notes.append)
     with workers(pool.open(), folder, plan.workers) as processes:
         result = Run(plan, pool).execute(lambda snapshot: during(snapshot, processes))
-        statuses = [process.wait(20) if process.poll() is None else process.returncode for process in processes]
+        statuses = [process.wait(120) if process.poll() is None else process.returncode for process in processes]
     return result, pool, statuses
 
 
@@ -186,7 +186,7 @@ def test_a_worker_beyond_the_expected_ones_is_turned_away(tmp_path: Path, server
     def join_late(snapshot: Snapshot) -> None:
         if not late:  # the run waits, however slow this host is: the workers send meanwhile
             command = worker_command("127.0.0.1", port, tmp_path / "late")
-            late.append(subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False))
+            late.append(subprocess.run(command, stderr=subprocess.PIPE, timeout=200, check=False))
 
     with workers(port, tmp_path, 1):
         result = Run(plan, pool).execute(join_late)

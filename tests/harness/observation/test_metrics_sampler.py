@@ -23,7 +23,7 @@ def _sampler(server: MetricsServer, path: Path, period_s: float = 0.05) -> Metri
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline_s, "it did not happen in time"
         time.sleep(0.01)

@@ -388,7 +388,7 @@ def _worker_processes(run: subprocess.Popen[str]) -> list[psutil.Process]:
 def _result(run: subprocess.Popen[str]) -> Any:
     assert run.stdout is not None
     lines = run.stdout.read().splitlines()
-    assert run.wait(20) == 0
+    assert run.wait(120) == 0
     return json.loads(lines[-1])
 
 

@@ -277,7 +277,7 @@ def test_a_picture_is_saved_as_png(tab: Any, report_page: Path, tmp_path: Path) 
     tab.run(
         "[...document.querySelectorAll(\"[data-picture='rates'] .tools button\")].find((b) => b.textContent === 'PNG').click()"
     )
-    end = time.monotonic() + 60.0
+    end = time.monotonic() + 120
     while not (saved := tmp_path / "rates.png").exists():
         assert time.monotonic() < end, list(tmp_path.iterdir())
         time.sleep(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 from serving.errors import LaunchError
-from serving.launch.addresses import choose_addresses
+from serving.launch.addresses import choose_addresses, held_ports
 from serving.launch.admin_key import restriction_arguments
 from serving.launch.background import (
     BackgroundServer,
@@ -46,19 +47,20 @@ def _separate_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> LaunchPlan:
+def plan(tmp_path: Path, fake_triton: Path, repository: Path) -> Iterator[LaunchPlan]:
     addresses = choose_addresses()
     command = rank_command(TritonServer(str(fake_triton), str(repository), addresses, exit_timeout_s=2), 0)
     (tmp_path / "temporary").mkdir()
-    return LaunchPlan(
-        command=command,
-        addresses=addresses,
-        repository=str(repository),
-        models=("tensorrt_llm",),
-        log=str(tmp_path / "log"),
-        supervision=Supervision(ready_timeout_s=30.0, exit_timeout_s=2),
-        temporary_dir=str(tmp_path / "temporary"),
-    )
+    with held_ports([(addresses.host, addresses.http_port)]):  # until a program of its own has loaded its modules
+        yield LaunchPlan(
+            command=command,
+            addresses=addresses,
+            repository=str(repository),
+            models=("tensorrt_llm",),
+            log=str(tmp_path / "log"),
+            supervision=Supervision(ready_timeout_s=120.0, exit_timeout_s=2),
+            temporary_dir=str(tmp_path / "temporary"),
+        )
 
 
 _START = (
@@ -89,8 +91,25 @@ def test_started_server_is_listed_as_ready_and_stop_ends_its_whole_family(plan: 
     assert not (tmp_path / "temporary").exists()
 
 
+def test_ports_are_held_before_the_keeper_runs(plan: LaunchPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports: list[int] = []
+
+    def look_for_a_port(*_: object, **__: object) -> None:
+        for port in (plan.addresses.grpc_port, plan.addresses.metrics_port):
+            with socket.socket() as other:
+                with pytest.raises(OSError, match="in use"):
+                    other.bind((plan.addresses.host, port))
+                ports.append(port)
+        raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", look_for_a_port)
+    with pytest.raises(InterruptedError):
+        start(plan, "mine")
+    assert len(ports) == 2
+
+
 def test_server_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchPlan) -> None:
-    subprocess.run([sys.executable, "-c", _START, msgspec.json.encode(plan).decode()], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _START, msgspec.json.encode(plan).decode()], check=True, timeout=200)
     (server,) = list_servers()
     os.kill(server.keeper.pid, signal.SIGHUP)
     time.sleep(0.3)
@@ -102,15 +121,16 @@ def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path
     never = replace(plan, models=("tensorrt_llm", "nosuch"), supervision=Supervision(ready_timeout_s=200.0, exit_timeout_s=2))
     starter = psutil.Popen(
         [sys.executable, "-c", _START, msgspec.json.encode(never).decode()],
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         preexec_fn=default_sigint,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(family := starter.children(recursive=True)) < 4:
-        assert time.monotonic() < deadline
+        assert starter.poll() is None, starter.stderr.read().decode()
+        assert time.monotonic() < deadline, (family, Path(plan.log).read_text())
         time.sleep(0.05)
     starter.send_signal(signal.SIGINT)
-    assert starter.wait(30) != 0
+    assert starter.wait(120) != 0
     assert _none_runs(family)
     assert list_servers() == []
     assert not (tmp_path / "temporary").exists()
@@ -159,7 +179,7 @@ def test_server_that_ended_by_itself_is_listed_as_dead_until_forgotten(plan: Lau
     family = _family(server)
     (triton,) = [process for process in family if "tritonserver" in " ".join(process.cmdline()[:2])]
     triton.kill()
-    psutil.wait_procs(family, timeout=20)
+    psutil.wait_procs(family, timeout=120)
     assert list_servers() == [server]
     assert not server.is_alive()
     assert not server.is_ready()
@@ -174,7 +194,7 @@ def test_stop_after_the_keeper_was_killed_waits_for_its_server(plan: LaunchPlan)
     server = start(plan, "mine")
     family = _family(server)
     os.kill(server.keeper.pid, signal.SIGKILL)
-    psutil.wait_procs(family, timeout=20)
+    psutil.wait_procs(family, timeout=120)
     stop(server)
     assert _none_runs(family)
     assert list_servers() == []

@@ -227,7 +227,7 @@ def test_script_run_by_a_shell_starts_each_rank_with_its_own_arguments(tmp_path:
     server = replace(_SERVER, executable=str(_program(place, "tritonserver", _FAKE_TRITON)), repository=str(place))
     script = _program(tmp_path, "job", sbatch_script(SlurmJob(1, 3), server, {"NOTE": "it's"}))
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECORD": str(tmp_path / "record")}
-    subprocess.run([script], env=env, check=True, timeout=60)
+    subprocess.run([script], env=env, check=True, timeout=200)
     ranks = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
     assert ranks == [list(rank_command(server, rank)) for rank in range(3)]
 

@@ -57,7 +57,7 @@ def _plan(launcher: Launcher, triton: Path, repository: Path, **changes: object)
         str(repository),
         choose_addresses(),
         log_file=str(repository.parent / "log"),
-        supervision=Supervision(ready_timeout_s=30.0),
+        supervision=Supervision(ready_timeout_s=120.0),
         processes=ProcessOptions(tritonserver=str(triton)),
     )
     return plan_launch(replace(options, **changes), FoundTriton(str(triton)), ("tensorrt_llm",))  # type: ignore[arg-type]

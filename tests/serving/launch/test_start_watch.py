@@ -125,7 +125,7 @@ def test_snapshot_sees_cpu_dead_stubs_and_waiting_threads(tmp_path: Path) -> Non
         stdin=subprocess.PIPE,
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not (
             (snapshot := take_snapshot(supervisor.pid)).dead_stubs
             and snapshot.awaiting
@@ -139,7 +139,7 @@ def test_snapshot_sees_cpu_dead_stubs_and_waiting_threads(tmp_path: Path) -> Non
     finally:
         assert supervisor.stdin is not None
         supervisor.stdin.close()
-        supervisor.wait(20)
+        supervisor.wait(120)
 
 
 # ---- two tries: the first of the server is lost, the second is the usual one
@@ -168,7 +168,7 @@ def _plan(folder: Path, fake_triton: Path, repository: Path, fault: str, lost: i
         repository=str(repository),
         models=("tensorrt_llm",),
         log=str(folder / "log"),
-        supervision=Supervision(ready_timeout_s=60.0, exit_timeout_s=2),
+        supervision=Supervision(ready_timeout_s=120.0, exit_timeout_s=2),
         stall_timeout_s=stall_s,
     )
 

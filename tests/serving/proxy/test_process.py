@@ -40,7 +40,7 @@ def test_port_in_use_ends_the_proxy_with_a_sentence(port: str) -> None:
         name: PortPair(getattr(free, f"{name}_port"), getattr(own, f"{name}_port")) for name in ("http", "grpc", "metrics")
     }
     with socket.create_server((free.host, pairs[port].listen)):
-        ended = subprocess.run(proxy_command(ProxySettings(free.host, **pairs)), capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(proxy_command(ProxySettings(free.host, **pairs)), capture_output=True, text=True, timeout=200)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith("The proxy cannot listen: ")
     assert "Traceback" not in ended.stderr

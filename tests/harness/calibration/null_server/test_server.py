@@ -145,7 +145,7 @@ def test_tritonclient_is_served_with_several_requests_on_one_stream(unpaced: Nul
         client.start_stream(lambda result, error: answers.put((result, error)))
         for number in range(5):
             client.async_stream_infer("tensorrt_llm", [*inputs, streaming], request_id=str(number))
-        got = [answers.get(timeout=30) for _ in range(15)]
+        got = [answers.get(timeout=120) for _ in range(15)]
         client.stop_stream()
         after = client.get_inference_statistics("tensorrt_llm").model_stats[0].inference_count
     assert [error for _, error in got] == [None] * 15
@@ -232,7 +232,7 @@ def test_no_more_is_sent_than_the_clients_window_allows_and_stamped_when_it_goes
         b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
         for name, value in ((b":path", b"/inference.GRPCInferenceService/ModelStreamInfer"), (b":method", b"POST"))
     )
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=120) as connection:
         small = struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, 500)
         connection.sendall(PREFACE + frame(FrameType.SETTINGS, 0, 0, small) + frame(FrameType.HEADERS, 4, 1, headers))
         connection.sendall(frame(FrameType.DATA, 1, 1, struct.pack(">BI", 0, len(message)) + message))
@@ -269,7 +269,7 @@ def test_a_broken_off_stream_is_not_answered_further_and_the_connection_goes_on(
 )
 def test_garbage_ends_its_own_connection_alone(unpaced: NullServerAddresses, garbage: bytes) -> None:
     host, _, port = unpaced.grpc.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=120) as connection:
         connection.sendall(garbage)
         try:
             while connection.recv(65_536):
@@ -303,7 +303,7 @@ class _Answer:
 
 
 def _http(addresses: NullServerAddresses, method: str, path: str, body: Any = None) -> _Answer:
-    connection = http.client.HTTPConnection(addresses.http, timeout=30)
+    connection = http.client.HTTPConnection(addresses.http, timeout=120)
     connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body))
     response = connection.getresponse()
     answer = _Answer(response.status, response.headers["content-type"], response.read())
@@ -378,7 +378,7 @@ def test_generate_gives_everything_at_once(unpaced: NullServerAddresses) -> None
 
 
 def test_one_connection_serves_one_request_after_the_other(unpaced: NullServerAddresses) -> None:
-    connection = http.client.HTTPConnection(unpaced.http, timeout=60)
+    connection = http.client.HTTPConnection(unpaced.http, timeout=120)
     for path, body in (
         ("/v1/chat/completions", _chat(stream=True)),
         ("/v1/chat/completions", _chat()),
@@ -397,7 +397,7 @@ def test_one_connection_serves_one_request_after_the_other(unpaced: NullServerAd
 
 def test_clients_that_send_no_more_behind_their_request_are_answered(unpaced: NullServerAddresses) -> None:
     host, _, port = unpaced.http.rpartition(":")
-    ends = [socket.create_connection((host, int(port)), timeout=60) for _ in range(30)]
+    ends = [socket.create_connection((host, int(port)), timeout=120) for _ in range(30)]
     for end in ends:
         end.sendall(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
         end.shutdown(socket.SHUT_WR)
@@ -411,7 +411,7 @@ def test_requests_sent_ahead_are_answered_in_their_order(unpaced: NullServerAddr
     bodies = [json.dumps(_chat(stream=True, model=f"m{number}")).encode() for number in range(3)]
     requests = [b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
     whole = b"".join(requests) + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=120) as connection:
         for start in range(0, len(whole), 50):  # torn anywhere
             connection.sendall(whole[start : start + 50])
         received = b""
@@ -424,7 +424,7 @@ def test_requests_sent_ahead_are_answered_in_their_order(unpaced: NullServerAddr
 
 def test_an_http_client_that_reads_slowly_gets_everything(unpaced: NullServerAddresses) -> None:
     asked = {"max_tokens": 150_000, "stream": True}  # 24 MB, more than any socket buffers
-    connection = http.client.HTTPConnection(unpaced.http, timeout=30)
+    connection = http.client.HTTPConnection(unpaced.http, timeout=120)
     connection.request("POST", "/v2/models/ensemble/generate_stream", json.dumps(asked))
     response = connection.getresponse()
     received = response.read(100)
@@ -488,7 +488,7 @@ def test_it_ends_when_its_owner_is_killed() -> None:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    server.wait(timeout=20)
+    server.wait(timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -503,7 +503,7 @@ def test_as_a_command_it_prints_its_ports_and_ends_on_a_signal(number: signal.Si
         assert addresses["pid"] == server.pid
         assert len(_ask(NullServerAddresses(**addresses), "tensorrt_llm", [_REQUEST])[0]) == 7
         os.kill(server.pid, number)
-        assert server.wait(timeout=20) == 0
+        assert server.wait(timeout=120) == 0
         assert server.stderr.read() == b""
 
 

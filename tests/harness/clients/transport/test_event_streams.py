@@ -448,7 +448,7 @@ def test_what_came_while_the_process_stood_still_has_the_kernels_times() -> None
                 os.kill(child.pid, signal.SIGCONT)
                 time.sleep(0.1)
                 peer.sendall(_END)
-                output = child.communicate(timeout=30)[0].split()
+                output = child.communicate(timeout=120)[0].split()
         finally:
             child.kill()
             child.wait()

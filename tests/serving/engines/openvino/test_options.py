@@ -55,7 +55,7 @@ def _run(
     answers: list[list[Increment]] = [[] for _ in prompts]
     seen = []
     while not all(answer and answer[-1].is_last for answer in answers):
-        number, increment = delivered.get(timeout=60)
+        number, increment = delivered.get(timeout=120)
         answers[number].append(increment)
         seen.append(engine.stats())
     return answers, seen
@@ -117,8 +117,8 @@ def test_beams_count_as_generated_tokens() -> None:
     with _open() as engine:
         ended: queue.Queue[Increment] = queue.Queue()
         engine.submit(1, _PROMPTS[0], Sampling(20, beam_width=4, return_beams=4), ended.put, streaming=False)
-        assert ended.get(timeout=60).is_last
-        deadline = time.monotonic() + 60
+        assert ended.get(timeout=120).is_last
+        deadline = time.monotonic() + 120
         while engine.stats().generated_tokens_total != 80:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -199,7 +199,7 @@ def test_concurrent_beam_searches_and_logits_do_not_change_output(roomy: list[li
         ):
             engine.submit(number + 1, _PROMPTS[number], sampling, beside.put, streaming=False, returns=returns)
         assert [_tokens(answer) for answer in _run(engine, _PROMPTS, Sampling(200))[0]] == roomy
-        assert all(beside.get(timeout=60).finish is not None for _ in range(3))
+        assert all(beside.get(timeout=120).finish is not None for _ in range(3))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_guide_that_breaks_its_compiler_fails_alone_and_blocks_no_request(guide:
         refused: queue.Queue[Increment] = queue.Queue()
         engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), refused.put, streaming=False)
         assert len(_tokens(_run(engine, [_PROMPTS[0]], Sampling(20))[0][0])) == 20
-        assert flaw in (refused.get(timeout=60).error or "")
+        assert flaw in (refused.get(timeout=120).error or "")
         sound = _run(engine, [_PROMPTS[0]], Sampling(20, guide=Guide(GuideType.REGEX, "[0-9]{2}")))[0][0]
         assert len(_tokens(sound)) in (2, 3)  # one or two tokens, and the end
         assert engine.stats().active_requests == 0
@@ -228,7 +228,7 @@ def test_guided_request_can_be_cancelled_while_its_guide_is_checked() -> None:
         guide = Guide(GuideType.REGEX, "([a-z]{1,300}){1,300}")
         engine.submit(1, _PROMPTS[0], Sampling(4, guide=guide), answer.put, streaming=False)
         engine.cancel(1)
-        assert answer.get(timeout=60).finish is FinishReason.CANCELLED
+        assert answer.get(timeout=120).finish is FinishReason.CANCELLED
 
 
 def test_early_stopping_and_length_penalty_affect_the_beam_search() -> None:

@@ -277,7 +277,7 @@ def test_a_killed_host_ends_the_requests_and_its_engine(tmp_path: Path) -> None:
         pass
     assert increment.error == "the engine's process has ended"
     assert below
-    assert not psutil.wait_procs(below, timeout=60)[1]
+    assert not psutil.wait_procs(below, timeout=120)[1]
     engine.close()
 
 
@@ -365,7 +365,7 @@ def test_all_processes_end_with_a_killed_owner(tmp_path: Path) -> None:
         processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
         assert len(processes) >= 2
         os.kill(owner.pid, signal.SIGKILL)
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=120)[1]
 
 
 def test_settings_become_arguments_of_vllm() -> None:

@@ -192,7 +192,7 @@ def test_cancellation_by_the_client_ends_generation(bls: Bls, core: FakeCore, st
     sender = bls.send(request_of(max_tokens=2000, stream=stream))
     time.sleep(0.1)
     sender.cancelled = True
-    assert sender.ended.wait(60)
+    assert sender.ended.wait(120)
     assert core.generated < 1500
     assert not sender.queried_too_late
 
@@ -208,7 +208,7 @@ def test_a_check_that_fails_ends_no_later_check(bls: Bls, core: FakeCore, monkey
 
     monkeypatch.setattr(bls.model, "_stop_abandoned", fail)
     sender = bls.send(request_of(max_tokens=4000, stream=True))
-    assert failed.wait(60)
+    assert failed.wait(120)
     sender.cancelled = True
     assert sender.ended.wait(120)
     assert core.generated < 3500

@@ -17,7 +17,7 @@ def test_threads_by_cores_and_instances(monkeypatch: pytest.MonkeyPatch, cores: 
 
 
 def test_lanes_send_side_by_side_and_each_in_order() -> None:
-    both = threading.Barrier(2, timeout=30.0)
+    both = threading.Barrier(2, timeout=120)
     sent: list[tuple[int, int]] = []
 
     def send(reply: tuple[int, int]) -> None:
@@ -39,7 +39,7 @@ def test_a_reply_that_waits_again_is_sent_before_the_threads_end(monkeypatch: py
 
     def send(left: int) -> None:
         sending.set()
-        closing.wait(30.0)
+        closing.wait(120)
         sent.append(left)
         if left:
             lane.put(left - 1)  # as a reply whose pieces are not joined
@@ -55,6 +55,6 @@ def test_a_reply_that_waits_again_is_sent_before_the_threads_end(monkeypatch: py
 
     monkeypatch.setattr(lane, "put", put_and_tell)
     lane.put(3)
-    assert sending.wait(30.0)
+    assert sending.wait(120)
     threads.close()
     assert sent == [3, 2, 1, 0]

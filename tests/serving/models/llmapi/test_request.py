@@ -135,7 +135,7 @@ def model(tmp_path: Path, backend: ModuleType, monkeypatch: pytest.MonkeyPatch) 
 
 
 def _error(sender: Sender) -> str:
-    assert sender.ended.wait(30)
+    assert sender.ended.wait(120)
     (response,) = sender.sent
     return str(response.error.message)
 
