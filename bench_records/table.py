@@ -217,8 +217,9 @@ REQUEST_COLUMNS = (
         "text_chunks",
         pa.int64(),
         "",
-        "the number of chunks with a piece of an answer whose tokens the server did not count",
-        "the server counted the tokens, no answer came, or the run is older than this column",
+        "the number of chunks with a piece of an answer that came as text, empty ones included, but not an empty one that only "
+        "ends the answer",
+        "each response had ids or a count of its own, no answer came, or the run is older than this column",
     ),
     Column(
         "written_ns",
@@ -233,6 +234,13 @@ REQUEST_COLUMNS = (
         RUN_CLOCK,
         "arrival of the head of the answer: of HTTP/1.1 its status and header fields, over gRPC its first frame of headers",
         "the request failed, or the run is older than this column",
+    ),
+    Column(
+        "empty_chunks",
+        pa.int64(),
+        "",
+        "how many of `text_chunks` have no text",
+        "`text_chunks` is unknown, or the run is older than this column",
     ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""

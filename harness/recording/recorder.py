@@ -155,12 +155,15 @@ class Recorder:
             texts[first] = texts[first][request.text.length :]
         of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
         attribution = attribute_tokens(responses, texts, of_server)
+        text_chunks, empty_chunks = count_text_chunks(responses, of_server)
         timed = replace(
             record,
             token_times_ns=answered.times_of(attribution.carries_tokens),
             token_counts=attribution.counts,
             **_input_count(record, responses),
             prompt_echoed=echoed,
+            text_chunks=text_chunks,
+            empty_chunks=empty_chunks,
         )
         if of_server is not None:
             return replace(
@@ -169,10 +172,9 @@ class Recorder:
                 output_tokens_source=TokenSource.SERVER,
                 text_tokens=self._checked(record.index, texts),
             )
-        uncounted = replace(timed, text_chunks=count_text_chunks(responses))
         if self.count_tokens is None:
-            return uncounted
-        return replace(uncounted, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
+            return timed
+        return replace(timed, output_tokens=self.count_tokens("".join(texts)), output_tokens_source=TokenSource.TEXT)
 
     def _checked(self, index: int, texts: Sequence[str]) -> int | None:
         """The client's count of a text that the server counted, for some of the requests; None for others and without text."""

@@ -37,10 +37,15 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
     return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
 
 
-def count_text_chunks(responses: Sequence[Response]) -> int:
-    """The number of messages, without an empty one that only ends the answer."""
-    messages = zip(responses, _messages(responses), strict=True)
-    return sum(is_message and (bool(response.text) or not response.finish_reasons) for response, is_message in messages)
+def count_text_chunks(responses: Sequence[Response], total: int | None) -> tuple[int, int]:
+    """The number of messages, and how many of them have no text. An empty one that ends the answer counts only if the ``total``
+    tokens (None: the server gave no count) are as many as the messages with it.
+    """
+    of_answer = [response for response, is_message in zip(responses, _messages(responses), strict=True) if is_message]
+    with_text = sum(bool(response.text) for response in of_answer)
+    ends = sum(not response.text and bool(response.finish_reasons) for response in of_answer)
+    messages = len(of_answer) if len(of_answer) == total else len(of_answer) - ends
+    return messages, messages - with_text
 
 
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:

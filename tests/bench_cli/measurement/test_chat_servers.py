@@ -143,16 +143,22 @@ def test_requests_that_are_cancelled_as_planned_are_not_incomplete(measured: Cal
     assert found.outcomes["withdrawn"] > 0
 
 
-_CANCEL = ("--cancel", "50%:after=2tokens")
+_CANCEL = ("--cancel", "50%:after=2tokens", "--output_mean", "40")
+_TOKENS_40: list[Event] = [chunk(role="assistant", content=""), *(chunk(content=f" w{k}") for k in range(40))]
+_USAGE_40 = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 40}}
+_WHOLE_40 = [*_TOKENS_40, chunk(reason="length"), _USAGE_40, DONE]
+_EMPTY = chunk(content="")
 _PAUSE_S = 0.2  # in which a client has the time to cancel
 
 
 class Paused(list[Event]):
-    """The events of an answer, with a pause before all but the first three."""
+    """The events of an answer, with a pause before all but the first three with text or a role."""
 
     def __iter__(self) -> Iterator[Event]:
-        for number, event in enumerate(super().__iter__()):
-            if number == 3:
+        sent = 0
+        for event in super().__iter__():
+            sent += event != _EMPTY
+            if sent == 4:
                 time.sleep(_PAUSE_S)
             yield event
 
@@ -166,7 +172,7 @@ def _cancelled(found: Measured) -> list[dict[str, Any]]:
 def test_tokens_of_a_cancelled_answer_are_its_chunks_where_complete_ones_have_one_token_in_each(
     measured: Callable[..., Measured], warm_up: str
 ) -> None:
-    with chat_server(lambda number: Paused(WHOLE)) as chat:
+    with chat_server(lambda number: Paused(_WHOLE_40)) as chat:
         found = measured(chat, *_CANCEL, "--warmup_requests", warm_up)
     assert _cancelled(found)
     for row in _cancelled(found):
@@ -175,20 +181,41 @@ def test_tokens_of_a_cancelled_answer_are_its_chunks_where_complete_ones_have_on
     assert "tokens_counted_from_text" not in found.findings
 
 
+def test_chunks_without_text_are_no_tokens_of_a_cancelled_answer_where_complete_ones_have_none_in_them(
+    measured: Callable[..., Measured],
+) -> None:
+    answer = [_TOKENS_40[0], *(event for token in _TOKENS_40[1:] for event in (token, _EMPTY)), *_WHOLE_40[-3:]]
+    with chat_server(lambda number: Paused(answer)) as chat:
+        found = measured(chat, *_CANCEL)
+    assert {row["empty_chunks"] for row in found.rows if row["outcome"] == "done"} == {40}
+    assert any(row["empty_chunks"] for row in _cancelled(found))
+    for row in _cancelled(found):
+        counted = (row["output_tokens"], row["output_tokens_source"], row["token_counts"])
+        tokens = row["text_chunks"] - row["empty_chunks"]
+        assert counted == (tokens, "chunks", [1] * tokens)
+
+
+def test_few_tokens_of_complete_answers_leave_those_of_a_cancelled_one_to_its_text(measured: Callable[..., Measured]) -> None:
+    with chat_server(lambda number: Paused(WHOLE)) as chat:
+        found = measured(chat, *_CANCEL, "--output_mean", "5")
+    assert {row["output_tokens_source"] for row in _cancelled(found)} == {"text"}
+    assert found.findings["tokens_counted_from_text"]["evidence"]["requests"] == len(_cancelled(found))
+
+
 def test_tokens_of_a_server_that_never_counts_are_its_chunks_where_they_are_as_many_as_requested(
     measured: Callable[..., Measured],
 ) -> None:
-    with chat_server(lambda number: Paused([*TOKENS, chunk(reason="length"), DONE])) as chat:
+    with chat_server(lambda number: Paused([*_TOKENS_40, chunk(reason="length"), DONE])) as chat:
         found = measured(chat, *_CANCEL)
     assert _cancelled(found)
     assert {row["output_tokens_source"] for row in found.rows} == {"chunks"}
-    assert {row["output_tokens"] for row in found.rows if row["outcome"] == "done"} == {5}
+    assert {row["output_tokens"] for row in found.rows if row["outcome"] == "done"} == {40}
     assert not found.findings.keys() & {"tokens_counted_from_text", "output_shorter_than_asked", "output_longer_than_asked"}
 
 
 def test_tokens_that_are_counted_from_text_are_said_to_be(measured: Callable[..., Measured]) -> None:
-    joined = [chunk(content=text) for text in (" w0 w1", " w2", " w3 w4")]
-    with chat_server(lambda number: Paused([TOKENS[0], *joined, chunk(reason="length"), USAGE, DONE])) as chat:
+    joined = [chunk(content=f" w{2 * k} w{2 * k + 1}") for k in range(20)]
+    with chat_server(lambda number: Paused([_TOKENS_40[0], *joined, *_WHOLE_40[-3:]])) as chat:
         found = measured(chat, *_CANCEL)
     assert {row["output_tokens_source"] for row in _cancelled(found)} == {"text"}
     assert {row["output_tokens_source"] for row in found.rows if row["outcome"] == "done"} == {"server"}

@@ -11,59 +11,99 @@ from bench_records.record import Outcome, Record, TokenSource
 from harness.recording.chunk_counts import count_by_chunks
 
 
-def _counted(tokens: int, counts: tuple[int, ...] | None, **changes: Any) -> Record:
+def _counted(tokens: int, chunks: int, empty: int = 0, **changes: Any) -> Record:
     """A complete answer that the server counted."""
-    times_ns = tuple(range(tokens - 1 if counts is None else len(counts)))
-    source = TokenSource.SERVER
-    record = Record(0, Outcome.DONE, 0, 8, token_times_ns=times_ns, token_counts=counts, output_tokens=tokens)
-    return replace(record, output_tokens_source=source, **changes)
+    record = Record(0, Outcome.DONE, 0, 8, output_tokens=tokens, text_chunks=chunks, empty_chunks=empty)
+    return replace(record, output_tokens_source=TokenSource.SERVER, **changes)
 
 
-def _uncounted(chunks: int, **changes: Any) -> Record:
-    """A cancelled answer of 3 chunks with text and 7 tokens by the client's tokenizer."""
-    record = Record(1, Outcome.WITHDRAWN, 0, 8, token_times_ns=(1, 2, 3), output_tokens=7, text_chunks=chunks)
-    return replace(record, **({"output_tokens_source": TokenSource.TEXT} | changes))
+def _uncounted(chunks: int, empty: int = 0, **changes: Any) -> Record:
+    """A cancelled answer of 7 tokens by the client's tokenizer."""
+    times_ns = tuple(range(chunks - empty))
+    record = Record(1, Outcome.WITHDRAWN, 0, 8, token_times_ns=times_ns, text_chunks=chunks, empty_chunks=empty)
+    return replace(record, **({"output_tokens": 7, "output_tokens_source": TokenSource.TEXT} | changes))
 
 
-_ONE_EACH = _counted(4, (1, 1, 1, 1))
+_ONE_EACH = [_counted(50, 50)] * 4
+_EMPTY_ARE_TOKENS = [_counted(50, 50, empty=5)] * 4
+_EMPTY_ARE_NONE = [_counted(50, 55, empty=5)] * 4
+_BY_TEXT = (7, TokenSource.TEXT, None)
 
 
-def test_chunks_count_where_the_server_s_counts_show_one_token_in_each() -> None:
-    _, found = count_by_chunks([_ONE_EACH, _uncounted(3)])
-    assert (found.output_tokens, found.output_tokens_source, found.token_counts) == (3, TokenSource.CHUNKS, (1, 1, 1))
+def _count(others: list[Record], cut: Record) -> tuple[int | None, TokenSource | None, tuple[int, ...] | None]:
+    *_, found = count_by_chunks([*others, cut])
+    return found.output_tokens, found.output_tokens_source, found.token_counts
 
 
-def test_chunks_without_text_count_at_unknown_times() -> None:
-    _, found = count_by_chunks([_ONE_EACH, _uncounted(4)])
-    assert (found.output_tokens, found.output_tokens_source, found.token_counts) == (4, TokenSource.CHUNKS, None)
+@pytest.mark.parametrize("others", [_ONE_EACH, _EMPTY_ARE_TOKENS, _EMPTY_ARE_NONE])
+def test_chunks_count_where_the_server_s_counts_show_one_token_in_each(others: list[Record]) -> None:
+    assert _count(others, _uncounted(3)) == (3, TokenSource.CHUNKS, (1, 1, 1))
 
 
 def test_chunks_count_without_a_tokenizer() -> None:
-    _, found = count_by_chunks([_ONE_EACH, _uncounted(3, output_tokens=None, output_tokens_source=None)])
-    assert (found.output_tokens, found.output_tokens_source) == (3, TokenSource.CHUNKS)
+    cut = _uncounted(3, output_tokens=None, output_tokens_source=None)
+    assert _count(_ONE_EACH, cut) == (3, TokenSource.CHUNKS, (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("others", "counted"),
+    [
+        (_EMPTY_ARE_TOKENS, (6, TokenSource.CHUNKS, None)),  # at unknown times
+        (_EMPTY_ARE_NONE, (4, TokenSource.CHUNKS, (1, 1, 1, 1))),
+        (_ONE_EACH, _BY_TEXT),
+        ([*_ONE_EACH, _counted(50, 51, empty=1)], (4, TokenSource.CHUNKS, (1, 1, 1, 1))),
+        ([*_ONE_EACH, _counted(50, 50, empty=1)], (6, TokenSource.CHUNKS, None)),
+        ([*_ONE_EACH, _counted(50, 50, empty=1), _counted(50, 51, empty=1)], _BY_TEXT),
+    ],
+    ids=["tokens", "none", "not shown", "none, by one", "tokens, by one", "now so, now so"],
+)
+def test_chunks_without_text_count_as_complete_answers_show(others: list[Record], counted: tuple[Any, ...]) -> None:
+    assert _count(others, _uncounted(6, empty=2)) == counted
+
+
+def test_an_answer_of_chunks_without_text_alone_keeps_its_count() -> None:
+    assert _count(_ONE_EACH, _uncounted(2, empty=2, output_tokens=0)) == (0, TokenSource.TEXT, None)
 
 
 @pytest.mark.parametrize(
     "others",
     [
         [],
-        [_counted(4, None)],  # joined somewhere
-        [_counted(4, (2, 2))],
-        [_counted(1, (1,))],  # which any server has in one chunk
-        [replace(_ONE_EACH, target=1)],
-        [replace(_ONE_EACH, outcome=Outcome.TIMEOUT)],
-        [_ONE_EACH] * 9 + [_counted(4, (2, 1, 1))],
+        [_counted(50, 49)] * 4,  # joined somewhere
+        [_counted(50, 25)] * 4,
+        [_counted(50, 60, empty=5)] * 4,
+        [_counted(33, 33)] * 3,
+        [_counted(60, 60)] * 2,
+        [_counted(1, 1)] * 200,  # which any server has in one chunk
+        [replace(record, target=1) for record in _ONE_EACH],
+        [replace(record, outcome=Outcome.TIMEOUT) for record in _ONE_EACH],
+        [replace(record, prompt_echoed=True) for record in _ONE_EACH],
+        [replace(record, text_chunks=None, empty_chunks=None) for record in _ONE_EACH],
+        [*_ONE_EACH, _counted(50, 47)],
     ],
-    ids=["none", "unknown counts", "two a chunk", "one token", "another target", "a failure", "too many joined"],
-)
+    ids=[
+        "none", "joined", "two a chunk", "neither with nor without the empty", "few tokens", "few answers", "one token",
+        "another target", "failures", "echoes", "counts of other kinds", "too many joined",
+    ],
+)  # fmt: skip
 def test_text_counts_where_complete_answers_do_not_show_one_token_a_chunk(others: list[Record]) -> None:
-    *_, found = count_by_chunks([*others, _uncounted(3, target=0)])
-    assert (found.output_tokens, found.output_tokens_source, found.token_counts) == (7, TokenSource.TEXT, None)
+    assert _count(others, _uncounted(3, target=0)) == _BY_TEXT
+    assert _count([*others, *(replace(record, target=2) for record in _ONE_EACH)], _uncounted(3, target=0)) == _BY_TEXT
 
 
 def test_a_few_joined_chunks_do_not_matter() -> None:
-    *_, found = count_by_chunks([*[_ONE_EACH] * 24, _counted(4, (2, 1, 1)), _uncounted(3)])
-    assert found.output_tokens_source is TokenSource.CHUNKS
+    assert _count([*_ONE_EACH, _counted(50, 48)], _uncounted(3))[1] is TokenSource.CHUNKS
+
+
+@pytest.mark.parametrize("answers", [[_counted(34, 34)] * 3, [_counted(98, 98), _counted(2, 2), _counted(2, 2)]])
+def test_a_hundred_tokens_of_three_answers_are_enough(answers: list[Record]) -> None:
+    assert _count(answers, _uncounted(3))[1] is TokenSource.CHUNKS
+
+
+@pytest.mark.parametrize("source", [TokenSource.SERVER, TokenSource.IDS])
+def test_a_count_of_the_server_stays(source: TokenSource) -> None:
+    cut = _uncounted(3, output_tokens=5, output_tokens_source=source)
+    assert _count(_ONE_EACH, cut) == (5, source, None)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +114,7 @@ def test_answers_of_the_requested_length_show_it_of_a_server_that_never_counts(
     chunks: int, reason: str, source: TokenSource
 ) -> None:
     whole = _uncounted(chunks, outcome=Outcome.DONE, finish_reason=reason)
-    found = count_by_chunks([whole, _uncounted(3)])
+    found = count_by_chunks([*[whole] * 13, _uncounted(3)])
     assert {record.output_tokens_source for record in found} == {source}
 
 
@@ -88,5 +128,4 @@ def test_a_chunk_that_ends_a_character_of_the_last_token_does_not_matter() -> No
 
 
 def test_an_answer_that_repeats_its_prompt_keeps_the_count_of_the_rest() -> None:
-    _, found = count_by_chunks([_ONE_EACH, _uncounted(3, prompt_echoed=True)])
-    assert (found.output_tokens, found.output_tokens_source) == (7, TokenSource.TEXT)
+    assert _count(_ONE_EACH, _uncounted(3, prompt_echoed=True)) == _BY_TEXT

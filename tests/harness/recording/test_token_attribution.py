@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.clients.protocol import Response
-from harness.recording.token_attribution import Attribution, attribute_tokens
+from harness.recording.token_attribution import Attribution, attribute_tokens, count_text_chunks
 
 _ROLE = Response(text="", opening=True)
 
@@ -64,6 +64,26 @@ def test_chunks_of_every_kind(
     responses: list[Response], total: int | None, carries: tuple[int, ...], counts: tuple[int, ...] | None
 ) -> None:
     assert _attribute(responses, total) == Attribution(tuple(map(bool, carries)), counts)
+
+
+_END = Response(text="", finish_reasons=("length",))
+
+
+@pytest.mark.parametrize(
+    ("responses", "total", "chunks"),
+    [
+        ([_ROLE, *_plain("a", "b"), _usage(2)], 2, (2, 0)),
+        ([_ROLE, *_plain("a", "", "c")], None, (3, 1)),
+        ([_ROLE, *_plain("a", "", "c"), _usage(2)], 2, (3, 1)),
+        ([*_plain("a", "b"), _END, _usage(2)], 2, (2, 0)),
+        ([*_plain("a", "b"), _END], None, (2, 0)),
+        ([*_plain("a", "b"), _END, _usage(3)], 3, (3, 1)),  # the end of a character that was not finished
+        ([*_plain("a", "b"), Response(text="c", finish_reasons=("length",))], None, (3, 0)),
+        ([_usage(5)], 5, (0, 0)),
+    ],
+)
+def test_chunks_and_those_without_text(responses: list[Response], total: int | None, chunks: tuple[int, int]) -> None:
+    assert count_text_chunks(responses, total) == chunks
 
 
 _CHUNKS = st.lists(st.tuples(st.sampled_from(["", "a", "bcd"]), st.integers(0, 5)), min_size=1, max_size=30).filter(
