@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _LOAD = ("token_norm_dist", "--isl", "128±5", "--osl", "20±2")
 _SHARES = (0.5, 0.8, 0.95)  # of the rate at which a server answers everything at once
+_REPEAT_SHARES = (0.5, 0.8)  # of the lower of those rates
 _TURNS = _REPEATS = 5
 _TIMED_S, _REPEAT_S = 80.0, 15.0  # the steady window of the first, in which energy is compared, lasts 60 s at least
 _LOADS = (0.5, 0.8, 0.3, 0.65, 0.9)  # a model is fitted to the first two and judged on all other runs
@@ -47,10 +48,11 @@ def all_stages(requests: int, rates_per_s: Mapping[str, float]) -> Iterator[Stag
             )
     if len(rates_per_s) < 2:
         return
-    for repeat in range(_REPEATS):
-        for server in rates_per_s:
-            load = (*_timed(0.5 * min(rates_per_s.values()), _REPEAT_S), "--seed", str(100 + repeat))
-            yield Stage(f"{server}-repeat-{repeat}", server, load, _REPEAT_S + _AROUND_S)
+    for share in _REPEAT_SHARES:
+        for repeat in range(_REPEATS):
+            for server in rates_per_s:
+                load = (*_timed(share * min(rates_per_s.values()), _REPEAT_S), "--seed", str(100 + repeat))
+                yield Stage(f"{server}-repeat-{100 * share:.0f}-{repeat}", server, load, _REPEAT_S + _AROUND_S)
     for server in rates_per_s:
         yield Stage(f"{server}-capacity", server, ("capacity", "--slo", "p99_ttft<=250ms", "--budget", "4m", *_LOAD), 260.0)
     for seed in _LOAD_SEEDS:
