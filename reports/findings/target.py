@@ -31,7 +31,8 @@ class TargetPaused(Finding):
     severities = (Severity.WARNING,)
     when = (
         f"in a streamed run with {FEWEST_IN_FLIGHT} or more requests in flight, no stream had a token for at least {FLOOR_S:g} "
-        f"s, {RATIO:g} times as long as other such silences, and longer prompts than at other times do not explain it"
+        f"s, {RATIO:g} times as long as other such silences, and neither longer prompts than at other times nor a cancelled "
+        "answer that the target generated to its end before the next one explain it"
     )
     advices = (
         "The target, its machine or the network stopped for that time; requests in flight then took longer. "

@@ -39,7 +39,8 @@ def find_pause(requests: Requests) -> Pause | None:
     light load a target is idle before. The silences of a working target are its steps. A pause is longer than all others by a
     ratio that no series of steps has, and rare. An engine that computes a long prompt in one step is silent for that step, too:
     a silence that ends with the first response to more prompt tokens than any other is no pause, unless it is too long for
-    them.
+    them. A target that serves one request at a time and does not notice that a client has gone is silent while it generates
+    the rest of a cancelled answer: that is no pause either.
     """
     silences = _longest_silences(requests)
     if silences is None or silences.lengths_ns.size < _FEWEST_SILENCES:
@@ -50,7 +51,7 @@ def find_pause(requests: Requests) -> Pause | None:
     if not apart.size:
         return None
     count = int(apart[-1]) + 1
-    unexplained = ~_explained_by_prompts(requests, silences, count)
+    unexplained = ~(_explained_by_prompts(requests, silences, count) | _explained_by_cut_answers(requests, silences, count))
     if not unexplained.any():
         return None
     longest = int(np.flatnonzero(unexplained)[0])
@@ -95,12 +96,38 @@ def _longest_silences(requests: Requests) -> _Silences | None:
 def _in_flight(requests: Requests) -> tuple[FloatArray, NDArray[np.int64]]:
     """Times at which a request was sent or had its end or last token, and how many are in flight from each on."""
     sent = ~np.isnan(requests.sent_ns)
-    left_ns = np.where(requests.done & requests.has_tokens, requests.last_token_ns, requests.done_ns)[sent]
+    left_ns = _left_ns(requests)[sent]
     left_ns = np.sort(left_ns[~np.isnan(left_ns)])
     sent_ns = np.sort(requests.sent_ns[sent])
     at_ns = np.unique(np.concatenate([sent_ns, left_ns]))
     in_flight = np.searchsorted(sent_ns, at_ns, side="right") - np.searchsorted(left_ns, at_ns, side="right")
     return at_ns, in_flight.astype(np.int64)
+
+
+def _left_ns(requests: Requests) -> FloatArray:
+    """When each request had its last token or, if it did not succeed, its end; shape [n]."""
+    return np.where(requests.done & requests.has_tokens, requests.last_token_ns, requests.done_ns)
+
+
+def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:
+    """In which of the first ``count`` silences the target may have generated an answer that nobody waited for; shape [count].
+
+    Every request in flight waits for its first token, and in the order of sending it is the turn of one that the client cut
+    off: it was sent between the requests with the tokens before and after the silence, or is the one with the token before.
+    """
+    usual_ns, left_ns, first_ns = float(silences.lengths_ns[count]), _left_ns(requests), requests.first_token_ns
+    explained = np.zeros(count, dtype=np.bool_)
+    for k in range(count):
+        start_ns = silences.starts_ns[k]
+        stop_ns = start_ns + silences.lengths_ns[k]
+        had_token, will_have = first_ns <= start_ns, first_ns > start_ns
+        if not will_have.any() or (had_token & ~(left_ns <= start_ns + usual_ns)).any():
+            continue
+        before = np.argmax(np.where(had_token, requests.last_token_ns, -np.inf))
+        after = np.argmin(np.where(will_have, first_ns, np.inf))
+        is_turn = (requests.sent_ns >= requests.sent_ns[before]) & (requests.sent_ns <= requests.sent_ns[after])
+        explained[k] = (requests.cut_off & is_turn & (requests.done_ns <= stop_ns)).any()
+    return explained
 
 
 def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:

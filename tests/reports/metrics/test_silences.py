@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record
 from reports.metrics.requests import Requests
@@ -183,3 +184,71 @@ def test_a_target_at_light_load_that_does_not_stop_has_no_pause(
     for seed in range(10):
         gaps_ms = np.random.default_rng(seed).gamma(0.2, 5_000.0 / rate, 100)  # in bursts
         assert _found(make_requests, _served(answered, np.cumsum(gaps_ms).tolist())) is None
+
+
+# ---- a target that serves one request at a time
+
+
+def _one_at_a_time(
+    answered: Make, failed: Make, users: int, stop: tuple[float, float] = (0.0, 0.0), cut: Mapping[int, int] | None = None
+) -> list[Record]:
+    """A closed loop: the target answers in the order of sending, each after 40 ms with a token in 20 ms, 50 tokens.
+
+    At (ms, ms) it stops once. By request, ``cut`` has the number of tokens with which its client goes, -1 before its turn. The
+    target does not notice: it generates 200 tokens more.
+    """
+    cut = cut or {}
+    records: list[Record] = []
+    now, due_ms, stop_ms = 0.0, [0.0] * users, stop[1]
+    for number in range(60):
+        sent = due_ms.pop(0)
+        now = max(now, sent) + 40.0
+        received = cut.get(number)
+        end = now
+        times: list[float] = []
+        for step in range(50 if received is None else 200):
+            if stop_ms and now + 20.0 * step >= stop[0]:
+                now, stop_ms = now + stop_ms, 0.0
+            times.append(now + 20.0 * step)
+        now, end = times[-1], times[-1]
+        if received is None:
+            records.append(answered(number, sent, sent, [(at, 1) for at in times]))
+        else:
+            end = times[0] - 30.0 if received < 0 else times[received - 1] + 1.0
+            gone = failed(number, sent, Outcome.WITHDRAWN, sent, end)
+            times_ns = tuple(round(at * 1e6) for at in times[: max(0, received)])
+            records.append(replace(gone, token_times_ns=times_ns))
+        due_ms = sorted([*due_ms, end + 1.0])
+    return records
+
+
+@pytest.mark.parametrize(("users", "found"), [(2, False), (3, True), (4, True), (8, True)])
+def test_the_stop_of_a_target_that_serves_one_request_at_a_time_is_a_pause(
+    make_requests: MakeRequests, answered: Make, failed: Make, users: int, found: bool
+) -> None:
+    pause = _found(make_requests, _one_at_a_time(answered, failed, users, (20_000.0, 3_000.0)))
+    assert (pause is not None) is found
+    if pause is not None:
+        assert (pause.length_s, pause.in_flight) == (pytest.approx(3.02), users)
+    assert _found(make_requests, _one_at_a_time(answered, failed, users)) is None
+
+
+@pytest.mark.parametrize("received", [-1, 1, 10])
+def test_the_rest_of_a_cancelled_answer_is_no_pause(
+    make_requests: MakeRequests, answered: Make, failed: Make, received: int
+) -> None:
+    """4 s in which the others wait."""
+    assert _found(make_requests, _one_at_a_time(answered, failed, 4, cut={20: received})) is None
+    assert _found(make_requests, _one_at_a_time(answered, failed, 4, (20_000.0, 3_000.0), {50: received})) is not None
+
+
+def test_a_stop_while_an_answer_comes_is_a_pause_beside_cancelled_ones(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """The client of the request before the one that is answered went, and the target noticed."""
+    records = _one_at_a_time(answered, failed, 4, (20_000.0, 3_000.0))
+    before = max((r for r in records if r.token_times_ns[-1] < 20_000_000_000), key=lambda r: r.token_times_ns[-1])
+    cut = replace(before, outcome=Outcome.WITHDRAWN)
+    pause = _found(make_requests, [cut if record is before else record for record in records])
+    assert pause is not None
+    assert pause.length_s == pytest.approx(3.02)
