@@ -49,15 +49,19 @@ def _probe_stream(options: MixtureOptions) -> ProbeStream | None:
 
 
 def _check_class(traffic_class: TrafficClass, target: Target) -> None:
-    """Raise UsageError for a class that the target cannot serve, and for an objective that its answers cannot meet."""
+    """Raise UsageError for a class that the target cannot serve, and for an objective that its answers cannot meet; warn of a
+    class that it may not serve.
+    """
     for objective in traffic_class.objectives:
         if not target.streaming and parse_slo(objective).metric.streamed_only:
             raise click.UsageError(f"--class {traffic_class}: {objective} needs streamed answers (--streaming); use e2e")
     try:
-        target.check_variant(traffic_class.variant or Variant())
+        warning = target.check_variant(traffic_class.variant or Variant())
     except TargetError as error:
         problem = str(error).removeprefix(f"--model {traffic_class.variant.model if traffic_class.variant else None}: ")
         raise click.UsageError(f"--class {traffic_class}: {problem}") from error
+    if warning is not None:
+        click.echo(f"Warning: --class {traffic_class}: {warning}", err=True)
 
 
 def _probed(

@@ -42,8 +42,8 @@ class Target:
     ``headers`` are those of every request, which may hold a secret; ``tokenizer`` and ``tokenizer_dir`` are None where
     unknown. ``embedded`` and ``context_tokens`` are those of the embedded pipeline, None with --url. ``template_tokens`` are
     those that the server adds to each prompt (a chat template, special tokens), None where unknown. ``prefix_cache_reset``
-    empties the server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` raises
-    TargetError for a class of requests that it cannot serve. ``describe`` asks the
+    empties the server's cache, None without --reset_prefix_cache. ``deadline`` is the set-up's. ``check_variant`` warns of
+    a class of requests, and raises TargetError for one that it cannot serve. ``describe`` asks the
     server what it says of itself. ``server_timings``: requests ask for the server's times of them, or they are polled
     from ``times_url``.
 
@@ -131,9 +131,9 @@ def _together(targets: Sequence[Target], balance: Balance) -> Target:
                     "over servers of one model: measure them apart"
                 )
 
-    def check_variant(variant: Variant) -> None:
-        for target in targets:
-            target.check_variant(variant)
+    def check_variant(variant: Variant) -> str | None:
+        warnings = [target.check_variant(variant) for target in targets]
+        return next((warning for warning in warnings if warning is not None), None)
 
     return replace(first, others=tuple(others), balance=balance, check_variant=check_variant)
 

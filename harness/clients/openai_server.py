@@ -76,13 +76,13 @@ def choose_model(requested: str | None, served: tuple[str, ...] | None) -> str:
 
 
 def unlisted_model(requested: str, served: tuple[str, ...] | None) -> str | None:
-    """A warning that the server does not list the model; None where it does, or has no list. Routers and servers that load a
-    model on request serve models that they do not list.
+    """That the server does not list the model; None where it does, or has no list. Routers and servers that load a model on
+    request serve models that they do not list.
     """
     if served is None or requested in served:
         return None
     has = _listed(served) or "none"
-    return f"--model {requested}: the server does not list it in /v1/models, which has {has}; {requested} is used all the same"
+    return f"the server does not list it in /v1/models, which has {has}; {requested} is used all the same"
 
 
 def api_key() -> str:

@@ -27,7 +27,6 @@ from harness.clients.prefix_cache_reset import find_prefix_cache_reset
 from harness.clients.protocol import Client
 from harness.clients.server_times import fields_asking_for_times, polled_path
 from harness.clients.transport.url import HttpUrl, Origin, parse_base
-from harness.errors import TargetError
 from harness.protocols.protocol import (
     HTTP_PORTS,
     METRICS_PATH,
@@ -117,7 +116,7 @@ class OpenAIProtocol(ServingProtocol):
             lambda end_id, pad_id: client,
             check_variant=partial(_check_variant, served),
             describe=partial(openai_deployment, at.origin, at.path, settings.headers),
-            warning=unlisted_model(name, served),
+            warning=_unlisted(name, served),
             times_url=None if path is None else at.origin.url(path),
         )
 
@@ -150,7 +149,12 @@ def _url(address: Origin) -> HttpUrl:
     return address
 
 
-def _check_variant(served: tuple[str, ...] | None, variant: Variant) -> None:
-    """Raises TargetError for a model that is not among the ``served`` ones, where the server lists any."""
-    if variant.model is not None and served and variant.model not in served:
-        raise TargetError(f"the server has no such model as {variant.model}; it lists {', '.join(served)}")
+def _unlisted(name: str, served: tuple[str, ...] | None) -> str | None:
+    """A warning about a --model that is not among the ``served`` ones; None where it is, or the server has no list."""
+    problem = unlisted_model(name, served)
+    return None if problem is None else f"--model {name}: {problem}"
+
+
+def _check_variant(served: tuple[str, ...] | None, variant: Variant) -> str | None:
+    """The same of a class's model."""
+    return None if variant.model is None else unlisted_model(variant.model, served)

@@ -22,8 +22,8 @@ METRICS_PATH = "/metrics"
 HTTP_PORTS = {"http": 8000, "https": 443}  # 8000: Triton's, vLLM's and others'
 
 MakeClient = Callable[[int | None, int | None], Client]
-CheckVariant = Callable[[Variant], None]
-"""Raises TargetError for requests of a class that the model cannot serve."""
+CheckVariant = Callable[[Variant], str | None]
+"""A warning about the requests of a class, or None. Raises TargetError for those that the model cannot serve."""
 DescribeServer = Callable[[float], Deployment | None]
 """What the server says of itself, asked within these seconds; None where it says nothing."""
 
@@ -86,10 +86,11 @@ class MeasuredModel:
     refuses_ignore_eos: bool = False
 
 
-def takes_no_variant(variant: Variant) -> None:
+def takes_no_variant(variant: Variant) -> str | None:
     """The check of a target that serves its one model alone."""
     if variant != Variant():
         raise TargetError("the target serves its own model alone")
+    return None
 
 
 def says_nothing(timeout_s: float) -> None:

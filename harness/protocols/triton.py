@@ -127,12 +127,13 @@ def _streaming(requested: bool | None, model: TritonModel) -> bool:
     return streaming
 
 
-def _check_variant(model: TritonModel, inspect: Callable[[str], TritonModel], variant: Variant) -> None:
+def _check_variant(model: TritonModel, inspect: Callable[[str], TritonModel], variant: Variant) -> str | None:
     """Raises TargetError."""
     if variant.lora_task_id is not None and LORA_INPUT not in model.inputs:
         raise TargetError(f"the model {model.name} has no input {LORA_INPUT}")
     if variant.model is None:
-        return
+        return None
     other = inspect(variant.model)
     if (other.decoupled, other.inputs, other.outputs) != (model.decoupled, model.inputs, model.outputs):
         raise TargetError(f"the model {variant.model} has other inputs and outputs than {model.name}; measure it by itself")
+    return None

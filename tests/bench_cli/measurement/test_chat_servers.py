@@ -236,6 +236,20 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
     assert capsys.readouterr().err.count(warning) == 1
 
 
+def test_a_class_of_a_model_that_is_not_listed_is_sent_with_a_warning(
+    measured: Callable[..., Measured], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(lambda number: WHOLE, ["unknown"]) as chat:
+        found = measured(chat, "--class", "a:model=mine", "--class", "b:model=unknown")
+    assert found.outcomes == {"done": _REQUESTS}
+    assert {body["model"] for body in chat.bodies} >= {"mine", "unknown"}
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "/v1/models" in line]
+    assert warning == (
+        "Warning: --class a:weight=1,model=mine: "
+        "the server does not list it in /v1/models, which has unknown; mine is used all the same"
+    )
+
+
 def test_a_prompt_that_encodes_to_another_length_deviates_from_the_requested_one(
     measured: Callable[..., Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:

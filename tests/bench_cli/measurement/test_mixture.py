@@ -179,7 +179,6 @@ def test_runs_of_different_mixtures_are_not_compared(
         ("grpc", ["--class", "a:lora=7"], "--class a:weight=1,lora=7: the model tensorrt_llm has no input lora_task_id"),
         ("grpc", ["--class", "a:model=none"], "--class a:weight=1,model=none: the server at"),
         ("grpc", ["--class", "a:model=ensemble"], "has other inputs and outputs than tensorrt_llm"),
-        ("openai", ["--class", "a:model=none"], "the server has no such model"),
         ("grpc", ["--model", "ensemble_unary", "--cancel", "5%:after=2tokens"], "the answers are not streamed"),
         ("grpc", ["--model", "ensemble_unary", "--class", "a:slo=ttft<=1s"], "ttft<=1000ms needs streamed answers"),
         ("grpc", ["--probe_rate", "5", "--request_rate", "-1"], "give a --request_rate"),
