@@ -176,6 +176,14 @@ def test_a_drifting_mean_is_not_judged() -> None:
     assert within_pairs(steady, drifting, 0.1) == Cause.DRIFTS
 
 
+def test_pairs_of_which_one_run_falls_behind_to_the_end_are_not_judged() -> None:
+    """B is the slower one at first and the quicker one at last, so that pairs cross in one direction and then in the other."""
+    rng = np.random.default_rng(3)
+    common = rng.lognormal(0.0, 0.6, 1_000) * 20.0
+    ahead = np.linspace(0.4, -0.4, 1_000) + rng.normal(0.0, 0.01, 1_000)
+    assert quantiles_within_pairs(0.5, percentile(common, 0.5), percentile(common * np.exp(ahead), 0.5)) == Cause.DRIFTS
+
+
 # ---- exact cases
 
 

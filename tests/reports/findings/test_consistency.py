@@ -211,6 +211,16 @@ def test_a_token_at_the_edge_of_a_template_is_no_deviation_however_short_the_pro
     assert finding_of(make_report(records, target=target), "input_tokens_disagree") is None
 
 
+@pytest.mark.parametrize(("counted", "severity"), [((21, 21), None), ((19, 21), None), ((22, 22), "warning")])
+def test_a_token_at_one_end_of_a_prompt_without_a_template_is_no_deviation(
+    make_report: MakeReport, answered: Make, counted: tuple[int, int], severity: str | None
+) -> None:
+    tokens = {"requested_input_tokens": 20, "server_counted_input": True}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 9, 1)], input_tokens=counted[k % 2], **tokens) for k in range(20)]
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": 0}
+    assert severity_of(make_report(records, target=target), "input_tokens_disagree") == severity
+
+
 @pytest.mark.parametrize(
     ("counted", "severity"), [((50, 53), None), ((49, 53), None), ((48, 54), "warning"), ((53, 54), "warning")]
 )

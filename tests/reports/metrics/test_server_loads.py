@@ -117,6 +117,22 @@ def test_a_target_that_died_has_its_failures_in_its_row(make_report: MakeReport,
     assert "connect 20" in str(target_table(report).rows[1])
 
 
+def test_the_last_page_of_a_target_that_died_is_not_compared_with_what_it_answered_since(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    """The second of two servers answered 30 requests, the last after 1.1 s; it had counted 20 when its page was last read."""
+    died = _of(1, metric("vllm:request_success_total", {-1: 0, 0.9: 20}))
+    report = make_report(_records(steady_run), server=[*_vllm(0, 8, 70, 210), *died], **_several())
+    assert [numbers.counted.requests for numbers in report.targets] == [70, None]
+    assert finding_of(report, "counters_disagree") is None
+    late = _of(1, metric("vllm:request_success_total", {-1: 0, 60: 20}))
+    found = finding_of(
+        make_report(_records(steady_run), server=[*_vllm(0, 8, 70, 210), *late], **_several()), "counters_disagree"
+    )
+    assert found is not None
+    assert found.sentence == "The server at b:8000 counted 20 requests; 30 of this run reached it."
+
+
 @pytest.mark.parametrize(
     ("balance", "distribution", "note"),
     [
