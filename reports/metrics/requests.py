@@ -159,7 +159,12 @@ class Requests:
     @cached_property
     def last_token_ns(self) -> FloatArray:
         """NaN of a request that was cut off, too: its answer did not end."""
-        return np.where(self.cut_off, np.nan, self._at_token(self.token_starts[1:] - 1))
+        return np.where(self.cut_off, np.nan, self.last_received_ns)
+
+    @cached_property
+    def last_received_ns(self) -> FloatArray:
+        """The last response with generated tokens that came, also of a request that was cut off."""
+        return self._at_token(self.token_starts[1:] - 1)
 
     @cached_property
     def first_output_token_ns(self) -> FloatArray:

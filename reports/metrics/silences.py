@@ -17,6 +17,7 @@ _FEWEST_SILENCES = 100
 _MOST_PAUSES = 5  # more are the way in which this target works
 _LONGEST = 10_000  # gaps that are looked at
 _MORE_PROMPT = 1.25
+_SLOWER = 2.0  # a cancelled answer's tokens than those of the median answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,12 @@ def _left_ns(requests: Requests) -> FloatArray:
 def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:
     """In which of the first ``count`` silences the target may have generated an answer that nobody waited for; shape [count].
 
-    Every request in flight waits for its first token, and in the order of sending it is the turn of one that the client cut
-    off: it was sent between the requests with the tokens before and after the silence, or is the one with the token before.
+    Every request in flight waits for its first token, and in the order of sending it is the turn of some that the client cut
+    off: they were sent between the requests with the tokens before and after the silence and had none, or are the one with the
+    token before. The silence is no longer than the answers that they requested.
     """
     usual_ns, left_ns, first_ns = float(silences.lengths_ns[count]), _left_ns(requests), requests.first_token_ns
+    longest_ns = 2 * usual_ns + _SLOWER * _median_gap_ns(requests) * requests.requested_output_tokens
     explained = np.zeros(count, dtype=np.bool_)
     for k in range(count):
         start_ns = silences.starts_ns[k]
@@ -123,11 +126,21 @@ def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: in
         had_token, will_have = first_ns <= start_ns, first_ns > start_ns
         if not will_have.any() or (had_token & ~(left_ns <= start_ns + usual_ns)).any():
             continue
-        before = np.argmax(np.where(had_token, requests.last_token_ns, -np.inf))
+        before = np.argmax(np.where(had_token, requests.last_received_ns, -np.inf))
         after = np.argmin(np.where(will_have, first_ns, np.inf))
         is_turn = (requests.sent_ns >= requests.sent_ns[before]) & (requests.sent_ns <= requests.sent_ns[after])
-        explained[k] = (requests.cut_off & is_turn & (requests.done_ns <= stop_ns)).any()
+        is_turn &= ~requests.has_tokens | (np.arange(is_turn.size) == before)
+        for_nobody = requests.cut_off & is_turn & (requests.done_ns <= stop_ns)
+        explained[k] = for_nobody.any() and silences.lengths_ns[k] <= longest_ns[for_nobody].sum()
     return explained
+
+
+def _median_gap_ns(requests: Requests) -> float:
+    """The median over the successful requests of their mean time between two tokens; NaN where it is unknown."""
+    several = requests.done & (requests.output_tokens > 1)
+    gaps_ns = (requests.last_token_ns - requests.first_token_ns)[several] / (requests.output_tokens[several] - 1)
+    gaps_ns = gaps_ns[~np.isnan(gaps_ns)]
+    return float(np.median(gaps_ns)) if gaps_ns.size else float("nan")
 
 
 def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -> NDArray[np.bool_]:

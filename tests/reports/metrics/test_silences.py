@@ -215,7 +215,7 @@ def _one_at_a_time(
             records.append(answered(number, sent, sent, [(at, 1) for at in times]))
         else:
             end = times[0] - 30.0 if received < 0 else times[received - 1] + 1.0
-            gone = failed(number, sent, Outcome.WITHDRAWN, sent, end)
+            gone = failed(number, sent, Outcome.WITHDRAWN, sent, end, requested_output_tokens=200)
             times_ns = tuple(round(at * 1e6) for at in times[: max(0, received)])
             records.append(replace(gone, token_times_ns=times_ns))
         due_ms = sorted([*due_ms, end + 1.0])
@@ -237,9 +237,20 @@ def test_the_stop_of_a_target_that_serves_one_request_at_a_time_is_a_pause(
 def test_the_rest_of_a_cancelled_answer_is_no_pause(
     make_requests: MakeRequests, answered: Make, failed: Make, received: int
 ) -> None:
-    """4 s in which the others wait."""
+    """4 s in which the others wait, each time."""
+    assert _found(make_requests, _one_at_a_time(answered, failed, 4, cut={5: 3, 20: received})) is None
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, cut={20: received})) is None
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, (20_000.0, 3_000.0), {50: received})) is not None
+
+
+@pytest.mark.parametrize("requested", [60, 120])
+def test_a_silence_longer_than_the_cancelled_answer_is_a_pause(
+    make_requests: MakeRequests, answered: Make, failed: Make, requested: int
+) -> None:
+    """3.84 s of silence are 192 tokens."""
+    records = _one_at_a_time(answered, failed, 4, cut={20: 10})
+    records[20] = replace(records[20], requested_output_tokens=requested)
+    assert (_found(make_requests, records) is not None) is (requested == 60)
 
 
 def test_a_stop_while_an_answer_comes_is_a_pause_beside_cancelled_ones(
