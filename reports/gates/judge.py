@@ -17,7 +17,7 @@ from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
-from reports.metrics.in_flight import first_user_end_ns
+from reports.metrics.in_flight import drain_start_ns
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
@@ -176,16 +176,19 @@ def _of_a_longer_run(goodput: KnownNumber, runs: Sequence[JudgedRun]) -> KnownNu
 
 
 def _rate_without_ramps(run: JudgedRun) -> float:
-    """The rate at which requests end while all are sent, over that of the whole run: at least 1."""
+    """The rate at which requests end before the drain, over that of the whole run: at least 1. No less than half of the sending
+    counts, since the rate of few answers is known badly.
+    """
     throughput, requests = run.metrics.request_throughput, run.requests
     if not throughput:
         return 1.0
     full = run.metrics.offered_rate
     if full is None:
-        start_ns = float(requests.scheduled_ns.min() + np.nanmedian(requests.done_ns - requests.sent_ns))
-        end_ns = first_user_end_ns(requests)
+        begin_ns, last_sent_ns = float(requests.scheduled_ns.min()), float(np.nanmax(requests.sent_ns))
+        start_ns = begin_ns + float(np.nanmedian(requests.done_ns - requests.sent_ns))
+        end_ns = max(drain_start_ns(requests, last_sent_ns), (begin_ns + last_sent_ns) / 2)
         ended = np.count_nonzero(requests.done & (requests.done_ns > start_ns) & (requests.done_ns <= end_ns))
-        full = ended / (end_ns - start_ns) * 1e9 if start_ns < end_ns < np.inf else throughput
+        full = ended / (end_ns - start_ns) * 1e9 if start_ns < end_ns else throughput
     return max(1.0, full / throughput)
 
 

@@ -250,6 +250,21 @@ def first_user_end_ns(requests: Requests) -> float:
     return float(ends_ns[~np.isin(ends_ns, requests.scheduled_ns)].min(initial=np.inf))
 
 
+def drain_start_ns(requests: Requests, last_sent_ns: float) -> float:
+    """The time from which fewer requests are sent than before, in a run that waits for answers; at the latest ``last_sent_ns``.
+
+    A closed loop begins to drain when its first user stops, and conversations when the last one has begun and the first one has
+    ended. Users who think before they send again, and whose records do not name the request before, send until the end.
+    """
+    begins = np.isnan(requests.parent)
+    if begins.all():
+        return min(last_sent_ns, first_user_end_ns(requests)) if requests.in_turns else last_sent_ns
+    last_begin_ns = requests.sent_ns[begins & ~np.isnan(requests.sent_ns)].max(initial=-np.inf)
+    is_last_turn = ~np.isin(requests.index, requests.parent[~begins])
+    first_end_ns = requests.done_ns[is_last_turn & ~np.isnan(requests.done_ns)].min(initial=np.inf)
+    return min(last_sent_ns, max(float(last_begin_ns), float(first_end_ns)))
+
+
 def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatArray) -> FloatArray:
     """The time average of the number that had entered and not yet left, between neighbouring edges; shape [edges − 1].
 

@@ -28,7 +28,7 @@ def judged(make_requests: MakeRequests) -> Callable[..., JudgedRun]:
     ) -> JudgedRun:
         requests = make_requests(records)
         each = [criterion for criterion in map(parse_slo, objectives) if isinstance(criterion, Objective)]
-        return JudgedRun(requests, compute_metrics(requests, streaming=streaming, objectives=each), load)
+        return JudgedRun(requests, compute_metrics(requests, streaming=streaming, load=load, objectives=each), load)
 
     return make
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench_records.record import Outcome
+from bench_records.record import Outcome, Record
 from reports.criteria import parse_fail_if, parse_slo
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Status
@@ -179,6 +179,54 @@ def test_a_drain_in_which_nothing_arrives_is_no_evidence_against_the_goodput_of_
         assert gate.evidence.high is not None
         assert gate.evidence.high >= 100
         assert gate.status is Status.UNDECIDED
+
+
+def test_goodput_of_users_who_think_fails_of_five_starts_as_of_one(judged: MakeRun, answered: Make) -> None:
+    """10 users whose answers take 90 to 110 ms and who think for 150 ms on average: 40 requests/s, under a floor of 60."""
+    closed = ConfiguredLoad(closed=True, concurrency=10)
+    runs = [judged(_thinking(answered, seed), "ttft<=1s", load=closed) for seed in range(5)]
+    for chosen in (runs[:1], runs):
+        gate = gate_of("goodput>=60", *chosen)
+        assert gate.evidence.value == pytest.approx(40, rel=0.05)
+        assert gate.evidence.high == pytest.approx(40, rel=0.1)
+        assert gate.status is Status.FAILED, gate.why
+
+
+def test_the_upper_limit_of_goodput_allows_for_the_time_after_the_first_user_stopped(judged: MakeRun, answered: Make) -> None:
+    """20 users who ask every 200 ms, 4 of whom stop after 18 s: 100 requests/s until then, 80 in the last 2 s."""
+    run = judged(_conversations(answered), "ttft<=1s", load=ConfiguredLoad(sessions=True))
+    measured = run.metrics.goodput
+    assert measured is not None
+    assert measured.rate is not None
+    assert measured.rate.interval is not None
+    assert measured.rate.value == pytest.approx(98, abs=0.3)
+    high = gate_of("goodput>=99", run).evidence.high
+    assert high == pytest.approx(measured.rate.interval[1] * 100.0 / measured.rate.value, rel=0.002)
+
+
+def _thinking(answered: Make, seed: int) -> list[Record]:
+    """2,000 requests in a closed loop of 10 users, who send for the first time at times of their own."""
+    rng = np.random.default_rng(seed)
+    free_ms = rng.uniform(0.0, 250.0, 10)
+    records = []
+    for k in range(2_000):
+        user, took_ms = int(free_ms.argmin()), rng.uniform(90.0, 110.0)
+        due_ms = float(free_ms[user])
+        records.append(answered(k, due_ms, due_ms, [(due_ms + took_ms, 1)]))
+        free_ms[user] += took_ms + rng.exponential(150.0)
+    return records
+
+
+def _conversations(answered: Make) -> list[Record]:
+    """The turns of 20 conversations, a turn each 200 ms whose answer takes 30 to 50 ms: 4 have 90 turns, the others 100."""
+    rng = np.random.default_rng(3)
+    due = [(10 * user + 200 * turn, user, turn) for user in range(20) for turn in range(100 if user % 5 else 90)]
+    records: list[Record] = []
+    last: dict[int, int] = {}
+    for k, (due_ms, user, _) in enumerate(sorted(due)):
+        records.append(answered(k, due_ms, due_ms, [(due_ms + rng.uniform(30.0, 50.0), 1)], parent=last.get(user)))
+        last[user] = k
+    return records
 
 
 def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise) -> None:

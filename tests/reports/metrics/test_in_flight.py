@@ -12,6 +12,7 @@ from bench_records.record import Outcome, Record
 from reports.metrics.in_flight import (
     Queue,
     QueueGrowth,
+    drain_start_ns,
     ends_at_even_server,
     first_user_end_ns,
     mean_in_system,
@@ -230,6 +231,56 @@ def test_the_first_user_stops_at_the_first_end_at_which_no_request_was_due(
 
 def test_where_nothing_ended_no_user_stopped(make_requests: MakeRequests, failed: Make) -> None:
     assert first_user_end_ns(make_requests([failed(0, 0, Outcome.NOT_SENT)])) == np.inf
+
+
+def test_users_drain_when_the_first_of_their_conversations_has_ended(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Three users who think. A failure at 25 ms keeps the first from going on; the second one has sent all at 60 ms."""
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 1, 1, [(19, 1)], done=20),
+        answered(2, 2, 2, [(19, 1)], done=21),
+        failed(3, 15, Outcome.TIMEOUT, 15, 25, parent=0),
+        failed(4, 25, Outcome.NOT_SENT, parent=3),
+        answered(5, 30, 30, [(59, 1)], done=60, parent=1),
+        answered(6, 40, 40, [(69, 1)], done=70, parent=2),
+        answered(7, 80, 80, [(89, 1)], done=90, parent=6),
+    ]
+    assert drain_start_ns(make_requests(records), 80e6) == 60e6
+
+
+def test_conversations_that_begin_at_a_rate_drain_when_the_last_one_has_begun(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 50, 50, [(59, 1)], done=60, parent=0),
+        answered(2, 100, 100, [(109, 1)], done=110),
+        answered(3, 150, 150, [(159, 1)], done=160, parent=2),
+    ]
+    assert drain_start_ns(make_requests(records), 150e6) == 100e6
+
+
+def test_a_closed_loop_drains_when_its_first_user_stops_and_no_later_than_its_last_send(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Two users: the first stops at 30 ms, and the second sends on at 40 ms."""
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 0, 0, [(19, 1)], done=20),
+        answered(2, 10, 10, [(29, 1)], done=30),
+        answered(3, 20, 20, [(39, 1)], done=40),
+        answered(4, 40, 40, [(49, 1)], done=50),
+    ]
+    requests = make_requests(records)
+    assert drain_start_ns(requests, 40e6) == 30e6
+    assert drain_start_ns(requests, 25e6) == 25e6
+
+
+def test_users_who_think_send_until_the_last_send(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 4, 1)]) for k in range(20)])
+    assert drain_start_ns(requests, 190e6) == 190e6
 
 
 def test_the_share_left_behind_is_of_the_arrivals() -> None:
