@@ -1,12 +1,13 @@
 """Steady state: the part of a run that is neither ramp nor drain, by a named rule.
 
-The drain begins with the last send, in a closed loop when the first user sends no more; where all is sent at once, it is
-detected like the ramp, read backwards. The ramp is detected by MSER-5 (White 1997, "An effective truncation heuristic for bias
-reduction in simulation output"): of batches of 5 observations leave out the first d, at most half, that make the standard
-error of the rest's mean smallest. Where d is half of them, there is no steady state. The rule is applied to three series, and
-the latest start counts: requests in the system (scheduled, not yet ended) and output as it arrives, both over time, and TTFT in
-the order of the schedule, since a target may be slow to start with at an even load. A growing queue is never steady, nor are
-latencies that fall to the end. In a closed loop, whose users may be in step, a part of less than five latencies is none.
+The drain begins with the last send; in a closed loop when the first user stops, and with conversations when the last one has
+begun and the first one has ended; where all is sent at once, it is detected like the ramp, read backwards. The ramp is
+detected by MSER-5 (White 1997, "An effective truncation heuristic for bias reduction in simulation output"): of batches of 5
+observations leave out the first d, at most half, that make the standard error of the rest's mean smallest. Where d is half of
+them, there is no steady state. The rule is applied to three series, and the latest start counts: requests in the system
+(scheduled, not yet ended) and output as it arrives, both over time, and TTFT in the order of the schedule, since a target may
+be slow to start with at an even load. A growing queue is never steady, nor are latencies that fall to the end. In a closed
+loop, whose users may be in step, a part of less than five latencies is none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
-from reports.metrics.in_flight import first_user_end_ns, mean_in_system, queue_growth
+from reports.metrics.in_flight import drain_start_ns, mean_in_system, queue_growth
 from reports.metrics.last_answer import last_answer
 from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
@@ -33,6 +34,7 @@ _BURST = 0.1  # of the window: sends within less are one burst, after which the 
 _PARTS = 10  # of a window in which latencies may fall
 _FALLING_RANKS = -0.8  # Spearman's correlation of the parts' means with time
 _FALLING_RATIO = 1.5  # of the first three parts' mean to the last three's
+_STILL_CHANGING = "the load on the server was still changing in the second half of the run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
     end = float(requests.done_ns[known].max())
     burst = last_sent - start < _BURST * (end - start)
     if not burst:
-        end = min(last_sent, first_user_end_ns(requests)) if load.closed else last_sent
+        end = drain_start_ns(requests, last_sent) if load.waits_for_answers else last_sent
+        if load.sessions and end - start < (last_sent - start) / 2:
+            return Steady(None, _STILL_CHANGING)
     batches = min(_BATCHES, np.count_nonzero(known) // _REQUESTS_A_BATCH)
     edges = np.linspace(start, end, batches * BATCH + 1)
     series = [
@@ -70,7 +74,7 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
         return _plateau(series[1], edges)
     ramps = [ramp for values in series if (ramp := mser5(values)) is not None]
     if len(ramps) < len(series) or queue_growth(requests, load.rate_per_s) is not None:
-        return Steady(None, "the load on the server was still changing in the second half of the run")
+        return Steady(None, _STILL_CHANGING)
     due_ns, latency_ns = latencies_by_due(requests)
     settled_ns = _settled_ns(due_ns, latency_ns)
     if settled_ns is None:

@@ -93,6 +93,46 @@ def test_the_steady_part_of_a_closed_loop_ends_when_its_first_user_has_nothing_t
     assert metrics.windows.steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(80.0, rel=0.02)
 
 
+def test_the_steady_part_of_users_who_think_ends_with_their_last_send(make_requests: MakeRequests, answered: Make) -> None:
+    """8 users, each of whom thinks for 50 ms after an answer, and stops after 10 s."""
+    due = sorted(100 * k + 12 * user for user in range(8) for k in range(100))
+    requests = make_requests([answered(k, at, at, [(at + 49, 1)], done=at + 50) for k, at in enumerate(due)])
+    window = find_steady(requests, completions(requests), ConfiguredLoad(closed=True, concurrency=8)).window_ns
+    assert window is not None
+    assert window[0] / 1e9 < 2.0
+    assert window[1] / 1e9 == pytest.approx(9.984)
+
+
+def test_the_steady_part_of_conversations_ends_when_the_first_user_has_none_left(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """8 users who think for 50 ms after an answer: half of them have 60 turns, the others 80."""
+    requests = make_requests(_conversations(answered, [60 if user % 2 else 80 for user in range(8)]))
+    window = find_steady(requests, completions(requests), ConfiguredLoad(sessions=True)).window_ns
+    assert window is not None
+    assert window[1] / 1e9 == pytest.approx(5.962)
+
+
+def test_conversations_that_end_one_after_another_from_the_beginning_have_no_steady_part(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """16 conversations that begin within 0.2 s, of 5 to 80 turns."""
+    requests = make_requests(_conversations(answered, [5 * (user + 1) for user in range(16)]))
+    steady = find_steady(requests, completions(requests), ConfiguredLoad(sessions=True))
+    assert steady.reason == "the load on the server was still changing in the second half of the run"
+
+
+def _conversations(answered: Make, turns: Sequence[int]) -> list[Record]:
+    """Conversations with these numbers of ``turns``: one each 100 ms, with an answer after 50 ms."""
+    due = sorted((100 * turn + 12 * user, user) for user, count in enumerate(turns) for turn in range(count))
+    last: dict[int, int] = {}
+    records = []
+    for index, (at, user) in enumerate(due):
+        records.append(answered(index, at, at, [(at + 49, 1)], done=at + 50, parent=last.get(user)))
+        last[user] = index
+    return records
+
+
 def test_a_user_whose_connection_was_refused_has_not_stopped(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
     records = [
         answered(0, 0, 0, [(9, 1)], done=10),
