@@ -12,7 +12,7 @@ import numpy as np
 
 from bench_records.record import FAILURES, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, last_answer
+from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, SILENCE, last_answer
 from reports.metrics.requests import Requests
 from reports.render.counts import counted
 
@@ -116,16 +116,21 @@ def _first_error(facts: RunFacts) -> str | None:
 
 @dataclass(frozen=True)
 class StoppedAnswering(Finding):
+    """``in_flight`` of the ``failed`` had been sent before, of a server that hung; 0 where those sent later show it alone."""
+
     after_s: float
     failed: int
     kind: str
+    in_flight: int = 0
 
     code = "stopped_answering"
     severities = (Severity.WARNING,)
     when = (
         f"all requests that were sent after the last token or success failed, at least {FEWEST_FAILED}, and more than chance "
         f"allows ({CHANCE:.1%}) if as many fail as failed before without a token. Requests in flight that failed after it "
-        "count on neither side unless they timed out. The steady window ends there at the latest"
+        "count on neither side unless they timed out. Where fewer were sent after it, those in flight count that then waited "
+        f"for longer than a median success takes, and {SILENCE:g} times as long as the longest silence before. The steady "
+        "window ends there at the latest"
     )
     advices = (
         "The server ended, hung or refused everything: see its log at that time. The numbers of the whole run include the "
@@ -136,13 +141,12 @@ class StoppedAnswering(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         last = None if facts.interrupted else last_answer(facts.requests)
-        return None if last is None else cls(last.at_ns / 1e9, last.failed, last.kind)
+        return None if last is None else cls(last.at_ns / 1e9, last.failed, last.kind, last.in_flight)
 
     def _sentence(self) -> str:
-        return (
-            f"No token of an answer came after {self.after_s:,.1f} s: all {self.failed:,} requests that were sent after that "
-            f"failed, most of them as {self.kind}."
-        )
+        failed = f"{self.failed:,} requests that were"
+        which = f"{failed} in flight then or sent later" if self.in_flight else f"all {failed} sent after that"
+        return f"No token of an answer came after {self.after_s:,.1f} s: {which} failed, most of them as {self.kind}."
 
 
 @dataclass(frozen=True)

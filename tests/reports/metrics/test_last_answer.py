@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ from reports.metrics.last_answer import LastAnswer, last_answer
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
-from tests.reports.findings.runs import dies
+from tests.reports.findings.runs import CLOSED, dies
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -105,6 +107,90 @@ def test_failures_in_a_row_may_be_chance_where_every_other_request_failed(
     ]
     records += [failed(100 + k, 1_000 + 10 * k, Outcome.REFUSED, 1_000 + 10 * k, 1_001 + 10 * k) for k in range(count)]
     assert (last_answer(make_requests(records)) is not None) is found
+
+
+def _users(
+    answered: Make, users: int, hangs_ms: float = math.inf, hanging: Callable[[int], bool] = lambda number: False
+) -> list[Record]:
+    """Users of a closed loop of 600 requests, 1 s each with five tokens, until all hang from ``hangs_ms`` on. Requests whose
+    numbers are ``hanging`` hang alone. Each hangs for 20 s, until the client's limit.
+    """
+    free, records = [(1_000.0 * user / users, user) for user in range(users)], []
+    for number in range(600):
+        due, user = min(free)
+        if due > hangs_ms + 20_000.0:
+            break
+        tokens = [due + 200.0 * k for k in range(1, 6)]
+        hangs = hanging(number) or tokens[-1] > hangs_ms
+        seen = [] if hanging(number) else [at for at in tokens if at < hangs_ms]
+        record = answered(number, due, due, [(at, 1) for at in seen], done=due + 20_000.0 if hangs else tokens[-1])
+        records.append(replace(record, outcome=Outcome.TIMEOUT, error="no answer") if hangs else record)
+        free[user] = (math.inf if due + 20_000.0 > hangs_ms and hangs else due + (20_000.0 if hangs else 1_000.0), user)
+    return records
+
+
+def test_a_server_that_hangs_while_all_users_wait_is_found(make_report: MakeReport, answered: Make) -> None:
+    """It is stopped after 10 s: of 16 users none sends another request before the client's limit."""
+    report = make_report(_users(answered, 16, hangs_ms=10_010.0), load=CLOSED)
+    finding = finding_of(report, "stopped_answering")
+    assert finding is not None
+    assert finding.evidence["after_s"] == pytest.approx(10.0, abs=0.06)
+    assert (finding.evidence["failed"], finding.evidence["kind"]) == (16, "timeout")
+    assert finding.evidence["in_flight"] >= 15
+    assert finding.sentence == (
+        "No token of an answer came after 10.0 s: 16 requests that were in flight then or sent later failed, most of them as "
+        "timeout."
+    )
+
+
+@pytest.mark.parametrize(("users", "found"), [(4, False), (5, True)])
+def test_five_requests_in_flight_show_that_a_server_hangs(
+    make_requests: MakeRequests, answered: Make, users: int, found: bool
+) -> None:
+    last = last_answer(make_requests(_users(answered, users, hangs_ms=10_010.0)))
+    assert (None if last is None else last.failed) == (users if found else None)
+
+
+@pytest.mark.parametrize("every", [3, 10, 30])
+def test_requests_that_hang_alone_to_the_end_of_a_closed_loop_are_no_server_that_hangs(
+    make_requests: MakeRequests, answered: Make, every: int
+) -> None:
+    records = _users(answered, 16, hanging=lambda number: number % every == 0)
+    requests = make_requests(records)
+    ended_ns = requests.token_times_ns.max()
+    assert np.count_nonzero(requests.done_ns > ended_ns) >= 5  # hang then, as all of a server's would
+    assert last_answer(requests) is None
+
+
+def test_requests_that_a_limit_cuts_off_while_others_are_answered_are_no_server_that_hangs(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """100 requests at once, one answer each 250 ms, and a limit of 20 s for each."""
+    records = [answered(k, 0, k / 1_000, [(250 * (k + 1), 1)], done=250 * (k + 1)) for k in range(80)]
+    records += [failed(k, 0, Outcome.TIMEOUT, k / 1_000, 20_010) for k in range(80, 100)]
+    assert last_answer(make_requests(records)) is None
+
+
+def test_as_many_in_flight_as_hang_alone_at_any_time_are_chance(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Every other request hangs; 41 of the 82 of the last second do."""
+    records = [
+        failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 60_000)
+        if k % 2
+        else answered(k, 10 * k, 10 * k, [(10 * k + 200, 1)], done=10 * k + (200 if k else 1_000))
+        for k in range(200)
+    ]
+    assert last_answer(make_requests(records)) is None
+
+
+def test_requests_that_the_client_ends_later_show_no_server_that_hangs(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = _users(answered, 16, hangs_ms=10_010.0)
+    assert last_answer(make_requests(records)) is not None
+    lost = failed(len(records), 10_500, Outcome.LOST, 10_500, 40_000)
+    assert last_answer(make_requests([*records, lost])) is None
 
 
 def test_what_the_client_cancelled_is_no_server_that_went(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
