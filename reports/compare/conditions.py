@@ -115,13 +115,20 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
         status = Status.FAILED
     else:
         status = Status.PASSED if sign * (far - condition.amount) <= 0.0 else Status.UNDECIDED
-    shown = near if status is Status.FAILED else far
-    least = "at least" if (status is Status.FAILED) is condition.above else "at most"
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
     change = f"changed by {_amount(difference.measure, difference.change)}{starts}"
-    bound = _amount(difference.measure, shown)
     judged = "" if together == 1 else f" of {together} conditions together"
-    return ConditionResult(condition, status, f"{change}, {least} {bound} by the 95 % interval{judged}", change)
+    bounds = _bounds(condition, status, near, far)
+    return ConditionResult(condition, status, f"{change}, {bounds} by the 95 % interval{judged}", change)
+
+
+def _bounds(condition: Condition, status: Status, near: float, far: float) -> str:
+    """The bound that decides, or both where neither does. ``near`` is the one nearer to where the condition passes."""
+    if status is Status.UNDECIDED:
+        low, high = (_amount(condition.measure, bound) for bound in sorted((near, far)))
+        return f"between {low} and {high}"
+    least = "at least" if (status is Status.FAILED) is condition.above else "at most"
+    return f"{least} {_amount(condition.measure, near if status is Status.FAILED else far)}"
 
 
 def _amount(measure: Measure, change: float) -> str:

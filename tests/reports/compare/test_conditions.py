@@ -131,7 +131,8 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
     ("text", "evidence", "why"),
     [
         ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
-        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
+        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, between +7.8 pp and +12.2 pp by the 95 % interval"),
+        ("failed_share < 9pp", Evidence.RUNS, "changed by +10.0 pp, between +7.8 pp and +12.2 pp by the 95 % interval"),
         ("failed_share > 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
         ("failed_share < 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
         ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
