@@ -230,7 +230,7 @@ class OutsideServerClock(Finding):
     severities = (Severity.NOTE,)
     when = (
         f"more than {_OUTSIDE_SHARE:.0%} and {_OUTSIDE_FLOOR_MS:g} ms of the mean TTFT or E2E latency are not in the time that "
-        "the server itself reports for it"
+        "the server itself reports for it; only E2E latency counts where most answers come in one response"
     )
     advices = (
         "This is neither the engine's time nor the network's alone: connections wait to be accepted, and requests wait in "

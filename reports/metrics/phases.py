@@ -38,8 +38,8 @@ class Phase:
 def phases(requests: Requests, server: ServerLoad | None, target: ConfiguredTarget) -> tuple[Phase, ...]:
     """The phases that both sides measure, from the send on; empty where not every request is a success on both sides.
 
-    A server sums the times of all its requests. The two are comparable only if these are exactly the run's requests. The first
-    token of an unstreamed answer comes with the last, so the engine's TTFT is a part of it that the client cannot see.
+    A server sums the times of all its requests. The two are comparable only if these are exactly the run's requests. Where the
+    first token of an answer comes with the last, the engine's TTFT is a part of it that the client cannot see.
     """
     if server is None or not requests.done.size or not requests.done.all() or not _counts_ours(requests, server, target.model):
         return ()
@@ -51,11 +51,20 @@ def phases(requests: Requests, server: ServerLoad | None, target: ConfiguredTarg
         *_of_triton(triton, server.times.ttft_ms, exchange_ms),
         _part("Queue, by the engine", server.times.queue_ms, ttft_ms),
         _part("Prefill, by the engine", server.times.prefill_ms, exchange_ms),
-        (_span if target.streaming else _part)(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
+        (_span if _comes_in_pieces(requests, target) else _part)(ENGINE_TTFT, server.times.ttft_ms, ttft_ms),
         _part("Decode, by the engine", server.times.decode_ms, exchange_ms),
         _span(ENGINE_E2E, server.times.e2e_ms, e2e_ms),
     )
     return tuple(phase for phase in known if phase is not None)
+
+
+def _comes_in_pieces(requests: Requests, target: ConfiguredTarget) -> bool:
+    """Whether most answers of several tokens come in several responses: not if they are not streamed, nor if a proxy before the
+    server sends on whole streams alone.
+    """
+    several = requests.output_tokens >= 2
+    at_once = several & (np.diff(requests.token_starts) == 1)
+    return target.streaming and 2 * np.count_nonzero(at_once) <= np.count_nonzero(several)
 
 
 def _of_triton(model: ModelWork | None, engine_ttft_ms: float | None, exchange_ms: float | None) -> tuple[Phase | None, ...]:

@@ -245,6 +245,16 @@ def test_front_ends_are_not_advised_beside_a_pause_or_a_full_machine(
     assert beside is None or (finding_of(report, beside) is not None and beside in finding.advice)
 
 
+def test_answers_that_a_proxy_holds_back_until_they_are_whole_do_not_wait_before_the_servers_clock(
+    make_report: MakeReport, answered: Make
+) -> None:
+    """The engine's first token is 900 ms old when the stream comes, all at once, with its last one."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 1_000, 50)]) for k in range(100)]
+    report = make_report(records, server=engine_times(100, 995))
+    assert finding_of(report, "outside_server_clock") is None
+    assert finding_of(report, "answers_left_out") is not None
+
+
 def test_a_few_ms_outside_of_the_servers_clock_are_the_network(make_report: MakeReport, answered: Make) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 12, 1), (10 * k + 14, 1)]) for k in range(100)]
     assert finding_of(make_report(records, server=engine_times(5, 6)), "outside_server_clock") is None

@@ -119,3 +119,21 @@ def test_the_whole_of_an_unstreamed_answer_is_held_against_the_engine_s_whole_an
     assert found[ENGINE_TTFT] == Phase(ENGINE_TTFT, 18.0, None, 100.0)
     assert found[ENGINE_E2E].unexplained_ms == 3.0
     assert ENGINE_E2E not in _by_name(phases(requests, _server(times=replace(_TIMES, e2e_ms=None)), unstreamed))
+
+
+@pytest.mark.parametrize(("whole", "client_ms"), [(0, 10.0), (2, 55.0), (3, None), (4, None)])
+def test_the_engine_s_first_token_is_not_compared_with_answers_that_a_proxy_sends_on_whole(
+    make_requests: MakeRequests, answered: Make, whole: int, client_ms: float | None
+) -> None:
+    """Four streamed answers: ``whole`` come in one response after 100 ms, the others begin after 10 ms."""
+    requests = make_requests([answered(k, 0, 0, [(100, 20)] if k < whole else [(10, 1), (100, 19)]) for k in range(4)])
+    server = _server(times=EngineTimes(requests=4.0, queue_ms=None, ttft_ms=9.0, e2e_ms=97.0))
+    found = _by_name(phases(requests, server, _TARGET))
+    assert found[ENGINE_TTFT].client_ms == client_ms
+    assert found[ENGINE_E2E].unexplained_ms == 3.0
+
+
+def test_answers_of_one_token_come_in_one_response(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 0, 0, [(10, 1)]) for k in range(2)])
+    found = _by_name(phases(requests, _server(times=replace(_TIMES, ttft_ms=9.0)), _TARGET))
+    assert found[ENGINE_TTFT].unexplained_ms == 1.0
