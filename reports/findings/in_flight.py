@@ -7,7 +7,7 @@ from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
-from reports.metrics.waves import IN_STEP, MOST_WAVES, waves_of
+from reports.metrics.waves import IN_STEP, MOST_WAVES, is_burst, waves_of
 from reports.render.counts import counted
 
 _TAIL = 0.99
@@ -83,30 +83,45 @@ class RareQueues(Finding):
 
 @dataclass(frozen=True)
 class UsersInStep(Finding):
+    """``users`` are those of a closed loop; None where it is unknown, and where all requests were sent at once."""
+
     users: int | None
     period_s: float
     waves: int
     share: float
+    at_once: bool = False
 
     code = "users_in_step"
     severities = (Severity.WARNING,)
     when = (
-        f"in a closed loop, at least {IN_STEP:.0%} of the answers end in the same third of a period of about the median E2E "
-        f"latency, of which the run has {MOST_WAVES} or fewer"
+        f"in a closed loop, or where all requests are sent at once, at least {IN_STEP:.0%} of the answers end in the same "
+        "third of a period of about the median E2E latency, or of the shortest one of requests sent at once, of which the run "
+        f"has {MOST_WAVES} or fewer"
     )
     advices = (
         "The requests/s of a window depend on how many waves it happens to hold. Read output tokens/s, spread the start of the "
         "users with --ramp_up, let output lengths vary, or measure for more than 20 latencies.",
+        "The requests/s of a window depend on how many waves it happens to hold. Read the output tokens/s of streamed answers, "
+        "let output lengths vary, or send more requests: 20 times as many as the target serves at once.",
     )
-    briefs = ("Users in step: read output tokens/s, or spread them with --ramp_up",)
+    briefs = (
+        "Users in step: read output tokens/s, or spread them with --ramp_up",
+        "Answers in step: read output tokens/s, or send more requests",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        found = waves_of(facts.requests) if facts.load.closed else None
-        return None if found is None else cls(facts.load.concurrency, found.period_s, found.waves, found.share)
+        closed = facts.load.closed
+        found = waves_of(facts.requests) if closed or is_burst(facts.requests) else None
+        users = facts.load.concurrency if closed else None
+        return None if found is None else cls(users, found.period_s, found.waves, found.share, not closed)
+
+    @property
+    def advice(self) -> str:
+        return self.advices[int(self.at_once)]
 
     def _sentence(self) -> str:
-        users = "The users" if self.users is None else f"The {self.users:,} users"
+        users = "The answers" if self.at_once else "The users" if self.users is None else f"The {self.users:,} users"
         return (
             f"{users} keep in step: {self.share:.0%} of the answers end in one third of each {self.period_s:,.1f} s, "
             f"in {self.waves:,} waves."

@@ -7,7 +7,8 @@ observations leave out the first d, at most half, that make the standard error o
 them, there is no steady state. The rule is applied to three series, and the latest start counts: requests in the system
 (scheduled, not yet ended) and output as it arrives, both over time, and TTFT in the order of the schedule, since a target may
 be slow to start with at an even load. A growing queue is never steady, nor are latencies that fall to the end. In a closed
-loop, whose users may be in step, a part of less than five latencies is none.
+loop, whose users may be in step, a part of less than five latencies is none; nor is one of less than five waves of answers,
+where all is sent at once.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from reports.metrics.last_answer import last_answer
 from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events
 from reports.metrics.requests import Requests
+from reports.metrics.waves import is_burst, waves_of
 from reports.statistics.arrays import FloatArray
 
 _FEWEST_REQUESTS = 100
 FEWEST_LATENCIES = 5  # in the steady part of a closed loop: in a shorter one, waves of users in step make the rate
 _BATCHES = 100
 _REQUESTS_A_BATCH = 5
-_BURST = 0.1  # of the window: sends within less are one burst, after which the rest is not a drain
 _PARTS = 10  # of a window in which latencies may fall
 _FALLING_RANKS = -0.8  # Spearman's correlation of the parts' means with time
 _FALLING_RATIO = 1.5  # of the first three parts' mean to the last three's
@@ -59,7 +60,7 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
         return Steady(None, f"fewer than {_FEWEST_REQUESTS} requests ended", too_few=True)
     start, last_sent = float(requests.scheduled_ns.min()), float(requests.sent_ns[known].max())
     end = float(requests.done_ns[known].max())
-    burst = last_sent - start < _BURST * (end - start)
+    burst = is_burst(requests)  # after which the rest is not a drain
     if not burst:
         end = drain_start_ns(requests, last_sent) if load.waits_for_answers else last_sent
         if load.sessions and end - start < (last_sent - start) / 2:
@@ -71,7 +72,7 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
         output.per_bin(start, end, batches * BATCH),
     ]
     if burst:
-        return _plateau(series[1], edges)
+        return _without_few_waves(_plateau(series[1], edges), requests)
     ramps = [ramp for values in series if (ramp := mser5(values)) is not None]
     if len(ramps) < len(series) or queue_growth(requests, load.rate_per_s) is not None:
         return Steady(None, _STILL_CHANGING)
@@ -129,3 +130,14 @@ def _plateau(output: FloatArray, edges: FloatArray) -> Steady:
     if ramp is None or drain is None or ramp + drain > output.size // 2:
         return Steady(None, "output came at no steady rate for half of it")
     return Steady((float(edges[ramp]), float(edges[output.size - drain])), None)
+
+
+def _without_few_waves(steady: Steady, requests: Requests) -> Steady:
+    """``steady`` of a burst; without a window where that holds fewer than FEWEST_LATENCIES waves of answers."""
+    waves = None if steady.window_ns is None else waves_of(requests)
+    if waves is None or steady.window_ns is None:
+        return steady
+    start_ns, end_ns = steady.window_ns
+    if end_ns - start_ns >= FEWEST_LATENCIES * waves.period_s * 1e9:
+        return steady
+    return Steady(None, f"answers end in waves, and without ramp and drain it is shorter than {FEWEST_LATENCIES} of them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ Make = Callable[..., Record]
 
 CEILING = {"mode": "open", "max_concurrency": 4, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
 CLOSED = {"mode": "closed", "max_concurrency": None, "concurrency": 8, "duration_s": 20.0, "ramp_up_s": 0.0, "prepared": 5000}
+AT_ONCE = {"mode": "open", "max_concurrency": None, "concurrency": None, "duration_s": None, "ramp_up_s": 0.0}
 EXPONENTIAL = asked_load(100.0)
 
 
@@ -129,6 +130,17 @@ def in_step(answered: Make, users: int, latency_s: float, duration_s: float, spr
         records.append(answered(len(records), due_us / 1e3, due_us / 1e3, tokens, done=(due_us + took_us) / 1e3))
         if due_us + took_us < duration_s * 1e6:
             heapq.heappush(free, (due_us + took_us, user))
+    return records
+
+
+def served_in_batches(answered: Make, batch: int, services_ms: Sequence[float]) -> list[Record]:
+    """Requests that are all sent at once to a target that serves ``batch`` of them at a time, in 50 tokens each."""
+    free, records = [0.0] * batch, []
+    for number, service_ms in enumerate(services_ms):
+        begin = heapq.heappop(free)
+        heapq.heappush(free, begin + service_ms)
+        tokens = [(begin + service_ms * k / 50, 1) for k in range(1, 51)]
+        records.append(answered(number, 0, number / 100, tokens, done=begin + service_ms))
     return records
 
 

@@ -21,6 +21,7 @@ from reports.findings.finding import Finding, Severity
 from reports.findings.outcomes import Errors, NothingDone, PromptEchoed, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.findings.runs import (
+    AT_ONCE,
     CEILING,
     CLOSED,
     EXPONENTIAL,
@@ -37,6 +38,7 @@ from tests.reports.findings.runs import (
     paused_streams,
     queue_of_one_server,
     sends_of,
+    served_in_batches,
     stretched_sends,
     withdrawn,
 )
@@ -110,6 +112,7 @@ def _load_runs(answered: Make) -> Runs:
     for slots in (52, 10_000):
         yield full_for_moments(answered, slots), {}
     yield in_step(answered, 100, 2.0, 15.0), {"load": CLOSED}
+    yield served_in_batches(answered, 64, [1_000.0 + k % 7 for k in range(192)]), {"load": AT_ONCE}
     yield sends_of(answered, Gamma(100.0, 0.3), count=3_000), {"load": EXPONENTIAL}
     yield sends_of(answered, Gamma(100.0, 0.85), count=4_000), {"load": EXPONENTIAL}
     yield sends_of(answered, Exponential(80.0)), {"load": EXPONENTIAL}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from bench_records.record import Record
@@ -13,7 +14,7 @@ from reports.metrics.requests import Requests
 from reports.metrics.waves import waves_of
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
-from tests.reports.findings.runs import closed_loop, in_step
+from tests.reports.findings.runs import AT_ONCE, closed_loop, in_step, served_in_batches
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -70,6 +71,43 @@ def test_more_than_twenty_waves_do_not_matter_to_a_rate(make_requests: MakeReque
     assert few is not None
     assert few.waves == 16
     assert many is None
+
+
+@pytest.mark.parametrize(("waves", "is_steady"), [(3, False), (4, False), (8, True)])
+def test_equal_answers_to_requests_sent_at_once_end_in_waves(
+    make_report: MakeReport, answered: Make, waves: int, is_steady: bool
+) -> None:
+    """64 at a time, 10 s each: 6.4 requests/s, of which a window of three waves shows 4.7."""
+    services_ms = 10_000 * np.random.default_rng(1).uniform(0.97, 1.03, 64 * waves)
+    report = make_report(served_in_batches(answered, 64, services_ms.tolist()), load=AT_ONCE)
+    finding = finding_of(report, "users_in_step")
+    assert finding is not None
+    assert (finding.evidence["users"], finding.evidence["at_once"], finding.evidence["waves"]) == (None, True, waves)
+    assert finding.sentence.startswith("The answers keep in step: 100% of the answers end in one third of each 10")
+    assert "--ramp_up" not in finding.advice
+    assert (report.metrics.windows.steady is not None) is is_steady
+    if not is_steady:
+        assert (report.metrics.windows.not_steady or "").startswith("answers end in waves")
+
+
+@pytest.mark.parametrize("batch", [16, 256])
+def test_answers_of_many_lengths_to_requests_sent_at_once_are_not_in_waves(
+    make_report: MakeReport, answered: Make, batch: int
+) -> None:
+    """A batch that refills as answers end, and one that holds all of them at once."""
+    spread = 0.6 if batch == 16 else 0.15
+    services_ms = 1_000 * np.random.default_rng(1).normal(1.0, spread, 256).clip(0.1, 3.0)
+    report = make_report(served_in_batches(answered, batch, services_ms.tolist()), load=AT_ONCE)
+    assert finding_of(report, "users_in_step") is None
+    assert report.metrics.windows.steady is not None
+
+
+def test_answers_of_two_lengths_to_requests_served_at_once_are_not_in_waves(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """They end after 0.3 and 1.5 s, with nothing between."""
+    services_ms = [300.0 + k / 10 if k % 2 else 1_500.0 + k / 10 for k in range(200)]
+    assert waves_of(make_requests(served_in_batches(answered, 200, services_ms))) is None
 
 
 def test_waves_in_words() -> None:
