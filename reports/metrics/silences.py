@@ -115,7 +115,8 @@ def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: in
 
     Every request in flight waits for its first token, and in the order of sending it is the turn of some that the client cut
     off: they were sent between the requests with the tokens before and after the silence and had none, or are the one with the
-    token before. The silence is no longer than the answers that they requested.
+    token before. The first of them went before the silence: until then, somebody waited. The silence is no longer than the
+    answers that they requested.
     """
     usual_ns, left_ns, first_ns = float(silences.lengths_ns[count]), _left_ns(requests), requests.first_token_ns
     longest_ns = 2 * usual_ns + _SLOWER * _median_gap_ns(requests) * requests.requested_output_tokens
@@ -131,7 +132,8 @@ def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: in
         is_turn = (requests.sent_ns >= requests.sent_ns[before]) & (requests.sent_ns <= requests.sent_ns[after])
         is_turn &= ~requests.has_tokens | (np.arange(is_turn.size) == before)
         for_nobody = requests.cut_off & is_turn & (requests.done_ns <= stop_ns)
-        explained[k] = for_nobody.any() and silences.lengths_ns[k] <= longest_ns[for_nobody].sum()
+        gone_before = requests.done_ns[for_nobody].min(initial=np.inf) <= start_ns + usual_ns
+        explained[k] = gone_before and silences.lengths_ns[k] <= longest_ns[for_nobody].sum()
     return explained
 
 

@@ -253,6 +253,21 @@ def test_a_silence_longer_than_the_cancelled_answer_is_a_pause(
     assert (_found(make_requests, records) is not None) is (requested == 60)
 
 
+def test_requests_that_are_given_up_during_a_stop_do_not_explain_it(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Six users, who wait for 7 s at most; the target stops for 10 s before an answer begins."""
+    stop_ns = _one_at_a_time(answered, failed, 6)[25].token_times_ns[0] - 1_000_000
+    records = _one_at_a_time(answered, failed, 6, (stop_ns / 1e6, 10_000.0))
+    for number, record in enumerate(records):
+        assert record.sent_ns is not None
+        if record.sent_ns < stop_ns < record.token_times_ns[0]:
+            sent_ms = record.sent_ns / 1e6
+            records[number] = failed(number, sent_ms, Outcome.TIMEOUT, sent_ms, sent_ms + 7_000.0, requested_output_tokens=200)
+    assert sum(record.outcome is Outcome.TIMEOUT for record in records) == 6
+    assert _found(make_requests, records) is not None
+
+
 def test_a_stop_while_an_answer_comes_is_a_pause_beside_cancelled_ones(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
