@@ -59,7 +59,8 @@ def find_steady(requests: Requests, output: Events, load: ConfiguredLoad = OPEN_
     if np.count_nonzero(known) < _FEWEST_REQUESTS:
         return Steady(None, f"fewer than {_FEWEST_REQUESTS} requests ended", too_few=True)
     start, last_sent = float(requests.scheduled_ns.min()), float(requests.sent_ns[known].max())
-    end = float(requests.done_ns[known].max())
+    ended = known & ~requests.cut_off
+    end = float(requests.done_ns[ended if ended.any() else known].max())
     burst = is_burst(requests)  # after which the rest is not a drain
     if not burst:
         end = drain_start_ns(requests, last_sent) if load.waits_for_answers else last_sent

@@ -12,7 +12,7 @@ from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
 
-_PERIODS = np.geomspace(0.8, 1.25, 61)  # median E2E latencies
+_PERIODS = np.geomspace(0.8, 1.25, 61)  # of the latency that makes a wave
 IN_STEP = 0.6  # of the answers in one third of a period: of answers at any times, at most half, even in a run of few periods
 MOST_WAVES = 20  # with more, one wave more or less is less than 5 % of a rate
 _MOST_IN_ONE = 2.0 / 3.0  # of the answers of a burst in one wave: with more, hardly any waited for another
@@ -37,8 +37,8 @@ def _follow_each_other(numbers: FloatArray) -> bool:
 
 
 def is_burst(requests: Requests) -> bool:
-    """Whether all requests that ended were sent at once, or nearly."""
-    known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns)
+    """Whether all requests that ended were sent at once, or nearly. One that the client cut off shows no end of the load."""
+    known = ~np.isnan(requests.sent_ns) & ~np.isnan(requests.done_ns) & ~requests.cut_off
     if not known.any():
         return False
     start_ns = float(requests.scheduled_ns.min())

@@ -169,6 +169,33 @@ def test_of_a_burst_the_plateau_is_the_steady_part(make_requests: MakeRequests, 
     assert window[1] / 1e9 == pytest.approx(10.5, abs=0.4)
 
 
+def test_a_request_that_hangs_until_its_limit_does_not_prolong_the_load(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """20 requests/s for 50 s, of which one has no answer in 600 s."""
+    records = [answered(k, 50 * k, 50 * k, [(50 * k + 200, 1)], done=50 * k + 1000) for k in range(1000)]
+    records[500] = failed(500, 25_000, Outcome.TIMEOUT, 25_000, 625_000)
+    steady = find_steady(requests := make_requests(records), completions(requests))
+    assert steady.window_ns is None or steady.window_ns[1] <= 50e9
+
+
+def test_the_steady_part_ends_when_all_users_hang(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """16 users, an answer a second each, until the target hangs at 30 s; their limit is 600 s."""
+    due = sorted((1_000 * turn + 60 * user, user) for user in range(16) for turn in range(31))
+    records = [
+        failed(k, at, Outcome.TIMEOUT, at, at + 600_000)
+        if at + 1_000 > 30_000
+        else answered(k, at, at, [(at + 999, 1)], done=at + 1_000)
+        for k, (at, _) in enumerate(due)
+        if at <= 30_000
+    ]
+    requests = make_requests(records)
+    window = find_steady(requests, completions(requests), ConfiguredLoad(closed=True, concurrency=16)).window_ns
+    assert window is not None
+    assert 0.0 <= window[0] < 15e9
+    assert window[1] <= 31e9
+
+
 def test_few_requests_are_too_few_for_a_steady_state(make_requests: MakeRequests, answered: Make) -> None:
     steady = find_steady(requests := make_requests([answered(k, k, k, [(k + 5, 1)]) for k in range(99)]), completions(requests))
     assert steady.window_ns is None
