@@ -260,9 +260,20 @@ def drain_start_ns(requests: Requests, last_sent_ns: float) -> float:
     if begins.all():
         return min(last_sent_ns, first_user_end_ns(requests)) if requests.in_turns else last_sent_ns
     last_begin_ns = requests.sent_ns[begins & ~np.isnan(requests.sent_ns)].max(initial=-np.inf)
-    is_last_turn = ~np.isin(requests.index, requests.parent[~begins])
-    first_end_ns = requests.done_ns[is_last_turn & ~np.isnan(requests.done_ns)].min(initial=np.inf)
+    ends_ns = np.full(begins.size, -np.inf)
+    np.maximum.at(ends_ns, _first_turns(requests), np.nan_to_num(requests.done_ns, nan=np.inf))
+    first_end_ns = ends_ns[np.isfinite(ends_ns)].min(initial=np.inf)
     return min(last_sent_ns, max(float(last_begin_ns), float(first_end_ns)))
+
+
+def _first_turns(requests: Requests) -> NDArray[np.int64]:
+    """The position of the request with which the conversation or user of each one began; shape [n]."""
+    order = np.argsort(requests.index)
+    at = np.searchsorted(requests.index, requests.parent, sorter=order).clip(max=order.size - 1)
+    before = np.where(requests.index[order[at]] == requests.parent, order[at], np.arange(order.size))
+    while (further := before[before]).tolist() != before.tolist():
+        before = further
+    return before
 
 
 def mean_in_system(entered_ns: FloatArray, left_ns: FloatArray, edges_ns: FloatArray) -> FloatArray:

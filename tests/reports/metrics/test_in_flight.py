@@ -250,6 +250,21 @@ def test_users_drain_when_the_first_of_their_conversations_has_ended(
     assert drain_start_ns(make_requests(records), 80e6) == 60e6
 
 
+def test_a_branch_of_a_conversation_that_ends_early_is_not_its_end(make_requests: MakeRequests, answered: Make) -> None:
+    """Each of two conversations has three turns, and a request beside the first that nothing follows."""
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 1, 1, [(10, 1)], done=11),
+        answered(2, 2, 2, [(11, 1)], done=12, parent=0),
+        answered(3, 3, 3, [(12, 1)], done=13, parent=1),
+        answered(4, 20, 20, [(29, 1)], done=30, parent=0),
+        answered(5, 21, 21, [(30, 1)], done=31, parent=1),
+        answered(6, 40, 40, [(49, 1)], done=50, parent=4),
+        answered(7, 60, 60, [(69, 1)], done=70, parent=5),
+    ]
+    assert drain_start_ns(make_requests(records), 60e6) == 50e6
+
+
 def test_conversations_that_begin_at_a_rate_drain_when_the_last_one_has_begun(
     make_requests: MakeRequests, answered: Make
 ) -> None:
