@@ -217,8 +217,8 @@ REQUEST_COLUMNS = (
         "text_chunks",
         pa.int64(),
         "",
-        "the number of chunks with a piece of an answer that came as text, empty ones included, but not an empty one that only "
-        "ends the answer",
+        "the number of chunks with a piece of an answer that came as text, empty ones included; an empty one that only ends "
+        "the answer counts where the server's count of tokens includes it",
         "each response had ids or a count of its own, no answer came, or the run is older than this column",
     ),
     Column(

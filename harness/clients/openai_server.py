@@ -82,7 +82,7 @@ def unlisted_model(requested: str, served: tuple[str, ...] | None) -> str | None
     if served is None or requested in served:
         return None
     has = _listed(served) or "none"
-    return f"the server does not list it in /v1/models, which has {has}; {requested} is used all the same"
+    return f"the server does not list {requested} in /v1/models, which has {has}; it is used all the same"
 
 
 def api_key() -> str:

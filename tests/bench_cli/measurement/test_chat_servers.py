@@ -232,7 +232,7 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
         found = measured(chat, "--model", "mine")
     assert found.outcomes == {"done": _REQUESTS}
     assert {body["model"] for body in chat.bodies} == {"mine"}
-    warning = f"Warning: --model mine: the server does not list it in /v1/models, which has {shown}; mine is used all the same"
+    warning = f"Warning: --model mine: the server does not list mine in /v1/models, which has {shown}; it is used all the same"
     assert capsys.readouterr().err.count(warning) == 1
 
 
@@ -246,7 +246,7 @@ def test_a_class_of_a_model_that_is_not_listed_is_sent_with_a_warning(
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "/v1/models" in line]
     assert warning == (
         "Warning: --class a:weight=1,model=mine: "
-        "the server does not list it in /v1/models, which has unknown; mine is used all the same"
+        "the server does not list mine in /v1/models, which has unknown; it is used all the same"
     )
 
 

@@ -184,7 +184,7 @@ def test_a_model_that_is_not_listed_is_used_with_a_warning(
         found = measured(chat, "--model", "mine", "--tokenizer", str(_TOKENIZER))
     assert found.outcomes == {"done": _REQUESTS}
     assert {body["model"] for body in chat.bodies} == {"mine"}
-    assert "Warning: --model mine: the server does not list it in /v1/models, which has other" in capsys.readouterr().err
+    assert "Warning: --model mine: the server does not list mine in /v1/models, which has other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["ids", "text"])

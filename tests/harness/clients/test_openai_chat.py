@@ -492,8 +492,8 @@ def test_server_that_refuses_the_key(status: bytes) -> None:
     [
         (None, None),
         (("a", "c"), None),
-        (("a", "b"), "the server does not list it in /v1/models, which has a, b; c is used all the same"),
-        ((), "the server does not list it in /v1/models, which has none; c is used all the same"),
+        (("a", "b"), "the server does not list c in /v1/models, which has a, b; it is used all the same"),
+        ((), "the server does not list c in /v1/models, which has none; it is used all the same"),
     ],
 )
 def test_model_that_is_not_listed_is_remarked(served: tuple[str, ...] | None, warning: str | None) -> None:
