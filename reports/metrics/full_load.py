@@ -19,6 +19,7 @@ from reports.metrics.in_flight import first_user_end_ns
 from reports.metrics.mser import BATCH, mser5
 from reports.metrics.output_events import Events, rate, rate_value, rate_with_error_of
 from reports.metrics.requests import Requests
+from reports.metrics.waves import BURST
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import BINS, FEWEST_VALUES, mean_of
 from reports.statistics.estimate import Estimate
@@ -28,7 +29,6 @@ from reports.statistics.probability import normal_quantile
 _FEWEST_REQUESTS = 100
 _LEAST_RAMP = 0.1  # of the time until the drain
 _RAMP_BINS = 100 * BATCH
-_BURST = 0.1  # of the run: sends within less are one burst
 _LEAST_SHARE = 0.6  # of the run; in less, the ramp's correlation looks like the run's
 _SAMPLED = 10_000  # requests, of which the speed under full load is known well enough
 _DRAINS = 200  # times of a run at which its drain might have started
@@ -99,7 +99,7 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     if np.count_nonzero(done) < _FEWEST_REQUESTS:
         return None
     begin, entered_ns, left_ns = float(requests.scheduled_ns.min()), requests.sent_ns[done], requests.done_ns[done]
-    burst = bool(entered_ns.max() - begin < _BURST * (left_ns.max() - begin))
+    burst = bool(entered_ns.max() - begin < BURST * (left_ns.max() - begin))
     if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
     end = min(float(entered_ns.max()), first_user_end_ns(requests)) if requests.in_turns else float(entered_ns.max())

@@ -253,8 +253,8 @@ def first_user_end_ns(requests: Requests) -> float:
 def drain_start_ns(requests: Requests, last_sent_ns: float) -> float:
     """The time from which fewer requests are sent than before, in a run that waits for answers; at the latest ``last_sent_ns``.
 
-    A closed loop begins to drain when its first user stops, and conversations when the last one has begun and the first one has
-    ended. Users who think before they send again, and whose records do not name the request before, send until the end.
+    A closed loop begins to drain when its first user stops, and conversations when the last one has started and the first one
+    has ended. Users who think before they send again, and whose records do not name the request before, send until the end.
     """
     begins = np.isnan(requests.parent)
     if begins.all():
@@ -271,7 +271,7 @@ def _first_turns(requests: Requests) -> NDArray[np.int64]:
     order = np.argsort(requests.index)
     at = np.searchsorted(requests.index, requests.parent, sorter=order).clip(max=order.size - 1)
     before = np.where(requests.index[order[at]] == requests.parent, order[at], np.arange(order.size))
-    while (further := before[before]).tolist() != before.tolist():
+    while not np.array_equal(further := before[before], before):
         before = further
     return before
 

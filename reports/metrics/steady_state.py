@@ -1,7 +1,7 @@
 """Steady state: the part of a run that is neither ramp nor drain, by a named rule.
 
 The drain begins with the last send; in a closed loop when the first user stops, and with conversations when the last one has
-begun and the first one has ended; where all is sent at once, it is detected like the ramp, read backwards. The ramp is
+started and the first one has ended; where all is sent at once, it is detected like the ramp, read backwards. The ramp is
 detected by MSER-5 (White 1997, "An effective truncation heuristic for bias reduction in simulation output"): of batches of 5
 observations leave out the first d, at most half, that make the standard error of the rest's mean smallest. Where d is half of
 them, there is no steady state. The rule is applied to three series, and the latest start counts: requests in the system
