@@ -7,7 +7,7 @@ from typing import Self
 
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
-from reports.metrics.waves import IN_STEP, MOST_WAVES, is_burst, waves_of
+from reports.metrics.waves import IN_STEP, LEAST_WAITED, MOST_WAVES, is_burst, waited_in_batches, waves_of
 from reports.render.counts import counted
 
 _TAIL = 0.99
@@ -96,7 +96,7 @@ class UsersInStep(Finding):
     when = (
         f"in a closed loop, or where all requests are sent at once, at least {IN_STEP:.0%} of the answers end in the same "
         "third of a period of about the median E2E latency, or of the shortest one of requests sent at once, of which the run "
-        f"has {MOST_WAVES} or fewer"
+        f"has {MOST_WAVES} or fewer; of requests sent at once, at least {LEAST_WAITED:.0%} waited for others to end"
     )
     advices = (
         "The requests/s of a window depend on how many waves it happens to hold. Read output tokens/s, spread the start of the "
@@ -111,8 +111,10 @@ class UsersInStep(Finding):
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
-        closed = facts.load.closed
-        found = waves_of(facts.requests) if closed or is_burst(facts.requests) else None
+        closed, burst = facts.load.closed, is_burst(facts.requests)
+        found = waves_of(facts.requests) if closed or burst else None
+        if found is not None and burst and not waited_in_batches(facts.requests):
+            return None
         users = facts.load.concurrency if closed else None
         return None if found is None else cls(users, found.period_s, found.waves, found.share, not closed)
 

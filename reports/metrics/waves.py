@@ -16,6 +16,7 @@ _PERIODS = np.geomspace(0.8, 1.25, 61)  # of the latency that makes a wave
 IN_STEP = 0.6  # of the answers in one third of a period: of answers at any times, at most half, even in a run of few periods
 MOST_WAVES = 20  # with more, one wave more or less is less than 5 % of a rate
 _MOST_IN_ONE = 2.0 / 3.0  # of the answers of a burst in one wave: with more, hardly any waited for another
+LEAST_WAITED = 0.25  # of the answers of a burst in waves: the first wave, which did not wait, holds up to two thirds of them
 BURST = 0.1  # of the time from the first send to the last end: sends within less are one burst
 
 
@@ -44,6 +45,24 @@ def is_burst(requests: Requests) -> bool:
     start_ns = float(requests.scheduled_ns.min())
     sending_ns, lasted_ns = (float(times_ns[known].max()) - start_ns for times_ns in (requests.sent_ns, requests.done_ns))
     return sending_ns < BURST * lasted_ns
+
+
+def waited_in_batches(requests: Requests) -> bool:
+    """Whether answers of a burst waited for others to end: at least a quarter, for longer than the first answers took.
+
+    Where a target serves all requests at once, answers of a few lengths, each a multiple of the shortest, end in waves too. The
+    first token of a stream shows how long it waited. An answer in one response waited for what it took beyond its tokens at the
+    pace of the first answers; one of unknown length counts as one that waited.
+    """
+    took_ns = (requests.done_ns - requests.sent_ns)[requests.done]
+    tokens = requests.output_tokens[requests.done]
+    first_ns = float(np.quantile(took_ns, 1.0 / MOST_WAVES))
+    of_first = took_ns <= first_ns
+    pace_ns = np.median(took_ns[of_first] / np.maximum(tokens[of_first], 1.0))
+    of_tokens_ns = took_ns - np.nan_to_num(pace_ns * tokens, nan=-np.inf)
+    is_stream = np.diff(requests.token_starts)[requests.done] > 1
+    waits_ns = np.where(is_stream, (requests.first_token_ns - requests.sent_ns)[requests.done], of_tokens_ns)
+    return bool(np.mean(waits_ns >= np.where(is_stream, first_ns, first_ns / 2)) >= LEAST_WAITED)
 
 
 def waves_of(requests: Requests) -> Waves | None:

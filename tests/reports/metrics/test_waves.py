@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from bench_records.record import Record
 from reports.findings.in_flight import UsersInStep
@@ -108,6 +109,45 @@ def test_answers_of_two_lengths_to_requests_served_at_once_are_not_in_waves(
     """They end after 0.3 and 1.5 s, with nothing between."""
     services_ms = [300.0 + k / 10 if k % 2 else 1_500.0 + k / 10 for k in range(200)]
     assert waves_of(make_requests(served_in_batches(answered, 200, services_ms))) is None
+
+
+def _in_one_piece(records: Sequence[Record]) -> list[Record]:
+    return [
+        replace(record, token_times_ns=record.token_times_ns[-1:], token_counts=(record.output_tokens or 0,))
+        for record in records
+    ]
+
+
+@pytest.mark.parametrize("pieces", [list, _in_one_piece], ids=["streamed", "unstreamed"])
+@pytest.mark.parametrize(("batch", "waited"), [(240, False), (200, False), (120, True), (60, True)])
+@pytest.mark.parametrize("lengths", [(50, 100), (50, 100, 150), (50, 100, 200)])
+def test_answers_of_a_few_lengths_to_requests_served_at_once_do_not_keep_in_step(
+    make_report: MakeReport,
+    answered: Make,
+    pieces: Callable[[Sequence[Record]], list[Record]],
+    batch: int,
+    waited: bool,
+    lengths: tuple[int, ...],
+) -> None:
+    """They end in waves as well, each a multiple of the shortest, although hardly any waited for another."""
+    rng = np.random.default_rng(1)
+    tokens = rng.choice(lengths, 240)
+    services_ms = 20.0 * tokens * rng.uniform(0.98, 1.02, 240)
+    records = [
+        replace(record, output_tokens=count, requested_output_tokens=count)
+        for record, count in zip(served_in_batches(answered, batch, services_ms.tolist()), tokens.tolist(), strict=True)
+    ]
+    report = make_report(pieces(records), load=AT_ONCE)
+    assert (finding_of(report, "users_in_step") is not None) is waited
+
+
+def test_answers_in_one_response_of_unknown_length_may_have_waited(make_report: MakeReport, answered: Make) -> None:
+    services_ms = [1_000.0 + k / 10 for k in range(192)]
+    records = [
+        replace(record, token_times_ns=record.token_times_ns[-1:], token_counts=None, output_tokens=None)
+        for record in served_in_batches(answered, 64, services_ms)
+    ]
+    assert finding_of(make_report(records, load=AT_ONCE), "users_in_step") is not None
 
 
 def test_waves_in_words() -> None:
