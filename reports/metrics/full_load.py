@@ -102,6 +102,8 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     burst = bool(entered_ns.max() - begin < BURST * (left_ns.max() - begin))
     if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
+    # drain_start_ns, by which a rate is found, ends the load of conversations earlier. Here their drain stays in the series: it
+    # looks like a change of the rate, and makes its interval wider, as where the first end leaves too little of the run.
     end = min(float(entered_ns.max()), first_user_end_ns(requests)) if requests.in_turns else float(entered_ns.max())
     if end <= begin:
         return None

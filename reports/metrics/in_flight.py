@@ -255,6 +255,13 @@ def drain_start_ns(requests: Requests, last_sent_ns: float) -> float:
 
     A closed loop begins to drain when its first user stops, and conversations when the last one has started and the first one
     has ended. Users who think before they send again, and whose records do not name the request before, send until the end.
+
+    The turns after a failed one are not sent, so a conversation that a failure cut short has no end here: it left the load by
+    chance, as any other may at any time. One whose last turn failed ended with it. In a closed loop a user goes on after a
+    failure.
+
+    ``full_load`` applies the rule of a closed loop to conversations, too, since it needs no more than the error of a rate: it
+    says why.
     """
     begins = np.isnan(requests.parent)
     if begins.all():

@@ -250,6 +250,16 @@ def test_users_drain_when_the_first_of_their_conversations_has_ended(
     assert drain_start_ns(make_requests(records), 80e6) == 60e6
 
 
+def test_a_conversation_whose_last_turn_failed_ended_with_it(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        answered(1, 1, 1, [(10, 1)], done=11),
+        failed(2, 30, Outcome.TIMEOUT, 30, 40, parent=0),
+        answered(3, 60, 60, [(69, 1)], done=70, parent=1),
+    ]
+    assert drain_start_ns(make_requests(records), 60e6) == 40e6
+
+
 def test_a_branch_of_a_conversation_that_ends_early_is_not_its_end(make_requests: MakeRequests, answered: Make) -> None:
     """Each of two conversations has three turns, and a request beside the first that nothing follows."""
     records = [
