@@ -239,7 +239,7 @@ REQUEST_COLUMNS = (
         "empty_chunks",
         pa.int64(),
         "",
-        "how many of `text_chunks` have no text",
+        "how many of `text_chunks` have no text, without one that only ends the answer",
         "`text_chunks` is unknown, or the run is older than this column",
     ),
 )

@@ -38,14 +38,15 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
 
 
 def count_text_chunks(responses: Sequence[Response], total: int | None) -> tuple[int, int]:
-    """The number of messages, and how many of them have no text. An empty one that ends the answer counts only if the ``total``
-    tokens (None: the server gave no count) are as many as the messages with it.
+    """The number of messages, and how many within the answer have no text. An empty one that ends the answer counts only if the
+    ``total`` tokens (None: the server gave no count) are as many as the messages with it. It may be the token that ends the
+    answer, and shows nothing of the empty ones within.
     """
     of_answer = [response for response, is_message in zip(responses, _messages(responses), strict=True) if is_message]
     with_text = sum(bool(response.text) for response in of_answer)
     ends = sum(not response.text and bool(response.finish_reasons) for response in of_answer)
-    messages = len(of_answer) if len(of_answer) == total else len(of_answer) - ends
-    return messages, messages - with_text
+    within = len(of_answer) - ends
+    return len(of_answer) if len(of_answer) == total else within, within - with_text
 
 
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:

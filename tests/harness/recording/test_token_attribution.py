@@ -77,7 +77,9 @@ _END = Response(text="", finish_reasons=("length",))
         ([_ROLE, *_plain("a", "", "c"), _usage(2)], 2, (3, 1)),
         ([*_plain("a", "b"), _END, _usage(2)], 2, (2, 0)),
         ([*_plain("a", "b"), _END], None, (2, 0)),
-        ([*_plain("a", "b"), _END, _usage(3)], 3, (3, 1)),  # the end of a character that was not finished
+        ([*_plain("a", "b"), _END, _usage(3)], 3, (3, 0)),  # the end token, or that of a character that was not finished
+        ([*_plain("a", "", "b"), _END, _usage(4)], 4, (4, 1)),
+        ([*_plain("a", "", "b"), _END, _usage(2)], 2, (3, 1)),
         ([*_plain("a", "b"), Response(text="c", finish_reasons=("length",))], None, (3, 0)),
         ([_usage(5)], 5, (0, 0)),
     ],
