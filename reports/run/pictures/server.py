@@ -22,7 +22,8 @@ _MOST_LINES = 2 * len(_COLOURS)
 class Shown:
     """A metric, or those of its series whose ``label`` has ``value``; ``name`` is the line's.
 
-    An ``unusual`` one is left out where it stays at 0.
+    An ``unusual`` one is left out where it stays at 0. Where ``bench`` read the same of a GPU itself as ``read_itself``, that
+    is shown: it was read more often than a page renews its values.
     """
 
     metric: str
@@ -31,6 +32,7 @@ class Shown:
     value: str = ""
     scale: float = 1.0
     unusual: bool = False
+    read_itself: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Panel:
 _REQUESTS, _REQUEST_TYPE = "nv_trt_llm_request_metrics", "request_type"
 _BLOCKS, _BLOCK_TYPE = "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type"
 _BATCHER, _BATCHER_TYPE = "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric"
+_PAGE_GPU, _OWN_GPU = "gpu_uuid", "uuid"  # the labels that identify a GPU, of Triton's page and of what bench reads itself
 _MEMORY, _MEMORY_TYPE = "nv_trt_llm_runtime_memory_metrics", "memory_type"
 
 _PANELS = (
@@ -117,7 +120,7 @@ _PANELS = (
         (
             Shown(_MEMORY, "CPU", _MEMORY_TYPE, "cpu", 1e-9),
             Shown(_MEMORY, "GPU", _MEMORY_TYPE, "gpu", 1e-9, unusual=True),
-            Shown("nv_gpu_memory_used_bytes", "GPU, used", scale=1e-9),
+            Shown("nv_gpu_memory_used_bytes", "GPU, used", scale=1e-9, read_itself="gpu_memory_used_bytes"),
             Shown("gpu_memory_used_bytes", "GPU, used", scale=1e-9),
         ),
     ),
@@ -126,14 +129,17 @@ _PANELS = (
         "GPU",
         "The share of time in which the GPU computed, as its driver reports it.",
         Axis("GPU utilization", "%", from_zero=True),
-        (Shown("nv_gpu_utilization", "utilization", scale=100.0), Shown("gpu_utilization_ratio", "utilization", scale=100.0)),
+        (
+            Shown("nv_gpu_utilization", "utilization", scale=100.0, read_itself="gpu_utilization_ratio"),
+            Shown("gpu_utilization_ratio", "utilization", scale=100.0),
+        ),
     ),
     Panel(
         "gpu-power",
         "GPU power",
         "Power draw of the GPU.",
         Axis("power", "W", from_zero=True),
-        (Shown("nv_gpu_power_usage", "power"), Shown("gpu_power_watts", "power")),
+        (Shown("nv_gpu_power_usage", "power", read_itself="gpu_power_watts"), Shown("gpu_power_watts", "power")),
     ),
     Panel(
         "gpu-clock",
@@ -157,6 +163,7 @@ def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
         (shown, series)
         for shown in panel.shown
         for series in telemetry.select(shown.metric, **({shown.label: shown.value} if shown.label else {}))
+        if series.labels.get(_PAGE_GPU) not in _read_itself(shown, telemetry)
     ]
     lines: list[Line] = []
     averaged = False
@@ -174,6 +181,15 @@ def _picture(panel: Panel, telemetry: Telemetry) -> Picture | None:
     caption = panel.caption + (f" Means of {_MOST_POINTS:,} equal parts of the run." if averaged else "")
     caption += f" The first {_MOST_LINES} of {len(lines)} series." if len(lines) > _MOST_LINES else ""
     return Picture(panel.name, panel.title, caption, TIME, panel.y, tuple(lines[:_MOST_LINES]))
+
+
+def _read_itself(shown: Shown, telemetry: Telemetry) -> frozenset[str]:
+    """The UUIDs of the GPUs of which ``bench`` read the same during the run."""
+    return frozenset(
+        series.labels[_OWN_GPU]
+        for series in telemetry.select(shown.read_itself)
+        if _OWN_GPU in series.labels and np.isfinite(series.values[series.times_ns >= 0]).any()
+    )
 
 
 def _values(panel: Panel, shown: Shown, series: Series, telemetry: Telemetry) -> tuple[FloatArray, FloatArray]:
@@ -222,7 +238,7 @@ def _averaged(times_ns: FloatArray, values: FloatArray) -> tuple[FloatArray, Flo
 
 def _name(shown: Shown, series: Series, selected: list[tuple[Shown, Series]]) -> str:
     """The line's name, with the labels that distinguish it from its neighbours."""
-    others = [other for drawn, other in selected if drawn == shown]
+    others = [other for drawn, other in selected if drawn.name == shown.name]
     distinct = [
         value
         for key, value in series.labels.items()

@@ -23,7 +23,7 @@ SteadyRun = Callable[..., list[Record]]
 _S = 1_000_000_000
 
 
-def _sample(at_s: float, name: str, value: float, **labels: str) -> MetricSample:
+def _sample(at_s: float, name: str, value: float, /, **labels: str) -> MetricSample:
     return MetricSample(round(at_s * _S), 1_000_000, name, json.dumps(labels, sort_keys=True), value)
 
 
@@ -96,6 +96,29 @@ def test_many_readings_are_averaged_as_the_caption_states(drawn: Draw) -> None:
     assert line.x.size <= 1_000
     assert np.allclose(line.y, 100.5, atol=0.2)
     assert "Means of 1,000 equal parts" in picture.caption
+
+
+@pytest.mark.parametrize(
+    ("picture", "of_page", "of_bench"),
+    [
+        ("server-memory", "nv_gpu_memory_used_bytes", "gpu_memory_used_bytes"),
+        ("gpu-utilization", "nv_gpu_utilization", "gpu_utilization_ratio"),
+        ("gpu-power", "nv_gpu_power_usage", "gpu_power_watts"),
+    ],
+)
+def test_a_gpu_that_triton_s_page_and_bench_both_read_is_drawn_once(
+    drawn: Draw, picture: str, of_page: str, of_bench: str
+) -> None:
+    """``bench`` read the first of two GPUs: ten times a second, where the page renews its values every 2 s."""
+    read, unread = "GPU-c876b730-e3b1-0489-4cbe-7e6c712c3bf6", "GPU-5f0c81bd-7e6c-0489-4cbe-e3b1712c3bf6"
+    own = {"gpu": "0", "name": "NVIDIA H100 80GB HBM3", "uuid": read}
+    page = [_sample(2.0 * k, of_page, 1.0, gpu_uuid=gpu) for k in range(3) for gpu in (read, unread)]
+    lines = _lines(drawn([*page, *(_sample(k / 10, of_bench, 2.0, **own) for k in range(41))])[picture])
+    assert sorted(line.x.size for line in lines.values()) == [3, 41]
+    (alone,) = _lines(drawn([*page[::2], *(_sample(k / 10, of_bench, 2.0, **own) for k in range(41))])[picture]).values()
+    assert alone.x.size == 41
+    before = [_sample(-k / 10, of_bench, 2.0, **own) for k in range(1, 3)]  # until the run began
+    assert [line.x.size for line in _lines(drawn([*before, *page])[picture]).values()].count(3) == 2
 
 
 def test_unknown_metrics_and_values_draw_nothing(drawn: Draw) -> None:
