@@ -55,13 +55,15 @@ def _check_class(traffic_class: TrafficClass, target: Target) -> None:
     for objective in traffic_class.objectives:
         if not target.streaming and parse_slo(objective).metric.streamed_only:
             raise click.UsageError(f"--class {traffic_class}: {objective} needs streamed answers (--streaming); use e2e")
-    try:
-        warning = target.check_variant(traffic_class.variant or Variant())
-    except TargetError as error:
-        problem = str(error).removeprefix(f"--model {traffic_class.variant.model if traffic_class.variant else None}: ")
-        raise click.UsageError(f"--class {traffic_class}: {problem}") from error
-    if warning is not None:
-        click.echo(f"Warning: --class {traffic_class}: {warning}", err=True)
+    for server in target.servers:
+        at = f"--url {server.address}: " if target.others else ""
+        try:
+            warning = server.check_variant(traffic_class.variant or Variant())
+        except TargetError as error:
+            problem = str(error).removeprefix(f"--model {traffic_class.variant.model if traffic_class.variant else None}: ")
+            raise click.UsageError(f"--class {traffic_class}: {at}{problem}") from error
+        if warning is not None:
+            click.echo(f"Warning: --class {traffic_class}: {at}{warning}", err=True)
 
 
 def _probed(

@@ -32,7 +32,7 @@ from harness.protocols.protocol import (
 from harness.protocols.set_up_deadline import SetUpDeadline
 from serving.engines import read_context_tokens
 from serving.launch.addresses import ServerAddresses
-from workloads.elements.request import Balance, Variant
+from workloads.elements.request import Balance
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Target:
     from ``times_url``.
 
     This is the first of several servers, and ``others`` are the rest: they serve the same model, by the same protocol. Requests
-    are spread over all by ``balance``; ``prefix_cache_reset`` and ``check_variant`` are for all.
+    are spread over all by ``balance``; ``prefix_cache_reset`` is for all.
     """
 
     origin: Origin
@@ -130,12 +130,7 @@ def _together(targets: Sequence[Target], balance: Balance) -> Target:
                     f"--url {other.address}: {what} is {theirs}, and at {first.address} {ours}; requests can only be spread "
                     "over servers of one model: measure them apart"
                 )
-
-    def check_variant(variant: Variant) -> str | None:
-        warnings = [target.check_variant(variant) for target in targets]
-        return next((warning for warning in warnings if warning is not None), None)
-
-    return replace(first, others=tuple(others), balance=balance, check_variant=check_variant)
+    return replace(first, others=tuple(others), balance=balance)
 
 
 _ALIKE: tuple[tuple[str, Callable[[Target], object]], ...] = (
@@ -189,6 +184,10 @@ def _embedded_address(options: TargetOptions, addresses: ServerAddresses) -> Ori
     raise AssertionError("check_target_options refuses other protocols")
 
 
+def _origin(address: Origin) -> Origin:
+    return address.origin if isinstance(address, HttpUrl) else address
+
+
 def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, embedded_tokenizer: Path | None) -> Target:
     """The target at ``address``; its tokenizer is that of the options, or the embedded one, or the deployment's."""
     deadline = SetUpDeadline.of(sending.connect_timeout)
@@ -206,12 +205,13 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
     )
     connected = options.serving.connect(address, settings, deadline)
     if connected.warning is not None:
-        click.echo(f"Warning: {connected.warning}", err=True)
+        at = f"--url {options.serving.shown(_origin(address))}: " if len(options.url) > 1 else ""
+        click.echo(f"Warning: {at}{connected.warning}", err=True)
     tokenizer_dir = options.tokenizer_dir or embedded_tokenizer or connected.tokenizer_dir
     tokenizer = None if tokenizer_dir is None else open_tokenizer(tokenizer_dir)
     end_id, pad_id = (None, None) if tokenizer is None else (tokenizer.eos_token_id, tokenizer.pad_token_id)
     return Target(
-        origin=address.origin if isinstance(address, HttpUrl) else address,
+        origin=_origin(address),
         protocol=options.serving,
         headers=tuple(options.headers.items()),
         client=connected.make_client(end_id, pad_id),

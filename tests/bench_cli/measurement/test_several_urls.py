@@ -14,10 +14,14 @@ from bench_cli.measurement.measure import measure  # noqa: F401  binds the real 
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from tests.free_port import free_port
+from tests.harness.chat_server import WHOLE, chat_server
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 _WORKLOAD = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
+
+_TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
+_CHAT = ["--tokenizer_dir", _TOKENIZER, "--model", "m"]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,22 @@ def test_each_server_has_a_row_in_summary_answer_and_page(
     parameters = [target.model_parameters for target in manifest.targets or ()]
     assert parameters[0] != parameters[1]  # each server's own
     assert RunFolder(tmp_path).read_requests(["target"])["target"].to_pylist().count(1) == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "of"), [(["--model", "mine"], "--model mine"), (["--class", "a:model=mine"], "--class a:weight=1,model=mine")]
+)
+def test_a_warning_of_a_model_names_the_server_that_does_not_list_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], of: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with chat_server(lambda number: WHOLE, ["m", "mine"]) as listing, chat_server(lambda number: WHOLE, ["m"]) as other:
+        urls = [f"127.0.0.1:{listing.port}", f"127.0.0.1:{other.port}"]
+        _measure(urls, tmp_path, "-i", "openai", *_CHAT, *options)
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "/v1/models" in line]
+    words = f"--url http://127.0.0.1:{other.port}", of, "the server does not list mine in /v1/models, which has m"
+    assert all(word in warning for word in words)
+    assert str(listing.port) not in warning
 
 
 def test_a_list_with_commas_is_several_urls_and_a_replay_has_the_same_digest(
