@@ -28,6 +28,7 @@ from bench_records.search import PlannedProbe, RecordedControl, Search, SearchFo
 from reports.capacity.limits import every_limit
 from reports.capacity.reading import load_options, sets_of, steady
 from reports.metrics.requests import Requests
+from reports.render.plain_text import printable
 from reports.run_report import RunReport, read_run
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.clients import OpenLoop as OpenLoopClients
@@ -195,6 +196,11 @@ def model_control(
             "--model simulates millions of requests, which needs numba: pip install 'inflight-bench[simulate]'"
         )
     simulated = read_simulated(DeploymentOptions(model=model, draws=0), 1)
+    if simulated.changes:
+        edited = (
+            f"{simulated.name} was edited: {'; '.join(simulated.changes)}. The answer is as sure, but may need more requests."
+        )
+        click.echo(printable(edited), err=True)
     for tier in search.tiers:
         simulated_limits(tier)
     control = ModelControl(

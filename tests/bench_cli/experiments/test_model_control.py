@@ -15,8 +15,10 @@ from bench_cli.experiments import model_control
 from bench_cli.experiments.model_control import ModelControl, highest_held
 from bench_errors import ExitStatus
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from simulator.model import Parameter
 from tests.bench_cli.experiments.searches import SEARCH
 from tests.bench_cli.test_simulate_run import model_file
+from tests.simulator.known import SERVER
 
 _VERB = ("token_norm_dist", "--isl", "normal:mean=150,stdev=60,min=20,max=400", "--osl", "9")
 _SEARCH = replace(SEARCH, tiers=(PlannedTier(None, ("p90_ttft<=25ms",)), PlannedTier("e2e", ("p50_e2e<=75ms",))))
@@ -124,6 +126,20 @@ def test_a_dry_run_checks_the_model_and_keeps_nothing(
     assert run([*command, "m.json", *_VERB]) == ExitStatus.VALID
     assert "the model is simulated" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "none.json"]
+
+
+def test_constants_that_were_edited_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    step = Parameter("step", SERVER.law.step, 0.9 * SERVER.law.step, 1.1 * SERVER.law.step, identified=True)
+    command = ["capacity", "--slo", "p99_ttft<=50ms", "--dry_run", "--model"]
+    fitted = model_file(tmp_path / "fitted.json", parameters=(step,))
+    assert run([*command, str(fitted), *_VERB]) == ExitStatus.VALID
+    assert "was edited" not in capsys.readouterr().err
+    twice = replace(SERVER, law=replace(SERVER.law, step=2 * SERVER.law.step))
+    edited = model_file(tmp_path / "edited.json", parameters=(step,), server=twice)
+    assert run([*command, str(edited), *_VERB]) == ExitStatus.VALID
+    shown = capsys.readouterr().err
+    assert f"edited.json was edited: server.law.step of {2 * SERVER.law.step:g} s in its file, which was fitted as" in shown
+    assert shown.count("was edited") == 1
 
 
 def test_without_a_compiler_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
