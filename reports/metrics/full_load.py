@@ -103,7 +103,7 @@ def full_load(requests: Requests, output: Events) -> FullLoad | None:
     if burst:
         entered_ns = np.where(requests.has_tokens, requests.first_token_ns, requests.sent_ns)[done]
     # drain_start_ns, by which a rate is found, ends the load of conversations earlier. Here their drain stays in the series: it
-    # looks like a change of the rate, so that its interval is wider, or there is none. It is never too narrow for that.
+    # looks like a change of the rate, so that its interval is wider, or there is none.
     end = min(float(entered_ns.max()), first_user_end_ns(requests)) if requests.in_turns else float(entered_ns.max())
     if end <= begin:
         return None
