@@ -27,13 +27,18 @@ SERVER_COLUMNS = (
         "name of the series, as served; of a histogram `_sum` and `_count`, of one of latencies `_bucket`, too",
     ),
     Column("labels", _TEXT, "", "its labels, a JSON object with sorted keys"),
-    Column("value", pa.float64(), "the series' own", "its value, as served; NaN where the server gave NaN"),
+    Column(
+        "value",
+        pa.float64(),
+        "the series' own",
+        "its value, as served; NaN where the server gave NaN, and where a counter of `host_*` is unknown",
+    ),
     Column(
         "server",
         _TEXT,
         "",
         "URL of the page of metrics, without secrets",
-        "the series is that of a GPU, which bench read itself, or the run is older than this column",
+        "bench read the value itself (`gpu_*`, `host_*`), or the run is older than this column",
     ),
 )
 """The columns of ``server.parquet``: the fields of MetricSample in their order."""

@@ -17,6 +17,7 @@ from reports.metrics.client_health import ClientHealth, client_health, wake_ups
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
 from reports.metrics.goodput import Objective
 from reports.metrics.gpu_use import GpuUse, gpu_use
+from reports.metrics.host_energy import HostEnergy, host_energy
 from reports.metrics.length_laws import LengthLaw, input_law, output_law
 from reports.metrics.lengths import Lengths, input_lengths, output_lengths
 from reports.metrics.model_statistics import model_work
@@ -56,6 +57,7 @@ class RunReport:
     gpus: GpuUse | None = None
     targets: tuple[TargetNumbers, ...] = ()
     servers: Mapping[str, ServerLoad] = field(default_factory=dict)
+    host_energy: HostEnergy | None = None
 
     @property
     def schedule(self) -> DrawnSchedule:
@@ -141,7 +143,8 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     batch_limit = None if server is None else server.batch_limit
     metrics = compute_metrics(requests, target.streaming, configured_load(manifest), objectives, batch_limit)
     server_phases = phases(every, server, target)
-    gpus = None if telemetry is None else gpu_use(telemetry, metrics.windows.steady or metrics.windows.whole)
+    window = metrics.windows.steady or metrics.windows.whole
+    gpus = None if telemetry is None else gpu_use(telemetry, window)
     targets = target_numbers(requests, manifest, loads.each, target.streaming, metrics.full_batch)
     findings = find(
         RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched), gpus, targets)
@@ -166,6 +169,7 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
         gpus,
         targets,
         loads.each,
+        None if telemetry is None else host_energy(telemetry, window),
     )
 
 

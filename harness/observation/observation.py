@@ -23,12 +23,13 @@ from harness.clients.transport.url import HttpUrl
 from harness.clients.triton.statistics import ByModel, ReadStatistics, StatisticsError, settled, sum_of
 from harness.host.clock import read_clock_offsets
 from harness.host.processes import began_at
-from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
 from harness.observation.machine_sampler import MachineSampler
 from harness.observation.machine_use import FindTarget, MachineMeter
 from harness.observation.metrics_file import read_metrics
 from harness.observation.metrics_pages import MetricsPages, MetricsSource
 from harness.observation.nvml import Gpus, NoGpusError
+from harness.observation.power_sampler import PowerSampler, read_power_samples
+from harness.observation.rapl import POWERCAP, Rapl
 from harness.observation.sample_file import read_samples
 from harness.observation.times_poller import TimesPoller, join_polls
 
@@ -83,8 +84,9 @@ class Observation:
     """A context that is entered after the warm-up, receives the run's start, and is left when every request has ended.
 
     ``find_target`` finds the target's processes, where those of the client are all of this machine; None otherwise. The GPUs on
-    which they compute are read where there is a driver, unless there are no ``metrics``. ``read_statistics`` has an entry for
-    each target; None for one without statistics. ``times`` are polled once a second.
+    which they compute are read where there is a driver, and the energy of this machine's CPU and DRAM where it is readable,
+    unless there are no ``metrics``. ``read_statistics`` has an entry for each target; None for one without statistics.
+    ``times`` are polled once a second.
     An observation that fails does not fail the run: its part of ``observed`` is None, and ``note`` is called with the reason.
     """
 
@@ -111,7 +113,7 @@ class Observation:
         self._clock: ClockReadings | None = None
         self._statistics: tuple[OneServer, ...] = ()
         self._telemetry: Telemetry | None = None
-        self._gpus: GpuSampler | None = None
+        self._power: PowerSampler | None = None
         self._gpu_telemetry: GpuTelemetry | None = None
         self._times = times
         self._poller: TimesPoller | None = None
@@ -124,7 +126,7 @@ class Observation:
             for before in self._settled_statistics(self._read_statistics)
         )
         self._pages.open()
-        self._gpus = self._gpu_sampler()
+        self._power = self._power_sampler()
         self._server_began_at = self._began_at()
         self._poller = None if self._times is None else self._drained(self._times)
         self._clock = ClockReadings(before=read_clock_offsets())
@@ -135,8 +137,8 @@ class Observation:
             self._clock = msgspec.structs.replace(self._clock, after=read_clock_offsets())
         if self._machine is not None:
             self._machine.close()
-        if self._gpus is not None:
-            self._gpu_telemetry = self._gpus.stop()
+        if self._power is not None:
+            self._gpu_telemetry = self._power.stop()
         if self._meter is not None:
             self._machine_use = self._meter.read()
         if any(self._statistics):
@@ -172,9 +174,9 @@ class Observation:
             self._machine = MachineSampler(self._folder.machine_samples, start_ns, self._cores)
         if self._find_target is not None:
             self._meter = MachineMeter(self._find_target)
-        if self._gpus is not None:
+        if self._power is not None:
             with suppress(OSError):
-                self._gpus.begin(self._folder.gpu_samples, start_ns)
+                self._power.begin(self._folder.gpu_samples, start_ns)
         self._pages.begin(start_ns)
         try:
             if self._poller is not None:
@@ -183,18 +185,20 @@ class Observation:
             self._poller = None
             self._note(f"The server's times of requests cannot be written to disk, so they are not recorded: {error}")
 
-    def _gpu_sampler(self) -> GpuSampler | None:
+    def _power_sampler(self) -> PowerSampler | None:
         if self._find_target is None or not self._has_metrics:
             return None
-        try:
+        gpus, rapl = None, Rapl(POWERCAP)
+        with suppress(NoGpusError):
             gpus = Gpus()
-        except NoGpusError:
+        if gpus is None and not rapl.readable:
             return None
         target = self._find_target()  # which reads every process of the machine
         if target is None:
-            gpus.close()
+            if gpus is not None:
+                gpus.close()
             return None
-        return GpuSampler(gpus, target)
+        return PowerSampler(gpus, rapl if rapl.readable else None, target)
 
     def _began_at(self) -> float | None:
         """When the server began, by its processes on this machine, or else by its own metrics; None of several servers."""
@@ -242,9 +246,9 @@ def tabulate_observations(folder: RunFolder) -> None:
     if samples:
         write_client_table(chain.from_iterable(map(read_samples, samples)), folder.client)
     pages = folder.all_scrapes()
-    gpus = read_gpu_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
-    if pages or gpus:
-        write_server_table(chain(*map(read_metrics, pages), gpus), folder.server)
+    power = read_power_samples(folder.gpu_samples) if folder.gpu_samples.exists() else ()
+    if pages or power:
+        write_server_table(chain(*map(read_metrics, pages), power), folder.server)
     if folder.times_polls.exists():
         join_polls(folder.times_polls, folder.perf_metrics)
     for path in (*samples, *pages, folder.gpu_samples, folder.times_polls):

@@ -222,15 +222,11 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _energy(counter: Series | None, power: Series, start_ns: float, end_ns: float) -> float | None:
-    """J in the window; None where the readings do not cover it, or the counter fell."""
-    covered = counter if counter is not None else power
-    if covered.times_ns.size < 2 or covered.times_ns[0] > start_ns or covered.times_ns[-1] < end_ns:
-        return None
+    """J in the window; None where the readings do not cover it, or the counter fell in it."""
     if counter is not None:
-        if (np.diff(counter.values) < 0).any():
-            return None
-        at_start, at_end = np.interp([start_ns, end_ns], counter.times_ns, counter.values)
-        return float(at_end - at_start)
+        return counter.growth(start_ns, end_ns)
+    if power.times_ns.size < 2 or power.times_ns[0] > start_ns or power.times_ns[-1] < end_ns:
+        return None
     inner = (power.times_ns > start_ns) & (power.times_ns < end_ns)
     times_ns = np.concatenate([[start_ns], power.times_ns[inner], [end_ns]])
     watts = np.interp(times_ns, power.times_ns, power.values)

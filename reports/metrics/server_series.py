@@ -12,7 +12,7 @@ import pyarrow as pa
 from reports.metrics.columns import floats, integers
 from reports.statistics.arrays import FloatArray
 
-GPU_PREFIX = "gpu_"  # of the series that bench itself read from NVML
+OWN_PREFIXES = ("gpu_", "host_")  # of the series that bench itself read, from NVML and RAPL
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,20 @@ class Series:
         if values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
             return None
         return float(values[-1] - values[0])
+
+    def growth(self, start_ns: float, end_ns: float) -> float | None:
+        """What a counter grew by between two times, interpolated; None where the readings do not cover them, one of them is
+        unknown, or the counter fell.
+        """
+        first = int(np.searchsorted(self.times_ns, start_ns, side="right")) - 1
+        last = int(np.searchsorted(self.times_ns, end_ns, side="left"))
+        if first < 0 or last >= self.times_ns.size:
+            return None
+        times_ns, values = self.times_ns[first : last + 1], self.values[first : last + 1]
+        if not np.isfinite(values).all() or (np.diff(values) < 0).any():
+            return None
+        at_start, at_end = np.interp([start_ns, end_ns], times_ns, values)
+        return float(at_end - at_start)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class Telemetry:
     @property
     def served(self) -> Telemetry | None:
         """The series that the server itself exported; None where there are none."""
-        served = {name: series for name, series in self.by_name.items() if not name.startswith(GPU_PREFIX)}
+        served = {name: series for name, series in self.by_name.items() if not name.startswith(OWN_PREFIXES)}
         return Telemetry(served) if served else None
 
     def select(self, name: str, **labels: str) -> tuple[Series, ...]:

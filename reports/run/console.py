@@ -13,6 +13,7 @@ from reports.gates.gate import Gate
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
+from reports.metrics.host_energy import HostEnergy
 from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
 from reports.render.counts import counted
@@ -47,7 +48,11 @@ def render_answer(report: RunReport) -> str:
         _wrapped(verdict(report)) + _wrapped(head),
         [*_table(rows), *_tail_notes(rows)],
         answer_target_table(report),
-        _rates(metrics) + _wrapped(_gpus(report)) + _wrapped(probe_sentence(report)) + _wrapped(model_error(report)),
+        _rates(metrics)
+        + _wrapped(_gpus(report))
+        + _wrapped(_host_energy(report.host_energy))
+        + _wrapped(probe_sentence(report))
+        + _wrapped(model_error(report)),
         [line for gate in report.gates for line in _gate(gate)],
     ]
     left = _MOST_LINES - sum(len(part) + 1 for part in parts[:-1] if part) - len(parts[-1])
@@ -197,6 +202,18 @@ def _gpus(report: RunReport) -> str:
     parts += [f"{use.power_w:,.0f} W"] if use.power_w is not None else []
     parts += [f"busy {use.busy_share:.0%}"] if use.busy_share is not None else []
     return f"{count}: {', '.join(parts)}." if parts else ""
+
+
+def _host_energy(energy: HostEnergy | None) -> str:
+    """What is known of the CPU's and the DRAM's power; the former with J a token."""
+    if energy is None:
+        return ""
+    cpu, dram = energy.cpu, energy.dram
+    parts = [] if cpu is None or cpu.joules_per_token is None else [f"{cpu.joules_per_token:.2g} J a token"]
+    parts += [] if cpu is None or cpu.power_w is None else [f"{cpu.power_w:,.0f} W"]
+    sentences = [f"CPU: {', '.join(parts)}"] if parts else []
+    sentences += [] if dram is None or dram.power_w is None else [f"DRAM {dram.power_w:,.0f} W"]
+    return f"{'; '.join(sentences)}." if sentences else ""
 
 
 def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:

@@ -80,6 +80,7 @@ def summary(report: RunReport) -> dict[str, object]:
         "client": None if report.client is None else asdict(report.client),
         "server": None if report.server is None else asdict(report.server),
         "gpus": None if report.gpus is None else _gpus(report.gpus),
+        "host_energy": None if report.host_energy is None else asdict(report.host_energy),
         "lengths": {"input": _lengths(report.input_lengths), "output": _lengths(report.output_lengths)},
         "length_laws": {"input": _length_law(report.input_law), "output": _length_law(report.output_law)},
         "arrival_laws": [_arrival_law(arrivals) for arrivals in report.asked_arrivals],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reports.metrics.catalogue import E2E, ITL, TPOT, TTFT
 from reports.metrics.distribution import distribution_of
 from reports.metrics.engine_latencies import Between
+from reports.metrics.host_energy import HostEnergy
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
@@ -83,6 +84,7 @@ def server_tables(report: RunReport) -> tuple[Table, ...]:
         server_level_table(report),
         _levels(report),
         _gpus(report),
+        _host_energy(report.host_energy),
         _engine(report),
         _latencies(report),
         _prefix_cache(report.prefix_cache),
@@ -131,6 +133,25 @@ def _gpus(report: RunReport) -> Table:
     if telemetry is not None and not telemetry.of_target:
         note += "These are all GPUs of the machine: on which of them the target computes is not known. "
     return Table("gpus", "GPUs", columns, rows, note + _MORE)
+
+
+def _host_energy(energy: HostEnergy | None) -> Table:
+    """A row of all packages together, and one of each where there are several; the same of their DRAM."""
+    columns = ("Energy", "power W", "energy J", "J per output token", "± J")
+    if energy is None:
+        return Table("host_energy", "CPU and DRAM energy", columns, ())
+    rows: list[tuple[str | float | None, ...]] = []
+    for name, drawn in (("CPU", energy.cpu), ("DRAM", energy.dram)):
+        if drawn is None:
+            continue
+        rows.append((name, drawn.power_w, drawn.energy_j, drawn.joules_per_token, drawn.joules_per_token_error))
+        if len(drawn.zones) > 1:
+            rows += [(f"{name}, {printable(zone.zone)}", zone.power_w, zone.energy_j, None, None) for zone in drawn.zones]
+    note = (
+        f"From {energy.start_s:,.1f} to {energy.end_s:,.1f} s of the run, read every {energy.period_s:,.2g} s. All that this "
+        f"machine used, the client included; ± by the readings' period. {_MORE}"
+    )
+    return Table("host_energy", "CPU and DRAM energy", columns, tuple(rows), note)
 
 
 def _engine(report: RunReport) -> Table:

@@ -113,6 +113,7 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
         *metric("vllm:num_preemptions_total", {0.0: 0.0, 7.0: 2.0}),
         *metric("nv_gpu_utilization", {0.0: 0.5, 7.0: 0.7}),
         *metric("nv_cpu_utilization", {0.0: 0.5, 7.0: 0.7}),
+        *metric("host_cpu_energy_joules_total", {-1.0: 0.0, 8.0: 900.0}, zone="package-0"),
     ]
     report = make_report(
         [with_fields(record, cached_input_tokens=3, server_counted_input=True) for record in steady_run(700, worker=0)],
@@ -132,6 +133,7 @@ def test_a_summary_of_everything_that_can_be_known(make_report: MakeReport, stea
     assert document["prefix_cache"]["usage"]
     assert document["arrivals"]["test"]
     assert document["metrics"]["goodput"]
+    assert document["host_energy"]["cpu"]
     assert document["windows"]["steady"]
     _check("summary", document)
 

@@ -39,6 +39,7 @@ from reports.metrics.estimates import over_runs
 from reports.metrics.failures import failed_by_request, failed_share_of
 from reports.metrics.goodput import goodput, severities
 from reports.metrics.gpu_use import gpu_use
+from reports.metrics.host_energy import host_energy
 from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import client_slip_ms
 from reports.metrics.length_laws import input_law, output_law
@@ -149,6 +150,7 @@ NUMBERS = (
     Number("Triton's statistics of each model", "server.models", (model_work,)),
     Number("The engine's own latencies", "server.latencies", (engine_latencies,)),
     Number("Power, energy and clocks of the GPUs", "gpus", (gpu_use,)),
+    Number("Energy and power of this machine's CPU and DRAM", "host_energy", (host_energy,)),
     Number("Requested and actual lengths", "lengths", (input_lengths, output_lengths)),
     Number("Lengths of the law, as sent and as counted", "length_laws", (input_law, output_law)),
     Number("Arrivals of the law, as drawn and as sent", "arrival_laws", (asked_arrivals,)),

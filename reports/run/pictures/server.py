@@ -142,6 +142,14 @@ _PANELS = (
         (Shown("nv_gpu_power_usage", "power", read_itself="gpu_power_watts"), Shown("gpu_power_watts", "power")),
     ),
     Panel(
+        "host-power",
+        "CPU and DRAM power",
+        "Power of each CPU package and its DRAM: what the energy counters of this machine grew by, the client's part included.",
+        Axis("power", "W", from_zero=True),
+        (Shown("host_cpu_energy_joules_total", "CPU"), Shown("host_dram_energy_joules_total", "DRAM")),
+        counters=True,
+    ),
+    Panel(
         "gpu-clock",
         "GPU clock",
         "The clock of the GPU's streaming multiprocessors. A power cap or heat lowers it.",

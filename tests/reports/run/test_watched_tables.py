@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from bench_records.record import Record
+from bench_records.server_table import MetricSample
 from reports.render.plain_text import escaped
 from reports.render.tables import Table
 from reports.run.console import render_answer
@@ -129,6 +130,51 @@ def test_the_gpus_have_a_table_and_a_line_in_the_answer(make_report: MakeReport,
     assert re.search(f"^GPU: {shown}", render_answer(of_target), re.MULTILINE)
     found = summary(report)["gpus"]
     assert (found["source"], found["power_w"]) == ("nvml", pytest.approx(500.0))
+
+
+def _energy(joules: dict[str, float], name: str = "cpu") -> list[MetricSample]:
+    """Counters of zones, by their growth in J a second, read every 0.1 s."""
+    times_s = [0.1 * k for k in range(-1, 14)]
+    return [
+        sample
+        for zone, watts in joules.items()
+        for sample in metric(f"host_{name}_energy_joules_total", {at_s: 1e3 + watts * at_s for at_s in times_s}, zone=zone)
+    ]
+
+
+def test_cpu_and_dram_have_a_table_and_a_line_in_the_answer(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    server = _energy({"package-0": 60.0, "package-1": 35.0}) + _energy({"package-0": 12.0}, "dram")
+    report = make_report(steady_run(100), server=server)
+    (table,) = server_tables(report)
+    assert report.host_energy is not None
+    length_s = report.host_energy.end_s - report.host_energy.start_s
+    tokens = report.host_energy.output_tokens
+    assert tokens is not None
+    assert [(row[0], *map(pytest.approx, row[1:4])) for row in table.rows] == [
+        ("CPU", 95.0, 95.0 * length_s, 95.0 * length_s / tokens),
+        ("CPU, package-0", 60.0, 60.0 * length_s, None),
+        ("CPU, package-1", 35.0, 35.0 * length_s, None),
+        ("DRAM", 12.0, 12.0 * length_s, 12.0 * length_s / tokens),
+    ]
+    assert "the client included" in table.note
+    assert re.search(r"^CPU: [0-9.]+ J a token, 95 W; DRAM 12 W\.$", render_answer(report), re.MULTILINE)
+    found = json.loads(json.dumps(summary(report)["host_energy"]))
+    assert (found["cpu"]["power_w"], found["dram"]["power_w"]) == (pytest.approx(95.0), pytest.approx(12.0))
+    assert summary(report)["server"] is None  # it has no metrics of its own
+
+
+def test_of_packages_one_of_which_is_unknown_nothing_is_added_up(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    unknown = metric("host_cpu_energy_joules_total", {0.1 * k: float("nan") for k in range(-1, 14)}, zone="package-1")
+    report = make_report(steady_run(100), server=[*_energy({"package-0": 60.0}), *unknown])
+    (table,) = server_tables(report)
+    assert [row[:2] for row in table.rows] == [
+        ("CPU", None),
+        ("CPU, package-0", pytest.approx(60.0)),
+        ("CPU, package-1", None),
+    ]
+    assert not re.search("^CPU: ", render_answer(report), re.MULTILINE)
+    of_none = make_report(steady_run(100), server=unknown)
+    assert (of_none.host_energy, server_tables(of_none)) == (None, ())
 
 
 def test_a_run_without_samples_has_no_such_tables(make_report: MakeReport, steady_run: SteadyRun) -> None:

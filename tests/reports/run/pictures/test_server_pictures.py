@@ -121,6 +121,21 @@ def test_a_gpu_that_triton_s_page_and_bench_both_read_is_drawn_once(
     assert [line.x.size for line in _lines(drawn([*before, *page])[picture]).values()].count(3) == 2
 
 
+def test_power_of_each_package_and_its_dram_is_what_their_counters_grew_by(drawn: Draw) -> None:
+    watts = {("cpu", "package-0"): 60.0, ("cpu", "package-1"): 35.0, ("dram", "package-0"): 8.0, ("dram", "package-1"): 4.0}
+    samples = [
+        _sample(k / 10, f"host_{part}_energy_joules_total", float("nan") if k == 5 else each * k / 10, zone=zone)
+        for (part, zone), each in watts.items()
+        for k in range(-1, 10)
+    ]
+    lines = _lines(drawn(samples)["host-power"])
+    assert {name: line.y[0] for name, line in lines.items()} == pytest.approx(
+        {"CPU, package-0": 60.0, "CPU, package-1": 35.0, "DRAM, package-0": 8.0, "DRAM, package-1": 4.0}
+    )
+    for line in lines.values():
+        assert np.allclose(line.x, [0.0, 0.1, 0.2, 0.3, 0.4, 0.7, 0.8, 0.9])  # of an unknown reading nothing is drawn
+
+
 def test_unknown_metrics_and_values_draw_nothing(drawn: Draw) -> None:
     samples = [_sample(0, "process_cpu_seconds", 1), _sample(0, "nv_gpu_utilization", float("nan"), gpu_uuid="G")]
     assert drawn(samples) == {}

@@ -15,10 +15,10 @@ from bench_records.run_folder import RunFolder
 from harness.clients.transport.url import HttpUrl
 from harness.errors import JournalError
 from harness.host.clock import now_ns
-from harness.observation.gpu_sampler import GpuSampler, read_gpu_samples
 from harness.observation.metrics_pages import MetricsSource
 from harness.observation.nvml import Gpus, NoGpusError
 from harness.observation.observation import Observation, tabulate_observations
+from harness.observation.power_sampler import PowerSampler, read_power_samples
 from tests.harness.metrics_server import metrics_server
 from tests.harness.observation.fake_nvml import Device, fake_nvml
 
@@ -28,10 +28,10 @@ def _use(monkeypatch: pytest.MonkeyPatch, *devices: Device, **errors: Any) -> No
 
 
 def _sampled(path: Path, for_s: float = 0.35) -> tuple[Any, list[Any]]:
-    sampler = GpuSampler(Gpus(), [os.getpid()])
+    sampler = PowerSampler(Gpus(), None, [os.getpid()])
     sampler.begin(path, now_ns())
     time.sleep(for_s)
-    return sampler.stop(), list(read_gpu_samples(path))
+    return sampler.stop(), list(read_power_samples(path))
 
 
 def test_the_gpus_of_the_target_s_processes_are_read_from_before_the_start(
@@ -123,5 +123,5 @@ def test_a_damaged_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     path = tmp_path / "gpu.bin"
     path.write_bytes(framed(b"\x93\x01\x02\x03"))
-    with pytest.raises(JournalError, match="samples of GPUs"):
-        list(read_gpu_samples(path))
+    with pytest.raises(JournalError, match="samples of power"):
+        list(read_power_samples(path))
