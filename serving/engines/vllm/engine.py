@@ -31,7 +31,6 @@ _UNSUPPORTED = {  # a field of Sampling → the tensor that sets it
     "top_p_reset_id": "runtime_top_p_reset_ids",
     "beam_width": "beam_width",
     "bad_words": "bad_words_list",
-    "lora_task_id": "lora_task_id",
     "draft_ids": "draft_input_ids",
 }
 _SUPPORTED_RETURNS = ("log_probs", "perf_metrics")
@@ -85,9 +84,6 @@ class VllmEngine(ProcessEngine):
             deliver(Increment((), error=f"{name}: the vllm engine does not support it"))
         else:
             super().submit(request_id, input_ids, sampling, deliver, streaming=streaming, returns=returns)
-
-    def register_lora(self, task_id: int, weights: bytes, config: bytes) -> None:
-        """No effect: requests with an adapter are rejected."""
 
 
 def _start(engine_dir: Path, options: EngineOptions, listener: socket.socket | None) -> Link:

@@ -16,18 +16,23 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import time
 import traceback
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -42,6 +47,17 @@ _TRIAL = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
+
+_KEPT_ADAPTERS = 64
+_MODULES = {  # TensorRT-LLM's module ids → Hugging Face's names for Llama's layers, the widths of their inputs and outputs
+    1: ("self_attn.q_proj", "hidden", "queries"),
+    2: ("self_attn.k_proj", "hidden", "keys"),
+    3: ("self_attn.v_proj", "hidden", "keys"),
+    4: ("self_attn.o_proj", "queries", "hidden"),
+    5: ("mlp.gate_proj", "hidden", "inner"),
+    6: ("mlp.down_proj", "inner", "hidden"),
+    7: ("mlp.up_proj", "hidden", "inner"),
+}
 
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
@@ -185,6 +201,7 @@ class Host:
         self._stats_due_ns = 0
         self._will_flush = False
         self._llm: Any = None
+        self._adapters: Adapters | None = None  # None where vLLM was started without them
         self._server: asyncio.Server | None = None  # uvloop closes a server that nothing refers to
         self._limits: Message = {}
         self._vocabulary_size = self._context_tokens = 0
@@ -226,6 +243,8 @@ class Host:
 
     def shut_down(self) -> None:
         """End vLLM's processes. Those that take long are killed when this one ends."""
+        if self._adapters is not None:
+            self._adapters.remove()
         if self._llm is not None:
             with suppress(TypeError):  # older releases have no time-out
                 self._llm.shutdown(timeout=_SHUTDOWN_S)
@@ -248,6 +267,8 @@ class Host:
             "kv_cache_blocks": int(cache.num_gpu_blocks or 0),
             "kv_cache_tokens_per_block": int(cache.block_size),
         }
+        if getattr(config, "lora_config", None) is not None:
+            self._adapters = Adapters(self._llm, widths(config.model_config.hf_text_config))
         await self._check_ids()
         self._telemetry = Telemetry(self._start["bounds_s"])
         self._context_tokens = int(config.model_config.max_model_len)
@@ -281,6 +302,9 @@ class Host:
             case "Cancel":
                 if (running := self._tasks.get((front, message["request_id"]))) is not None:
                     running.cancel()
+            case "RegisterLora":
+                if self._adapters is not None:
+                    self._adapters.register(message["task_id"], message["weights"], message["config"])
             case "Stop":
                 for other in self._fronts - {front}:
                     other.send(message)
@@ -328,11 +352,12 @@ class Host:
         returns = submit.get("returns", _NO_RETURNS)
         outputs_of = "each" if streaming or sampling["stop_words"] else "last"
         parameters = sampling_parameters(sampling, outputs_of, returns["log_probs"])
+        adapter = await self._adapter(sampling)
         if streaming:
             self._silent.add(key)
         name = f"{key[0].number}-{key[1]}"
         increment: Message = {"token_ids": []}
-        async with aclosing(self._llm.generate(prompt(input_ids), parameters, name)) as outputs:
+        async with aclosing(self._llm.generate(prompt(input_ids), parameters, name, **adapter)) as outputs:
             async for output in outputs:  # where this is left early, closing aborts the request
                 self._note_answer(key, len(input_ids), output)
                 completion = output.outputs[0]
@@ -350,6 +375,14 @@ class Host:
                     self._put(key, increment)
                     increment = {"token_ids": []}
         return increment | {"error": "vLLM ended the request without a reason"}
+
+    async def _adapter(self, sampling: Message) -> Message:
+        """The argument of ``generate`` that names the adapter; empty without one."""
+        if (task_id := sampling.get("lora_task_id")) is None:
+            return {}
+        if self._adapters is None:
+            raise ValueError("lora_task_id needs a server that was started with --engine_arg enable_lora=true")
+        return {"lora_request": await self._adapters.request(task_id)}
 
     def _note_answer(self, key: Key, prompt_tokens: int, output: Any) -> None:
         """Count the prompt with its first output."""
@@ -400,6 +433,95 @@ class Host:
     def _fail(self, reason: str) -> None:
         for front in self._fronts:
             front.send({"type": "Failed", "reason": reason})
+
+
+class Adapters:
+    """LoRA adapters by task, in upstream's layout; vLLM reads each from a folder of PEFT's format once a request names it.
+
+    The layout (``hf_lora_convert.py`` and TensorRT-LLM's LoRA documentation): a row of ``config``, int32 [modules, 3], is
+    module id, layer, rank; the same row of ``weights``, float16 [modules, values], is A [rank, in], then B [out, rank], flat,
+    zero-padded, already scaled by alpha / rank. The adapters of the tasks that were used last are kept.
+    """
+
+    def __init__(self, llm: Any, layer_widths: Mapping[str, int]) -> None:
+        self._llm, self._widths = llm, layer_widths
+        self._sent: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+        self._loads: dict[int, asyncio.Task[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-lora-"))
+
+    def register(self, task_id: int, weights: bytes, config: bytes) -> None:
+        """The adapter of a task from now on. Requests that run keep the one before."""
+        if self._sent.get(task_id) != (weights, config):
+            self._sent[task_id] = weights, config
+            self._loads.pop(task_id, None)
+        self._sent.move_to_end(task_id)
+        while len(self._sent) > _KEPT_ADAPTERS:
+            evicted, _ = self._sent.popitem(last=False)
+            self._loads.pop(evicted, None)
+
+    async def request(self, task_id: int) -> Any:
+        """vLLM's ``LoRARequest``. Raises ValueError for an unknown task, with upstream's message, and an unfit adapter."""
+        if task_id not in self._sent:
+            raise ValueError(f"LoRA task {task_id} not found in cache. Please send LoRA weights with request")
+        self._sent.move_to_end(task_id)
+        if task_id not in self._loads:
+            self._loads[task_id] = asyncio.create_task(self._load(task_id, *self._sent[task_id]))
+        return await asyncio.shield(self._loads[task_id])  # others wait for it, too
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _load(self, task_id: int, weights: bytes, config: bytes) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        number = next(self._numbers)  # vLLM keeps an adapter by its number, so another adapter of a task needs another one
+        folder = self._folder / str(number)
+        write_adapter(folder, weights, config, self._widths)
+        request = LoRARequest(f"task-{task_id}-{number}", number, str(folder))
+        await self._llm.add_lora(request)  # an adapter that vLLM refuses fails here, and in a request would end its engine
+        return request
+
+
+def widths(config: Any) -> dict[str, int]:
+    """The inputs and outputs of a network's layers by its Hugging Face configuration."""
+    heads = config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    keys = head * (getattr(config, "num_key_value_heads", None) or heads)
+    return {"hidden": config.hidden_size, "queries": heads * head, "keys": keys, "inner": config.intermediate_size}
+
+
+def write_adapter(folder: Path, weights: bytes, config: bytes, layer_widths: Mapping[str, int]) -> None:
+    """Write an adapter (see ``Adapters``) in PEFT's format: matrices of one rank, zero beyond their own.
+
+    Raises ValueError for a module that Llama has not, and a row that is too short.
+    """
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    rows = np.frombuffer(config, dtype=np.int32).reshape(-1, 3).tolist()
+    rank = max((own for _, _, own in rows), default=1)
+    tensors: dict[str, Any] = {}
+    matrices = np.frombuffer(weights, dtype=np.float16).reshape(len(rows), -1)
+    for (module, layer, own), values in zip(rows, matrices, strict=True):
+        if module not in _MODULES:
+            known = ", ".join(f"{number} ({name})" for number, (name, _, _) in _MODULES.items())
+            raise ValueError(f"lora_config names module {module}; the vllm engine supports {known}")
+        name, into, out_of = _MODULES[module]
+        inputs, outputs = layer_widths[into], layer_widths[out_of]
+        needed = own * (inputs + outputs)
+        if own < 1 or needed > len(values):
+            raise ValueError(f"lora_weights holds {len(values)} values for layer {layer}, {name}; rank {own} needs {needed}")
+        down, up = np.zeros((rank, inputs), np.float16), np.zeros((outputs, rank), np.float16)
+        down[:own] = values[: own * inputs].reshape(own, inputs)
+        up[:, :own] = values[own * inputs : needed].reshape(outputs, own)
+        key = f"base_model.model.model.layers.{layer}.{name}"
+        tensors |= {f"{key}.lora_A.weight": down, f"{key}.lora_B.weight": up}
+    folder.mkdir()
+    save_file(tensors, str(folder / "adapter_model.safetensors"))
+    modules = sorted({_MODULES[module][0].rpartition(".")[2] for module, _, _ in rows})
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": modules, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
 class StopWords:

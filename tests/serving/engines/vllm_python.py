@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy
+import safetensors
 import uvloop
 
 REAL = os.environ.get("BENCH_VLLM_PYTHON", "")
@@ -28,7 +30,8 @@ def vllm_python(folder: Path) -> str:
         return REAL
     libraries = folder / "libraries"
     libraries.mkdir(exist_ok=True)
-    installed = [Path(str(package.__file__)).parent for package in (msgspec, uvloop)]  # vLLM requires both
+    installed = [Path(str(package.__file__)).parent for package in (msgspec, numpy, safetensors, uvloop)]  # vLLM requires them
+    installed += [folder for folder in [Path(numpy.__file__).parents[1] / "numpy.libs"] if folder.exists()]
     for package in (*installed, Path(__file__).with_name("fake_vllm") / "vllm"):
         if not (libraries / package.name).exists():
             (libraries / package.name).symlink_to(package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -11,12 +12,15 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from serving.engines import check_installed, open_engine, open_shared_engine, read_context_tokens
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
@@ -34,6 +38,7 @@ from serving.engines.protocol import (
 )
 from serving.engines.vllm.engine import engine_arguments
 from serving.engines.vllm.environment import environment
+from serving.engines.vllm.host import write_adapter
 from serving.errors import EngineError
 from serving.text.tokenizer import load_tokenizer
 from tests.serving.engines.vllm_python import ARGUMENTS, REAL, checkpoint, vllm_python
@@ -42,7 +47,7 @@ _WAIT_S = 60.0
 _LATE_S = 1.5  # after which a load has failed
 _PROMPT = list(range(100, 130))
 _ENDED = "vLLM's engine has ended"
-real_only = pytest.mark.skipif(not REAL, reason="the fake vLLM has no guides")
+real_only = pytest.mark.skipif(not REAL, reason="the fake vLLM has neither guides nor a network")
 fake_only = pytest.mark.skipif(bool(REAL), reason="the fake vLLM does what the real one cannot be made to do")
 
 # A process that opens an engine, starts a long request, says which processes that has made, and waits.
@@ -97,7 +102,6 @@ def _tokens(increments: Sequence[Increment]) -> list[int]:
     [
         (Sampling(7, beam_width=2, return_beams=2), Returns(), "beam_width"),
         (Sampling(7, bad_words=((5, 6),)), Returns(), "bad_words_list"),
-        (Sampling(7, lora_task_id=3), Returns(), "lora_task_id"),
         (Sampling(7, draft_ids=(4,)), Returns(), "draft_input_ids"),
         (Sampling(7, top_p_decay=0.5), Returns(), "runtime_top_p_decay"),
         (Sampling(7, top_p_min=0.5), Returns(), "runtime_top_p_min"),
@@ -109,6 +113,143 @@ def _tokens(increments: Sequence[Increment]) -> list[int]:
 def test_what_vllm_lacks_is_refused_with_its_tensor(engine: Engine, sampling: Sampling, returns: Returns, name: str) -> None:
     (refused,) = _answer(engine, sampling, returns=returns)
     assert refused.error == f"{name}: the vllm engine does not support it"
+
+
+_HIDDEN, _INNER = 128, 256  # of the checkpoint
+_RANK = 4
+_FELT = (3, 0, 4), (4, 0, 4)  # values and outputs of the attention: alone they are felt where all other weights are small
+
+
+def _adapter(*rows: tuple[int, int, int], scale: float = 1.0, values: int = _RANK * (_HIDDEN + _INNER)) -> tuple[bytes, bytes]:
+    """Weights and config in upstream's layout: random matrices for each row (module, layer, rank)."""
+    weights = scale * np.random.default_rng(7).normal(size=(len(rows), values))
+    return weights.astype(np.float16).tobytes(), np.array(rows, dtype=np.int32).tobytes()
+
+
+@pytest.fixture(scope="module")
+def with_adapters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("adapters")
+    options = EngineOptions(engine_python=vllm_python(folder), engine_arg=(*ARGUMENTS, "enable_lora=true"))
+    opened = open_engine("vllm", checkpoint(folder), options)
+    yield opened
+    opened.close()
+
+
+def test_an_adapter_changes_the_answers_of_its_task_alone(with_adapters: Engine) -> None:
+    plain = _answer(with_adapters, Sampling(12))
+    with_adapters.register_lora(3, *_adapter(*_FELT, scale=20.0))
+    changed = _answer(with_adapters, Sampling(12, lora_task_id=3))
+    assert plain[-1].error is changed[-1].error is None
+    assert _tokens(changed) != _tokens(plain) == _tokens(_answer(with_adapters, Sampling(12)))
+    assert _tokens(_answer(with_adapters, Sampling(12, lora_task_id=3))) == _tokens(changed)
+
+
+def test_an_adapter_that_is_sent_again_replaces_that_of_its_task(with_adapters: Engine) -> None:
+    with_adapters.register_lora(4, *_adapter(*_FELT, scale=20.0))
+    first = _tokens(_answer(with_adapters, Sampling(12, lora_task_id=4)))
+    with_adapters.register_lora(4, *_adapter(*_FELT, (3, 1, 4), (4, 1, 2), scale=30.0))
+    assert _tokens(_answer(with_adapters, Sampling(12, lora_task_id=4))) != first
+
+
+@pytest.mark.parametrize(
+    ("task", "adapter", "problem"),
+    [
+        (5, None, "LoRA task 5 not found in cache. Please send LoRA weights with request"),
+        (6, _adapter((9, 0, 4)), "lora_config names module 9; the vllm engine supports 1 (self_attn.q_proj)"),
+        (7, _adapter((5, 1, 5)), "lora_weights holds 1536 values for layer 1, mlp.gate_proj; rank 5 needs 1920"),
+        (8, _adapter((1, 0, 32), values=32 * 256), "LoRA rank 32 is greater than max_lora_rank 16"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_fails_its_requests_alone(
+    with_adapters: Engine, task: int, adapter: tuple[bytes, bytes] | None, problem: str
+) -> None:
+    if adapter is not None:
+        with_adapters.register_lora(task, *adapter)
+    for _ in range(2):
+        (refused,) = _answer(with_adapters, Sampling(7, lora_task_id=task))
+        assert refused.error is not None
+        assert problem in refused.error
+    assert len(_tokens(_answer(with_adapters, Sampling(7)))) == 7
+
+
+_SHAPES = {
+    1: ("self_attn.q_proj", _HIDDEN, _HIDDEN), 2: ("self_attn.k_proj", _HIDDEN, _HIDDEN),
+    3: ("self_attn.v_proj", _HIDDEN, _HIDDEN), 4: ("self_attn.o_proj", _HIDDEN, _HIDDEN),
+    5: ("mlp.gate_proj", _INNER, _HIDDEN), 6: ("mlp.down_proj", _HIDDEN, _INNER), 7: ("mlp.up_proj", _INNER, _HIDDEN),
+}  # fmt: skip
+
+
+def _with_weights(folder: Path, added: Mapping[tuple[int, int], NDArray[np.float32]]) -> Path:
+    """The checkpoint with random weights, and ``added`` to those of (layer, module)."""
+    random = np.random.default_rng(5)
+    ones = np.ones(_HIDDEN, np.float32)
+    tensors = {"model.norm.weight": ones}
+    for name in ("model.embed_tokens", "lm_head"):
+        tensors[f"{name}.weight"] = random.normal(0, 0.5, (3072, _HIDDEN)).astype(np.float32)
+    for layer in range(2):
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"model.layers.{layer}.{name}.weight"] = ones
+        for module, (name, outputs, inputs) in _SHAPES.items():
+            weights = random.normal(0, 0.1, (outputs, inputs)) + added.get((layer, module), 0.0)
+            tensors[f"model.layers.{layer}.{name}.weight"] = weights.astype(np.float32)
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return checkpoint(folder)
+
+
+@real_only
+def test_an_adapter_answers_as_a_checkpoint_with_its_product_added(tmp_path: Path) -> None:
+    rows = [(module, layer, 4 if layer else 3) for module in _SHAPES for layer in range(2)]
+    weights, config = _adapter(*rows, scale=0.1)
+    products: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for (module, layer, rank), values in zip(rows, np.frombuffer(weights, np.float16).reshape(len(rows), -1), strict=True):
+        _, outputs, inputs = _SHAPES[module]
+        down, up = np.split(values.astype(np.float32)[: rank * (inputs + outputs)], [rank * inputs])
+        products[layer, module] = up.reshape(outputs, rank) @ down.reshape(rank, inputs)
+    arguments = tuple(argument for argument in ARGUMENTS if argument != "load_format=dummy")
+    answers = []
+    nothing: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for name, added, extra in (("with", nothing, ("enable_lora=true",)), ("merged", products, ())):
+        options = EngineOptions(engine_python=vllm_python(tmp_path), engine_arg=(*arguments, *extra))
+        opened = open_engine("vllm", _with_weights(tmp_path / name, added), options)
+        try:
+            opened.register_lora(9, weights, config)
+            task = 9 if extra else None
+            prompts = [list(range(start, start + 20)) for start in range(100, 140, 5)]
+            answers.append([_tokens(_answer(opened, Sampling(10, lora_task_id=task), prompt)) for prompt in prompts])
+            if extra:
+                plain = [_tokens(_answer(opened, Sampling(10), prompt)) for prompt in prompts]
+        finally:
+            opened.close()
+    assert answers[0] == answers[1] != plain
+
+
+def test_an_adapter_needs_a_server_that_takes_them(engine: Engine) -> None:
+    engine.register_lora(3, *_adapter((1, 0, 4)))
+    (refused,) = _answer(engine, Sampling(7, lora_task_id=3))
+    assert refused.error is not None
+    assert "lora_task_id needs a server that was started with --engine_arg enable_lora=true" in refused.error
+
+
+def test_matrices_are_those_of_the_layout_and_zero_beyond_their_rank(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    query = random.normal(size=(4, 6)).astype(np.float16), random.normal(size=(10, 4)).astype(np.float16)
+    down = random.normal(size=(2, 8)).astype(np.float16), random.normal(size=(6, 2)).astype(np.float16)
+    rows = [np.concatenate([part.ravel() for part in pair]) for pair in (query, down)]
+    weights = np.stack([np.pad(row, (0, 70 - len(row))) for row in rows])
+    config = np.array([[1, 0, 4], [6, 1, 2]], dtype=np.int32)
+    sizes = {"hidden": 6, "queries": 10, "keys": 5, "inner": 8}
+    write_adapter(tmp_path / "adapter", weights.tobytes(), config.tobytes(), sizes)
+    written = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    named = {name.removeprefix("base_model.model.model.layers."): matrix for name, matrix in written.items()}
+    assert set(named) == {f"{layer}.lora_{side}.weight" for layer in ("0.self_attn.q_proj", "1.mlp.down_proj") for side in "AB"}
+    assert np.array_equal(named["0.self_attn.q_proj.lora_A.weight"], query[0])
+    assert np.array_equal(named["0.self_attn.q_proj.lora_B.weight"], query[1])
+    assert np.array_equal(named["1.mlp.down_proj.lora_A.weight"], np.pad(down[0], ((0, 2), (0, 0))))
+    assert np.array_equal(named["1.mlp.down_proj.lora_B.weight"], np.pad(down[1], ((0, 0), (0, 2))))
+    settings = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"]) == (4, 4)  # a scale of 1: the layout's B has it already
+    assert settings["target_modules"] == ["down_proj", "q_proj"]
 
 
 @pytest.mark.parametrize("outside", [3072, 2**31 - 1, -1])

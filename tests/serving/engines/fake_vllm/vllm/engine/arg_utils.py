@@ -26,13 +26,18 @@ class AsyncEngineArgs:
     enforce_eager: bool = False
     block_size: int = 16
     max_model_len: int | None = None
+    enable_lora: bool = False
+    max_lora_rank: int = 16
 
     def create_engine_config(self, usage_context: UsageContext) -> SimpleNamespace:
         config = json.loads((Path(self.model) / "config.json").read_text())
         vocabulary = int(config["vocab_size"])
         length = self.max_model_len or int(config["max_position_embeddings"])
         return SimpleNamespace(
-            model_config=SimpleNamespace(max_model_len=length, get_vocab_size=lambda: vocabulary),
+            model_config=SimpleNamespace(
+                max_model_len=length, get_vocab_size=lambda: vocabulary, hf_text_config=SimpleNamespace(**config)
+            ),
+            lora_config=SimpleNamespace(max_lora_rank=self.max_lora_rank) if self.enable_lora else None,
             cache_config=SimpleNamespace(block_size=self.block_size, num_gpu_blocks=512, num_gpu_blocks_override=None),
             scheduler_config=SimpleNamespace(max_num_seqs=self.max_num_seqs),
             fails=config.get("fails"),

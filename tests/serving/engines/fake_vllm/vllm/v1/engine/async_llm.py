@@ -5,14 +5,19 @@ prefix cache cannot be emptied.
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from safetensors.numpy import load_file
+
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 _STEP_S = float(os.environ.get("FAKE_VLLM_STEP_S", "0.001"))
@@ -25,6 +30,7 @@ class _Running:
     prompt: list[int]
     parameters: SamplingParams
     cached: int
+    shift: int = 0
     tokens: list[int] = field(default_factory=list)
     sent: int = 0
     finish: str | None = None
@@ -50,6 +56,7 @@ class AsyncLLM:
         self.logger_manager = SimpleNamespace(stat_loggers=[logger, PrometheusStatLogger()])
         self._running: dict[str, _Running] = {}
         self._cached: set[tuple[int, ...]] = set()
+        self._adapters: dict[int, int] = {}  # the shift of the tokens by the adapter's number
         # vLLM's engine is a process of its own, too
         self._core = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
         self._core.start()
@@ -70,7 +77,24 @@ class AsyncLLM:
         self._cached.clear()
         return True
 
-    async def generate(self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str) -> AsyncIterator[Any]:
+    async def add_lora(self, request: LoRARequest) -> bool:
+        """Read an adapter, which shifts tokens by the number of its matrices."""
+        folder = Path(request.lora_path)
+        rank = json.loads((folder / "adapter_config.json").read_text())["r"]
+        limit = self.vllm_config.lora_config.max_lora_rank
+        if rank > limit:
+            raise ValueError(f"LoRA rank {rank} is greater than max_lora_rank {limit}.")
+        self._adapters[request.lora_int_id] = len(load_file(folder / "adapter_model.safetensors"))
+        return True
+
+    async def generate(
+        self,
+        prompt: dict[str, Any],
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        lora_request: LoRARequest | None = None,
+    ) -> AsyncIterator[Any]:
         input_ids = prompt["prompt_token_ids"]
         if not input_ids:
             raise ValueError("The decoder prompt cannot be empty")
@@ -78,6 +102,7 @@ class AsyncLLM:
         cached = (len(input_ids) - 1) // block * block if tuple(input_ids) in self._cached else 0
         self._cached.add(tuple(input_ids))
         running = self._running[request_id] = _Running(input_ids, sampling_params, cached)
+        running.shift = 0 if lora_request is None else self._adapters[lora_request.lora_int_id]
         try:
             while running.finish is None:
                 await running.changed.wait()
@@ -133,7 +158,7 @@ class AsyncLLM:
         parameters, position = running.parameters, len(running.tokens)
         if running.finish is not None:
             return
-        token = (sum(running.prompt) * 31 + position * 17 + (parameters.seed or 0)) % 3000 + 20
+        token = (sum(running.prompt) * 31 + position * 17 + (parameters.seed or 0)) % 3000 + 20 + running.shift
         if parameters.logit_bias:
             token = max(parameters.logit_bias, key=lambda token_id: parameters.logit_bias[token_id])
         if token in parameters.stop_token_ids and position + 1 <= parameters.min_tokens:
