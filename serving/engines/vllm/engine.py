@@ -30,7 +30,6 @@ _UNSUPPORTED = {  # a field of Sampling → the tensor that sets it
     "top_p_min": "runtime_top_p_min",
     "top_p_reset_id": "runtime_top_p_reset_ids",
     "beam_width": "beam_width",
-    "bad_words": "bad_words_list",
     "draft_ids": "draft_input_ids",
 }
 _SUPPORTED_RETURNS = ("log_probs", "perf_metrics")

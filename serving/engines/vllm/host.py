@@ -45,6 +45,7 @@ _CLOSE_TIMEOUT_S = 2.0
 _SHUTDOWN_S = 2.0
 _TRIAL = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
+_MOST_BAD_WORDS, _MOST_BAD_TOKENS = 128, 1024  # what vLLM's newer model runner has room for
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
 
@@ -352,6 +353,7 @@ class Host:
         returns = submit.get("returns", _NO_RETURNS)
         outputs_of = "each" if streaming or sampling["stop_words"] else "last"
         parameters = sampling_parameters(sampling, outputs_of, returns["log_probs"])
+        exclude(parameters, sampling.get("bad_words", ()), self._vocabulary_size)
         adapter = await self._adapter(sampling)
         if streaming:
             self._silent.add(key)
@@ -620,6 +622,31 @@ def sampling_parameters(sampling: Message, outputs: str, log_probs: bool) -> Any
     if log_probs:
         arguments["logprobs"] = 0  # that of the chosen token alone
     return SamplingParams(**arguments)
+
+
+class _Ids:
+    """A tokenizer, as far as vLLM needs one for words: their texts are token ids in decimal."""
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self.max_token_id = vocabulary_size - 1
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [int(word) for word in text.split()]
+
+
+def exclude(parameters: Any, words: Sequence[Sequence[int]], vocabulary_size: int) -> None:
+    """Let vLLM's ``parameters`` exclude token sequences from the answer. Raises ValueError.
+
+    vLLM takes texts and turns them into ids before the request goes to its engine, whose newer runner ends with the engine
+    for more words than it has room for.
+    """
+    if not words:
+        return
+    if len(words) > _MOST_BAD_WORDS or sum(map(len, words)) > _MOST_BAD_TOKENS:
+        raise ValueError(f"bad_words_list may hold {_MOST_BAD_WORDS} words and {_MOST_BAD_TOKENS:,} tokens in all")
+    parameters.bad_words = [" ".join(map(str, word)) for word in words]
+    parameters.update_from_tokenizer(_Ids(vocabulary_size))
+    parameters.bad_words = []  # so that a tokenizer that the engine has for guides does not read them again
 
 
 def _guide(guide: Message) -> Any:

@@ -14,6 +14,8 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +103,6 @@ def _tokens(increments: Sequence[Increment]) -> list[int]:
     ("sampling", "returns", "name"),
     [
         (Sampling(7, beam_width=2, return_beams=2), Returns(), "beam_width"),
-        (Sampling(7, bad_words=((5, 6),)), Returns(), "bad_words_list"),
         (Sampling(7, draft_ids=(4,)), Returns(), "draft_input_ids"),
         (Sampling(7, top_p_decay=0.5), Returns(), "runtime_top_p_decay"),
         (Sampling(7, top_p_min=0.5), Returns(), "runtime_top_p_min"),
@@ -257,6 +258,44 @@ def test_an_id_outside_the_vocabulary_ends_its_request_alone(engine: Engine, out
     (refused,) = _answer(engine, Sampling(4), [100, outside])
     assert refused.error == "vLLM rejected the request: a token id lies outside the vocabulary, [0, 3072)"
     assert len(_tokens(_answer(engine, Sampling(4)))) == 4
+
+
+def test_bad_words_are_not_in_the_answer_and_their_parts_are(engine: Engine) -> None:
+    sampling = Sampling(8, greedy=False, seed=5)
+    free = _tokens(_answer(engine, sampling))
+    single = _tokens(_answer(engine, replace(sampling, bad_words=((free[2],),))))
+    assert (single[:2], free[2] in single) == (free[:2], False)
+    pair = _tokens(_answer(engine, replace(sampling, bad_words=((1, 2, 3), (free[3], free[4])))))
+    assert pair[:4] == free[:4]  # the first of the two alone is allowed
+    assert pair[4] != free[4]
+    assert (free[3], free[4]) not in pairwise(pair)
+    assert _tokens(_answer(engine, sampling)) == free
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (((3072,),), "3072"),
+        (((-1,),), "-1"),
+        (((5,),) * 129, "bad_words_list may hold 128 words and 1,024 tokens in all"),
+        (((5,) * 1025,), "bad_words_list may hold 128 words and 1,024 tokens in all"),
+    ],
+    ids=["beyond the vocabulary", "below it", "too many words", "too many tokens"],
+)
+def test_bad_words_that_would_end_the_engine_end_their_request_alone(
+    engine: Engine, words: tuple[tuple[int, ...], ...], problem: str
+) -> None:
+    (refused,) = _answer(engine, Sampling(4, bad_words=words))
+    assert refused.error is not None
+    assert refused.error.startswith("vLLM rejected the request: ")
+    assert problem in refused.error
+    assert len(_tokens(_answer(engine, Sampling(4)))) == 4
+
+
+def test_as_many_bad_words_as_fit_are_excluded(engine: Engine) -> None:
+    free = _tokens(_answer(engine, Sampling(4)))
+    words = (*((token,) * 8 for token in range(1000, 1127)), (free[0],))
+    assert _tokens(_answer(engine, Sampling(4, bad_words=words)))[0] != free[0]
 
 
 @pytest.mark.parametrize("streaming", [True, False])

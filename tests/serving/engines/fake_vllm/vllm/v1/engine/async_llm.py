@@ -45,6 +45,15 @@ class PrometheusStatLogger:
         raise RuntimeError("these metrics have no reader, and each token pays for them")
 
 
+class _Tokenizer:
+    """The tokenizer of the checkpoint, which reads texts and not token ids."""
+
+    max_token_id = 3071
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [0] * len(text)
+
+
 class AsyncLLM:
     def __init__(self, config: Any, logger: Any) -> None:
         if config.fails:
@@ -98,6 +107,7 @@ class AsyncLLM:
         input_ids = prompt["prompt_token_ids"]
         if not input_ids:
             raise ValueError("The decoder prompt cannot be empty")
+        sampling_params.update_from_tokenizer(_Tokenizer())
         block = self.vllm_config.cache_config.block_size
         cached = (len(input_ids) - 1) // block * block if tuple(input_ids) in self._cached else 0
         self._cached.add(tuple(input_ids))
@@ -161,6 +171,8 @@ class AsyncLLM:
         token = (sum(running.prompt) * 31 + position * 17 + (parameters.seed or 0)) % 3000 + 20 + running.shift
         if parameters.logit_bias:
             token = max(parameters.logit_bias, key=lambda token_id: parameters.logit_bias[token_id])
+        while any([*running.tokens, token][-len(ids) :] == ids for ids in parameters.bad_words_token_ids or ()):
+            token += 1
         if token in parameters.stop_token_ids and position + 1 <= parameters.min_tokens:
             token += 1
         running.tokens.append(token)
