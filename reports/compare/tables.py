@@ -128,7 +128,7 @@ def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]
 
 def notes(comparison: ArmComparison) -> list[str]:
     """Notes on the table: differences of paired requests, blocks left out, and variation that the intervals lack."""
-    a, b, texts = comparison.baseline, comparison.arm, _of_starts(comparison)
+    a, b, texts = comparison.baseline, comparison.arm, [*_judged_alone(comparison), *_of_starts(comparison)]
     if comparison.pairs is not None:
         d = comparison.pairs.difference_ms
         interval = d.percentile(0.50).interval_text
@@ -156,6 +156,17 @@ def notes(comparison: ArmComparison) -> list[str]:
     if comparison.recommendation is not None:
         texts.append(comparison.recommendation.text)
     return texts
+
+
+def _judged_alone(comparison: ArmComparison) -> list[str]:
+    """Why a measure whose interval leaves out equality has no verdict; an inconclusive headline names such measures itself."""
+    if comparison.inconclusive or not comparison.suspects:
+        return []
+    names = ", ".join(d.measure.title for d in comparison.suspects)
+    judged = sum(d.p_value is not None for d in comparison.differences)
+    return [
+        f"Differs only when judged alone: {names}. Among {judged} measures, one often does by chance, so it has no verdict."
+    ]
 
 
 def _of_starts(comparison: ArmComparison) -> list[str]:

@@ -237,6 +237,19 @@ def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_susp
     assert shown(without) == "Inconclusive: no latency of these runs has an interval."
 
 
+def test_a_measure_that_differs_only_when_judged_alone_is_noted(run: RunReport) -> None:
+    alone = [_difference(measure, p_value=0.03, p_adjusted=0.09) for measure in (P50, RATE)]
+    shown = _difference(P99, Verdict.WORSE)
+    compared = _comparison(run, shown, *alone, _difference(P99_E2E, p_value=0.5), runs=(3, 3))
+    assert notes(compared)[0] == (
+        "Differs only when judged alone: TTFT p50, Request throughput. Among 4 measures, one often does by chance, so it has "
+        "no verdict."
+    )
+    assert not any("judged alone" in note for note in notes(_comparison(run, shown, runs=(3, 3))))
+    inconclusive = _comparison(run, *alone, _difference(P99, p_value=0.5, smallest_shown=0.5), runs=(3, 3))
+    assert not any("judged alone" in note for note in notes(inconclusive))
+
+
 def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> None:
     """An error of 0.08 of 5 runs: 9 runs show 20 %, since their error of 0.0596 times 2.98 is below log 1.2."""
     spread = Spread(0.0, 0.08, 8.0, Evidence.RUNS)
