@@ -60,9 +60,17 @@ def _limit(limit: Requirement, allowed: float, curve: Curve | None) -> dict[str,
         "intercept": None if curve is None else curve.intercept,
         "slope": None if curve is None else curve.slope,
         "crossing": None if curve is None else curve.crossing,
-        "crossing_interval": None if curve is None or curve.low is None or curve.high is None else [curve.low, curve.high],
+        "crossing_interval": None if curve is None else _interval(curve),
         "clusters": None if curve is None else curve.clusters,
     }
+
+
+def _interval(curve: Curve) -> list[float] | None:
+    """The interval of the crossing; None where an end is unknown, and where a load fails, or holds, for another reason."""
+    if curve.low is None or curve.high is None:
+        return None
+    inside = curve.crossing is None or curve.low <= curve.crossing <= curve.high
+    return [curve.low, curve.high] if inside else None
 
 
 def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:

@@ -124,6 +124,9 @@ class Curve:
 class Bracket:
     """What the probes show: the highest load ``certified`` to hold every limit, and the lowest ``refused``; None is unknown.
 
+    ``estimate`` is never below the one nor above the other: the crossing of the binding limit's curve, or if that is outside,
+    since the queue grows first or the curve rests on few clusters, the middle of the two.
+
     ``binding`` is the position among the goal's limits of the one that decides. ``more_requests`` is an estimate of the further
     requests that the goal's ratio needs; None where no number is known to reach it.
     """
@@ -162,11 +165,33 @@ def bracket(probes: Sequence[Probe], goal: Goal) -> Bracket:
         refused = None if refused is None else math.ceil(refused / goal.step / _ROUNDING) * goal.step
     binding = _binding(curves, probes, goal) if probes else None
     shape = Shape.UNKNOWN if binding is None else curves[binding].shape
-    estimate = None if binding is None else curves[binding].crossing
+    crossing = None if binding is None else curves[binding].crossing
+    estimate = None if crossing is None else _within(crossing, _Ends(certified, refused))
     needed = None if binding is None else found[binding].more_requests
     if goal.reached(certified, refused):
         needed = 0
     return Bracket(curves, certified, refused, estimate, binding, shape, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The ends of a bracket; None is unknown."""
+
+    certified: float | None
+    refused: float | None
+
+    def hold(self, load: float) -> bool:
+        """Whether a load is neither below the certified one nor above the refused one."""
+        return (self.certified or 0.0) <= load <= (math.inf if self.refused is None else self.refused)
+
+
+def _within(crossing: float, ends: _Ends) -> float | None:
+    """The best estimate between the ``ends``: the ``crossing`` of the curve, or where it lies outside, their middle; None where
+    there is none.
+    """
+    if ends.hold(crossing):
+        return crossing
+    return None if not ends.certified or ends.refused is None else math.sqrt(ends.certified * ends.refused)
 
 
 def overloaded_from(probes: Sequence[Probe], limits: Sequence[int]) -> float | None:
