@@ -15,15 +15,9 @@ import numpy as np
 from reports.capacity.curve import Points
 from reports.statistics.exceedances import Exceedances
 
-ENOUGH_EXPECTED = 90.0
-"""Requests beyond the limit at the allowed share: as many as decide by none of them, in clusters as large as is usual at
-capacity.
-"""
-
-WINDOW = 1.1
-"""Times a load, up to which the requests of higher loads count together with its own."""
-
+_WINDOW = 1.1  # of loads whose requests count together
 _FEWEST_EXPECTED = 20.0  # requests beyond the limit at the allowed share: where none of fewer came, that may be chance
+_ENOUGH_EXPECTED = 100.0  # as many as decide by none of them, in clusters as large as is usual at capacity
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
 _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
@@ -42,13 +36,15 @@ def _from(points: Points, load: float, allowed: float) -> Points:
     """The probes at ``load`` and at the next higher ones, of which the nearest that are together long enough to decide."""
     loads = np.unique(points.load[points.load >= load])
     requests = np.array([points.n[points.load == each].sum() for each in loads]).cumsum()
-    last = loads[min(int(np.searchsorted(requests * allowed, ENOUGH_EXPECTED)), loads.size - 1)]
-    return points.chosen((points.load >= load) & (points.load <= max(last, WINDOW * load)))
+    last = loads[min(int(np.searchsorted(requests * allowed, _ENOUGH_EXPECTED)), loads.size - 1)]
+    return points.chosen((points.load >= load) & (points.load <= max(last, _WINDOW * load)))
 
 
 def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:
     """The lowest load at which the share is more than ``allowed``; as ``highest_held``."""
-    windows = [(load, points.chosen((points.load <= load) & (points.load >= load / WINDOW))) for load in np.unique(points.load)]
+    windows = [
+        (load, points.chosen((points.load <= load) & (points.load >= load / _WINDOW))) for load in np.unique(points.load)
+    ]
     may_decide = sum(window.n.sum() * allowed >= _FEWEST_EXPECTED for _, window in windows)  # these share the error
     return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)
 

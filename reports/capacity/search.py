@@ -13,7 +13,6 @@ from enum import StrEnum
 import numpy as np
 
 from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
-from reports.capacity.foothold import footholds_below, still_needed
 from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
@@ -45,8 +44,6 @@ _ROUNDING = 1.000001
 _DIGITS = 4  # of a load, which a probe's folder and command show
 _CLIFF = 1.06
 _MARGIN = 1.05  # below a load that exceeds a limit, where no curve is known: nearer, times beyond it are rare, and long
-_MARGIN_OF_RARE = 1.6  # the same, where what exceeds it is rare: it comes at lower loads too, but more rarely
-_SHOWS_NONE, _CALM = 5.0, 0.5  # requests beyond the limit at the allowed share, and spread, of a probe that shows that
 _LOW, _HIGH = 0.2, 10.0  # times the allowed share: outside, a load is clearly below the crossing, or above it
 _FEWEST_PROBES = 6  # of full length
 _UNSTABLE = 0.01  # of loads at which a target does not keep up may seem to be such that it does
@@ -57,10 +54,6 @@ _CONFIRMATIONS = 5  # probes about the certified load, where no curve is known
 _TRIES, _ABOUT = 3, 1.045  # probes at a load, or up to this many times it, that are to certify it
 _STEPS_BELOW = 4
 _ENOUGH_TO_FORESEE = 0.3  # of the requests, from which on their clusters show how many there will be
-_LEAST_LEFT, _MOST_LEFT = 0.4, 1.5  # times what a foothold still needs: with less nothing is certified, with more it can wait
-_BEGUN = 0.8  # of what a foothold needs: with less it has begun
-_AS_GOOD = 1.25  # times a certified load: so near below a foothold it is as good
-_FOOTHOLD_PROBES = 2  # about, so that one that does not hold is known early
 _SHORT = 0.4  # of the longest probe: the queue of shorter ones is noise
 _OFFSETS = (0.6, -1.0, 1.0, -0.6)
 _OFFSETS_BELOW = (-1.5, -1.0)  # while a load is refused and none is certified; what a control explains shows by its events
@@ -251,13 +244,11 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     longer = _longer(probes, goal, most_requests)
     if longer is not None:
         return longer
-    shares, found = _shares_over_allowed(probes, goal), bracket(probes, goal)
-    foothold = _foothold(probes, found, shares, goal, NextProbe(first_load, most_requests))
-    if foothold is not None:
-        return foothold
+    shares = _shares_over_allowed(probes, goal)
     load = _pilot_load(shares, goal, first_load, len(probes))
     if load is not None:
         return NextProbe(_rounded(load, goal), pilot)
+    found = bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
     if goal.reached(found.certified, found.refused) and whole >= _FEWEST_PROBES and _is_sure(probes, found, block):
         return None
@@ -284,41 +275,6 @@ def _longer(probes: Sequence[Probe], goal: Goal, most_requests: int) -> NextProb
     if ratio > _HIGH or sum(probe.needs > 0 for probe in here) >= _MOST_LONGER:
         return None
     return NextProbe(load, min(math.ceil(_LONGER * probes[-1].needs), most_requests))
-
-
-def _foothold(
-    probes: Sequence[Probe], found: Bracket, shares: dict[float, float], goal: Goal, most: NextProbe
-) -> NextProbe | None:
-    """A probe well below the loads that exceed a limit, while none near it is certified and the time left is what it needs
-    for that. ``most`` is the first load, and what the time left holds near the crossing.
-    """
-    lowest = min((load for load, share in shares.items() if share > 1.0), default=None)
-    if lowest is None or found.binding is None or found.shape is Shape.NOT_MONOTONE:
-        return None
-    curve, total = found.curves[found.binding], most.requests + sum(probe.requests for probe in probes)
-    if curve.shape is Shape.CROSSING and not _stays_unknown(curve, probes, total):
-        return None
-    limit, allowed = goal.limits[found.binding], goal.allowed[found.binding]
-    if not _is_rare(probes, limit, allowed, lowest):
-        return None
-    nearest, usual = (_rounded(load, goal) for load in footholds_below(lowest))
-    clean = (load for load, share in shares.items() if usual <= load <= nearest and share <= _LOW)
-    begun = {
-        load: needed for load in clean if (needed := _needed(probes, goal, load)) <= _BEGUN * _needed(probes, goal, math.inf)
-    }
-    load = min(begun, key=lambda load: begun[load], default=usual)
-    needed = begun.get(load, _needed(probes, goal, load))
-    if load >= lowest or needed <= 0.0 or (found.certified or 0.0) * _AS_GOOD >= load:
-        return None
-    left = most.requests * min(1.0, load / (found.estimate or found.certified or found.refused or most.load))
-    if load not in begun and not _LEAST_LEFT * needed <= left <= _MOST_LEFT * needed:
-        return None
-    return NextProbe(load, min(max(FEWEST_REQUESTS, math.ceil(needed / _FOOTHOLD_PROBES)), most.requests))
-
-
-def _needed(probes: Sequence[Probe], goal: Goal, load: float) -> float:
-    """The requests that the limit with the largest number needs."""
-    return max(still_needed(probes, limit, allowed, load) for limit, allowed in zip(goal.limits, goal.allowed, strict=True))
 
 
 def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
@@ -388,11 +344,9 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     below = math.inf if overloaded is None else overloaded
     exceeded_at = float(every.load[every.above > allowed * every.n].min(initial=below))
 
-    margin = _MARGIN_OF_RARE if _is_rare(probes, goal.limits[place], allowed, exceeded_at) else _MARGIN
-
     def keeps_up_at(load: float) -> bool:
         from_there = [probe for probe in probes if probe.load >= load]
-        if load * margin > exceeded_at or likely_falls_behind(_queues([probe for probe in probes if probe.load == load])):
+        if load * _MARGIN > exceeded_at or likely_falls_behind(_queues([probe for probe in probes if probe.load == load])):
             return False
         return _keeps_up(from_there, goal.limits) or not any(probe.queue is not None or probe.needs for probe in from_there)
 
@@ -422,20 +376,6 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     shape = Shape.CLIFF if best.crossing >= below else Shape.FLAT if flat else Shape.CROSSING
     curve = Curve(shape, best.intercept, best.slope, best.crossing, low, high, clusters)
     return _Limit(curve, _more_requests(best, goal, allowed))
-
-
-def _is_rare(probes: Sequence[Probe], limit: int, allowed: float, load: float) -> bool:
-    """Whether what exceeds a limit from a ``load`` on is rare, and not the load: a probe there, with a steady queue, had no
-    request beyond the limit.
-    """
-    return any(
-        probe.load >= load
-        and probe.violations[limit].above == 0
-        and probe.violations[limit].n * allowed >= _SHOWS_NONE
-        and probe.queue is not None
-        and probe.queue.spread <= _CALM
-        for probe in probes
-    )
 
 
 def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Points:
