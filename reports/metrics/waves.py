@@ -48,7 +48,7 @@ def is_burst(requests: Requests) -> bool:
 
 
 def waited_in_batches(requests: Requests) -> bool:
-    """Whether answers of a burst waited for others to end: at least a quarter, for longer than the first answers took.
+    """Whether answers of a burst waited for others to end: at least a quarter, for half of what the first answers took.
 
     Where a target serves all requests at once, answers of a few lengths, each a multiple of the shortest, end in waves too. The
     first token of a stream shows how long it waited. An answer in one response waited for what it took beyond its tokens at the
@@ -62,7 +62,7 @@ def waited_in_batches(requests: Requests) -> bool:
     of_tokens_ns = took_ns - np.nan_to_num(pace_ns * tokens, nan=-np.inf)
     is_stream = np.diff(requests.token_starts)[requests.done] > 1
     waits_ns = np.where(is_stream, (requests.first_token_ns - requests.sent_ns)[requests.done], of_tokens_ns)
-    return bool(np.mean(waits_ns >= np.where(is_stream, first_ns, first_ns / 2)) >= LEAST_WAITED)
+    return bool(np.mean(waits_ns >= first_ns / 2) >= LEAST_WAITED)  # what was sent later waits for less than the first took
 
 
 def waves_of(requests: Requests) -> Waves | None:

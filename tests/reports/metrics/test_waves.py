@@ -141,6 +141,16 @@ def test_answers_of_a_few_lengths_to_requests_served_at_once_do_not_keep_in_step
     assert (finding_of(report, "users_in_step") is not None) is waited
 
 
+def test_waves_of_a_burst_whose_sends_are_not_at_one_instant_are_in_step(make_report: MakeReport, answered: Make) -> None:
+    """What is sent later waits for less than the first answers take."""
+    records = []
+    for number in range(200):
+        sent, begin = 0.25 * number, 0.25 * (number % 100) + 1_000.0 * (number // 100)
+        tokens = [(begin + 20.0 * k, 1) for k in range(1, 51)]
+        records.append(answered(number, 0, sent, tokens, done=begin + 1_000.0))
+    assert finding_of(make_report(records, load=AT_ONCE), "users_in_step") is not None
+
+
 def test_answers_in_one_response_of_unknown_length_may_have_waited(make_report: MakeReport, answered: Make) -> None:
     services_ms = [1_000.0 + k / 10 for k in range(192)]
     records = [
