@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import hashlib
 import itertools
 import json
 import os
@@ -32,6 +33,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,8 +79,9 @@ def die_with_parent() -> None:
 
 
 # vLLM's own processes import this file as their main module where they are spawned, and inherit the hook where they are forked.
-die_with_parent()
-os.register_at_fork(after_in_child=die_with_parent)
+if __name__ in ("__main__", "__mp_main__"):
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
 
 
 class Histogram:
@@ -269,7 +272,7 @@ class Host:
             "kv_cache_tokens_per_block": int(cache.block_size),
         }
         if getattr(config, "lora_config", None) is not None:
-            self._adapters = Adapters(self._llm, widths(config.model_config.hf_text_config))
+            self._adapters = Adapters(self._llm, config.model_config.hf_text_config)
         await self._check_ids()
         self._telemetry = Telemetry(self._start["bounds_s"])
         self._context_tokens = int(config.model_config.max_model_len)
@@ -297,9 +300,10 @@ class Host:
         match message["type"]:
             case "Submit":
                 key = front, message["request_id"]
-                self._tasks[key] = self._loop.create_task(self._run(key, message))
+                adapter = self._take_adapter(message["sampling"])
+                self._tasks[key] = self._loop.create_task(self._run(key, message, adapter))
                 # a task that is cancelled before its first step does not run at all
-                self._tasks[key].add_done_callback(lambda _: self._end(key, _CANCELLED))
+                self._tasks[key].add_done_callback(lambda _: self._after(key, adapter))
             case "Cancel":
                 if (running := self._tasks.get((front, message["request_id"]))) is not None:
                     running.cancel()
@@ -323,9 +327,9 @@ class Host:
             problem = f"vLLM did not empty its prefix cache: {error}"
         front.send({"type": "PrefixCacheReset", "problem": problem})
 
-    async def _run(self, key: Key, submit: Message) -> None:
+    async def _run(self, key: Key, submit: Message, adapter: Adapter | None) -> None:
         try:
-            last = await self._generate(key, submit)
+            last = await self._generate(key, submit, adapter)
         except asyncio.CancelledError:
             last = _CANCELLED
         except Exception as error:
@@ -344,7 +348,12 @@ class Host:
             self._silent.discard(key)
             self._put(key, last)
 
-    async def _generate(self, key: Key, submit: Message) -> Message:
+    def _after(self, key: Key, adapter: Adapter | None) -> None:
+        self._end(key, _CANCELLED)
+        if adapter is not None and self._adapters is not None:
+            self._adapters.give_back(adapter)
+
+    async def _generate(self, key: Key, submit: Message, adapter: Adapter | None) -> Message:
         """Run one request to its end: put its increments, and return the last. Without ``streaming`` that has all tokens."""
         input_ids, sampling, streaming = submit["input_ids"], submit["sampling"], submit["streaming"]
         if input_ids and not 0 <= min(input_ids) <= max(input_ids) < self._vocabulary_size:  # it would end vLLM's engine
@@ -354,12 +363,12 @@ class Host:
         outputs_of = "each" if streaming or sampling["stop_words"] else "last"
         parameters = sampling_parameters(sampling, outputs_of, returns["log_probs"])
         exclude(parameters, sampling.get("bad_words", ()), self._vocabulary_size)
-        adapter = await self._adapter(sampling)
+        lora = await self._lora(sampling, adapter)
         if streaming:
             self._silent.add(key)
         name = f"{key[0].number}-{key[1]}"
         increment: Message = {"token_ids": []}
-        async with aclosing(self._llm.generate(prompt(input_ids), parameters, name, **adapter)) as outputs:
+        async with aclosing(self._llm.generate(prompt(input_ids), parameters, name, **lora)) as outputs:
             async for output in outputs:  # where this is left early, closing aborts the request
                 self._note_answer(key, len(input_ids), output)
                 completion = output.outputs[0]
@@ -378,13 +387,20 @@ class Host:
                     increment = {"token_ids": []}
         return increment | {"error": "vLLM ended the request without a reason"}
 
-    async def _adapter(self, sampling: Message) -> Message:
+    def _take_adapter(self, sampling: Message) -> Adapter | None:
+        """The adapter of a request at the time of its submission."""
+        task_id = sampling.get("lora_task_id")
+        return None if task_id is None or self._adapters is None else self._adapters.take(task_id)
+
+    async def _lora(self, sampling: Message, adapter: Adapter | None) -> Message:
         """The argument of ``generate`` that names the adapter; empty without one."""
         if (task_id := sampling.get("lora_task_id")) is None:
             return {}
         if self._adapters is None:
             raise ValueError("lora_task_id needs a server that was started with --engine_arg enable_lora=true")
-        return {"lora_request": await self._adapters.request(task_id)}
+        if adapter is None:
+            raise ValueError(f"LoRA task {task_id} not found in cache. Please send LoRA weights with request")
+        return {"lora_request": await self._adapters.request(adapter)}
 
     def _note_answer(self, key: Key, prompt_tokens: int, output: Any) -> None:
         """Count the prompt with its first output."""
@@ -437,6 +453,21 @@ class Host:
             front.send({"type": "Failed", "reason": reason})
 
 
+@dataclass(eq=False)
+class Adapter:
+    """A task's LoRA adapter. ``users`` are its requests that have not ended; ``is_kept`` ends when another replaces it.
+
+    ``load`` ends with vLLM's ``LoRARequest``; ``weights`` are empty from then on.
+    """
+
+    digest: bytes
+    weights: bytes
+    config: bytes
+    users: int = 0
+    is_kept: bool = True
+    load: asyncio.Task[Any] | None = None
+
+
 class Adapters:
     """LoRA adapters by task, in upstream's layout; vLLM reads each from a folder of PEFT's format once a request names it.
 
@@ -445,64 +476,111 @@ class Adapters:
     zero-padded, already scaled by alpha / rank. The adapters of the tasks that were used last are kept.
     """
 
-    def __init__(self, llm: Any, layer_widths: Mapping[str, int]) -> None:
-        self._llm, self._widths = llm, layer_widths
-        self._sent: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
-        self._loads: dict[int, asyncio.Task[Any]] = {}
+    def __init__(self, llm: Any, network: Any) -> None:
+        """``network`` is the model's Hugging Face configuration."""
+        self._llm, self._network = llm, network
+        self._kept: OrderedDict[int, Adapter] = OrderedDict()
         self._numbers = itertools.count(1)
         self._folder = Path(tempfile.mkdtemp(prefix="bench-lora-"))
+        self._discards: set[asyncio.Task[None]] = set()
 
     def register(self, task_id: int, weights: bytes, config: bytes) -> None:
-        """The adapter of a task from now on. Requests that run keep the one before."""
-        if self._sent.get(task_id) != (weights, config):
-            self._sent[task_id] = weights, config
-            self._loads.pop(task_id, None)
-        self._sent.move_to_end(task_id)
-        while len(self._sent) > _KEPT_ADAPTERS:
-            evicted, _ = self._sent.popitem(last=False)
-            self._loads.pop(evicted, None)
+        """The adapter of the task's requests from now on. Those that were submitted before keep theirs."""
+        digest = hashlib.blake2b(weights + config).digest()
+        known = self._kept.get(task_id)
+        if known is None or known.digest != digest:
+            self._kept[task_id] = Adapter(digest, weights, config)
+            self._let_go(known)
+        self._kept.move_to_end(task_id)
+        while len(self._kept) > _KEPT_ADAPTERS:
+            self._let_go(self._kept.popitem(last=False)[1])
 
-    async def request(self, task_id: int) -> Any:
-        """vLLM's ``LoRARequest``. Raises ValueError for an unknown task, with upstream's message, and an unfit adapter."""
-        if task_id not in self._sent:
-            raise ValueError(f"LoRA task {task_id} not found in cache. Please send LoRA weights with request")
-        self._sent.move_to_end(task_id)
-        if task_id not in self._loads:
-            self._loads[task_id] = asyncio.create_task(self._load(task_id, *self._sent[task_id]))
-        return await asyncio.shield(self._loads[task_id])  # others wait for it, too
+    def take(self, task_id: int) -> Adapter | None:
+        """The adapter of a request that is submitted, until ``give_back``; None for an unknown task."""
+        adapter = self._kept.get(task_id)
+        if adapter is not None:
+            self._kept.move_to_end(task_id)
+            adapter.users += 1
+        return adapter
+
+    def give_back(self, adapter: Adapter) -> None:
+        adapter.users -= 1
+        self._discard_unused(adapter)
+
+    async def request(self, adapter: Adapter) -> Any:
+        """vLLM's ``LoRARequest``. Raises ValueError for an adapter that does not fit, and what vLLM raises."""
+        if adapter.load is None or (adapter.load.done() and adapter.load.exception() is not None):
+            adapter.load = asyncio.create_task(self._load(adapter))
+        return await asyncio.shield(adapter.load)  # others wait for it, too
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _load(self, task_id: int, weights: bytes, config: bytes) -> Any:
+    async def _load(self, adapter: Adapter) -> Any:
         from vllm.lora.request import LoRARequest
 
         number = next(self._numbers)  # vLLM keeps an adapter by its number, so another adapter of a task needs another one
         folder = self._folder / str(number)
-        write_adapter(folder, weights, config, self._widths)
-        request = LoRARequest(f"task-{task_id}-{number}", number, str(folder))
-        await self._llm.add_lora(request)  # an adapter that vLLM refuses fails here, and in a request would end its engine
+        try:
+            await asyncio.to_thread(write_adapter, folder, adapter.weights, adapter.config, sizes_of(self._network))
+            request = LoRARequest(f"adapter-{number}", number, str(folder))
+            await self._llm.add_lora(request)  # an adapter that vLLM refuses fails here; in a request it would end the engine
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        adapter.weights = b""
         return request
 
+    def _let_go(self, adapter: Adapter | None) -> None:
+        if adapter is not None:
+            adapter.is_kept = False
+            self._discard_unused(adapter)
 
-def widths(config: Any) -> dict[str, int]:
-    """The inputs and outputs of a network's layers by its Hugging Face configuration."""
-    heads = config.num_attention_heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
-    keys = head * (getattr(config, "num_key_value_heads", None) or heads)
-    return {"hidden": config.hidden_size, "queries": heads * head, "keys": keys, "inner": config.intermediate_size}
+    def _discard_unused(self, adapter: Adapter) -> None:
+        if not adapter.is_kept and adapter.users == 0 and adapter.load is not None:
+            discard = asyncio.create_task(self._discard(adapter.load))
+            self._discards.add(discard)
+            discard.add_done_callback(self._discards.discard)
+
+    async def _discard(self, load: asyncio.Task[Any]) -> None:
+        with suppress(Exception):  # what has not been loaded has no folder
+            request = await load
+            await self._llm.remove_lora(request.lora_int_id)
+            await asyncio.to_thread(shutil.rmtree, request.lora_path, ignore_errors=True)
 
 
-def write_adapter(folder: Path, weights: bytes, config: bytes, layer_widths: Mapping[str, int]) -> None:
+@dataclass(frozen=True)
+class Sizes:
+    """The layers of a network, and the widths of their inputs and outputs."""
+
+    layers: int
+    widths: Mapping[str, int]
+
+
+def sizes_of(network: Any) -> Sizes:
+    """The sizes by a Hugging Face configuration. Raises ValueError for a network without Llama's layers."""
+    try:
+        heads = network.num_attention_heads
+        head = getattr(network, "head_dim", None) or network.hidden_size // heads
+        keys = head * (getattr(network, "num_key_value_heads", None) or heads)
+        widths = {"hidden": network.hidden_size, "queries": heads * head, "keys": keys, "inner": network.intermediate_size}
+        return Sizes(network.num_hidden_layers, widths)
+    except AttributeError as error:
+        raise ValueError(f"lora_weights need a network with Llama's layers: {error}") from error
+
+
+def write_adapter(folder: Path, weights: bytes, config: bytes, sizes: Sizes) -> None:
     """Write an adapter (see ``Adapters``) in PEFT's format: matrices of one rank, zero beyond their own.
 
-    Raises ValueError for a module that Llama has not, and a row that is too short.
+    Raises ValueError for a module or layer that the network has not, and a row that is too short or comes twice.
     """
     import numpy as np
     from safetensors.numpy import save_file
 
     rows = np.frombuffer(config, dtype=np.int32).reshape(-1, 3).tolist()
-    rank = max((own for _, _, own in rows), default=1)
+    if not rows:
+        raise ValueError("lora_config has no rows")
+    rank = max(own for _, _, own in rows)
     tensors: dict[str, Any] = {}
     matrices = np.frombuffer(weights, dtype=np.float16).reshape(len(rows), -1)
     for (module, layer, own), values in zip(rows, matrices, strict=True):
@@ -510,14 +588,20 @@ def write_adapter(folder: Path, weights: bytes, config: bytes, layer_widths: Map
             known = ", ".join(f"{number} ({name})" for number, (name, _, _) in _MODULES.items())
             raise ValueError(f"lora_config names module {module}; the vllm engine supports {known}")
         name, into, out_of = _MODULES[module]
-        inputs, outputs = layer_widths[into], layer_widths[out_of]
+        if not 0 <= layer < sizes.layers:
+            raise ValueError(f"lora_config names layer {layer}; the network has {sizes.layers}")
+        if own < 1:
+            raise ValueError(f"lora_config has rank {own} for layer {layer}, {name}; it must be above 0")
+        inputs, outputs = sizes.widths[into], sizes.widths[out_of]
         needed = own * (inputs + outputs)
-        if own < 1 or needed > len(values):
+        if needed > len(values):
             raise ValueError(f"lora_weights holds {len(values)} values for layer {layer}, {name}; rank {own} needs {needed}")
         down, up = np.zeros((rank, inputs), np.float16), np.zeros((outputs, rank), np.float16)
         down[:own] = values[: own * inputs].reshape(own, inputs)
         up[:, :own] = values[own * inputs : needed].reshape(outputs, own)
         key = f"base_model.model.model.layers.{layer}.{name}"
+        if f"{key}.lora_A.weight" in tensors:
+            raise ValueError(f"lora_config names layer {layer}, {name} twice")
         tensors |= {f"{key}.lora_A.weight": down, f"{key}.lora_B.weight": up}
     folder.mkdir()
     save_file(tensors, str(folder / "adapter_model.safetensors"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -17,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -40,7 +43,7 @@ from serving.engines.protocol import (
 )
 from serving.engines.vllm.engine import engine_arguments
 from serving.engines.vllm.environment import environment
-from serving.engines.vllm.host import write_adapter
+from serving.engines.vllm.host import Adapters, Sizes, write_adapter
 from serving.errors import EngineError
 from serving.text.tokenizer import load_tokenizer
 from tests.serving.engines.vllm_python import ARGUMENTS, REAL, checkpoint, vllm_python
@@ -159,6 +162,10 @@ def test_an_adapter_that_is_sent_again_replaces_that_of_its_task(with_adapters: 
         (6, _adapter((9, 0, 4)), "lora_config names module 9; the vllm engine supports 1 (self_attn.q_proj)"),
         (7, _adapter((5, 1, 5)), "lora_weights holds 1536 values for layer 1, mlp.gate_proj; rank 5 needs 1920"),
         (8, _adapter((1, 0, 32), values=32 * 256), "LoRA rank 32 is greater than max_lora_rank 16"),
+        (9, _adapter((1, 2, 4)), "lora_config names layer 2; the network has 2"),
+        (10, _adapter((1, 0, 4), (1, 0, 2)), "lora_config names layer 0, self_attn.q_proj twice"),
+        (11, _adapter((1, 0, 0)), "lora_config has rank 0 for layer 0, self_attn.q_proj; it must be above 0"),
+        (12, (b"", b""), "lora_config has no rows"),
     ],
 )
 def test_an_adapter_that_does_not_fit_fails_its_requests_alone(
@@ -232,6 +239,98 @@ def test_an_adapter_needs_a_server_that_takes_them(engine: Engine) -> None:
     assert "lora_task_id needs a server that was started with --engine_arg enable_lora=true" in refused.error
 
 
+class _Llm:
+    """vLLM where it keeps adapters: the first that is added fails where ``fails``."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.numbers: set[int] = set()
+
+    async def add_lora(self, request: Any) -> bool:
+        if self.fails:
+            self.fails = False
+            raise OSError("no space left")
+        self.numbers.add(request.lora_int_id)
+        return True
+
+    async def remove_lora(self, number: int) -> bool:
+        self.numbers.remove(number)
+        return True
+
+
+_NETWORK = SimpleNamespace(num_attention_heads=4, hidden_size=_HIDDEN, intermediate_size=_INNER, num_hidden_layers=2)
+
+
+@pytest.fixture
+def lora_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's module of requests with adapters, which is not in this environment."""
+
+    def request(name: str, number: int, path: str) -> Any:
+        return SimpleNamespace(lora_name=name, lora_int_id=number, lora_path=path)
+
+    for name, module in (("vllm", None), ("vllm.lora", None), ("vllm.lora.request", request)):
+        made = ModuleType(name)
+        made.LoRARequest = module  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, made)
+
+
+@pytest.mark.usefixtures("lora_request")
+def test_a_request_keeps_the_adapter_of_its_submission_and_unused_ones_are_removed() -> None:
+    async def run() -> None:
+        llm = _Llm()
+        adapters = Adapters(llm, _NETWORK)
+        adapters.register(3, *_adapter((1, 0, 4), scale=0.1))
+        first = adapters.take(3)
+        adapters.register(3, *_adapter((1, 0, 4), scale=0.2))
+        second = adapters.take(3)
+        assert first is not None
+        assert second is not None
+        requests = [await adapters.request(each) for each in (first, second)]
+        written = [load_file(Path(request.lora_path) / "adapter_model.safetensors") for request in requests]
+        name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+        assert np.abs(written[0][name]).mean() < np.abs(written[1][name]).mean()
+        assert llm.numbers == {1, 2}
+        adapters.give_back(first)
+        adapters.give_back(second)
+        while Path(requests[0].lora_path).exists():
+            await asyncio.sleep(0.01)
+        assert llm.numbers == {2}
+        assert Path(requests[1].lora_path).exists()
+        adapters.remove()
+        assert not Path(requests[1].lora_path).exists()
+
+    asyncio.run(asyncio.wait_for(run(), _WAIT_S))
+
+
+@pytest.mark.usefixtures("lora_request")
+def test_a_load_that_failed_is_tried_again() -> None:
+    async def run() -> None:
+        adapters = Adapters(_Llm(fails=True), _NETWORK)
+        adapters.register(3, *_adapter((1, 0, 4)))
+        adapter = adapters.take(3)
+        assert adapter is not None
+        with pytest.raises(OSError, match="no space left"):
+            await adapters.request(adapter)
+        assert (await adapters.request(adapter)).lora_int_id == 2
+        adapters.remove()
+
+    asyncio.run(asyncio.wait_for(run(), _WAIT_S))
+
+
+@pytest.mark.usefixtures("lora_request")
+def test_an_adapter_for_a_network_without_llamas_layers_says_so() -> None:
+    async def run() -> None:
+        adapters = Adapters(_Llm(), SimpleNamespace(num_attention_heads=4, hidden_size=_HIDDEN))
+        adapters.register(3, *_adapter((1, 0, 4)))
+        adapter = adapters.take(3)
+        assert adapter is not None
+        with pytest.raises(ValueError, match=r"need a network with Llama's layers: .*intermediate_size"):
+            await adapters.request(adapter)
+        adapters.remove()
+
+    asyncio.run(asyncio.wait_for(run(), _WAIT_S))
+
+
 def test_matrices_are_those_of_the_layout_and_zero_beyond_their_rank(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     query = random.normal(size=(4, 6)).astype(np.float16), random.normal(size=(10, 4)).astype(np.float16)
@@ -239,7 +338,7 @@ def test_matrices_are_those_of_the_layout_and_zero_beyond_their_rank(tmp_path: P
     rows = [np.concatenate([part.ravel() for part in pair]) for pair in (query, down)]
     weights = np.stack([np.pad(row, (0, 70 - len(row))) for row in rows])
     config = np.array([[1, 0, 4], [6, 1, 2]], dtype=np.int32)
-    sizes = {"hidden": 6, "queries": 10, "keys": 5, "inner": 8}
+    sizes = Sizes(2, {"hidden": 6, "queries": 10, "keys": 5, "inner": 8})
     write_adapter(tmp_path / "adapter", weights.tobytes(), config.tobytes(), sizes)
     written = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     named = {name.removeprefix("base_model.model.model.layers."): matrix for name, matrix in written.items()}

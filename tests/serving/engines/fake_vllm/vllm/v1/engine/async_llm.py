@@ -96,6 +96,9 @@ class AsyncLLM:
         self._adapters[request.lora_int_id] = len(load_file(folder / "adapter_model.safetensors"))
         return True
 
+    async def remove_lora(self, lora_id: int) -> bool:
+        return self._adapters.pop(lora_id, None) is not None
+
     async def generate(
         self,
         prompt: dict[str, Any],
