@@ -641,7 +641,8 @@ def test_all_processes_end_with_a_killed_owner(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _OWNER, vllm_python(tmp_path), str(checkpoint(tmp_path)), *ARGUMENTS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        printed = next(line for line in owner.stdout if re.fullmatch(r"[0-9 ]+\n", line))  # vLLM prints its log before it
+        processes = [psutil.Process(int(pid)) for pid in printed.split()]
         assert len(processes) >= 2
         os.kill(owner.pid, signal.SIGKILL)
     assert not psutil.wait_procs(processes, timeout=120)[1]
