@@ -486,7 +486,9 @@ class Adapters:
 
     def register(self, task_id: int, weights: bytes, config: bytes) -> None:
         """The adapter of the task's requests from now on. Those that were submitted before keep theirs."""
-        digest = hashlib.blake2b(weights + config).digest()
+        hashed = hashlib.blake2b(config)
+        hashed.update(weights)  # not joined: an adapter's weights may take a hundred megabytes
+        digest = hashed.digest()
         known = self._kept.get(task_id)
         if known is None or known.digest != digest:
             self._kept[task_id] = Adapter(digest, weights, config)
