@@ -79,9 +79,16 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
 
 
 def check_fittable(runs: Sequence[Observed]) -> None:
-    """Raises SimulatorError for a run that was simulated, or whose server did mostly what is not among its answers."""
+    """Raises SimulatorError for a run that was simulated or is one of several servers, or whose server did mostly what is not
+    among its answers.
+    """
     for observed in runs:
         check_measured(observed)
+        if observed.servers > 1:
+            raise SimulatorError(
+                f"{observed.name} was measured on {observed.servers} servers, whose steps look like those of one: fit runs of "
+                "one of them, and simulate them with --replicas"
+            )
         sent = len(observed) + observed.left_out
         if observed.left_out > _MOSTLY * sent:
             raise SimulatorError(

@@ -47,6 +47,17 @@ def extents_of(observed: Observed) -> dict[str, float]:
     return Seen(observed.sent_s, observed.last_s, *lengths, seconds).extents()
 
 
+def extents_of_dealt(observed: Observed, replicas: IntArray) -> dict[str, float]:
+    """What any server of a run held at most, by what it is called, where request i went to ``replicas[i]``."""
+    seconds = max(float(observed.last_s.max() - observed.sent_s[0]), _SHORTEST_S)
+    most: dict[str, float] = {}
+    for replica in np.unique(replicas).tolist():
+        own = replicas == replica
+        lengths = (observed.prefill_tokens[own], observed.input_tokens[own], observed.output_tokens[own])
+        most = _larger(most, Seen(observed.sent_s[own], observed.last_s[own], *lengths, seconds).extents())
+    return most
+
+
 def extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
     """What any replica of a simulation held at most, by what it is called."""
     was_sent = answers.replicas >= 0
@@ -56,9 +67,12 @@ def extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
         own = np.flatnonzero(answers.replicas == replica)
         own = own[np.argsort(answers.sent_s[own], kind="stable")]
         lengths = (traffic.prefill_tokens[own], traffic.input_tokens[own], traffic.output_tokens[own])
-        found = Seen(answers.sent_s[own], answers.last_s[own], *lengths, seconds).extents()
-        most = {what: max(value, most.get(what, 0.0)) for what, value in found.items()}
+        most = _larger(most, Seen(answers.sent_s[own], answers.last_s[own], *lengths, seconds).extents())
     return most
+
+
+def _larger(most: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
+    return {what: max(value, most.get(what, 0.0)) for what, value in found.items()}
 
 
 def hull_of(runs: Sequence[Observed]) -> tuple[Extent, ...]:

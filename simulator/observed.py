@@ -26,6 +26,7 @@ _COLUMNS = (
     "output_tokens",
     "cached_input_tokens",
     "session",
+    "target",
 )
 _S = 1e-9
 _STREAMED = 1.5  # responses of an answer, at least, on average over those of several tokens
@@ -44,7 +45,7 @@ class Observed:
     whose lengths are unknown. ``deployed`` is the server that was measured, None where the run does not say, and
     ``simulated_by`` the simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or
     bytes, that repeats the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0;
-    None for sessions of which the run does not say it.
+    None for sessions of which the run does not say it. ``servers`` is the number of targets that the client sent to.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Observed:
     deployed: Deployed | None = None
     simulated_by: str | None = None
     may_be_cached: float | None = 0.0
+    servers: int = 1
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -109,6 +111,7 @@ def read_observed(path: Path) -> Observed:
         deployed=source.server,
         simulated_by=source.simulated_by,
         may_be_cached=0.0 if says_cached else _repeated(source, usable),
+        servers=max(1, len(pc.unique(pc.drop_null(table["target"])))),
     )
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from simulator.answers import Answers
 from simulator.front_end import Round
 from simulator.observed import Observed
 from simulator.server import Server
@@ -36,6 +37,11 @@ def simulated_run(server: Server, traffic: Traffic, seed: int, name: str) -> Obs
     """Send ``traffic`` to ``server``; returns what the client saw."""
     responses = Responses(len(traffic), server.front_end.response)
     answers = simulate(server, traffic, seed, responses.add)
+    return observed_of(traffic, answers, responses, name)
+
+
+def observed_of(traffic: Traffic, answers: Answers, responses: Responses, name: str) -> Observed:
+    """What the client of a simulation saw, which sent all of ``traffic``."""
     times, counts = responses.times_s, responses.counts
     return Observed(
         name=name,

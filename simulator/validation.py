@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.answers import Answers, Deployment
+from simulator.clients import clients_of
 from simulator.deployed import check_tokenizer, difference
+from simulator.errors import SimulatorError
 from simulator.figures import Key, drawn_server, ranges_of
-from simulator.hull import beyond, extents_of
+from simulator.hull import beyond, extents_of, extents_of_dealt
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
 from simulator.observed import Observed, check_measured
 from simulator.plausible import edits
+from simulator.routers import Router
 from simulator.server import Server
-from simulator.simulation import simulate
+from simulator.simulation import simulate_deployment
 
 _LEFT_OUT = 0.05  # the share of requests without which a run is no longer the one that was measured
 _LATE_S = 0.1  # as by a ceiling on requests in flight
@@ -55,41 +59,66 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Validation:
-    """The predictions for one run. ``beyond`` says what it holds more of than the fitted runs; empty inside their hull."""
+    """The predictions for one run. ``beyond`` says what it holds more of than the fitted runs; empty inside their hull.
+    ``dealt`` says to which replicas its requests were dealt; "" for one.
+    """
 
     name: str
     requests: int
     users: int | None
     beyond: tuple[str, ...]
     predictions: tuple[Prediction, ...]
+    dealt: str = ""
 
     def of(self, key: Key) -> Prediction:
         """The prediction of one figure."""
         return next(prediction for prediction in self.predictions if prediction.key == key)
 
 
-def validate(model: Model, observed: Observed, draws: int, seed: int) -> Validation:
+def validate(
+    model: Model, observed: Observed, draws: int, seed: int, replicas: int = 1, router: Router = Router.RANDOM
+) -> Validation:
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
-    of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted.
+    of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. ``router`` deals the
+    requests to this many ``replicas``.
 
-    Raises SimulatorError for a run that was simulated, or counts its tokens by another tokenizer.
+    Raises SimulatorError for a run that was simulated, counts its tokens by another tokenizer, or names another number of
+    servers.
     """
     check_measured(observed)
+    if observed.servers not in (1, replicas):
+        raise SimulatorError(
+            f"{observed.name} was measured on {observed.servers} servers: give --replicas {observed.servers}, and the router "
+            "that deals as its client did, rr for --balance round_robin"
+        )
     true = measured(observed, observed.scheduled_s).figures()
-    repeated = [_figures(model.server, observed, seed + number) for number in range(_SEEDS)]
-    drawn = range(min(draws, len(model.draws)))
-    others = [_figures(drawn_server(model, number), observed, seed + _SEEDS + number) for number in drawn]
+
+    def answers_of(server: Server, number: int) -> Answers:
+        traffic = observed.traffic(np.maximum.accumulate(observed.scheduled_s))
+        return simulate_deployment(Deployment(server, replicas, router), traffic, clients_of(traffic), seed + number)
+
+    simulations = [answers_of(model.server, number) for number in range(_SEEDS)]
+    repeated = [simulated(answers).figures() for answers in simulations]
+    others = [
+        simulated(answers_of(drawn_server(model, number), _SEEDS + number)).figures()
+        for number in range(min(draws, len(model.draws)))
+    ]
     predicted = {key: float(np.mean([figures[key] for figures in repeated])) for key in true}
     ranges = ranges_of(predicted, [*repeated, *others], model.held_out, waits=observed.users is not None)
     predictions = tuple(
         Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0
     )
-    return Validation(observed.name, len(observed), observed.users, _beyond(model, observed), predictions)
+    outside = _beyond(model, observed, simulations[0])
+    dealt = f"to {replicas} replicas by the router {router}" if replicas > 1 else ""
+    return Validation(observed.name, len(observed), observed.users, outside, predictions, dealt)
 
 
-def _beyond(model: Model, observed: Observed) -> tuple[str, ...]:
-    """Raises SimulatorError where the run counts its tokens by another tokenizer."""
-    found = (*edits(model), *_not_simulated(observed), *beyond(model.hull, extents_of(observed)))
+def _beyond(model: Model, observed: Observed, answers: Answers) -> tuple[str, ...]:
+    """Which replica got a request is taken from a simulation. Raises SimulatorError where the run counts its tokens by another
+    tokenizer.
+    """
+    extents = extents_of(observed) if answers.replicas.max() == 0 else extents_of_dealt(observed, answers.replicas)
+    found = (*edits(model), *_not_simulated(observed), *beyond(model.hull, extents))
     if model.deployed is None or observed.deployed is None:
         return found
     check_tokenizer(model.deployed, observed.deployed.tokenizer, observed.name)
@@ -111,11 +140,6 @@ def _not_simulated(observed: Observed) -> tuple[str, ...]:
     elif observed.may_be_cached > _LEFT_OUT:
         found.append(f"prompts of which a prefix cache may have had {observed.may_be_cached:.0%}, which are computed whole")
     return tuple(found)
-
-
-def _figures(server: Server, observed: Observed, seed: int) -> dict[Key, float]:
-    arrivals = np.maximum.accumulate(observed.scheduled_s)
-    return simulated(simulate(server, observed.traffic(arrivals), seed)).figures()
 
 
 def median_error(validations: Sequence[Validation], key: Key) -> float | None:

@@ -12,7 +12,7 @@ from bench_cli.declared import Concern, option, part, required
 ROUTERS = ("random", "rr", "least_outstanding", "p2c", "prefix", "session")
 SCHEDULERS = ("mixed", "prefill_first")
 BLOCK_TOKENS = 32  # of a prefix cache and of a KV cache; a test holds it to the modules whose import takes long
-_MOST_REPLICAS = 10_000
+MOST_REPLICAS = 10_000
 _COUNT = click.IntRange(min=1, max=1 << 30)
 _MOST_CACHED = 1 << 40
 
@@ -64,4 +64,4 @@ class RunOptions(Concern):
     """The options of ``bench simulate run``."""
 
     deployment: DeploymentOptions = part(DeploymentOptions)
-    replicas: int = option(1, type=click.IntRange(min=1, max=_MOST_REPLICAS), help="Number of equal servers.")
+    replicas: int = option(1, type=click.IntRange(min=1, max=MOST_REPLICAS), help="Number of equal servers.")

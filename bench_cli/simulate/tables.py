@@ -81,7 +81,8 @@ def validation_text(model: Model, validations: Sequence[Validation]) -> str:
 
 def _heading(validation: Validation) -> str:
     loop = "" if validation.users is None else f", closed loop of {validation.users}"
-    return f"{validation.name}: {validation.requests:,} requests{loop}"
+    dealt = f", {validation.dealt}" if validation.dealt else ""
+    return f"{validation.name}: {validation.requests:,} requests{loop}{dealt}"
 
 
 def _predictions(validation: Validation) -> Table:

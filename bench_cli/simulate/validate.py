@@ -9,10 +9,13 @@ import click
 import cloup
 
 from bench_cli.declared import Concern, option, required, takes
+from bench_cli.simulate.deployment_options import MOST_REPLICAS
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
+
+DEALERS = ("random", "rr", "least_outstanding", "p2c")  # routers that need to know no prompt and no session
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,15 @@ class Options(Concern):
         10,
         type=click.IntRange(min=0, max=40),
         help="Draws of the model's constants, whose predictions give the range of each figure.",
+    )
+    replicas: int = option(
+        1, type=click.IntRange(min=1, max=MOST_REPLICAS), help="Number of equal servers that the runs were measured on."
+    )
+    router: str = option(
+        DEALERS[0],
+        type=click.Choice(DEALERS),
+        help="How requests were dealt to them: at random, in turn (rr), to the one with the fewest requests in flight, or to "
+        "the better of two drawn at random (p2c).",
     )
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations.")
 
@@ -41,6 +53,9 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     """Predict runs that were not fitted, from their arrivals and lengths alone, beside what was measured: TTFT, TPOT, E2E
     latency and throughput. Then say what the model is good for.
 
+    Runs of several replicas that share a router are predicted with --replicas and --router, from a model that was fitted to
+    runs of one of them.
+
     Runs that lie beyond what was fitted, by requests in flight, rates or lengths, are named first and counted apart. The range
     of a figure, 5 to 95 %, holds the model's draws, the noise of seeds, and the error that the fit had on what it was not
     fitted to.
@@ -49,6 +64,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     from bench_cli.simulate.material import material_of, say
     from bench_cli.simulate.tables import validation_text
     from simulator.observed import check_measured, read_observed
+    from simulator.routers import Router
     from simulator.validation import validate as validate_run
 
     model = read_fitted(options.model)
@@ -58,6 +74,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
         check_measured(observed)
         say([material_of(path)], lambda text: click.echo(printable(text), err=True))
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
-        validations.append(validate_run(model, observed, options.draws, options.seed))
+        router = Router(options.router)
+        validations.append(validate_run(model, observed, options.draws, options.seed, options.replicas, router))
     click.echo(validation_text(model, validations))
     return ExitStatus.VALID

@@ -103,6 +103,32 @@ def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.Ca
         assert reason in error
 
 
+def test_the_number_of_servers_is_read_from_the_targets_of_the_requests(tmp_path: Path) -> None:
+    path = _run(tmp_path, 30, 1)
+    assert read_observed(path).servers == 1
+    _set_targets(path, [0, 1] * 200)
+    assert read_observed(path).servers == 2
+
+
+def test_a_run_of_two_targets_is_validated_with_two_replicas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, path = tmp_path / "model.json", _run(tmp_path, 25, 1)
+    assert run(["simulate", "fit", str(path), "-o", str(model)]) == ExitStatus.VALID
+    _set_targets(path, [0, 1] * 200)
+    validate = ["simulate", "validate", "--model", str(model), "--draws", "0", str(path)]
+    assert run(validate) == ExitStatus.USAGE
+    assert "at-25.parquet was measured on 2 servers: give --replicas 2" in capsys.readouterr().err
+    assert run([*validate, "--replicas", "2", "--router", "rr"]) == ExitStatus.VALID
+    assert "at-25.parquet: 400 requests, to 2 replicas by the router rr" in capsys.readouterr().out
+    assert run(["simulate", "fit", str(path), "-o", str(model)]) == ExitStatus.USAGE
+    assert "fit runs of one of them" in capsys.readouterr().err
+
+
+def _set_targets(path: Path, targets: list[int]) -> None:
+    table = read_table(path)
+    place = table.schema.get_field_index("target")
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(targets, table.schema.field(place).type)), path)
+
+
 def test_validation_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _run(tmp_path, 30, 1)
     assert run(["simulate", "validate", "--model", str(tmp_path / "none.json"), str(path)]) == ExitStatus.USAGE

@@ -8,14 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulator.answers import Deployment
+from simulator.clients import clients_of
 from simulator.errors import SimulatorError
 from simulator.fit import doubts, fit, fit_engine, fit_structure, unfit
 from simulator.front_end_fit import with_unshown
 from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
+from simulator.observed import Observed
 from simulator.plausible import edits, implausible
-from simulator.recorded import simulated_run
+from simulator.recorded import Responses, observed_of, simulated_run
+from simulator.routers import Router
 from simulator.server import Admission, Order, Server, StepLaw
+from simulator.simulation import simulate_deployment
 from simulator.step_law import FittedLaw
 from simulator.steps import Steps, recover_steps
 from simulator.structure import known_structure
@@ -63,6 +68,41 @@ def test_the_intervals_hold_their_constants(model: Model) -> None:
 
 def _validated(model: Model, server: Server, rate: float) -> Validation:
     return validate(model, simulated_run(server, poisson(rate, 1_000, 11), 3, "another"), draws=4, seed=5)
+
+
+def _two_servers(router: Router, rate: float) -> Observed:
+    """What a client saw of two servers that share a router."""
+    traffic = poisson(rate, 1_000, 11)
+    responses = Responses(len(traffic), SERVER.front_end.response)
+    answers = simulate_deployment(Deployment(SERVER, 2, router), traffic, clients_of(traffic), 3, responses.add)
+    return observed_of(traffic, answers, responses, "two")
+
+
+@pytest.mark.parametrize("router", [Router.ROUND_ROBIN, Router.LEAST_OUTSTANDING])
+def test_a_run_of_two_replicas_with_a_router_is_predicted(model: Model, router: Router) -> None:
+    seen = _two_servers(router, 80)
+    found = validate(model, seen, draws=4, seed=5, replicas=2, router=router)
+    assert found.beyond == ()
+    assert abs(found.of(("ttft", "p50")).error) < 0.1
+    assert abs(found.of(("e2e", "p99")).error) < 0.1
+    alone = validate(model, seen, draws=0, seed=5)
+    assert alone.of(("e2e", "p99")).error > 0.2
+    assert any("requests a second, fitted up to" in phrase for phrase in alone.beyond)
+
+
+def test_what_each_of_two_replicas_held_decides_what_lies_beyond(model: Model) -> None:
+    (*_, found) = validate(model, _two_servers(Router.ROUND_ROBIN, 140), draws=0, seed=5, replicas=2).beyond
+    assert found.startswith("1,")
+    assert "output tokens a second, fitted up to" in found
+
+
+def test_a_run_of_two_targets_is_neither_fitted_nor_taken_for_one_server(model: Model) -> None:
+    seen = replace(_two_servers(Router.ROUND_ROBIN, 60), servers=2)
+    with pytest.raises(SimulatorError, match="two was measured on 2 servers, whose steps look like those of one: fit runs of"):
+        fit([seen], 0, _SILENT)
+    with pytest.raises(SimulatorError, match="two was measured on 2 servers: give --replicas 2, and the router that deals"):
+        validate(model, seen, draws=0, seed=5)
+    assert validate(model, seen, draws=0, seed=5, replicas=2, router=Router.ROUND_ROBIN).beyond == ()
 
 
 def test_a_run_that_was_not_fitted_is_predicted(model: Model) -> None:
