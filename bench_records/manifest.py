@@ -541,7 +541,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica, and the tokens that
     the prefix cache of each holds, None without one.
 
-    ``beyond`` is what the run holds more of than those runs, a phrase each. ``ranges`` are 5 and 95 % of each number, by
+    ``beyond`` is what the run holds more of than those runs, a phrase each; ``doubts`` is what its fit found doubtful in them,
+    and why it called the model unfit, a sentence each without its full stop. ``ranges`` are 5 and 95 % of each number, by
     the keys of ``summary.json``, over ``draws`` of the model's constants and the error of its fit.
     """
 
@@ -552,6 +553,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     router: str | None = None
     prefix_cache_tokens: Count | None = None
     beyond: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     draws: Count = 0
     ranges: dict[str, dict[str, tuple[Number, Number]]] = msgspec.field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, UNFIT, Draw, Model, Parameter, Source
+from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, MOST_SOURCES, UNFIT, Draw, Model, Parameter, Source
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.step_law import (
@@ -79,9 +79,11 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
 
 
 def check_fittable(runs: Sequence[Observed]) -> None:
-    """Raises SimulatorError for a run that was simulated or is one of several servers, or whose server did mostly what is not
-    among its answers.
+    """Raises SimulatorError for too many runs, for a run that was simulated or is one of several servers, or whose server did
+    mostly what is not among its answers.
     """
+    if len(runs) > MOST_SOURCES:
+        raise SimulatorError(f"{len(runs):,} runs were given, and a model is fitted to at most {MOST_SOURCES:,}: give fewer")
     for observed in runs:
         check_measured(observed)
         if observed.servers > 1:

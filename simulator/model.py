@@ -20,7 +20,9 @@ MODEL_SCHEMA = 1
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
 
+MOST_SOURCES = 1000
 Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
+Findings = Annotated[tuple[Text, ...], Meta(max_length=10 * MOST_SOURCES)]  # some belong to a single run
 UNFIT = "this model is unfit for use"
 MOST_HELD_OUT = 10.0  # of a logarithm: a factor of 22,000
 Share = Annotated[float, Meta(ge=0, le=MOST_HELD_OUT)]
@@ -77,12 +79,12 @@ class Model:
     parameters: Annotated[tuple[Parameter, ...], Meta(max_length=100)]
     draws: Annotated[tuple[Draw, ...], Meta(max_length=1000)]
     hull: Annotated[tuple[Extent, ...], Meta(max_length=100)]
-    sources: Annotated[tuple[Source, ...], Meta(max_length=1000)]
+    sources: Annotated[tuple[Source, ...], Meta(max_length=MOST_SOURCES)]
     structure: Texts
-    findings: Texts
+    findings: Findings
     deployed: Deployed | None = None
     held_out: Annotated[dict[Text, Share], Meta(max_length=100)] = field(default_factory=dict)
-    doubts: Texts = ()
+    doubts: Findings = ()
 
     @property
     def unfit(self) -> tuple[str, ...]:

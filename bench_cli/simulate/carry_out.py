@@ -104,6 +104,7 @@ class Simulating:
             router=None if replicas == 1 else simulated.deployment.router.value,
             prefix_cache_tokens=None if blocks is None else blocks * BLOCK_TOKENS,
             beyond=outside,
+            doubts=tuple(map(printable, (*simulated.model.unfit, *simulated.model.doubts))),
             draws=simulated.draws,
             ranges=_by_key(ranges),
         )

@@ -66,12 +66,13 @@ from reports.findings.outcomes import (
     WarmUpFailed,
 )
 from reports.findings.server import CountersDisagree, OutsideServerClock, PhasesExceedLatency, PrefixCacheWarmed
-from reports.findings.simulation import BeyondModel, Simulated
+from reports.findings.simulation import BeyondModel, DoubtfulModel, Simulated
 from reports.findings.target import MachineShared, TargetPaused
 
 # In the order of reports, among findings of one severity.
 KINDS: tuple[type[Finding], ...] = (
     BeyondModel,
+    DoubtfulModel,
     Simulated,
     NothingDone,
     WorkersLost,

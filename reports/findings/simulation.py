@@ -40,6 +40,27 @@ class Simulated(Finding):
 
 
 @dataclass(frozen=True)
+class DoubtfulModel(Finding):
+    """``doubts`` are those of the model's fit, a sentence each without its full stop."""
+
+    doubts: list[str]
+
+    code = "doubtful_model"
+    severities = (Severity.WARNING,)
+    when = "a simulated run's model was called unfit by its fit, or was fitted to runs with findings that make them doubtful"
+    advices = ("The simulated numbers have that error, too, and no range shows it: fit runs without these findings.",)
+    briefs = ("The model was fitted to doubtful runs: fit runs without findings",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        found = facts.manifest.simulation
+        return cls(list(found.doubts)) if found is not None and found.doubts else None
+
+    def _sentence(self) -> str:
+        return f"The model of this run is in doubt: {'; '.join(self.doubts)}."
+
+
+@dataclass(frozen=True)
 class BeyondModel(Finding):
     """``beyond`` is what the run holds more of than the fitted runs, a phrase each."""
 

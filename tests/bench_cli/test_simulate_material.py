@@ -15,11 +15,13 @@ from bench_cli import run
 from bench_cli.simulate import material
 from bench_cli.simulate.material import EFFECTS, Material, doubts_of, material_of
 from bench_errors import ExitStatus
+from bench_records.run_folder import RunFolder
 from bench_records.table import read_table
 from reports.findings.checks import KINDS
 from reports.findings.client import ClientSaturated
 from reports.findings.finding import Finding
 from reports.findings.target import TargetPaused
+from reports.run_report import read_run
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from simulator.model import read_model
 from simulator.observed import read_observed
@@ -94,7 +96,14 @@ def test_a_stopped_run_is_fitted_and_the_doubt_is_said_wherever_the_model_is_use
     traffic += ["--isl", "100", "--osl", "8", "--tokenizer_dir", str(DEMO_ENGINE_DIR)]
     simulated = ["simulate", "run", "--model", str(model), "--draws", "0", *traffic, "--run_dir", str(tmp_path / "run")]
     assert run(simulated) == ExitStatus.VALID
-    assert f"model.json: high {_STOPPED}.\n" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert f"model.json: high {_STOPPED}.\n" in captured.err
+    folder = RunFolder(tmp_path / "run")
+    assert folder.read_manifest().simulation.doubts == (f"high {_STOPPED}",)  # type: ignore[union-attr]
+    assert "doubtful_model" in {finding.code for finding in read_run(folder).findings}
+    said = "The model of this run is in doubt: high has the finding interrupted"
+    for page in (folder.html, folder.markdown):
+        assert said in page.read_text()
     sized = ["size", "--model", str(model), "--slo", "p90_e2e<=10s", "--draws", "18", "--max_replicas", "1", *traffic]
     assert run(sized) == ExitStatus.VALID
     assert f"model.json: high {_STOPPED}.\n" in capsys.readouterr().err

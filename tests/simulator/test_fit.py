@@ -96,6 +96,12 @@ def test_what_each_of_two_replicas_held_decides_what_lies_beyond(model: Model) -
     assert "output tokens a second, fitted up to" in found
 
 
+def test_more_runs_than_a_model_names_are_refused() -> None:
+    seen = simulated_run(SERVER, poisson(30, 20, 1), 1, "run")
+    with pytest.raises(SimulatorError, match="1,001 runs were given, and a model is fitted to at most 1,000: give fewer"):
+        fit([seen] * 1_001, 0, _SILENT)
+
+
 def test_a_run_of_two_targets_is_neither_fitted_nor_taken_for_one_server(model: Model) -> None:
     seen = replace(_two_servers(Router.ROUND_ROBIN, 60), servers=2)
     with pytest.raises(SimulatorError, match="two was measured on 2 servers, whose steps look like those of one: fit runs of"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     write_model(_MODEL, path)
     assert read_model(path) == _MODEL
+
+
+def test_what_is_said_of_each_of_many_runs_is_read_again(tmp_path: Path) -> None:
+    said = tuple(f"run {number}: 40 requests failed, and are left out" for number in range(300))
+    path = tmp_path / "model.json"
+    write_model(replace(_MODEL, findings=said, doubts=said), path)
+    assert read_model(path).findings == said
+    assert read_model(path).doubts == said
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     simulation = {"model": "model.json", "digest": "0f", "fitted_to": ["a"], "replicas": 2, "router": "rr", "draws": 3}
     yield steady, {"simulation": simulation}
     yield steady, {"simulation": simulation | {"replicas": 1, "beyond": ["81 requests a second, fitted up to 67"]}}
+    yield steady, {"simulation": simulation | {"doubts": ["a has the finding machine_shared: steps took longer"]}}
 
 
 def _causes_of_delay() -> Iterator[list[ClientSample]]:
