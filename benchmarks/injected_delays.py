@@ -11,8 +11,10 @@ row has what two equal kinds of windows differ by, as shares of the delay of the
 requests come, so that no process sleeps until an answer needs it; in "rare" so few that no delayed request meets the next one.
 
 ``--port`` measures a server of OpenAI's protocol that runs on loopback, such as vLLM with ``--enable-per-request-metrics``,
-with the delays that need no change of it. In the case "held batch" four other users, as many as its batch may have places
-(vLLM: ``--max-num-seqs 4``), hold it for 0.6 s: a request waits until they break off.
+with the delays that need no change of it. In the case "held batch" other users, as many as its batch may have places
+(vLLM: ``--max-num-seqs``, here ``--places``), hold it for 0.6 s: a request waits until they break off. In "longer prompts" each
+prompt has ``--more_tokens`` more, and what is injected is how much longer its first token takes when it is alone. In "stopped
+API server" and "stopped engine" those processes of a vLLM on this host are stopped, for 0.5 and for 0.3 s.
 
 The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
 the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
@@ -23,10 +25,12 @@ them. With ``--repeats`` the cases are measured in turns, and all requests of a 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from itertools import groupby
 from pathlib import Path
 
@@ -35,14 +39,17 @@ from numpy.typing import NDArray
 
 from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.held_batch import held_batch
-from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped, stopped_ns
+from benchmarks.injection.longer_prompts import takes_longer_s
+from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped
 from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
 from benchmarks.injection.scripted_openai import scripted_openai
 from benchmarks.injection.slow_models import slow_pipeline
+from benchmarks.injection.stopped import Stops, api_server_stopped, decoding_ns, engine_stopped, waited_ns
 from benchmarks.injection.what_if import WhatIf, of_all, what_if
 from reports.metrics.request_phases import Phase
 
-_LENGTHS = ["--input_mean", "64", "--input_stdev", "8", "--output_mean", "16", "--output_stdev", "0"]
+_INPUT = ["--input_mean", "64", "--input_stdev", "8"]
+_OUTPUT, _LONG_OUTPUT = 16, 96  # tokens
 _BUSY = 4.0  # some requests are always in flight: no process sleeps for long
 _RARE = 0.4  # a request and its delay have ended before the next one comes
 _STEPS = 15  # of an answer, about: a decode step has this part of the delay
@@ -55,32 +62,48 @@ class Traffic:
     requests: int
     rate: float
     delay_s: float
+    output_tokens: int = _OUTPUT
 
-    def at(self, pace: float) -> Traffic:
-        """Traffic of the same duration, or at a slower pace of the same number of requests."""
-        return replace(self, requests=round(self.requests * max(1.0, pace)), rate=self.rate * pace)
+    def of(self, case: Case) -> Traffic:
+        """The traffic of a case: of the same duration, or at a slower pace of the same number of requests."""
+        return replace(
+            self,
+            requests=round(self.requests * max(1.0, case.pace)),
+            rate=self.rate * case.pace,
+            output_tokens=case.output_tokens,
+        )
 
     @property
     def options(self) -> list[str]:
         load = ["--num_requests", str(self.requests), "--request_rate", str(self.rate), "--arrival", "constant"]
-        return ["token_norm_dist", *_LENGTHS, *load, "--warmup_requests", "4", "--seed", "5", "--server_timings"]
+        lengths = [*_INPUT, "--output_mean", str(self.output_tokens), "--output_stdev", "0"]
+        return ["token_norm_dist", *lengths, *load, "--warmup_requests", "4", "--seed", "5", "--server_timings"]
+
+
+class Stopped(Enum):
+    """What is stopped twice in each window with delays."""
+
+    CLIENT = "client"
+    API_SERVER = "API server"
+    ENGINE = "engine"
 
 
 @dataclass(frozen=True)
 class Case:
-    """``server`` are the delays of the server, ``proxy`` those of the way to it. ``stops``: the client is stopped. With ``tls``
-    each request needs a connection of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second.
-    ``users`` hold the batch of the server for a while.
+    """``server`` are the delays of the server, ``proxy`` those of the way to it. With ``tls`` each request needs a connection
+    of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second. ``users`` hold the batch of the
+    server for a while.
     """
 
     name: str
     phase: Phase
     server: Delays = NONE
     proxy: ProxyDelays = NO_DELAY
-    stops: bool = False
+    stops: Stopped | None = None
     tls: bool = False
     pace: float = 1.0
     users: int = 0
+    output_tokens: int = _OUTPUT
 
 
 def cases(delay_s: float) -> tuple[Case, ...]:
@@ -91,7 +114,7 @@ def cases(delay_s: float) -> tuple[Case, ...]:
         Case("way to the server", Phase.FRONT_END, proxy=ProxyDelays(to_server_s=delay_s)),
         Case("way back", Phase.RETURN, proxy=ProxyDelays(to_client_s=delay_s)),
         Case("connection", Phase.CONNECT, proxy=ProxyDelays(handshake_s=delay_s), tls=True),
-        Case("stopped client", Phase.SLIP, stops=True),
+        Case("stopped client", Phase.SLIP, stops=Stopped.CLIENT),
         Case("slow tokenizer", Phase.FRONT_END, Delays(tokenizer_s=delay_s)),
         Case("engine queue", Phase.QUEUE, Delays(queue_s=delay_s)),
         Case("queue, rare", Phase.QUEUE, Delays(queue_s=delay_s), pace=_RARE),
@@ -108,7 +131,15 @@ def cases(delay_s: float) -> tuple[Case, ...]:
     )
 
 
-HELD_BATCH = Case("held batch", Phase.QUEUE, users=4)
+def cases_of_running(delay_s: float, places: int, more_tokens: int) -> tuple[Case, ...]:
+    """Those that need no change of the server, whose batch has this many ``places``."""
+    return (
+        *(case for case in cases(delay_s) if case.server == NONE and not case.proxy.to_server_always_s),
+        Case("held batch", Phase.QUEUE, users=places),
+        Case("longer prompts", Phase.PREFILL, proxy=ProxyDelays(longer_prompt=more_tokens)),
+        Case("stopped API server", Phase.FRONT_END, stops=Stopped.API_SERVER),
+        Case("stopped engine", Phase.DECODE, stops=Stopped.ENGINE, output_tokens=_LONG_OUTPUT),
+    )
 
 
 def injected_ns(case: Case, run: MeasuredPhases, delay_s: float) -> NDArray[np.float64]:
@@ -128,13 +159,31 @@ def measure_case(
         certificate, context = self_signed(folder)
         proxy, port, options = replace(proxy, tls=context, closes=True), ports.http, target.options_of_tls
         environment = {"SSL_CERT_FILE": str(certificate)}
-    with delaying_proxy(port, proxy) as proxied, held_batch(ports.http, case.users) as held:
+    if proxy.longer_prompt:
+        options, traffic = target.options_of_ids, replace(traffic, delay_s=takes_longer_s(ports.http, proxy.longer_prompt))
+    with delaying_proxy(port, proxy) as proxied:
         arguments = [*traffic.options, *(word.format(port=proxied) for word in options)]
-        if case.stops:
+        if case.stops is Stopped.CLIENT:
             run, stops = measure_stopped(folder / "run", arguments)
-            return run, stopped_ns(run, stops)
-        run = measure(folder / "run", arguments, environment)
-    return run, stopped_ns(run, held) if case.users else injected_ns(case, run, traffic.delay_s)
+            return run, waited_ns(run.due_ns, stops)
+        with disturbed(case, ports) as stops:
+            run = measure(folder / "run", arguments, environment)
+    if case.stops is Stopped.ENGINE:
+        return run, decoding_ns(run.requests.first_token_ns + run.start_ns, run.requests.last_token_ns + run.start_ns, stops)
+    if case.stops or case.users:
+        return run, waited_ns(run.due_ns, stops)
+    return run, injected_ns(case, run, traffic.delay_s)
+
+
+def disturbed(case: Case, ports: Ports) -> AbstractContextManager[Stops]:
+    """The server with its processes stopped, or its batch held, as the case says."""
+    match case.stops:
+        case Stopped.API_SERVER:
+            return api_server_stopped(ports.http)
+        case Stopped.ENGINE:
+            return engine_stopped(ports.http)
+        case _:
+            return held_batch(ports.http, case.users)
 
 
 # ---- servers
@@ -143,6 +192,7 @@ def measure_case(
 EMBEDDED = ["--url", "127.0.0.1:{port}", "-i", "grpc", "--model", "ensemble"]
 EMBEDDED_TLS = ["--url", "https://127.0.0.1:{port}", "-i", "http", "--model", "ensemble"]
 OPENAI = ["--url", "http://127.0.0.1:{port}", "-i", "openai"]
+OPENAI_IDS = ["--url", "http://127.0.0.1:{port}", "-i", "openai_completions", "--prompt_as", "ids", "--vocab_size", "2000"]
 OPENAI_TLS = ["--url", "https://127.0.0.1:{port}", "-i", "openai"]
 
 
@@ -177,6 +227,7 @@ class Target:
     options_of_tls: list[str]
     serve: Callable[[Delays, Path], AbstractContextManager[Ports]]
     unseen: tuple[Phase, ...] = ()
+    options_of_ids: list[str] = field(default_factory=list)
 
     def seen(self, phase: Phase) -> Phase:
         return Phase.UNATTRIBUTED if phase in self.unseen else phase
@@ -199,7 +250,7 @@ def running(port: int) -> Target:
         folder.mkdir()
         yield Ports(port, port)
 
-    return Target(f":{port}", OPENAI, OPENAI_TLS, serve, unseen=(Phase.FRONT_END, Phase.RETURN))
+    return Target(f":{port}", OPENAI, OPENAI_TLS, serve, unseen=(Phase.FRONT_END, Phase.RETURN), options_of_ids=OPENAI_IDS)
 
 
 def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path) -> Iterator[tuple[Case, Found]]:
@@ -207,7 +258,7 @@ def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Pa
     for delays, alike in groupby(chosen, key=lambda case: case.server):
         with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as ports:
             for case in alike:
-                run, injected = measure_case(case, ports, target, traffic.at(case.pace), folder / case.name)
+                run, injected = measure_case(case, ports, target, traffic.of(case), folder / case.name)
                 yield case, found(run, target.seen(case.phase), injected)
 
 
@@ -219,6 +270,24 @@ def row(target: Target, case: Case, result: Found) -> str:
         f"{target.name:9} {case.name:18} {target.seen(case.phase).value:14} {result.delayed:4} {result.injected_ms:9.1f} "
         f"{100 * result.found:7.1f} {100 * result.unattributed:7.1f} {result.contradicted:6} {what_if}  {elsewhere}"
     )
+
+
+def json_row(target: Target, case: Case, result: Found) -> str:
+    """The same as a line of JSON; shares of 1, not of 100."""
+    found = {
+        "target": target.name,
+        "case": case.name,
+        "phase": target.seen(case.phase).value,
+        "delayed": result.delayed,
+        "others": result.others,
+        "injected_ms": result.injected_ms,
+        "found": result.found,
+        "unattributed": result.unattributed,
+        "contradicted": result.contradicted,
+        "what_if": {f"p{100 * q:g}": asdict(what_if) for q, what_if in result.what_if.items()},
+        "elsewhere": {"share": result.elsewhere, "phase": result.elsewhere_phase.value},
+    }
+    return json.dumps(found) + "\n"
 
 
 def _what_if(found: WhatIf) -> str:
@@ -248,6 +317,9 @@ def main() -> None:
     parser.add_argument("--delay_ms", type=float, default=100.0)
     parser.add_argument("--target", choices=[target.name for target in TARGETS], help="one of them alone")
     parser.add_argument("--port", type=int, help="a server of OpenAI's protocol on loopback alone")
+    parser.add_argument("--places", type=int, default=4, help="of the batch of that server")
+    parser.add_argument("--more_tokens", type=int, default=800, help="of a longer prompt")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too, a JSON object a line")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--repeats", type=int, default=1, help="how often each case is measured")
     arguments = parser.parse_args()
@@ -258,7 +330,7 @@ def main() -> None:
     all_cases = cases(traffic.delay_s)
     if arguments.port is not None:
         targets = (running(arguments.port),)
-        all_cases = (*(case for case in all_cases if case.server == NONE), HELD_BATCH)
+        all_cases = cases_of_running(traffic.delay_s, arguments.places, arguments.more_tokens)
     chosen = [case for case in all_cases if not arguments.only or case.name in arguments.only]
     print(
         f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "
@@ -267,10 +339,13 @@ def main() -> None:
     for target in targets:
         if arguments.target in (None, target.name):
             with tempfile.TemporaryDirectory() as folder:
-                _measure(target, chosen, traffic, Path(folder), arguments.repeats)
+                all_results = _measure(target, chosen, traffic, Path(folder), arguments.repeats)
+            if arguments.json is not None:
+                with arguments.json.open("a", encoding="utf-8") as file:
+                    file.writelines(json_row(target, case, found) for case, rows in all_results.items() for found in rows)
 
 
-def _measure(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path, repeats: int) -> None:
+def _measure(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path, repeats: int) -> dict[Case, list[Found]]:
     """Measure the cases and print their rows."""
     all_results: dict[Case, list[Found]] = {case: [] for case in chosen}
     for repeat in range(repeats):
@@ -282,6 +357,7 @@ def _measure(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: P
         print(f"{'all':9} {'delayed':18} {'n':>6} {'others':>6} {'ms':>6} {_head('p50')} {_head('p99')}  p50 % of each")
         for case, measured in all_results.items():
             print(pooled_row(target, case, measured))
+    return all_results
 
 
 if __name__ == "__main__":

@@ -9,17 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 
-from benchmarks.injection.windows import until_injecting_s
+from benchmarks.injection.windows import until_stop_s
 
-_AFTER_S, _HELD_S = 1.0, 0.6  # of a window with delays
+_HELD_S = 0.6
 _TOKENS = 900  # more than are generated meanwhile
 _TIMEOUT_S = 30.0
 
 
 @contextlib.contextmanager
 def held_batch(port: int, users: int) -> Iterator[list[tuple[int, int]]]:
-    """In each window with delays, ``users`` have an answer each from the server on loopback at ``port``, as many as its batch
-    has places, and break off together. Yields from when to when all of them had one, in ns of the monotonic clock.
+    """Twice in each window with delays, ``users`` have an answer each from the server on loopback at ``port``, as many as its
+    batch has places, and break off together. Yields from when to when all of them had one, in ns of the monotonic clock.
     """
     over, held = threading.Event(), list[tuple[int, int]]()
     thread = threading.Thread(target=_hold, args=(port, users, over, held))
@@ -34,8 +34,8 @@ def held_batch(port: int, users: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def _hold(port: int, users: int, over: threading.Event, held: list[tuple[int, int]]) -> None:
-    model = _model(port)
-    while not over.wait(until_injecting_s(time.monotonic()) + _AFTER_S):
+    model = served_model(port)
+    while not over.wait(until_stop_s(time.monotonic())):
         with contextlib.ExitStack() as answers:
             asked = [answers.enter_context(contextlib.closing(_ask(port, model))) for _ in range(users)]
             for connection in asked:
@@ -53,7 +53,8 @@ def _ask(port: int, model: str) -> http.client.HTTPConnection:
     return connection
 
 
-def _model(port: int) -> str:
+def served_model(port: int) -> str:
+    """The first model that the server on loopback at ``port`` names."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)) as connection:
         connection.request("GET", "/v1/models")
         return str(json.loads(connection.getresponse().read())["data"][0]["id"])

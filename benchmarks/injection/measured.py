@@ -16,8 +16,9 @@ import psutil
 from numpy.typing import NDArray
 
 from bench_records.run_folder import RunFolder
+from benchmarks.injection.stopped import STOPPED_S, Stops, send_each
 from benchmarks.injection.what_if import Latencies, WhatIf, what_if
-from benchmarks.injection.windows import cycle_of, until_injecting_s, with_delay, without_delay
+from benchmarks.injection.windows import cycle_of, until_stop_s, with_delay, without_delay
 from reports.metrics.catalogue import E2E
 from reports.metrics.configuration import configured_load
 from reports.metrics.metric import MeasuredRun
@@ -30,7 +31,6 @@ QUANTILES = (0.5, 0.99)
 BENCH = str(Path(sys.executable).parent / "bench")
 _MEASURED = (0, 1, 3)  # a client that is stopped sends late, and a busy machine, too: such a run is not valid
 _MOST_FAILED = 0.02  # a proxy that closes connections may do so just as the client sends over one
-_STOPPED_AFTER_S, _STOPPED_S = 1.0, 0.5  # of a window with delays
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,19 @@ class MeasuredPhases:
         return self.report.requests
 
     @property
+    def due_ns(self) -> NDArray[np.float64]:
+        """When the requests were due on the monotonic clock, shape [n]."""
+        return self.requests.scheduled_ns + self.start_ns
+
+    @property
     def delayed(self) -> NDArray[np.bool_]:
         """Which requests succeeded that were due in windows with delays, shape [n]."""
-        return self.requests.done & with_delay(self.requests.scheduled_ns + self.start_ns)
+        return self.requests.done & with_delay(self.due_ns)
 
     @property
     def others(self) -> NDArray[np.bool_]:
         """Which were due in the other windows, shape [n]."""
-        return self.requests.done & without_delay(self.requests.scheduled_ns + self.start_ns)
+        return self.requests.done & without_delay(self.due_ns)
 
     def spans_ms(self, phase: Phase, which: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The phase of the requests that ``which``, shape [n], chooses; 0 where the run has no source of it."""
@@ -71,7 +76,7 @@ class MeasuredPhases:
         """The latencies without the phase, of these requests and of the others; with it, where the run has no source of it."""
         which = (delayed | self.others) & ~np.isnan(self.times.latency_ns)
         without_ms = self.times.latency_ns[which] / 1e6 - self.spans_ms(phase, which)
-        return Latencies(without_ms, delayed[which], cycle_of(self.requests.scheduled_ns[which] + self.start_ns))
+        return Latencies(without_ms, delayed[which], cycle_of(self.due_ns[which]))
 
     def parts(self, which: NDArray[np.bool_]) -> LatencyParts:
         """What ``bench why`` says of E2E latency, had the run these requests alone."""
@@ -111,30 +116,19 @@ def measure(folder: Path, arguments: Sequence[str], environment: dict[str, str] 
     return _read(folder)
 
 
-def measure_stopped(folder: Path, arguments: Sequence[str]) -> tuple[MeasuredPhases, list[tuple[int, int]]]:
-    """The same, where all processes of the client are stopped in each window with delays; returns also from when to when, in ns
-    of the monotonic clock.
-    """
-    stops: list[tuple[int, int]] = []
+def measure_stopped(folder: Path, arguments: Sequence[str]) -> tuple[MeasuredPhases, Stops]:
+    """The same, where all processes of the client are stopped twice in each window with delays."""
+    stops = Stops()
     with _started(folder, arguments, None) as process:
-        while _still_runs(process, until_injecting_s(time.monotonic()) + _STOPPED_AFTER_S):
+        while _still_runs(process, until_stop_s(time.monotonic())):
             tree = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
             from_ns = time.monotonic_ns()
-            _signal(tree, signal.SIGSTOP)
-            time.sleep(_STOPPED_S)
-            _signal(tree, signal.SIGCONT)
+            send_each(tree, signal.SIGSTOP)
+            time.sleep(STOPPED_S)
+            send_each(tree, signal.SIGCONT)
             stops.append((from_ns, time.monotonic_ns()))
         _end(process)
     return _read(folder), stops
-
-
-def stopped_ns(run: MeasuredPhases, stops: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """How long the client was stopped, or the batch held, from when each request was due, in ns, shape [n]."""
-    due_ns = run.requests.scheduled_ns + run.start_ns
-    waits = np.zeros(due_ns.size)
-    for from_ns, to_ns in stops:
-        waits += np.where((from_ns <= due_ns) & (due_ns < to_ns), to_ns - due_ns, 0.0)
-    return waits
 
 
 def found(run: MeasuredPhases, phase: Phase, injected_ns: NDArray[np.float64]) -> Found:
@@ -180,14 +174,6 @@ def _still_runs(process: subprocess.Popen[str], for_s: float) -> bool:
 def _end(process: subprocess.Popen[str]) -> None:
     _, problem = process.communicate()
     assert process.returncode in _MEASURED, problem
-
-
-def _signal(processes: Sequence[int], number: signal.Signals) -> None:
-    for process in processes:
-        try:
-            os.kill(process, number)
-        except ProcessLookupError:
-            continue
 
 
 def _read(folder: Path) -> MeasuredPhases:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.injection.longer_prompts import longer, read_request
 from benchmarks.injection.windows import injects
 
 _END = b"0\r\n\r\n"  # of a body in chunks
+_ANSWER, _LAST = b"HTTP/1.1 200 OK\r\n", b"connection: close\r\n"  # how an answer begins, and what says that it is the last
 _READ_BYTES = 1 << 16
 
 
@@ -23,7 +25,8 @@ _READ_BYTES = 1 << 16
 class ProxyDelays:
     """``to_server_s`` and ``to_client_s`` are for every piece of bytes, ``to_server_always_s`` also in the other windows.
     With ``tls`` the proxy shakes hands ``handshake_s`` late, which is when the client has its connection. With ``closes`` it
-    ends each connection after one answer in chunks, so that each request needs a new one.
+    ends each connection after one answer in chunks, so that each request needs a new one. ``longer_prompt`` are tokens that
+    each prompt of ids has more in windows with delays, over HTTP/1.1.
     """
 
     to_server_s: float = 0.0
@@ -32,6 +35,7 @@ class ProxyDelays:
     handshake_s: float = 0.0
     tls: ssl.SSLContext | None = None
     closes: bool = False
+    longer_prompt: int = 0
 
     def to_server(self) -> float:
         """The delay of what the client sends now, in s."""
@@ -99,9 +103,21 @@ async def _carry(end: socket.socket, port: int, delays: ProxyDelays) -> None:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(
-            _delayed(reader, to_server, delays.to_server, closes=False),
+            _longer(reader, to_server, delays.longer_prompt)
+            if delays.longer_prompt
+            else _delayed(reader, to_server, delays.to_server, closes=False),
             _delayed(from_server, writer, delays.to_client, closes=delays.closes),
         )
+
+
+async def _longer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tokens: int) -> None:
+    """Pass on requests, in windows with delays with ``tokens`` ids more."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            head, body = await read_request(reader)
+            writer.write(longer(head, body, tokens) if injects(time.monotonic()) else head + body)
+            await writer.drain()
+    writer.close()
 
 
 async def _delayed(
@@ -123,7 +139,12 @@ async def _delayed(
 
     sending = asyncio.ensure_future(send())
     piece = b"-"
-    while piece:
-        piece = await reader.read(_READ_BYTES)
-        pieces.put_nowait((loop.time() + delay(), piece))
-    await sending
+    try:
+        while piece:
+            piece = await reader.read(_READ_BYTES)
+            if closes and piece.startswith(_ANSWER):
+                piece = piece.replace(_ANSWER, _ANSWER + _LAST, 1)
+            pieces.put_nowait((loop.time() + delay(), piece))
+        await sending
+    finally:
+        sending.cancel()

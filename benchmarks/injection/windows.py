@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW_S = 4.0
+_STOPS_S = (1.0, 2.2)  # of a window with delays
 _FROM_S, _TO_S = (
     0.3,
     2.8,
@@ -23,6 +24,12 @@ def injects(now_s: float) -> bool:
 def until_injecting_s(now_s: float) -> float:
     """The time from now to the beginning of the next window with delays."""
     return WINDOW_S - now_s % WINDOW_S + (WINDOW_S if injects(now_s) else 0.0)
+
+
+def until_stop_s(now_s: float) -> float:
+    """The time from now to when something is stopped or held again, twice in each window with delays, for 0.6 s at most."""
+    since_s = now_s % (2.0 * WINDOW_S) - WINDOW_S
+    return next((at_s for at_s in _STOPS_S if at_s > since_s), _STOPS_S[0] + 2.0 * WINDOW_S) - since_s
 
 
 def with_delay(sent_ns: NDArray[np.float64]) -> NDArray[np.bool_]:

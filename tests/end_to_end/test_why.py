@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from benchmarks.injected_delays import EMBEDDED, OPENAI, TARGETS, Target, Traffic, cases, embedded, measure_case, over_openai
 from benchmarks.injection.delays import NONE, Delays
-from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped, stopped_ns
+from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped
 from benchmarks.injection.proxies import ProxyDelays, delaying_proxy
+from benchmarks.injection.stopped import waited_ns
 from benchmarks.injection.windows import WINDOW_S
 from reports.metrics.request_phases import Phase
 
@@ -76,7 +77,7 @@ def test_a_stop_of_the_client_is_schedule_slip(tmp_path: Path) -> None:
     with over_openai(Delays(), tmp_path) as ports:
         load = ["--request_rate", "10", "--num_requests", "160", *(word.format(port=ports.usual) for word in OPENAI)]
         run, stops = measure_stopped(tmp_path / "run", [*_TRAFFIC, *load])
-    injected_ns = stopped_ns(run, stops)
+    injected_ns = waited_ns(run.due_ns, stops)
     assert np.count_nonzero(injected_ns) >= 5
     stopped = injected_ns > 0
     found_ms = run.spans_ms(Phase.SLIP, stopped)
