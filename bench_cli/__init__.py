@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ def _run(argv: list[str]) -> int:
     from harness.host.moment import Moment
 
     start = Moment.now()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it logs each refused certificate, which a sentence of bench names, too
     from bench_cli.bench import bench
     from bench_cli.suggestions import user_text, with_near_names
 

@@ -1,4 +1,4 @@
-"""Why a server's certificate was refused, in one clause with what to do; the same over HTTPS and over gRPC.
+"""What a client shows and trusts over TLS, and why a certificate was refused: a clause with what to do, over HTTPS and gRPC.
 
 Codes are OpenSSL's (``X509_V_ERR_…`` of x509_vfy.h), words those of gRPC's BoringSSL.
 """
@@ -11,6 +11,15 @@ import ssl
 from contextlib import suppress
 from pathlib import Path
 
+from harness.errors import TargetError
+
+CLIENT_CERTIFICATE = "SSL_CLIENT_CERT_FILE"
+"""The environment variable that names a PEM file with the client's certificate, those that signed it, and its key."""
+
+_OWN = f"a PEM file with the client's certificate and its key in the environment variable {CLIENT_CERTIFICATE}"
+_CLOSED = "the server closed the encrypted connection"
+_REQUIRED = f"the server requires a client's certificate; name {_OWN}"
+_NOT_TAKEN = f"the server does not accept the client's certificate that the environment variable {CLIENT_CERTIFICATE} names"
 BY_ENVIRONMENT = "a file with it or its authority in the environment variable SSL_CERT_FILE"
 BY_OPTION = "a file with it or its authority with --root_certificates"
 _OTHER_NAME = "the server's certificate is for another name; give --url the name or address that it was made for"
@@ -25,6 +34,50 @@ _BY_WORDS = {
 }
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # a file name in OpenSSL's folders of certificates
 _REFUSED = "CERTIFICATE_VERIFY_FAILED: "
+
+
+def client_context() -> ssl.SSLContext:
+    """A context that trusts what the system trusts, and shows the client's certificate. Raises TargetError where the file that
+    ``CLIENT_CERTIFICATE`` names has none.
+    """
+    context = ssl.create_default_context()
+    own = os.environ.get(CLIENT_CERTIFICATE)
+    if own:
+        try:
+            context.load_cert_chain(own, password=bytes)  # no question for the password of an encrypted key
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise TargetError(
+                f"{CLIENT_CERTIFICATE} {own}: no PEM file with a certificate and its key, without a password ({error})"
+            ) from error
+    return context
+
+
+def client_pem() -> bytes | None:
+    """The file that ``CLIENT_CERTIFICATE`` names; None without one. Raises TargetError as ``client_context``."""
+    own = os.environ.get(CLIENT_CERTIFICATE)
+    if not own:
+        return None
+    client_context()
+    return Path(own).read_bytes()
+
+
+def closed_problem() -> str:
+    """That the server closed the connection without an answer, as it may do where it does not accept the client."""
+    if os.environ.get(CLIENT_CERTIFICATE):
+        return f"{_CLOSED}; does it accept the client's certificate that the environment variable {CLIENT_CERTIFICATE} names?"
+    return f"{_CLOSED}; where it requires a client's certificate, name {_OWN}"
+
+
+def refused_client(error: BaseException | None) -> str | None:
+    """That the server wants a certificate of the client, or another one, by an error of an encrypted connection; None where the
+    error does not say so. A server that closes it may end its words, too.
+    """
+    if isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError)):
+        return closed_problem()
+    reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return _REQUIRED
+    return _NOT_TAKEN if os.environ.get(CLIENT_CERTIFICATE) and "ALERT" in reason else None
 
 
 def https_problem(error: ssl.SSLCertVerificationError) -> str:

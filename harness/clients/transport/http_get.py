@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from harness.clients.protocol import NOT_JSON
+from harness.clients.transport.certificates import client_context, refused_client
 from harness.clients.transport.http1_pool import server_message
 from harness.clients.transport.tcp import problem_of
 from harness.clients.transport.url import HttpUrl, Origin
@@ -58,7 +59,7 @@ class HttpGetter:
         self._timeout_s = timeout_s
         self._deadline_s = 0.0  # of the GET in progress, of time.monotonic
         if url.scheme == "https":
-            context = ssl.create_default_context()
+            context = client_context()
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 url.host, url.port, timeout=timeout_s, context=context
             )
@@ -153,7 +154,7 @@ def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: f
     except HttpStatusError:
         raise
     except GetError as error:
-        raise TargetError(f"--url {origin}: {_problem(error, timeout_s)}") from error
+        raise TargetError(f"--url {origin}: {_problem(error, timeout_s, origin.is_encrypted)}") from error
     try:
         return msgspec.json.decode(body)
     except NOT_JSON as error:
@@ -162,8 +163,11 @@ def get_json(origin: Origin, path: str, headers: Mapping[str, str], timeout_s: f
         ) from error
 
 
-def _problem(error: GetError, timeout_s: float) -> str:
+def _problem(error: GetError, timeout_s: float, is_encrypted: bool) -> str:
+    refused = refused_client(error.__cause__) if is_encrypted else None
     match error.__cause__:
+        case _ if refused is not None:
+            return refused
         case TimeoutError():
             return f"no whole answer within {timeout_s:.3g} s; is this the server's HTTP port?"
         case ssl.SSLCertVerificationError() as cause:

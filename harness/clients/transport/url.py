@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from harness.clients.transport.certificates import client_context
+
 WEB_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 _GRPC_PORTS: Mapping[str, int] = {"grpc": 8001, "grpcs": 443}  # the first is Triton's
 _ENCRYPTED = ("https", "grpcs")
@@ -48,8 +50,8 @@ class Origin:
         return self._bracketed_host if self.port == WEB_PORTS[self.scheme] else self.address
 
     def tls(self) -> ssl.SSLContext | None:
-        """A context that trusts what the system trusts; None for http and gRPC without encryption."""
-        return ssl.create_default_context() if self.is_encrypted else None
+        """``client_context``; None for http and gRPC without encryption."""
+        return client_context() if self.is_encrypted else None
 
     def url(self, path: str) -> HttpUrl:
         """The URL of ``path`` at this origin."""

@@ -26,9 +26,10 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings
-from harness.clients.transport.certificates import BY_ENVIRONMENT, BY_OPTION, grpc_problem
+from harness.clients.transport.certificates import BY_ENVIRONMENT, BY_OPTION, closed_problem, grpc_problem
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
+from harness.clients.transport.url import parse_grpc
 from harness.clients.triton.messages import read_response
 from harness.clients.triton.model import TritonModel
 from harness.clients.triton.model_kinds import Ends, Tensor
@@ -36,6 +37,7 @@ from harness.clients.triton.service import SERVICE, open_channel
 from harness.errors import NoSuchModelError, TargetError
 from workloads.elements.request import Request
 
+_CLOSED = "Socket closed"  # in details of gRPC
 _FORMATS = {"INT32": "i", "UINT64": "Q", "BOOL": "?"}
 
 
@@ -73,6 +75,8 @@ def _inspection_problem(address: str, name: str, error: Any, timeout_s: float, t
     match error.code():
         case grpc.StatusCode.UNAVAILABLE if certificate is not None:
             return f"--url {address}: {certificate}"
+        case grpc.StatusCode.UNAVAILABLE if parse_grpc(address).is_encrypted and _CLOSED in (error.details() or ""):
+            return f"--url {address}: {closed_problem()}"
         case grpc.StatusCode.UNAVAILABLE:
             return f"--url {address}: no server answers there ({error.details()}); is the server up, and is this its gRPC port?"
         case grpc.StatusCode.DEADLINE_EXCEEDED:

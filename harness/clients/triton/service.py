@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from harness.clients.transport.certificates import trusted_roots
+from harness.clients.transport.certificates import client_pem, trusted_roots
 from harness.clients.transport.url import parse_grpc
 
 SERVICE = "/inference.GRPCInferenceService"
@@ -22,5 +22,6 @@ def open_channel(address: str, options: Sequence[tuple[str, int]] = _OPTIONS) ->
     """A channel to ``address`` (``parse_grpc``); an encrypted one trusts what the run's own connections trust."""
     origin = parse_grpc(address)
     if origin.is_encrypted:
-        return grpc.secure_channel(origin.address, grpc.ssl_channel_credentials(trusted_roots()), options)
+        own = client_pem()
+        return grpc.secure_channel(origin.address, grpc.ssl_channel_credentials(trusted_roots(), own, own), options)
     return grpc.insecure_channel(origin.address, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from concurrent import futures
@@ -14,6 +15,7 @@ import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
+from harness.clients.transport.certificates import CLIENT_CERTIFICATE, refused_client
 from tests.certificates import Certificates, Flaw, make_certificates
 
 _PROBLEMS: dict[Flaw, str] = {
@@ -30,9 +32,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @contextmanager
-def _https(certificates: Certificates, flaw: Flaw) -> Iterator[str]:
+def _https(certificates: Certificates, flaw: Flaw, context: ssl.SSLContext | None = None) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    server.socket = certificates.context(flaw).wrap_socket(server.socket, server_side=True)
+    server.socket = (context or certificates.context(flaw)).wrap_socket(server.socket, server_side=True)
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -101,3 +103,52 @@ def test_grpc(certificates: Certificates, capfd: pytest.CaptureFixture[str], fla
     assert status == ExitStatus.FAILED
     trust = _SELF_SIGNED.format("self signed certificate", "with --root_certificates")
     assert _sentences(capfd.readouterr().err) == [f"Error: --url {url}: {_PROBLEMS.get(flaw, trust)}"]
+
+
+@pytest.mark.parametrize("client", [None, "self-signed", "none"])
+@pytest.mark.parametrize("protocol", ["http", "openai"])
+def test_https_with_a_certificate_of_the_client(
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    protocol: str,
+    client: Flaw | None,
+) -> None:
+    """The server knows no path: where it takes the certificate, the error is another one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    if client is not None:
+        (tmp_path / "client.pem").write_bytes(b"".join(file.read_bytes() for file in certificates.server(client)))
+        monkeypatch.setenv(CLIENT_CERTIFICATE, str(tmp_path / "client.pem"))
+    context = certificates.context("none")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificates.authority)
+    with _https(certificates, "none", context) as url:
+        assert run(["dataset", "-i", protocol, "--url", url]) == ExitStatus.FAILED
+    [sentence] = _sentences(capfd.readouterr().err)
+    if client == "none":
+        assert "certificate" not in sentence
+    else:
+        assert sentence.startswith(f"Error: --url {url}: the server ")
+        assert CLIENT_CERTIFICATE in sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "has_own", "words"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", False, "the server requires a client's certificate; name a PEM file"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", False, "the server requires a client's certificate; name a PEM file"),
+        ("TLSV1_ALERT_UNKNOWN_CA", True, "the server does not accept the client's certificate"),
+        ("WRONG_VERSION_NUMBER", True, None),
+        ("TLSV1_ALERT_UNKNOWN_CA", False, None),
+    ],
+)
+def test_what_servers_say_of_a_clients_certificate(
+    monkeypatch: pytest.MonkeyPatch, reason: str, has_own: bool, words: str | None
+) -> None:
+    monkeypatch.setenv(CLIENT_CERTIFICATE, "client.pem" if has_own else "")
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    found = refused_client(error)
+    assert found is None if words is None else str(found).startswith(words)
