@@ -64,7 +64,7 @@ def main() -> None:
     for number in range(options.fits):
         random = np.random.default_rng([options.seed, number])
         server = servers.server(random, _STRUCTURES[number % len(_STRUCTURES)])
-        capacity = _capacity(server, servers.lengths, options.requests, random)
+        capacity = capacity_of(server, servers.lengths, options.requests, random)
         runs = [
             simulated_run(server, servers.traffic(random, options.requests, load * capacity), number, f"at {load}")
             for load in (_LOADS if server.admission.max_sequences is None else _LOADS_TO_THE_LIMIT)
@@ -148,10 +148,11 @@ class _Servers:
         return Traffic(np.cumsum(gaps), prompts, prompts, outputs)
 
 
-_SERVERS = {"usual": _Servers(_server, _lengths, 1.0), "other": _Servers(_other_server, _other_lengths, 2.0)}
+USUAL = _Servers(_server, _lengths, 1.0)
+_SERVERS = {"usual": USUAL, "other": _Servers(_other_server, _other_lengths, 2.0)}
 
 
-def _capacity(server: Server, lengths: Lengths, requests: int, random: np.random.Generator) -> float:
+def capacity_of(server: Server, lengths: Lengths, requests: int, random: np.random.Generator) -> float:
     """About how many requests a second the server can take: the throughput of a closed loop of 24 users."""
     prompts, outputs = lengths(random, requests)
     traffic = Traffic(np.zeros(requests), prompts, prompts, outputs, 24)

@@ -11,7 +11,7 @@ import scipy.special
 from simulator.answers import Answers, Deployment
 from simulator.clients import Clients, OpenLoop
 from simulator.latencies import LATENCIES, THROUGHPUT, Latencies
-from simulator.model import Model
+from simulator.model import BetweenRuns, Model
 from simulator.server import Server
 from simulator.simulation import simulate_deployment
 from simulator.traffic import Traffic
@@ -22,6 +22,7 @@ Ranges = dict[Key, tuple[float, float]]
 RANGE = (5.0, 95.0)  # per cent of what the draws and the errors give
 _NORMAL = scipy.special.ndtri((np.arange(200) + 0.5) / 200)  # a standard normal law in equal parts
 _ERROR_OF_THROUGHPUT = "e2e"
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 LatencyFactors = Mapping[str, float]
@@ -37,9 +38,22 @@ def latency_factors(model: Model, draws: int, seed: int) -> list[LatencyFactors]
 
 
 def drawn_server(model: Model, number: int) -> Server:
-    """The server with one draw of the model's constants."""
-    draw = model.draws[number]
-    return replace(model.server, law=draw.law, front_end=draw.front_end)
+    """The server with one draw of the model's constants, and the speed of another run."""
+    draw = model.draws[number % len(model.draws)]
+    return replace(model.server, law=draw.law.slower(speed_factor(model.between_runs, number)), front_end=draw.front_end)
+
+
+def speed_factor(between: BetweenRuns, number: int) -> float:
+    """The time that the engine of a further run takes beside the mean of the fitted ones: quantiles of Student's t, since few
+    runs show their own spread badly, in an order of which any beginning is spread evenly (the golden section).
+
+    Quantiles beyond RANGE count as its limits: no figure shows them.
+    """
+    if not between.spread:
+        return 1.0
+    low, high = (limit / 100 for limit in RANGE)
+    quantile = min(max((0.5 + number * _GOLDEN) % 1.0, low), high)
+    return float(np.exp(between.spread * scipy.special.stdtrit(between.runs - 1, quantile)))
 
 
 def figures_of(traffic: Traffic, answers: Answers) -> dict[Key, float]:

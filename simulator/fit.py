@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, MOST_SOURCES, UNFIT, Draw, Model, Parameter, Source
+from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, MOST_SOURCES, UNFIT, BetweenRuns, Draw, Model, Parameter, Source
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
+from simulator.speeds import Speeds, speeds_of
 from simulator.step_law import (
     DRAWS_OF_A_RUN,
     FEWEST_ROWS,
@@ -22,6 +24,7 @@ from simulator.step_law import (
     choose_terms,
     fit_law,
     joined,
+    rows_of_runs,
     undisturbed_sample_of,
     widened,
 )
@@ -72,9 +75,15 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
             for observed, steps in zip(runs, recovered, strict=True)
         ),
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
-        findings=(*unfit(front_end.held_out, structure.steps), *doubts(runs, law), *_unidentified(parameters)),
+        findings=(
+            *unfit(front_end.held_out, structure.steps),
+            *doubts(runs, law),
+            *moved(law.speeds),
+            *_unidentified(parameters),
+        ),
         deployed=server,
         held_out={name: min(error, MOST_HELD_OUT) for name, error in front_end.held_out.items()},
+        between_runs=_between_runs(law),
     )
 
 
@@ -140,7 +149,9 @@ def fit_structure(structure: Structure, seed: int) -> FittedLaw:
     samples = [undisturbed_sample_of(steps, structure.admission.token_budget) for steps in structure.steps]
     sample = joined(samples) if sum(map(len, samples)) >= FEWEST_ROWS else structure.sample
     law = fit_law(sample, choose_terms(sample), _INTERVAL_DRAWS, seed)
-    return widened(law, [fit_law(each, law.terms, DRAWS_OF_A_RUN, seed) for each in samples if len(each) >= FEWEST_ROWS])
+    alone = [each for each in samples if len(each) >= FEWEST_ROWS]
+    speeds = speeds_of(rows_of_runs(law, alone), seed) if alone else None
+    return replace(widened(law, [fit_law(each, law.terms, DRAWS_OF_A_RUN, seed) for each in alone]), speeds=speeds)
 
 
 def _thresholds(law: StepLaw) -> list[str]:
@@ -177,6 +188,23 @@ def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
         Draw(law.law(of_law), with_costs(front_end, of_front_end))
         for of_law, of_front_end in zip(law.draws, fitted.likely, strict=False)
     )
+
+
+def _between_runs(law: FittedLaw) -> BetweenRuns:
+    spread = 0.0 if law.speeds is None else law.speeds.spread()
+    return BetweenRuns(min(spread, MOST_HELD_OUT), len(law.speeds.logs)) if law.speeds is not None and spread else BetweenRuns()
+
+
+def moved(speeds: Speeds | None) -> list[str]:
+    """Where the speed of the server moved between runs, what that does to the model, a sentence."""
+    if speeds is None or not speeds.spread():
+        return []
+    apart = math.expm1(float(speeds.logs.max() - speeds.logs.min()))
+    return [
+        f"the speed of the server moved between the fitted runs, by up to {apart:.1%} for the same steps, as under a power cap "
+        "or with other programs on the machine: ranges of predictions have what another run may differ by, and are narrower "
+        "after a fit to more runs"
+    ]
 
 
 def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:

@@ -18,6 +18,7 @@ from scipy.optimize import least_squares
 
 from simulator.arrays import BoolArray, FloatArray
 from simulator.server import StepLaw
+from simulator.speeds import RunRows, speeds_of
 from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, outlier_limit, usable_steps, widened
 from simulator.steps import Steps
 
@@ -54,7 +55,8 @@ def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
     fitted = _fitted(law, arrivals, draws, seed)
     alone = [[run] for run in arrivals if np.count_nonzero(run.usable) >= FEWEST_ROWS]
     each = [_fitted(_solve(law, run), run, DRAWS_OF_A_RUN, seed) for run in alone]
-    return widened(fitted, [_as_far_as_shown(run, fitted) for run in each])
+    speeds = speeds_of([_rows(law, run) for run in arrivals], seed)
+    return replace(widened(fitted, [_as_far_as_shown(run, fitted) for run in each]), speeds=speeds)
 
 
 def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
@@ -205,16 +207,37 @@ def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, 
     return np.array(found), np.array(is_launch, bool), np.array(launch)
 
 
-def _bootstrap(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FloatArray:
-    """Coefficients of resampled blocks of steps, by one Gauss-Newton step from the solution; shape [draws, terms]."""
+def _rows(law: StepLaw, run: _Arrivals) -> RunRows:
+    """The steps of a run at ``law``. The speed is the accelerator's, and a launch the host's."""
+    residuals, _, _ = _residuals(law, [run])
+    columns = _derivatives(law, [run], residuals)
+    of_engine = len(TERMS) - 1
+    return RunRows(columns, columns[:, :of_engine] @ _coefficients(law)[:of_engine], residuals, _weights(residuals))
+
+
+def _derivatives(law: StepLaw, arrivals: Sequence[_Arrivals], residuals: FloatArray) -> FloatArray:
+    """The derivatives of the predictions by each coefficient, shape [rows, terms]."""
     found = _coefficients(law)
-    residuals, _, _ = _residuals(law, arrivals)
     columns = np.empty((len(residuals), len(found)))
     for number, value in enumerate(found):
         moved = found.copy()
         moved[number] += (change := max(abs(value) * _DERIVATIVE_STEP, 1e-9))
         columns[:, number] = (_residuals(_law(law, moved), arrivals)[0] - residuals) / -change
-    weights = 1 / np.sqrt(1 + (residuals / _SCALE_S) ** 2)  # of soft_l1
+    return columns
+
+
+def _weights(residuals: FloatArray) -> FloatArray:
+    """Those that soft_l1 gives squares."""
+    weights: FloatArray = 1 / np.sqrt(1 + (residuals / _SCALE_S) ** 2)
+    return weights
+
+
+def _bootstrap(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FloatArray:
+    """Coefficients of resampled blocks of steps, by one Gauss-Newton step from the solution; shape [draws, terms]."""
+    found = _coefficients(law)
+    residuals, _, _ = _residuals(law, arrivals)
+    columns = _derivatives(law, arrivals, residuals)
+    weights = _weights(residuals)
     blocks = np.array_split(np.arange(len(residuals)), max(2, len(residuals) // _BLOCK_STEPS))
     gram = np.stack([(columns[rows].T * weights[rows]) @ columns[rows] for rows in blocks])
     right = np.stack([columns[rows].T @ (weights[rows] * residuals[rows]) for rows in blocks])

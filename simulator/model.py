@@ -66,12 +66,23 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class BetweenRuns:
+    """How far the speed of the server moved between the fitted ``runs``: ``spread`` is the standard deviation of the logarithm
+    of the time that the engine takes for the same step.
+    """
+
+    spread: Share = 0.0
+    runs: Annotated[int, Meta(ge=1, le=MOST_SOURCES)] = 1
+
+
+@dataclass(frozen=True)
 class Model:
     """A server that was fitted, with what is known of its truth. ``structure`` says why its structure was chosen, ``findings``
     what the runs do not show, or where the law does not hold, ``doubts`` what is doubtful in the runs themselves.
 
     ``deployed`` is the server that was measured, None where no run says. ``held_out`` is the error of each latency on halves of
     the runs that were not fitted: the root mean square of the differences of the logarithms of its quantiles.
+    ``between_runs`` is what these halves cannot show, since they belong to the same runs.
     """
 
     schema: int
@@ -85,6 +96,7 @@ class Model:
     deployed: Deployed | None = None
     held_out: Annotated[dict[Text, Share], Meta(max_length=100)] = field(default_factory=dict)
     doubts: Findings = ()
+    between_runs: BetweenRuns = BetweenRuns()
 
     @property
     def unfit(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Times are in s. The bounds of the types apply when a model is read from a file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -63,6 +63,11 @@ class StepLaw:
             + self.sequence * sequences
             + self.context * context
         )
+
+    def slower(self, factor: float) -> StepLaw:
+        """The law of an engine whose steps take this ``factor`` of the time; a launch is the host's."""
+        terms = ("step", "prefill", "prefill_context", "prefill_step", "sequence", "context")
+        return replace(self, **{term: factor * getattr(self, term) for term in terms})
 
     def launch_of(self, prefill: float, tokens: float) -> float:
         """The time that the host needs to launch a step of ``tokens`` tokens, of which ``prefill`` belong to prompts."""

@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.prompt_chunks import prefill_by_step
 from simulator.server import StepLaw
+from simulator.speeds import RunRows, Speeds
 from simulator.steps import Steps
 
 BASE = ("step", "prefill", "sequence")  # terms of every law
@@ -49,7 +50,7 @@ class FittedLaw:
 
     ``residuals_s`` are those of the rows that are no outliers, with the sequences of each in ``residual_loads``; ``outliers``
     counts the other rows, and ``outlier_share`` is what the law misses of them over the time of all. ``launch_residuals`` are
-    relative to the time of a launch.
+    relative to the time of a launch. ``speeds`` are those of the runs, None where they are not known.
     """
 
     terms: tuple[str, ...]
@@ -62,6 +63,7 @@ class FittedLaw:
     outliers: int
     outlier_share: float
     rows: int
+    speeds: Speeds | None = None
 
     def law(self, coefficients: FloatArray) -> StepLaw:
         """The law with these coefficients."""
@@ -193,6 +195,20 @@ def widened(law: FittedLaw, runs: Sequence[FittedLaw]) -> FittedLaw:
     own = np.maximum(law.draws.var(axis=0), np.finfo(float).tiny)
     wider = np.sqrt(1 + np.maximum(between - within, 0.0) / len(runs) / own)
     return replace(law, draws=np.maximum(law.coefficients + (law.draws - law.coefficients) * wider, 0.0))
+
+
+def rows_of_runs(law: FittedLaw, runs: Sequence[Sample]) -> list[RunRows]:
+    """The rows of each run that are no outliers of ``law``, which was fitted to all of them."""
+    columns = [_columns(run, law.terms) for run in runs]
+    durations = np.concatenate([run.durations_s for run in runs])
+    _, is_kept = _solve_without_outliers(np.concatenate(columns), durations)
+    kept = np.split(is_kept, np.cumsum([len(run) for run in runs])[:-1])
+    found = []
+    for run, own, chosen in zip(runs, columns, kept, strict=True):
+        predicted = own[:, : len(law.terms)] @ law.coefficients
+        residuals = run.durations_s - predicted
+        found.append(RunRows(own[chosen], predicted[chosen], residuals[chosen], np.ones(np.count_nonzero(chosen))))
+    return found
 
 
 def _columns(sample: Sample, terms: Sequence[str]) -> FloatArray:

@@ -79,8 +79,9 @@ def validate(
     model: Model, observed: Observed, draws: int, seed: int, replicas: int = 1, router: Router = Router.RANDOM
 ) -> Validation:
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
-    of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. ``router`` deals the
-    requests to this many ``replicas``.
+    of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. Where
+    the speed of the server moves between runs, they have the draws alone, since the simulations all have one speed. ``router``
+    deals the requests to this many ``replicas``.
 
     Raises SimulatorError for a run that was simulated, counts its tokens by another tokenizer, or names another number of
     servers.
@@ -104,7 +105,8 @@ def validate(
         for number in range(min(draws, len(model.draws)))
     ]
     predicted = {key: float(np.mean([figures[key] for figures in repeated])) for key in true}
-    ranges = ranges_of(predicted, [*repeated, *others], model.held_out, waits=observed.users is not None)
+    varied = others if others and model.between_runs.spread else [*repeated, *others]
+    ranges = ranges_of(predicted, varied, model.held_out, waits=observed.users is not None)
     predictions = tuple(
         Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0
     )

@@ -84,6 +84,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "simulation.draws": None,
     "simulation.ranges": None,
     "simulation.beyond": None,
+    "simulation.doubts": None,
     "server": Weight.CHANGED,
     "server.engine_files": None,
     "schedule": Weight.WARN,

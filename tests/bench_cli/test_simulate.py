@@ -12,10 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench_cli import run
+from bench_cli.simulate.tables import validation_text
 from bench_errors import ExitStatus
 from bench_records.table import read_table
+from simulator.model import read_model
 from simulator.observed import Observed, read_observed
 from simulator.recorded import simulated_run
+from simulator.validation import Prediction, Validation
+from tests.bench_cli.test_simulate_run import model_file
 from tests.reports.manifests import run_manifest
 from tests.simulator.known import SERVER, poisson, write_run
 
@@ -127,6 +131,17 @@ def _set_targets(path: Path, targets: list[int]) -> None:
     table = read_table(path)
     place = table.schema.get_field_index("target")
     pq.write_table(table.set_column(place, table.schema.field(place), pa.array(targets, table.schema.field(place).type)), path)
+
+
+@pytest.mark.parametrize(("held", "is_said"), [(9, False), (5, True)])
+def test_ranges_that_hold_too_little_are_called_too_narrow(tmp_path: Path, held: int, is_said: bool) -> None:
+    predictions = tuple(Prediction(("ttft", "p50"), 10.0 if n < held else 12.0, 10.0, 9.5, 10.5) for n in range(10))
+    model = read_model(model_file(tmp_path / "model.json"))
+    inside = Validation("run", 400, None, (), predictions)
+    text = " ".join(validation_text(model, [inside]).split())
+    assert ("these ranges are too narrow" in text) is is_said
+    beyond = replace(inside, beyond=("81 requests a second, fitted up to 67",))
+    assert "these ranges are too narrow" not in validation_text(model, [beyond])
 
 
 def test_validation_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,88 @@
+"""How far the speed of a server moved between the runs of a fit.
+
+A power cap, heat or another tenant of a machine makes all steps of a run longer or shorter alike, for a whole run. A bootstrap
+within runs does not show it, nor do halves of the same runs. Two runs or more do: the law of a step is fitted to all of them
+with a factor of each run, and what the factors differ by beyond their own error is how far another run's may lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+
+from simulator.arrays import FloatArray, IntArray
+
+_BLOCK_ROWS = 40
+_DRAWS = 100
+_CHANCE = 0.05  # by which equal speeds may count as different
+_EXACT = 1e-12
+_LEAST = 0.003  # of a step: recovering steps from tokens is as wrong
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows:
+    """The steps of a run, in the order of time, at a law that was fitted to all runs.
+
+    ``columns`` are the derivatives of a step's predicted duration, or arrival, by each constant, shape [rows, constants],
+    ``by_speed`` those by the logarithm of the time that the engine takes, shape [rows], ``residuals_s`` what was measured less
+    what is predicted, and ``weights`` those of the fit.
+    """
+
+    columns: FloatArray
+    by_speed: FloatArray
+    residuals_s: FloatArray
+    weights: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Speeds:
+    """The logarithms of the time that each run's steps take beside the mean of all runs, shape [runs], and their errors."""
+
+    logs: FloatArray
+    errors: FloatArray
+
+    def spread(self) -> float:
+        """The standard deviation between runs beyond the error of each; 0 where the runs do not show that there is any."""
+        runs = len(self.logs)
+        if runs < 2:
+            return 0.0
+        squares = ((self.logs / np.maximum(self.errors, _EXACT)) ** 2).sum() * (runs - 1) / runs
+        chance = float(scipy.stats.chi2.sf(squares, runs - 1))
+        found = float(np.sqrt(max(0.0, self.logs.var(ddof=1) - (self.errors**2).sum() / (runs - 1))))
+        return found if chance < _CHANCE and found > _LEAST else 0.0
+
+
+def speeds_of(runs: Sequence[RunRows], seed: int) -> Speeds:
+    """By one Gauss-Newton step from the law of all runs, to a law with a factor of each; errors by a bootstrap of blocks."""
+    if len(runs) < 2:
+        return Speeds(np.zeros(len(runs)), np.zeros(len(runs)))
+    blocks = [_block_products(run, number, len(runs)) for number, run in enumerate(runs)]
+    logs = _solve(sum(each.sum(axis=0) for each in blocks), len(runs))
+    random = np.random.default_rng(seed)
+    drawn = np.empty((_DRAWS, len(runs)))
+    for draw in range(_DRAWS):
+        chosen = [each[random.integers(len(each), size=len(each))] for each in blocks]
+        drawn[draw] = _solve(sum(each.sum(axis=0) for each in chosen), len(runs))
+    return Speeds(logs, drawn.std(axis=0))
+
+
+def _block_products(run: RunRows, number: int, runs: int) -> FloatArray:
+    """AᵀA beside Aᵀr of each block of rows, where A has the constants and then the runs; shape [blocks, n, n + 1]."""
+    speeds = np.zeros((len(run.by_speed), runs))
+    speeds[:, number] = run.by_speed
+    columns = np.column_stack([run.columns, speeds])
+    weighted = columns.T * run.weights
+    rows: list[IntArray] = np.array_split(np.arange(len(columns)), max(1, len(columns) // _BLOCK_ROWS))
+    return np.stack([weighted[:, each] @ np.column_stack([columns[each], run.residuals_s[each]]) for each in rows])
+
+
+def _solve(products: FloatArray, runs: int) -> FloatArray:
+    """The logarithms of the runs' speeds, whose sum is 0."""
+    gram, right = products[:, :-1], products[:, -1]
+    scale = np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
+    found = np.linalg.pinv(gram / np.outer(scale, scale), rcond=1e-10, hermitian=True) @ (right / scale) / scale
+    logs: FloatArray = found[-runs:] - found[-runs:].mean()
+    return logs

@@ -1,0 +1,107 @@
+"""A server whose speed moves between runs: found in their records, and in the ranges of what is predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from simulator.figures import drawn_server, speed_factor
+from simulator.fit import fit_structure, moved
+from simulator.model import MODEL_SCHEMA, BetweenRuns, Draw, Model
+from simulator.observed import Observed
+from simulator.recorded import simulated_run
+from simulator.server import Admission, Server
+from simulator.speeds import RunRows, Speeds, speeds_of
+from simulator.steps import recover_steps
+from simulator.structure import known_structure
+from simulator.validation import coverage, validate
+from tests.simulator.known import SERVER, poisson
+
+_AHEAD = replace(SERVER, law=replace(SERVER.law, launch=9e-3), admission=Admission(lookahead=1))
+
+
+def _run(server: Server, time: float, rate: float, seed: int) -> Observed:
+    """A run in which the engine takes ``time`` times as long."""
+    slower = replace(server, law=server.law.slower(time))
+    return simulated_run(slower, poisson(rate, 500, seed), seed, f"at {rate}")
+
+
+def _speeds(server: Server, times: Sequence[float], rates: Sequence[float] = (25, 40, 50)) -> Speeds:
+    runs = [_run(server, time, rate, seed) for seed, (time, rate) in enumerate(zip(times, rates, strict=False), start=1)]
+    found = fit_structure(known_structure([recover_steps(run) for run in runs], server.admission), 0).speeds
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("server", [SERVER, _AHEAD], ids=["decided at the end", "launched ahead"])
+def test_the_speed_of_each_run_is_found(server: Server) -> None:
+    found = _speeds(server, (1.0, 1.05))
+    assert found.logs == pytest.approx([-math.log(1.05) / 2, math.log(1.05) / 2], abs=0.004)
+    assert found.spread() == pytest.approx(math.log(1.05) / math.sqrt(2), abs=0.004)
+    (said,) = moved(found)
+    assert "by up to 5." in said or "by up to 4." in said
+
+
+@pytest.mark.parametrize("server", [SERVER, _AHEAD], ids=["decided at the end", "launched ahead"])
+def test_a_server_of_constant_speed_has_no_spread(server: Server) -> None:
+    found = _speeds(server, (1.0, 1.0))
+    assert found.spread() == 0.0
+    assert moved(found) == []
+
+
+def test_one_run_shows_no_spread() -> None:
+    assert _speeds(SERVER, (1.0,)).spread() == 0.0
+    assert moved(None) == []
+
+
+def test_what_no_step_shows_is_no_spread() -> None:
+    """A run of launches alone says nothing of the engine's speed."""
+    rows = RunRows(np.ones((80, 1)), np.zeros(80), np.zeros(80), np.ones(80))
+    assert speeds_of([rows, rows], 0).spread() == 0.0
+
+
+def _model(spread: float) -> Model:
+    """A model of the true constants whose fit was wrong by 1 % on halves of its runs."""
+    return Model(
+        schema=MODEL_SCHEMA,
+        server=SERVER,
+        parameters=(),
+        draws=(Draw(SERVER.law, SERVER.front_end),) * 10,
+        hull=(),
+        sources=(),
+        structure=(),
+        findings=(),
+        held_out={"ttft": 0.01, "tpot": 0.01, "e2e": 0.01},
+        between_runs=BetweenRuns(spread, 3),
+    )
+
+
+def test_ranges_hold_what_another_run_may_differ_by() -> None:
+    others = [_run(SERVER, time, 40, seed) for seed, time in enumerate((0.96, 1.03, 1.05), start=7)]
+    narrow, wide = (coverage([validate(_model(spread), run, draws=10, seed=1) for run in others]) for spread in (0.0, 0.035))
+    assert narrow < 0.5
+    assert wide > 0.8
+
+
+def test_draws_have_the_speeds_of_student_t_and_the_first_of_them_are_spread_evenly() -> None:
+    between = BetweenRuns(0.02, 3)
+    logs = np.log([speed_factor(between, number) for number in range(200)]) / 0.02
+    limit = scipy.stats.t.ppf(0.95, 2)
+    assert np.abs(logs).max() == pytest.approx(limit)
+    assert np.median(logs) == pytest.approx(0.0, abs=0.05)
+    assert np.quantile(logs, 0.75) == pytest.approx(scipy.stats.t.ppf(0.75, 2), abs=0.05)
+    assert logs[:10].min() < -2 < 2 < logs[:10].max()
+    assert speed_factor(BetweenRuns(), 3) == 1.0
+
+
+def test_a_drawn_server_has_another_speed_and_the_launches_of_its_host() -> None:
+    law = replace(SERVER.law, launch=9e-3)
+    model = replace(_model(0.02), draws=(Draw(law, SERVER.front_end),))
+    found = drawn_server(model, 1).law
+    factor = speed_factor(model.between_runs, 1)
+    assert (found.step, found.prefill, found.launch) == (factor * law.step, factor * law.prefill, law.launch)
