@@ -26,6 +26,7 @@ from reports.why.words import (
     remedy,
     shares_text,
     unlike_sources,
+    without_intervals,
     without_largest,
     without_latency,
 )
@@ -87,6 +88,7 @@ def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
     return [
         Paragraph(change(difference), is_answer=True, aside=unlike_sources(difference)),
         _difference_table(difference),
+        Paragraph(without_intervals(difference)),
         *notes,
     ]
 
@@ -237,6 +239,7 @@ def _limits(share: PhaseShare) -> str | None:
 
 
 def _difference_table(difference: PartsDifference) -> Table:
+    """A row for each phase; without the column of intervals where none has one: a paragraph says why."""
     rows: list[tuple[Cell, ...]] = [
         (phase.phase.value, _value(phase.a), _value(phase.b), _changed(phase.difference), _interval(phase.difference))
         for phase in difference.phases
@@ -256,7 +259,8 @@ def _difference_table(difference: PartsDifference) -> Table:
     ]
     name = f"{percentile_name(a.q)} {difference.metric.label}"
     columns = ("phase", "A ms", "B ms", "B − A ms", _INTERVAL)
-    return Table(f"parts of {name}", f"Parts of {name}", columns, tuple(rows), sides="lrrrr")
+    table = Table(f"parts of {name}", f"Parts of {name}", columns, tuple(rows), sides="lrrrr")
+    return table if not without_intervals(difference) else replace(table.chosen(columns[:-1]), sides="lrrr")
 
 
 def _both(a: float, b: float) -> tuple[Cell, ...]:

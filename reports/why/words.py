@@ -21,7 +21,7 @@ LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
 LEAST_SHOWN_MS = 0.05
 _LONG_WAIT_MS = 50.0
-_BEFORE_THE_ENGINE_ANSWERS = (Phase.CEILING, Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL)
+_BEFORE_THE_ENGINE_ANSWERS = (Phase.CEILING, Phase.SEND, Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL)
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
 
 
@@ -74,9 +74,9 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
         Phase.FIRST_BYTE: PhaseWords(
             "client",
             f"{_ALONE}: requests that the server begins to answer earlier may wait later instead.",
-            "The time until the head of the answer came is the server's and the network's. Some servers send the head when "
-            "they have taken the request in, others with the first token, after queue and prefill: their own times of each "
-            "request divide it (--server_timings).",
+            "The head of the answer came late. A server that sends it with the first token, as Triton does, has queue and "
+            "prefill in this time; one that sends it at once, as vLLM does, has network and front end alone. The server's own "
+            "times of each request divide it; without them, treat it as a queue: lower the rate, or add a replica.",
         ),
         Phase.FRONT_END: PhaseWords(
             "client, server",
@@ -223,6 +223,15 @@ def unlike_sources(difference: PartsDifference) -> str:
         "Only one of the runs has a source of some phases: what is unattributed in one is attributed in the other, so compare "
         "the sums alone, or measure both with --server_timings."
     )
+
+
+def without_intervals(difference: PartsDifference) -> str:
+    """Why no difference has an interval; "" where one has."""
+    known = [phase.difference for phase in difference.phases if phase.difference is not None]
+    if any(found.interval is not None for found in (*known, difference.percentile)):
+        return ""
+    reason = next((found.reason for found in (*known, difference.percentile) if found.reason is not None), Cause.NO_VALUE)
+    return f"The differences have no intervals: {reason}."
 
 
 def _ranked(shares: Iterable[PhaseShare]) -> list[PhaseShare]:

@@ -99,6 +99,39 @@ def test_a_long_wait_on_a_host_of_both_is_said_to_slow_what_follows(
     assert not said_of(make_report(_run(answered, [320.0] * 100, stamped=False), **_ON_ONE_HOST))  # on an unknown host
 
 
+def test_a_long_send_on_a_host_of_both_is_said_to_slow_what_follows(make_report: MakeReport, answered: Make) -> None:
+    """The server sleeps meanwhile, as in a queue."""
+    records = [
+        answered(
+            k, 500 * k, 500 * k, [(500 * k + 200, 1), (500 * k + 240, 1)],
+            written_ns=_ns(500 * k + 150), server_arrival_ns=_ARRIVED_NS + _ns(500 * k + 155), server_queue_ns=_ns(5),
+            server_prefill_ns=_ns(35), server_decode_ns=_ns(40),
+        )
+        for k in range(100)
+    ]  # fmt: skip
+    [run] = _explained(make_report(records, **_ON_ONE_HOST)).runs
+    parts = run.latencies[0].percentiles[-1]
+    assert answer(TTFT, parts).startswith("p99 TTFT 200 ms: 75 % send, ")
+    assert "after a long send the next phases take some ms longer" in " ".join(remarks(run.report, parts))
+
+
+def test_the_remedy_of_the_first_byte_does_not_repeat_what_was_done(make_report: MakeReport, answered: Make) -> None:
+    """The commands after it have the option, and a run that had it got no times."""
+    assert "--server_timings" not in remedy(_explained(make_report(_untimed(answered))).runs[0].latencies[0].percentiles[-1])
+
+
+def test_differences_without_intervals_say_why_once(make_report: MakeReport, answered: Make) -> None:
+    """A column of them said "effective n 76" in each row."""
+    few, more = (make_report(_run(answered, [wait] * 4), **_ON_ONE_HOST) for wait in (20.0, 320.0))
+    text = console_text(document(explain([few, more], [TTFT], 0.99)))
+    assert "The differences have no intervals: queues in few spells." in text
+    assert "95 % interval" not in text
+    many, others = (make_report(_run(answered, [wait] * 1_000), **_ON_ONE_HOST) for wait in (20.0, 320.0))
+    text = console_text(document(explain([many, others], [TTFT], 0.99)))
+    assert "95 % interval" in text
+    assert "have no intervals" not in text
+
+
 def test_the_documents_have_the_answer_first_and_fit_a_terminal(queued: RunReport) -> None:
     why = _explained(queued)
     text = console_text(document(why))
