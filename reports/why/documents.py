@@ -83,6 +83,9 @@ def _of_run(run: ExplainedRun) -> Document:
 
 
 def _of_difference(difference: PartsDifference, why: Why) -> list[Block]:
+    """The change alone, where no request around the percentile of a run has parts."""
+    if not (difference.a.around and difference.b.around):
+        return [Paragraph(change(difference), is_answer=True)]
     sides = zip("AB", why.runs, (difference.a, difference.b), strict=True)
     notes = [Paragraph(f"{name}: {' '.join(remarks(run.report, parts))}") for name, run, parts in sides]
     return [
@@ -211,9 +214,12 @@ def _trial(run: RunReport, parts: PercentileParts) -> Notes:
 
 
 def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:
-    shares = [parts.by_phase[phase] for parts in latency.percentiles]
-    cells = [cell for share in shares for cell in (share.mean_ms.value, _share(share.share.value))]
-    return (phase.value, *cells, _limits(shares[-1]), shares[-1].without_ms, WORDS[phase].source)
+    cells: list[Cell] = []
+    for parts in latency.percentiles:
+        share = parts.by_phase[phase]
+        cells += [share.mean_ms.value if parts.around else None, _share(share.share.value)]
+    last = latency.percentiles[-1].by_phase[phase]
+    return (phase.value, *cells, _limits(last), last.without_ms, WORDS[phase].source)
 
 
 def _contradiction(latency: LatencyParts) -> tuple[Cell, ...]:
@@ -226,7 +232,7 @@ def _contradiction(latency: LatencyParts) -> tuple[Cell, ...]:
 def _totals(latency: LatencyParts) -> list[Cell]:
     cells: list[Cell] = []
     for parts in latency.percentiles:
-        cells += [parts.mean_ms, _share(1.0 if parts.mean_ms else None)]
+        cells += [parts.mean_ms if parts.around else None, _share(1.0 if parts.mean_ms else None)]
     return cells
 
 

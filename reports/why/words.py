@@ -172,6 +172,10 @@ def remedy(parts: PercentileParts) -> str:
 
 def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """What the parts cannot show, and how to get it."""
+    if not parts.around:
+        return tuple(
+            filter(None, (f"No whole latency of the {parts.left_out:,} requests around it is known.", _unsupported(parts)))
+        )
     return tuple(
         filter(
             None,

@@ -323,8 +323,26 @@ def test_some_requests_without_times_and_contradictions_are_remarked(make_report
 
 def test_a_percentile_among_failures_has_no_parts(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = _run(answered, [30.0] * 90) + [failed(90 + k, 9e4 + k, Outcome.REFUSED, 9e4 + k, 9e4 + k + 1) for k in range(10)]
-    why = _explained(make_report(records))
+    report = make_report(records)
+    why = _explained(report)
     assert console_text(document(why)).startswith("p99 TTFT falls among requests that failed or were cut off")
+    parts = why.runs[0].latencies[0].percentiles[-1]
+    assert parts.around > 0
+
+
+def test_where_no_latency_around_a_percentile_is_known_no_zero_is_shown(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """The table had 0.00 ms of each phase, and the remarks "means of the 0 of 200 requests"."""
+    records = _run(answered, [30.0] * 60) + [failed(60 + k, 6e4 + k, Outcome.REFUSED, 6e4 + k, 6e4 + k + 1) for k in range(40)]
+    report = make_report(records)
+    text = console_text(document(_explained(report)))
+    assert "No whole latency of the 20 requests around it is known. p99 is not yet supported" in text
+    assert " 0.00 " not in next(line for line in text.splitlines() if line.startswith("engine queue"))
+    assert "means of the 0" not in text
+    beside = console_text(document(explain([report, make_report(_run(answered, [30.0] * 100))], [TTFT], 0.99)))
+    assert "falls among requests that failed or were cut off in one of the runs" in beside
+    assert "engine queue" not in beside
 
 
 def test_a_run_of_failures_has_no_answer(make_report: MakeReport, failed: Make) -> None:
