@@ -15,6 +15,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from tests.harness.forked_workers import forked_workers
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
 # No example has to end in time: machines are shared, and 200 ms without a core are no fault of the code.
@@ -70,6 +71,12 @@ def _no_calibration_of_this_machine(tmp_path_factory: pytest.TempPathFactory) ->
     """Runs read the machine's calibration from the user's data folder; what they find must not depend on whose that is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    with forked_workers():
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import ssl
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from bench_cli import run
 from bench_errors import ExitStatus
 from harness.calibration.null_server.pacing import Pace
 from harness.calibration.null_server.server import NullServerOptions, null_server
+from harness.run import local_pool
 from tests.certificates import make_certificates
 
 
@@ -61,6 +63,7 @@ def _encrypting(context: ssl.SSLContext, address: str) -> Iterator[str]:
 def test_a_run_over_grpc_with_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    monkeypatch.setattr(local_pool, "multiprocessing", multiprocessing)  # forks have the environment of their server
     folder = tmp_path / "run"
     words = ["token_norm_dist", "--num_requests", "40", "--concurrency", "4", "--input_mean", "16", "--output_mean", "5"]
     with (
