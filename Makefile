@@ -6,6 +6,7 @@ PROCESSES ?= 4
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
 STAMP_NUMPY2 := .venv-numpy2/.installed
+TESTS_STAMP := .venv/.tests-compiled
 COMPILED := harness/clients/transport/event_reader.pyx harness/clients/triton/message_reader.pyx
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # Python keeps what it compiled, wherever this runs: tests start hundreds of processes, which would compile the same again.
@@ -47,7 +48,14 @@ test: setup
 	$(MAKE) test-together
 	$(MAKE) test-alone
 
-test-together: setup
+# pytest compiles each test at its first import. Each process imports all of them: begun together they would each compile all.
+$(TESTS_STAMP): $(shell find tests -name '*.py') | setup
+	for half in tests/reports "tests --ignore tests/reports"; do \
+		.venv/bin/python -m pytest --collect-only --quiet $$half > /dev/null & \
+	done; wait
+	touch $@
+
+test-together: setup $(TESTS_STAMP)
 	.venv/bin/python -m pytest $(IN_PROCESSES) --hypothesis-profile=repeatable $(addprefix --ignore ,$(TESTS_ALONE))
 
 test-alone: setup
