@@ -102,9 +102,7 @@ def queued_run() -> Callable[..., list[Record]]:
 
 
 @pytest.fixture(scope="session")
-def make_sweep(
-    make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
-) -> Callable[..., ExperimentFolder]:
+def make_sweep(make_run: Callable[..., RunFolder], queued_run: Callable[..., list[Record]]) -> Callable[..., ExperimentFolder]:
     """A sweep over request rates, and service times as "policy", with the runs that it planned."""
 
     def make(path: Path, rates: Sequence[int], policies: dict[str, float], repeats: int = 1) -> ExperimentFolder:
@@ -118,15 +116,15 @@ def make_sweep(
         folder.write(plan)
         for run in plan.runs:
             rate, policy = plan.arms[run.arm].options[1::2]
-            report = make_report(queued_run(float(rate), run.block, policies[policy]))
-            report.folder.path.rename(folder.run_folder(run).path)
+            made = make_run(queued_run(float(rate), run.block, policies[policy]))
+            made.path.rename(folder.run_folder(run).path)
         return folder
 
     return make
 
 
 @pytest.fixture(scope="session")
-def make_search(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., SearchFolder]:
+def make_search(make_run: Callable[..., RunFolder], queued_run: Callable[..., list[Record]]) -> Callable[..., SearchFolder]:
     """A recorded search for the rate that holds ``limit``, with a probe at each of ``rates``."""
 
     def make(path: Path, rates: Sequence[float], limit: str = "p99_ttft<=300ms", **fields: Any) -> SearchFolder:
@@ -134,8 +132,8 @@ def make_search(make_report: Callable[..., RunReport], queued_run: Callable[...,
         folder = SearchFolder(path)
         probes = tuple(PlannedProbe(rate, 700, number, f"{number:03d}-probe") for number, rate in enumerate(rates, start=1))
         for probe in probes:
-            report = make_report(queued_run(probe.load, probe.seed), load=asked_load(probe.load))
-            report.folder.path.rename(folder.run_folder(probe).path)
+            made = make_run(queued_run(probe.load, probe.seed), load=asked_load(probe.load))
+            made.path.rename(folder.run_folder(probe).path)
         known: dict[str, Any] = {
             "arguments": ("dataset",), "tiers": (PlannedTier(None, (limit,)),), "unit": "requests/s", "confidence": 0.95,
             "ratio": 1.2, "budget_s": 60.0, "most_load": None, "seed": 0, "probes": probes, "ended": "the budget is spent",
@@ -147,15 +145,15 @@ def make_search(make_report: Callable[..., RunReport], queued_run: Callable[...,
 
 
 @pytest.fixture(scope="session")
-def make_nights(make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]) -> Callable[..., list[Path]]:
+def make_nights(make_run: Callable[..., RunFolder], queued_run: Callable[..., list[Record]]) -> Callable[..., list[Path]]:
     """Runs in a folder, one a night, with the service times in ms; beside each, changes to its manifest."""
 
     def make(path: Path, nights: Sequence[tuple[str, float, dict[str, Any]]]) -> list[Path]:
         path.mkdir(parents=True, exist_ok=True)
         for number, (name, service_ms, manifest) in enumerate(nights):
             started = {"started_at": f"2026-11-{number + 1:02d}T02:00:00+00:00"}
-            report = make_report(queued_run(20.0, number, service_ms), **(started | manifest))
-            report.folder.path.rename(path / name)
+            made = make_run(queued_run(20.0, number, service_ms), **(started | manifest))
+            made.path.rename(path / name)
         return [path / name for name, *_ in nights]
 
     return make
@@ -174,8 +172,8 @@ def make_requests(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequenc
 
 
 @pytest.fixture(scope="session")
-def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunReport]:
-    """A run's report, by way of a real run folder, with what was watched; other keywords replace keys of the manifest."""
+def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunFolder]:
+    """A recorded run with what was watched, without a report; other keywords replace keys of the manifest."""
     numbers = itertools.count()
     parent: Path = tmp_path_factory.mktemp("runs")
 
@@ -186,7 +184,7 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
         client: Sequence[ClientSample] = (),
         server: Sequence[MetricSample] = (),
         **manifest: Any,
-    ) -> RunReport:
+    ) -> RunFolder:
         folder = RunFolder(parent / str(next(numbers)))
         folder.path.mkdir()
         write_json(run_manifest(streaming=streaming, **manifest), folder.manifest)
@@ -195,6 +193,12 @@ def make_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunRe
             write_client_table(client, folder.client)
         if server:
             write_server_table(server, folder.server)
-        return read_run(folder)
+        return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_report(make_run: Callable[..., RunFolder]) -> Callable[..., RunReport]:
+    """A run's report, by way of a real run folder as ``make_run`` writes it."""
+    return lambda records, **run: read_run(make_run(records, **run))

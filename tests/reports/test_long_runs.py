@@ -6,6 +6,7 @@ Under numpy 2 each of them failed once, where a caption depended on a ``numpy.bo
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.random import default_rng
 
 from bench_cli import run
 from bench_records.record import Outcome, Record
+from reports.render.plots import write_plots
 from reports.run.page import run_pictures
 from reports.run.perfetto import write_perfetto
 from reports.run.writing import write_reports
@@ -54,15 +56,23 @@ def long_run(
 
 
 def test_every_format_of_a_long_run_is_written(long_run: RunReport, tmp_path: Path) -> None:
-    write_reports(long_run, tmp_path / "plots")
+    write_reports(long_run)
     write_perfetto(long_run, tmp_path / "trace.json")
     folder = long_run.folder
     assert json.loads(folder.summary.read_text())["requests"]["done"] == _REQUESTS - _REQUESTS // 500
     assert folder.csv.read_text().count("\n") == _REQUESTS + 1
     assert "</html>" in folder.html.read_text()
-    pictures = run_pictures(long_run).all
-    assert {path.stem for path in (tmp_path / "plots").glob("*.png")} == {picture.name for picture in pictures}
     assert json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_every_picture_of_a_run_can_be_drawn(long_run: RunReport, tmp_path: Path) -> None:
+    pictures = run_pictures(long_run).all
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = write_plots(pictures, tmp_path)
+    assert len(written) == 2 * len(pictures) > 16
+    for form in ("png", "svg"):
+        assert {path.stem for path in tmp_path.glob(f"*.{form}")} == {picture.name for picture in pictures}
 
 
 def test_what_a_picture_leaves_out_is_in_its_caption(long_run: RunReport) -> None:

@@ -19,19 +19,18 @@ from markdown_it import MarkdownIt
 
 from bench_cli import run as bench
 from bench_records.record import Record
-from reports.page.page import render_page
+from bench_records.run_folder import RunFolder
 from reports.render.picture import Axis, Colour, Line, Picture
 from reports.render.plain_text import json_text, spreadsheet_text
 from reports.render.plots import write_plots
 from reports.run.full import render
-from reports.run.markdown import render_markdown
-from reports.run.page import run_page, run_pictures
+from reports.run.page import run_pictures
 from reports.run.writing import write_reports
-from reports.run_report import RunReport
+from reports.run_report import RunReport, read_run
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
 
 SteadyRun = Callable[..., list[Record]]
-MakeReport = Callable[..., RunReport]
+MakeRun = Callable[..., RunFolder]
 Make = Callable[..., Record]
 EACH = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 _FORMULA = re.compile(r"[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
@@ -40,27 +39,30 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @pytest.fixture
-def hostile(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> Callable[..., RunReport]:
-    def make(text: str, **manifest: Any) -> RunReport:
-        return run_named(make_report, failed, steady_run(60), text, **manifest)
+def hostile(make_run: MakeRun, steady_run: SteadyRun, failed: Make) -> Callable[[str], RunFolder]:
+    return lambda text: run_named(make_run, failed, steady_run(60), text)
 
-    return make
+
+@pytest.fixture(scope="module", params=TEXTS.values(), ids=TEXTS.keys())
+def named(request: pytest.FixtureRequest, make_run: MakeRun, steady_run: SteadyRun, failed: Make) -> tuple[str, RunReport]:
+    """Each text, and a run with it in every place, whose files are written."""
+    report = read_run(run_named(make_run, failed, steady_run(60), request.param))
+    write_reports(report)
+    return request.param, report
 
 
 # ---- the report
 
 
-@EACH
-def test_the_console_shows_it(hostile: Callable[..., RunReport], text: str) -> None:
-    printed = render(hostile(text))
+def test_the_console_shows_it(named: tuple[str, RunReport]) -> None:
+    text, report = named
+    printed = render(report)
     assert unprintable(printed) == set()
     assert shown(text) in printed
 
 
-@EACH
-def test_json_reads_back_as_it_was_and_steers_no_terminal(hostile: Callable[..., RunReport], text: str) -> None:
-    report = hostile(text)
-    write_reports(report)
+def test_json_reads_back_as_it_was_and_steers_no_terminal(named: tuple[str, RunReport]) -> None:
+    text, report = named
     written = report.folder.summary.read_text(encoding="utf-8")
     assert unprintable(written) == set()
     document = json.loads(written)
@@ -68,47 +70,47 @@ def test_json_reads_back_as_it_was_and_steers_no_terminal(hostile: Callable[...,
     assert text in [finding["evidence"].get("first_error") for finding in document["findings"]]
 
 
-@EACH
-def test_csv_holds_it_in_a_cell_that_is_no_formula(hostile: Callable[..., RunReport], text: str) -> None:
-    report = hostile(text)
-    write_reports(report)
+def test_csv_holds_it_in_a_cell_that_is_no_formula(named: tuple[str, RunReport]) -> None:
+    text, report = named
     _check_csv(report.folder.csv, 14)
     with report.folder.csv.open(newline="", encoding="utf-8") as file:
         (error,) = [row["error"] for row in csv.DictReader(file) if row["error"]]
     assert shown(error).removeprefix("'") == shown(text.replace("\t", "\ufffd"))
 
 
-@EACH
-def test_markdown_holds_it_as_text(hostile: Callable[..., RunReport], text: str) -> None:
-    _check_markdown(render_markdown(hostile(text)))
+def test_markdown_holds_it_as_text(named: tuple[str, RunReport]) -> None:
+    _, report = named
+    _check_markdown(report.folder.markdown.read_text(encoding="utf-8"))
 
 
-@EACH
-def test_the_page_s_source_has_no_markup_of_it(hostile: Callable[..., RunReport], text: str) -> None:
-    report = hostile(text)
-    page = render_page(run_page(report, run_pictures(report)))
+def test_the_page_s_source_has_no_markup_of_it(named: tuple[str, RunReport]) -> None:
+    text, report = named
+    page = report.folder.html.read_text(encoding="utf-8")
     without_scripts = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert unprintable(without_scripts) == set()
     assert text not in page or not {*text} & {*"<>&"}
 
 
-@EACH
-def test_plots_draw_it(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("texts", [[*TEXTS.values()][k::4] for k in range(4)], ids=[" ".join([*TEXTS][k::4]) for k in range(4)])
+def test_plots_draw_it(texts: list[str], tmp_path: Path) -> None:
     x = np.arange(3.0)
-    axes = Axis(text, text), Axis("y", ticks=((0.0, text), (1.0, "one")))
-    drawn = Picture("drawn", text, text, *axes, (Line(text, x, x, Colour.BLUE), Line("other", x, -x, Colour.RED)))
+    joined = " ".join(texts)
+    axes = Axis(joined, joined), Axis("y", ticks=((0.0, "none"), *((float(k), text) for k, text in enumerate(texts, start=1))))
+    lines = [Line(text, x, x + k, Colour.BLUE) for k, text in enumerate(texts)]
+    drawn = Picture("drawn", joined, joined, *axes, (*lines, Line("other", x, -x, Colour.RED)))
     write_plots([drawn], tmp_path)
     svg = ElementTree.parse(tmp_path / "drawn.svg").getroot()  # XML has no place for NUL or escape
     assert not [element for element in svg.iter() if element.tag.endswith(("script", "image"))]
     drawn = " ".join("".join(element.itertext()) for element in svg.iter() if element.tag.endswith("}text"))
-    assert drawn.count(shown(text).strip()) >= 4  # both of the x axis, a tick, and the legend
+    for text in texts:
+        assert drawn.count(shown(text).strip()) >= 4, text  # both of the x axis, a tick, and the legend
     assert "other" in drawn
     assert (tmp_path / "drawn.png").stat().st_size > 1_000
 
 
-def test_plots_of_a_run_draw_it(hostile: Callable[..., RunReport], tmp_path: Path) -> None:
+def test_plots_of_a_run_draw_it(hostile: Callable[[str], RunFolder], tmp_path: Path) -> None:
     """A formula, as matplotlib reads it, with what XML has no place for."""
-    report = hostile(TEXTS["template"] + TEXTS["nul"] + TEXTS["escape"])
+    report = read_run(hostile(TEXTS["template"] + TEXTS["nul"] + TEXTS["escape"]))
     (named,) = [picture for picture in run_pictures(report).server if picture.name.startswith("server-queue")]
     write_plots([named], tmp_path)
     drawn = (tmp_path / f"{named.name}.svg").read_text(encoding="utf-8")
@@ -121,16 +123,16 @@ def test_plots_of_a_run_draw_it(hostile: Callable[..., RunReport], tmp_path: Pat
 
 @pytest.fixture
 def compared(
-    hostile: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hostile: Callable[[str], RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[str, dict[str, Path]]]:
     """The console and the files of ``bench compare`` of two runs, whose folders have names of ``text``, too."""
 
     def make(text: str) -> tuple[str, dict[str, Path]]:
         folders = []
         for side in ("a", "b"):
-            report = hostile(text if side == "a" else f"{text}{side}")
+            run = hostile(text if side == "a" else f"{text}{side}")
             name = text.replace("/", "\u2215").replace("\x00", "\x01") + side  # what no file name can hold
-            folders.append(report.folder.path.rename(tmp_path / name))
+            folders.append(run.path.rename(tmp_path / name))
         files = {form: tmp_path / f"c.{form}" for form in ("json", "csv", "md", "html")}
         outputs = [argument for path in files.values() for argument in ("--output", str(path))]
         assert bench(["compare", "--allow_different", *outputs, "--", *map(str, folders)]) == 0
@@ -154,19 +156,20 @@ def test_a_comparison_shows_it_in_every_format(compared: Callable[[str], tuple[s
     assert unprintable(re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == set()
 
 
-@EACH
-def test_a_refusal_shows_it(hostile: Callable[..., RunReport], capsys: pytest.CaptureFixture[str], text: str) -> None:
-    paths = [str(hostile(name).folder.path) for name in (text, f"{text}b")]
-    assert bench(["compare", *paths]) == 3
+def test_a_refusal_shows_it(
+    named: tuple[str, RunReport], hostile: Callable[[str], RunFolder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, report = named
+    assert bench(["compare", str(report.folder.path), str(hostile(f"{text}b").path)]) == 3
     printed = capsys.readouterr().err
     assert unprintable(printed, "\n\t") == set()
     assert "workload.description" in printed
 
 
 def test_a_path_that_is_no_text_is_printed_all_the_same(
-    hostile: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hostile: Callable[[str], RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(hostile("x").folder.path.rename(tmp_path / f"{side}\udcff\x1b[2J")) for side in ("a", "b")]
+    paths = [str(hostile("x").path.rename(tmp_path / f"{side}\udcff\x1b[2J")) for side in ("a", "b")]
     for arguments in (["compare", *paths], ["report", paths[0]], ["report", str(tmp_path / "not\x1b[2Jthere")]):
         assert bench(arguments) == 2
         printed = capsys.readouterr()
@@ -178,7 +181,12 @@ def test_a_path_that_is_no_text_is_printed_all_the_same(
 # ---- laws
 
 
-@given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+_DOCUMENTS = st.recursive(
+    st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10
+)
+
+
+@given(_DOCUMENTS)
 def test_json_of_any_text_is_printable_and_reads_back(document: Any) -> None:
     written = json_text(document)
     assert unprintable(written) == set()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench_records.record import Outcome, Record
-from reports.run_report import RunReport
+from bench_records.run_folder import RunFolder
 from tests.reports.watched import metric, statistics
 
 TEXTS = {
@@ -31,9 +31,7 @@ TEXTS = {
 }
 
 
-def run_named(
-    make_report: Callable[..., RunReport], failed: Callable[..., Record], records: list[Record], text: str, **manifest: Any
-) -> RunReport:
+def run_named(make_run: Callable[..., RunFolder], failed: Callable[..., Record], records: list[Record], text: str) -> RunFolder:
     """A run with ``text`` wherever a run folder holds text from outside: manifest, messages, labels of metrics."""
     changed = list(records)
     k = len(records) // 2
@@ -54,7 +52,7 @@ def run_named(
         *metric("nv_inference_pending_request_count", {0.0: 0.0, 0.2: 0.0, 0.6: 1.0}, model="other", version="1"),
         *metric("nv_inference_request_success", {0.0: 0.0, 0.2: 9.0, 0.6: 50.0}, model=text, version="1"),
     ]
-    return make_report(changed, server=server, **(named | manifest))
+    return make_run(changed, server=server, **named)
 
 
 def unprintable(text: str, but: str = "\n") -> set[str]:

@@ -10,7 +10,8 @@ import pytest
 
 from bench_cli import run as bench
 from bench_records.record import Record
-from reports.run_report import RunReport
+from bench_records.run_folder import RunFolder
+from reports.run_report import read_run
 from tests.reports.untrusted import TEXTS, run_named, shown, unprintable
 
 OF_PAGES = ("script", "attribute", "end-of-script", "template", "nul", "bidi", "escape", "lines")
@@ -19,16 +20,16 @@ EACH = pytest.mark.parametrize("text", [TEXTS[name] for name in OF_PAGES], ids=O
 
 @pytest.fixture
 def hostile(
-    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: Callable[..., Record]
-) -> Callable[[str], RunReport]:
-    return lambda text: run_named(make_report, failed, steady_run(60), text)
+    make_run: Callable[..., RunFolder], steady_run: Callable[..., list[Record]], failed: Callable[..., Record]
+) -> Callable[[str], RunFolder]:
+    return lambda text: run_named(make_run, failed, steady_run(60), text)
 
 
 @EACH
 def test_a_report_shows_it_and_obeys_nothing(
-    tab: Any, hostile: Callable[[str], RunReport], page_of: Callable[..., Path], text: str
+    tab: Any, hostile: Callable[[str], RunFolder], page_of: Callable[..., Path], text: str
 ) -> None:
-    _open(tab, page_of(hostile(text)))
+    _open(tab, page_of(read_run(hostile(text))))
     _check(tab)
     assert " ".join(shown(text).split()) in tab.run("return document.querySelector('h1').innerText")
     assert shown(text).strip() in tab.run("return document.getElementById('t-messages').textContent")
@@ -38,20 +39,20 @@ def test_a_report_shows_it_and_obeys_nothing(
     assert shown(text) in legend
 
 
-@EACH
-def test_a_comparison_shows_it_and_obeys_nothing(
-    tab: Any, hostile: Callable[[str], RunReport], tmp_path: Path, text: str
+@pytest.mark.parametrize(("a", "b"), zip(OF_PAGES[::2], OF_PAGES[1::2], strict=True))
+def test_a_comparison_shows_them_and_obeys_nothing(
+    tab: Any, hostile: Callable[[str], RunFolder], tmp_path: Path, a: str, b: str
 ) -> None:
-    name = text.replace("/", "\u2215").replace("\x00", "\x01")  # what no file name can hold
-    texts = {"a": text, "b": f"{text}b"}
-    folders = [hostile(side_text).folder.path.rename(tmp_path / f"{name}{side}") for side, side_text in texts.items()]
+    names = [TEXTS[side].replace("/", "\u2215").replace("\x00", "\x01") for side in (a, b)]  # what no file name can hold
+    folders = [hostile(TEXTS[side]).path.rename(tmp_path / name) for side, name in zip((a, b), names, strict=True)]
     page = tmp_path / "c.html"
     assert bench(["compare", "--allow_different", "--output", str(page), "--", *map(str, folders)]) == 0
     _open(tab, page)
     _check(tab)
-    assert f"{shown(name)}b against {shown(name)}a" in tab.run("return document.querySelector('h1').textContent")
-    assert f"target.model: {shown(text)} | {shown(text)}b" in tab.run("return document.body.textContent")
-    assert f"{shown(name)}b" in tab.run("return document.querySelector(\"[data-picture='percentiles'] .legend\").textContent")
+    assert f"{shown(names[1])} against {shown(names[0])}" in tab.run("return document.querySelector('h1').textContent")
+    assert f"target.model: {shown(TEXTS[a])} | {shown(TEXTS[b])}" in tab.run("return document.body.textContent")
+    legend = tab.run("return document.querySelector(\"[data-picture='percentiles'] .legend\").textContent")
+    assert all(shown(name) in legend for name in names)
 
 
 def _open(tab: Any, page: Path) -> None:

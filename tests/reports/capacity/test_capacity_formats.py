@@ -21,7 +21,7 @@ from reports.capacity.result import Capacity
 from reports.capacity.shares import share_interval
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
-from reports.render.plots import write_plots
+from reports.render.plots import figure_of
 from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, never_held, unknown
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -46,10 +46,11 @@ def test_markdown_and_page_have_the_answer_first(found: Capacity) -> None:
 
 
 @EACH
-def test_every_picture_can_be_drawn(found: Capacity, tmp_path: Path) -> None:
+def test_every_picture_can_be_drawn(found: Capacity) -> None:
     pictures = capacity_pictures(found)
     assert len(pictures) == (len(found.limits) if found.probes else 0)
-    assert len(write_plots(pictures[:1], tmp_path)) == 2 * len(pictures[:1])
+    for picture in pictures[:1]:
+        figure_of(picture).draw_without_rendering()
 
 
 def test_the_curve_has_each_probe_with_its_interval_the_allowed_share_and_the_bracket() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind, none_at_capacity
 from reports.metrics.in_flight import QueueCourse
@@ -12,11 +13,21 @@ _TAIL = 0.01
 _PARTS, _STEPS, _BEGINNING = 12, 3_000, 600
 
 
+def _queues(paths: int, seed: int) -> NDArray[np.float64]:
+    """Reflected Brownian motions, as the number in the system is at capacity, shape [paths, steps]."""
+    walks = np.cumsum(np.random.default_rng(seed).normal(size=(paths, _STEPS)), axis=1)
+    return walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
+
+
+@pytest.fixture(scope="module")
+def longest_queues() -> NDArray[np.float64]:
+    """The longest of each of 4,000 paths."""
+    longest: NDArray[np.float64] = _queues(4_000, 3).max(axis=1)
+    return longest
+
+
 def _at_capacity(paths: int, seed: int) -> list[QueueCourse]:
-    """Reflected Brownian motions, as the number in the system is at capacity."""
-    rng = np.random.default_rng(seed)
-    walks = np.cumsum(rng.normal(size=(paths, _STEPS)), axis=1)
-    queues = walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
+    queues = _queues(paths, seed)
     parts = queues[:, _BEGINNING:].reshape(paths, _PARTS, -1).mean(axis=2) / np.sqrt(_STEPS - _BEGINNING)
     growths = parts[:, -4:].mean(axis=1) - parts[:, :-4].min(axis=1)
     spreads = np.ptp(parts, axis=1)
@@ -58,10 +69,10 @@ def test_three_unsteady_probes_are_likely_too_much() -> None:
 
 
 @pytest.mark.parametrize("level", [0.4, 0.7, 1.0, 1.5])
-def test_no_queue_of_that_length_is_as_likely_at_capacity_as_paths_say(level: float) -> None:
-    walks = np.cumsum(np.random.default_rng(3).normal(size=(4_000, _STEPS)), axis=1)
-    queues = walks - np.minimum.accumulate(np.minimum(walks, 0.0), axis=1)
-    seen = float((queues.max(axis=1) < level * np.sqrt(_STEPS)).mean())
+def test_no_queue_of_that_length_is_as_likely_at_capacity_as_paths_say(
+    longest_queues: NDArray[np.float64], level: float
+) -> None:
+    seen = float((longest_queues < level * np.sqrt(_STEPS)).mean())
 
     assert none_at_capacity(level * 50.0, QueueCourse(0.0, 0.0, 50.0)) == pytest.approx(seen, abs=0.04)
 

@@ -23,7 +23,7 @@ from bench_cli.experiments.plan import plan_runs
 from bench_records.experiment import ExperimentFolder, PlannedArm, UntilDecided
 from bench_records.manifest import DrawnSchedule
 from bench_records.record import Outcome, Record
-from bench_records.run_folder import RunFolderError
+from bench_records.run_folder import RunFolder, RunFolderError
 from reports.compare.comparable import Weight, schedules_apart
 from reports.compare.comparison import (
     MIXED,
@@ -49,17 +49,17 @@ from reports.errors import ConditionError, NotComparableError, NoValidBlockError
 from reports.metrics.catalogue import TTFT
 from reports.page.page import Tone, render_page
 from reports.render.markdown import markdown_text
-from reports.run_report import RunReport
+from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
 
 
 @pytest.fixture
-def noisy_run(answered: Callable[..., Record], make_report: Callable[..., RunReport]) -> Callable[..., RunReport]:
+def noisy_run(answered: Callable[..., Record], make_run: Callable[..., RunFolder]) -> Callable[..., RunFolder]:
     """700 requests with lognormal first-token latencies around ``ttft_ms``, equal arrivals for every seed."""
 
-    def make(seed: int, ttft_ms: float = 50.0, failures: int = 0, sent: int = 700, **manifest: Any) -> RunReport:
+    def make(seed: int, ttft_ms: float = 50.0, failures: int = 0, sent: int = 700, **manifest: Any) -> RunFolder:
         rng = np.random.default_rng(seed)
         ttfts = ttft_ms * rng.lognormal(0.0, 0.2, 700)
         records = [
@@ -71,17 +71,17 @@ def noisy_run(answered: Callable[..., Record], make_report: Callable[..., RunRep
                 index=k * 50, outcome=Outcome.SERVER_ERROR, scheduled_ns=10_000_000 * k * 50, requested_output_tokens=3,
                 sent_ns=10_000_000 * k * 50, done_ns=10_000_000 * k * 50 + 1, error=NAUGHTY,
             )  # fmt: skip
-        return make_report(records[:sent], **manifest)
+        return make_run(records[:sent], **manifest)
 
     return make
 
 
-def _compare(runs: Sequence[RunReport], *conditions: str, **options: Any) -> Any:
-    arms = [read_arm(run.folder.path) for run in runs]
+def _compare(runs: Sequence[RunFolder], *conditions: str, **options: Any) -> Any:
+    arms = [read_arm(run.path) for run in runs]
     return compare(arms, [parse_condition(text) for text in conditions], **options)
 
 
-def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunFolder]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(2, 60.0)]).comparisons
     assert one.verdict == "worse between these starts"
     ttft = next(d for d in one.differences if d.measure.name == "p50_ttft")
@@ -92,7 +92,7 @@ def test_a_slower_run_is_worse_by_its_change(noisy_run: Callable[..., RunReport]
     assert "Between these starts, " in COMPARISON.terminal_text(_compare([noisy_run(1), noisy_run(2, 60.0)]))
 
 
-def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> None:
+def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunFolder]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(3)])
     assert comparison.comparisons[0].verdict == "no difference shown"
     assert "Inconclusive: 1 run of each side cannot show a change of TTFT p99; 5 of about 2,000 requests would show 5%." in (
@@ -101,7 +101,7 @@ def test_equal_runs_show_no_difference(noisy_run: Callable[..., RunReport]) -> N
     assert comparison_page(comparison).tone is Tone.CAUTION
 
 
-def test_the_console_fits_a_terminal_of_100_columns(noisy_run: Callable[..., RunReport]) -> None:
+def test_the_console_fits_a_terminal_of_100_columns(noisy_run: Callable[..., RunFolder]) -> None:
     text = COMPARISON.terminal_text(_compare([noisy_run(1, 2_000.0), noisy_run(2, 2_060.0)]))
     assert max(map(len, text.splitlines())) <= 100
     assert "," in text.split("TTFT p50, ms")[1].splitlines()[0]  # 1,000 ms and more, too
@@ -132,15 +132,15 @@ def test_nothing_is_concluded_from_measures_without_an_error() -> None:
     assert is_inconclusive([_with_power(Verdict.NONE, 0.01, error=0.0)])
 
 
-def test_sides_of_other_numbers_of_runs_are_named_apart(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+def test_sides_of_other_numbers_of_runs_are_named_apart(noisy_run: Callable[..., RunFolder], tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for k in range(2):
-        noisy_run(k + 10, 50.0).folder.path.rename(tmp_path / "b" / str(k))
-    (one,) = compare([read_arm(noisy_run(1).folder.path), read_arm(tmp_path / "b")]).comparisons
+        noisy_run(k + 10, 50.0).path.rename(tmp_path / "b" / str(k))
+    (one,) = compare([read_arm(noisy_run(1).path), read_arm(tmp_path / "b")]).comparisons
     assert headline(one).startswith("Inconclusive: 1 and 2 runs cannot show a change of TTFT p99")
 
 
-def test_an_inconclusive_comparison_names_its_suspects(noisy_run: Callable[..., RunReport]) -> None:
+def test_an_inconclusive_comparison_names_its_suspects(noisy_run: Callable[..., RunFolder]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(3)]).comparisons
     beside = [replace(d, p_value=0.02 if d.measure.name == "p99_e2e" else 0.5) for d in one.differences]
     text = headline(replace(one, differences=tuple(beside)))
@@ -148,7 +148,7 @@ def test_an_inconclusive_comparison_names_its_suspects(noisy_run: Callable[..., 
     assert "TTFT p50" not in text
 
 
-def test_a_failed_condition_is_never_left_out_of_the_sentence_above_it(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_failed_condition_is_never_left_out_of_the_sentence_above_it(noisy_run: Callable[..., RunFolder]) -> None:
     (one,) = _compare([noisy_run(1), noisy_run(3)], "p50_ttft > -20%").comparisons
     assert [result.status for result in one.conditions] == [Status.FAILED]
     assert "TTFT p50, which --fail_if names, changed by " in headline(one)
@@ -156,9 +156,9 @@ def test_a_failed_condition_is_never_left_out_of_the_sentence_above_it(noisy_run
 
 @pytest.mark.parametrize(("condition", "status"), [("p50_ttft > 55ms", 1), ("p50_ttft > 70ms", 0), ("p50_ttft > 60ms", 0)])
 def test_a_limit_is_judged_of_the_compared_run_alone(
-    noisy_run: Callable[..., RunReport], condition: str, status: int, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], condition: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
+    paths = [str(noisy_run(seed, ttft).path) for seed, ttft in ((1, 50.0), (2, 60.0))]
     assert bench(["compare", *paths, "--fail_if", condition]) == status
     captured = capsys.readouterr()
     assert re.search(rf": {condition}: 59\.1 ms; [\d.]+ % of 700 were over \d+ ms; .*50\.0 % allowed", captured.out)
@@ -166,17 +166,17 @@ def test_a_limit_is_judged_of_the_compared_run_alone(
 
 
 def test_an_undecided_condition_fails_the_build_on_request(
-    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    paths = [str(noisy_run(seed).path) for seed in (1, 2)]
     assert bench(["compare", *paths, "--fail_if", "p50_ttft>50ms", "--undecided", "fail"]) == 1
     assert "it fails, by --undecided fail" in capsys.readouterr().err
 
 
 def test_what_slo_names_is_judged_and_fails_no_build(
-    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    paths = [str(noisy_run(seed).path) for seed in (1, 2)]
     assert bench(["compare", *paths, "--slo", "p50_ttft<=10ms", "--slo", "ttft<=60ms", "--fail_if", "attainment<99%"]) == 1
     captured = capsys.readouterr().out
     assert "FAILED: p50_ttft<=10ms: " in captured
@@ -184,7 +184,7 @@ def test_what_slo_names_is_judged_and_fails_no_build(
     assert bench(["compare", *paths, "--slo", "p50_ttft<=10ms"]) == 0
 
 
-def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_run: Callable[..., RunFolder]) -> None:
     differences = _compare([noisy_run(1), noisy_run(3)]).comparisons[0].differences
     assert any(d.measure.name == "failed_share" and d.verdict is Verdict.NONE for d in differences)
     unknown = [
@@ -195,7 +195,7 @@ def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_ru
     assert summary_sentence("B", "A", unknown) == "These runs do not show whether B differs from A."
 
 
-def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunReport]) -> None:
+def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunFolder]) -> None:
     runs = [noisy_run(1), noisy_run(2, workload={"description": "other", "dropped_too_long": 0})]
     with pytest.raises(NotComparableError, match=r"workload\.description: 7 prompts of test\.json against other"):
         _compare(runs)
@@ -203,12 +203,12 @@ def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..
     assert [d.weight for d in one.disagreements] == [Weight.REFUSE]
 
 
-def test_an_invalid_run_is_refused(noisy_run: Callable[..., RunReport]) -> None:
+def test_an_invalid_run_is_refused(noisy_run: Callable[..., RunFolder]) -> None:
     with pytest.raises(NotComparableError, match="validity: valid against errors"):
         _compare([noisy_run(1), noisy_run(2, failures=10)])
 
 
-def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..., RunReport]) -> None:
+def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..., RunFolder]) -> None:
     changed = noisy_run(
         2,
         schedule={"digest": "1e" * 32, "seed": 43},
@@ -224,7 +224,7 @@ def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..
 
 
 def test_runs_that_sent_other_numbers_of_one_schedule_are_compared_without_pairs(
-    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [noisy_run(1), noisy_run(2, 60.0, sent=690)]
     (one,) = _compare(runs).comparisons
@@ -233,16 +233,16 @@ def test_runs_that_sent_other_numbers_of_one_schedule_are_compared_without_pairs
     assert one.pairs is None
     assert {d.evidence for d in one.differences if d.evidence is not None} == {Evidence.REQUESTS}
     assert one.verdict == "worse between these starts"
-    assert bench(["compare", *(str(run.folder.path) for run in runs), "--output", str(tmp_path / "compare.html")]) == 0
+    assert bench(["compare", *(str(run.path) for run in runs), "--output", str(tmp_path / "compare.html")]) == 0
     assert "700 sent" in capsys.readouterr().out
 
 
 def test_requests_that_were_sent_in_another_order_are_not_paired(
-    steady_run: Callable[..., list[Record]], make_report: Callable[..., RunReport]
+    steady_run: Callable[..., list[Record]], make_run: Callable[..., RunFolder]
 ) -> None:
     records = steady_run()
     swapped = [replace_record(record, index=(index + 1) % 700) for index, record in enumerate(records)]
-    (one,) = _compare([make_report(records), make_report(swapped)]).comparisons
+    (one,) = _compare([make_run(records), make_run(swapped)]).comparisons
     assert (one.pairs, one.disagreements) == (None, ())
 
 
@@ -263,7 +263,7 @@ _CLOSED = {"mode": "closed", "concurrency": 8, "duration_s": 7.0, "ramp_up_s": N
     ids=["ran_out", "workers", "cores", "prefix", "connections", "unknown"],
 )  # fmt: skip
 def test_what_came_out_of_a_run_is_no_setting(
-    noisy_run: Callable[..., RunReport], a: dict[str, Any], b: dict[str, Any], noted: list[str]
+    noisy_run: Callable[..., RunFolder], a: dict[str, Any], b: dict[str, Any], noted: list[str]
 ) -> None:
     (one,) = _compare([noisy_run(1, **a), noisy_run(2, **b)]).comparisons
     assert [d.what for d in one.disagreements] == noted
@@ -280,7 +280,7 @@ def test_what_came_out_of_a_run_is_no_setting(
     ],
 )
 def test_what_was_asked_of_a_run_is_a_setting(
-    noisy_run: Callable[..., RunReport], a: dict[str, Any], b: dict[str, Any], what: str, weight: Weight
+    noisy_run: Callable[..., RunFolder], a: dict[str, Any], b: dict[str, Any], what: str, weight: Weight
 ) -> None:
     runs = [noisy_run(1, **a), noisy_run(2, **b)]
     (one,) = _compare(runs, allow_different=True).comparisons
@@ -290,11 +290,11 @@ def test_what_was_asked_of_a_run_is_a_setting(
             _compare(runs)
 
 
-def test_repeated_runs_of_a_folder_are_one_arm(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+def test_repeated_runs_of_a_folder_are_one_arm(noisy_run: Callable[..., RunFolder], tmp_path: Path) -> None:
     for arm, scale in (("a", 1.0), ("b", 1.3)):
         (tmp_path / arm).mkdir()
         for k in range(3):
-            noisy_run(k + (10 if arm == "b" else 0), 50.0 * scale).folder.path.rename(tmp_path / arm / str(k))
+            noisy_run(k + (10 if arm == "b" else 0), 50.0 * scale).path.rename(tmp_path / arm / str(k))
     (one,) = compare([read_arm(tmp_path / "a"), read_arm(tmp_path / "b")]).comparisons
     assert one.verdict == "worse"
     assert {d.evidence.value for d in one.differences if d.evidence} == {"repeated runs"}
@@ -310,23 +310,23 @@ def test_repeated_runs_of_a_folder_are_one_arm(noisy_run: Callable[..., RunRepor
     ],
 )
 def test_fail_if_fails_only_where_the_evidence_is_there(
-    noisy_run: Callable[..., RunReport], condition: str, slower: float, status: int, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], condition: str, slower: float, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, slower))]
+    paths = [str(noisy_run(seed, ttft).path) for seed, ttft in ((1, 50.0), (2, slower))]
     assert bench(["compare", *paths, "--fail_if", condition, "--allow_single"]) == status
     assert ("FAILED" in capsys.readouterr().out) is bool(status)
 
 
 def test_fail_if_refuses_single_runs_and_names_what_would_do(
-    noisy_run: Callable[..., RunReport], capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed).folder.path) for seed in (1, 2)]
+    paths = [str(noisy_run(seed).path) for seed in (1, 2)]
     assert bench(["compare", *paths, "--fail_if", "p50_ttft > +5%"]) == 2
     message = capsys.readouterr().err
     assert all(word in message for word in ("--allow_single", "bench experiment", "repeated runs"))
 
 
-def test_a_condition_without_evidence_is_undecided(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_condition_without_evidence_is_undecided(noisy_run: Callable[..., RunFolder]) -> None:
     comparison = _compare([noisy_run(1), noisy_run(2, sent=300)], "p99_ttft > +5%", "p50_ttft > +90%")
     assert [result.status for result in comparison.comparisons[0].conditions] == [Status.UNDECIDED, Status.PASSED]
     assert "undecided: p99_ttft" in COMPARISON.terminal_text(comparison)
@@ -341,9 +341,9 @@ def test_a_malformed_condition_is_refused_with_an_example(text: str) -> None:
 
 
 def test_every_format_has_the_same_content(
-    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [str(noisy_run(seed, ttft).folder.path) for seed, ttft in ((1, 50.0), (2, 60.0))]
+    paths = [str(noisy_run(seed, ttft).path) for seed, ttft in ((1, 50.0), (2, 60.0))]
     outputs = [tmp_path / f"c.{suffix}" for suffix in ("json", "md", "csv", "html")]
     assert bench(["compare", *paths, *(f"--output={path}" for path in outputs)]) == 0
     content = json.loads(outputs[0].read_text())["comparisons"][0]
@@ -370,19 +370,19 @@ def test_a_page_shows_good_news_bad_news_and_what_is_to_be_weighed(verdict: str,
     assert tone_of(verdict) is tone
 
 
-def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., RunReport]) -> None:
+def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., RunFolder]) -> None:
     page = comparison_page(_compare([noisy_run(1), noisy_run(2, 60.0), noisy_run(3)]))
     assert page.tone is Tone.CAUTION  # of single runs
 
 
-def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run: Callable[..., RunFolder]) -> None:
     differences = _compare([noisy_run(1), noisy_run(2)]).comparisons[0].differences
     assert [card.title for card in difference_cards(differences)][:2] == ["TTFT p99", "E2E latency p99"]
     few = [replace(d, interval=None) if d.measure.name == "p99_ttft" else d for d in differences]
     assert [card.title for card in difference_cards(few)][:2] == ["TTFT p50", "E2E latency p99"]
 
 
-def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunReport]) -> None:
+def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunFolder]) -> None:
     target = {"model": NAUGHTY, "protocol": "grpc", "streaming": True}
     comparison = _compare([noisy_run(1), noisy_run(2, target=target)])
     markdown, console, page = (
@@ -419,7 +419,7 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert "run.json" in capsys.readouterr().err
 
 
-def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[..., RunReport], tmp_path: Path) -> None:
+def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[..., RunFolder], tmp_path: Path) -> None:
     page = COMPARISON.write_all(_compare([noisy_run(1), noisy_run(2, 60.0)]), tmp_path)
     assert page == tmp_path / "compare.html"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare.csv", "compare.html", "compare.json", "compare.md"]
@@ -428,13 +428,13 @@ def test_an_experiment_gets_its_comparison_in_every_format(noisy_run: Callable[.
 
 
 def test_a_recorded_experiment_prints_the_path_of_its_page(
-    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arms = [PlannedArm("a", ()), PlannedArm("<b>", ("--workers", "2"))]
     plan, folder = plan_runs("experiment", ["dataset"], arms, 3, 0), ExperimentFolder(tmp_path)
     folder.write(plan)
     for number, run in enumerate(plan.runs):
-        noisy_run(number, 60.0 if run.arm else 50.0).folder.path.rename(folder.run_folder(run).path)
+        noisy_run(number, 60.0 if run.arm else 50.0).path.rename(folder.run_folder(run).path)
     options = ["--arm", "a=", "--arm", "<b>=--workers 2", "--repeats", "3", "--experiment_dir", str(tmp_path)]
     assert bench(["experiment", *options, "dataset"]) == 0
     assert f"Experiment: {tmp_path / 'compare.html'}" in capsys.readouterr().out
@@ -442,7 +442,7 @@ def test_a_recorded_experiment_prints_the_path_of_its_page(
 
 
 def test_an_experiment_ends_when_it_is_decided_and_a_second_call_makes_no_run(
-    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The runs of three of ten blocks are recorded, and B takes a fifth longer in each."""
     arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
@@ -450,7 +450,7 @@ def test_an_experiment_ends_when_it_is_decided_and_a_second_call_makes_no_run(
     folder = ExperimentFolder(tmp_path)
     folder.write(plan)
     for run in plan.runs[:6]:
-        noisy_run(run.block, 60.0 if run.arm else 50.0).folder.path.rename(folder.run_folder(run).path)
+        noisy_run(run.block, 60.0 if run.arm else 50.0).path.rename(folder.run_folder(run).path)
     options = ["--arm", "a=", "--arm", "b=--workers 2", "--until", "p50_ttft decided", "--experiment_dir", str(tmp_path)]
     for command in (["experiment", *options, "dataset"], ["compare", str(tmp_path)]):
         assert bench(command) == 0
@@ -469,7 +469,7 @@ def test_an_experiment_ends_when_it_is_decided_and_a_second_call_makes_no_run(
 
 
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
-    noisy_run: Callable[..., RunReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, folder = (
         plan_runs("experiment", ["dataset"], [PlannedArm("a", ()), PlannedArm("b", ())], 2, 0),
@@ -477,7 +477,7 @@ def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
     )
     folder.write(plan)
     for number, run in enumerate(plan.runs):
-        made = noisy_run(number).folder
+        made = noisy_run(number)
         made.manifest.write_text(json.dumps({**made.read_document()[0], "arrivals": f"those of {run.arm}"}))
         made.path.rename(folder.run_folder(run).path)
     options = ["--arm", "a=", "--arm", "b=", "--repeats", "2", "--experiment_dir", str(tmp_path)]
@@ -630,7 +630,7 @@ def test_pairs_without_any_two_answers_have_no_difference(
     assert compare([Arm("a", runs[:1]), Arm("b", runs[1:])], allow_different=True).comparisons[0].pairs is None
 
 
-def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..., RunReport]) -> None:
+def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..., RunFolder]) -> None:
     a, b = noisy_run(1), noisy_run(2, 60.0)
     (one,) = _compare([a, b]).comparisons
     points = {point.q: point for point in one.curve}
@@ -642,8 +642,8 @@ def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..
     assert points[0.5].interval_ms == pytest.approx([points[0.5].a_ms * share for share in median.interval])
 
 
-def test_the_curve_leaves_out_what_reaches_into_the_failures_of_one_run(noisy_run: Callable[..., RunReport]) -> None:
-    runs = [noisy_run(1), noisy_run(2, failures=14)]  # 2 % of 700
+def test_the_curve_leaves_out_what_reaches_into_the_failures_of_one_run(noisy_run: Callable[..., RunFolder]) -> None:
+    runs = [read_run(run) for run in (noisy_run(1), noisy_run(2, failures=14))]  # 2 % of 700
     points = compare([Arm(str(k), (run,)) for k, run in enumerate(runs)], allow_different=True).comparisons[0].curve
     assert max(point.q for point in points) == 0.98
     assert len(points) == 22
@@ -685,9 +685,10 @@ def test_arms_measured_in_turn_have_as_many_runs(
         compare([Arm("a", runs), Arm("b", runs[:1])], runs_paired=True)
 
 
-def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy_run: Callable[..., RunReport]) -> None:
+def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy_run: Callable[..., RunFolder]) -> None:
     load = {"load": {"mode": "closed"}}
-    runs = [noisy_run(1, **load), noisy_run(2, load={"mode": "open"}, arrivals="other", bench_version="2")]
+    other = noisy_run(2, load={"mode": "open"}, arrivals="other", bench_version="2")
+    runs = [read_run(run) for run in (noisy_run(1, **load), other)]
     with pytest.raises(NotComparableError) as refusal:
         compare([Arm("here", (runs[0],)), Arm("there", (runs[1],))])
     assert str(refusal.value) == (
@@ -814,9 +815,9 @@ def test_a_change_beyond_what_schedules_differ_is_found_between_them(repeats: Ca
     ],
 )
 def test_schedules_are_apart_where_repeats_lack_their_spread(
-    noisy_run: Callable[..., RunReport], a: str, b: str, apart: bool
+    noisy_run: Callable[..., RunFolder], a: str, b: str, apart: bool
 ) -> None:
-    run = noisy_run(1)
+    run = read_run(noisy_run(1))
 
     def side(digests: str) -> list[RunReport]:
         return [

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 from matplotlib.image import imread
 
-from bench_records.record import Record
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plots import figure_of, write_plots
-from reports.run.page import run_pictures
-from reports.run_report import RunReport
 
 
 def _picture(name: str = "all-marks", title: str = "All marks") -> Picture:
@@ -67,13 +63,3 @@ def test_ticks_of_percentiles_are_named() -> None:
     axes = figure_of(Picture("p", "P", "", axis, Axis("latency", "ms", from_zero=True), (line,))).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "90"]
     assert axes.get_ylim()[0] == 0
-
-
-def test_every_picture_of_a_run_can_be_drawn(
-    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
-) -> None:
-    pictures = run_pictures(make_report(steady_run(200))).all
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        written = write_plots(pictures, tmp_path)
-    assert len(written) == 2 * len(pictures) > 16
