@@ -45,7 +45,7 @@ _LAW = FittedLaw(
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    runs = [simulated_run(SERVER, poisson(rate, 700, seed), seed, f"at {rate}") for seed, rate in enumerate((25, 50), start=1)]
+    runs = [simulated_run(SERVER, poisson(rate, 400, seed), seed, f"at {rate}") for seed, rate in enumerate((25, 50), start=1)]
     return fit([runs[0], replace(runs[1], left_out=100, may_be_cached=0.4)], 0, _SILENT)
 
 
@@ -214,7 +214,7 @@ def test_the_law_of_launches_is_recovered() -> None:
     """Its least squares need more than a few steps: after twelve, the cost of a sequence was 30 % too low."""
     law = StepLaw(step=10e-3, prefill=30e-6, sequence=60e-6, launch=19e-3)
     server = replace(SERVER, law=law, admission=Admission(lookahead=1))
-    traffics = [poisson(rate, 400, seed, output=32) for seed, rate in ((1, 12), (2, 20))]
+    traffics = [poisson(rate, 200, seed, output=32) for seed, rate in ((1, 12), (2, 20))]
     runs = [recover_steps(simulated_run(server, traffic, seed, "run")) for seed, traffic in enumerate(traffics, start=1)]
     structure, found = fit_engine(runs, ["one", "another"], 0)
     assert structure.admission.lookahead == 1
