@@ -17,7 +17,7 @@ _SETTINGS = {
     "have prompts of other lengths": ("requested_input_tokens",),
     "have other output lengths": ("requested_output_tokens", "ignore_eos"),
     "belong to other conversations or classes": ("session", "traffic_class"),
-    "are cancelled otherwise": ("cancel_after_ns", "cancel_after_tokens"),
+    "are cancelled differently": ("cancel_after_ns", "cancel_after_tokens"),
 }
 _DUE = "were due at other times"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bench_records.manifest import Deployment, Document, Manifest, OneTarget
+from bench_records.manifest import Deployment, Document, Manifest
 
 ABSENT = "–"
 _OF_TARGET = ("protocol", "model", "decoupled", "tokenizer_dir", "servers", "balance")
@@ -55,7 +55,8 @@ def surroundings_difference(before: Manifest, now: Manifest) -> SurroundingsDiff
 
     The parameters of the measured model count where a side has not the configuration of all models.
     """
-    sides = (_parts(before), _parts(now))
+    several = any(manifest.targets is not None for manifest in (before, now))
+    sides = (_parts(before, several), _parts(now, several))
     known = [part for part in sides[0] if part in sides[1]]
     compared, changed = 0, list[ChangedFact]()
     for part in known:
@@ -71,14 +72,19 @@ def surroundings_difference(before: Manifest, now: Manifest) -> SurroundingsDiff
     return SurroundingsDifference(compared, tuple(changed), tuple(unknown))
 
 
-def _parts(manifest: Manifest) -> dict[str, Facts]:
-    """The facts of each part that the manifest has, in the order of a table."""
+def _parts(manifest: Manifest, several: bool) -> dict[str, Facts]:
+    """The facts of each part that the manifest has, in the order of a table. With ``several`` servers on a side, a single one
+    on the other counts as the first.
+    """
     environment = manifest.environment
     parts: dict[str, Facts] = {}
-    if manifest.targets is None:
-        parts |= _of_server(manifest.deployment, manifest.target.model_parameters)
+    servers = [(manifest.deployment, manifest.target.model_parameters)]
+    if manifest.targets is not None:
+        servers = [(target.deployment, target.model_parameters) for target in manifest.targets]
+    if several:
+        _add_servers(parts, servers)
     else:
-        _add_servers(parts, manifest.targets)
+        parts |= _of_server(*servers[0])
     if manifest.server is not None and manifest.server.engine is not None:
         parts["engine"] = _flat(manifest.server.engine)
     if manifest.server is not None and manifest.server.engine_files is not None:
@@ -90,10 +96,10 @@ def _parts(manifest: Manifest) -> dict[str, Facts]:
     return parts
 
 
-def _add_servers(parts: dict[str, Facts], targets: Sequence[OneTarget]) -> None:
+def _add_servers(parts: dict[str, Facts], servers: Sequence[tuple[Deployment | None, Document | None]]) -> None:
     """The facts of each server of several, by its place among --url: its address may change without a change of the server."""
-    for number, target in enumerate(targets, start=1):
-        for part, facts in _of_server(target.deployment, target.model_parameters).items():
+    for number, server in enumerate(servers, start=1):
+        for part, facts in _of_server(*server).items():
             named = {f"{name} of --url {number}": text for name, text in facts.items()}
             parts[part] = {**parts.get(part, {}), **named}
 

@@ -15,7 +15,7 @@ from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, phase
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, finite
 from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
-from reports.statistics.estimate import Cause, Estimate, Reason
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Reason
 from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank, percentile_of
 from reports.statistics.probability import student_quantile
 
@@ -245,6 +245,8 @@ def _mean_estimate(mean_ms: float, whole_ms: float, share: Estimate, percentile:
     The requests around a percentile are chosen by their latency, so that their own spread does not show how far the percentile
     lies from that of other runs: the interval combines the limits of the share with those of the percentile.
     """
+    if not whole_ms:
+        return UNKNOWN
     if share.interval is None or percentile.interval is None or not percentile.value:
         return Estimate(mean_ms, reason=share.reason or percentile.reason)
     value, scale = share.value or 0.0, mean_ms / percentile.value

@@ -217,7 +217,7 @@ def _row(phase: Phase, latency: LatencyParts) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for parts in latency.percentiles:
         share = parts.by_phase[phase]
-        cells += [share.mean_ms.value if parts.around else None, _share(share.share.value)]
+        cells += [share.mean_ms.value, _share(share.share.value)]
     last = latency.percentiles[-1].by_phase[phase]
     return (phase.value, *cells, _limits(last), last.without_ms, WORDS[phase].source)
 

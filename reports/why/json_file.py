@@ -80,7 +80,7 @@ def _percentile(parts: PercentileParts) -> dict[str, object]:
         "around": parts.around,
         "left_out": parts.left_out,
         "timed": parts.timed,
-        "mean_ms": parts.mean_ms,
+        "mean_ms": parts.mean_ms if parts.around else None,
         "contradiction_ms": parts.contradiction_ms,
         "contradicted": parts.contradicted,
         "phases": [
@@ -106,7 +106,7 @@ def _difference(difference: PartsDifference) -> dict[str, object]:
         "a_ms": a.value_ms,
         "b_ms": b.value_ms,
         "difference_ms": _estimate(difference.percentile),
-        "mean_ms": difference.mean_ms,
+        "mean_ms": difference.mean_ms if a.around and b.around else None,
         "same_sources": difference.same_sources,
         "phases": [
             {

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench_records.manifest import Deployment, EmbeddedServer, Environment, Manifest, TargetFacts
+from bench_records.manifest import Deployment, EmbeddedServer, Environment, Manifest, OneTarget, TargetFacts
 from reports.compare.surroundings import ChangedFact, surroundings_difference
 
 _MODELS: dict[str, dict[str, Any]] = {
@@ -101,3 +101,12 @@ def test_a_part_that_a_side_lacks_is_not_compared() -> None:
         "the versions of the software",
     )
     assert "this machine" in surroundings_difference(Manifest(), Manifest()).unknown
+
+
+def test_one_server_is_the_first_of_several_of_the_other_side() -> None:
+    """Each fact of it differed, by its name alone."""
+    target = OneTarget(address="a:1", deployment=_BEFORE.deployment, model_parameters={"x": "1"})
+    facts = replace(_BEFORE.target, servers=2, balance="round_robin")
+    two = replace(_BEFORE, target=facts, deployment=None, targets=(target, replace(target, address="b:2", deployment=None)))
+    assert _changed(_BEFORE, two) == [("target balance", "round_robin", "–"), ("target servers", "2", "–")]
+    assert _changed(two) == []

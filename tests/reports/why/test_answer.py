@@ -336,6 +336,8 @@ def test_where_no_latency_around_a_percentile_is_known_no_zero_is_shown(
     """The table had 0.00 ms of each phase, and the remarks "means of the 0 of 200 requests"."""
     records = _run(answered, [30.0] * 60) + [failed(60 + k, 6e4 + k, Outcome.REFUSED, 6e4 + k, 6e4 + k + 1) for k in range(40)]
     report = make_report(records)
+    parts = _explained(report).runs[0].latencies[0].percentiles[-1]
+    assert [share.mean_ms.value for share in parts.shares] == [None] * len(parts.shares)
     text = console_text(document(_explained(report)))
     assert "No whole latency of the 20 requests around it is known. p99 is not yet supported" in text
     assert " 0.00 " not in next(line for line in text.splitlines() if line.startswith("engine queue"))
