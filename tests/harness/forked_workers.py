@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,18 +19,23 @@ from harness.host.blas_threads import one_blas_thread
 from harness.host.signals import signals_blocked
 from harness.run import local_pool, worker
 
+_ROOT = Path(__file__).parents[2]
 _LOADED = [__name__, "harness.clients.openai_chat", "harness.clients.openai_completions"]
 
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Start the server, as a worker is started, and take workers from it meanwhile."""
+    """Take workers meanwhile from a server, which starts with the first run, as a worker is started."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_LOADED)
-    with signals_blocked(), one_blas_thread():
-        forkserver.ensure_running()
+
+    def get_context(_method: str) -> ForkServerContext:
+        with chdir(_ROOT), signals_blocked(), one_blas_thread():  # it finds this module from there
+            forkserver.ensure_running()
+        return context
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_pool, "multiprocessing", SimpleNamespace(get_context=lambda _method: context))
+        patch.setattr(local_pool, "multiprocessing", SimpleNamespace(get_context=get_context))
         yield
 
 
