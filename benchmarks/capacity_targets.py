@@ -261,6 +261,16 @@ _RARE_STALLS = CapacityTarget(
 )
 """About a vLLM on an H100 whose front end stalls: probes of 10 s at 152 requests/s had 0, 1.1 and 10.1 % beyond the limit."""
 
+_PROPORTIONAL_STALLS = CapacityTarget(
+    "stalls in proportion",
+    _stalling(_LARGE_MODEL, 2.0, _Stalls(per_s=1 / 200, reference=100.0, power=1.0, least_s=0.5, most_s=4.0)),
+    ("p99_ttft<=250ms",),
+    62.0,
+    (50.0, 200.0),
+    long_run=1_000_000,
+)
+"""Stalls that come with the requests, so that their share hardly depends on the load: a flat curve of rare, large clusters."""
+
 TARGETS = (
     CapacityTarget("M/M/1", _queue(_exponential), ("p99_e2e<=15350ms",), 0.4, _QUEUE, exact=1.0 - math.log(100.0) / 15.35),
     CapacityTarget("M/M/1, p95", _queue(_exponential), ("p95_e2e<=10s",), 0.4, _QUEUE, exact=1.0 - math.log(20.0) / 10.0),
@@ -286,6 +296,7 @@ TARGETS = (
     CapacityTarget("lognormal services", _queue(_lognormal), ("p99_e2e<=60s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
     CapacityTarget("Pareto services", _queue(_pareto), ("p99_e2e<=25s",), 0.4, _QUEUE, heavy=True, long_run=_HEAVY_RUN),
     _RARE_STALLS,
+    _PROPORTIONAL_STALLS,
 )
 
 FAST_TARGETS = (
@@ -313,5 +324,6 @@ FAST_TARGETS = (
         "8 servers, 300/s", _faster(_queue(_exponential, servers=8), 300.0), ("p99_e2e<=166.6667ms",), 120.0, (90.0, 297.0)
     ),
     _RARE_STALLS,
+    _PROPORTIONAL_STALLS,
 )
 """In seconds, for searches with a budget of time (benchmarks/timed_search.py)."""

@@ -15,8 +15,10 @@ import numpy as np
 from reports.capacity.curve import Points
 from reports.statistics.exceedances import Exceedances
 
+FEWEST_EXPECTED = 20.0
+"""Requests beyond the limit at the allowed share: where none of fewer came, that may be chance."""
+
 _WINDOW = 1.1  # of loads whose requests count together
-_FEWEST_EXPECTED = 20.0  # requests beyond the limit at the allowed share: where none of fewer came, that may be chance
 _ENOUGH_EXPECTED = 100.0  # as many as decide by none of them, in clusters as large as is usual at capacity
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
@@ -24,12 +26,26 @@ _NEIGHBOURS = 1.05  # loads whose shares differ by chance alone
 _SHORT = 0.4  # of the longest probe at the lower load: in a shorter one the queue may not have reached the limit yet
 
 
-def highest_held(points: Points, allowed: float, tail: float, keeps_up_at: Callable[[float], bool]) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the target, beside the points: whether it keeps up with a load, and the mean design effect of the
+    requests beyond the limit in all probes, those that gave up included: what may come at a load comes in as large clusters.
+    """
+
+    keeps_up_at: Callable[[float], bool]
+    met_effect: float = 1.0
+
+
+def highest_held(points: Points, allowed: float, tail: float, known: Known) -> float | None:
     """The highest load of ``points`` at which the target keeps up and the share is at most ``allowed``; it is wrong with
     probability ``tail``, however many loads there are: they are tested one after the other, from the lowest on, until one is
     not held (a fixed sequence: Maurer, Hothorn and Lehmacher 1995).
     """
-    return _last_held(points, keeps_up_at, lambda load: _holds(_from(points, load, allowed), allowed, tail))
+
+    def holds(load: float) -> bool:
+        return _holds(_from(points, load, allowed), allowed, tail, known.met_effect)
+
+    return _last_held(points, known.keeps_up_at, holds)
 
 
 def _from(points: Points, load: float, allowed: float) -> Points:
@@ -45,13 +61,17 @@ def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None
     windows = [
         (load, points.chosen((points.load <= load) & (points.load >= load / _WINDOW))) for load in np.unique(points.load)
     ]
-    may_decide = sum(window.n.sum() * allowed >= _FEWEST_EXPECTED for _, window in windows)  # these share the error
+    may_decide = sum(window.n.sum() * allowed >= FEWEST_EXPECTED for _, window in windows)  # these share the error
     return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)
 
 
-def held_alone(points: Points, allowed: float, tail: float, keeps_up_at: Callable[[float], bool]) -> float | None:
+def held_alone(points: Points, allowed: float, tail: float, known: Known) -> float | None:
     """As ``highest_held``, where the share may fall as the load rises: each load, and all lower ones, by its own probes."""
-    return _last_held(points, keeps_up_at, lambda load: _holds(points.chosen(points.load == load), allowed, tail))
+
+    def holds(load: float) -> bool:
+        return _holds(points.chosen(points.load == load), allowed, tail, known.met_effect)
+
+    return _last_held(points, known.keeps_up_at, holds)
 
 
 def _last_held(points: Points, *tests: Callable[[float], bool]) -> float | None:
@@ -119,15 +139,16 @@ def _noise_between_neighbours(points: Points, allowed: float) -> float:
     return max(1.0, float(np.sqrt(np.mean(differences**2))))
 
 
-def _together(points: Points, allowed: float) -> Exceedances:
-    effect = points.dispersion(allowed)
+def _together(points: Points, effect: float) -> Exceedances:
     return Exceedances(int(points.n.sum()), int(points.above.sum()), effect, effect)
 
 
-def _holds(points: Points, allowed: float, tail: float) -> bool:
-    return bool(np.isfinite(points.effect).any()) and _together(points, allowed).at_most(allowed) <= tail
+def _holds(points: Points, allowed: float, tail: float, met: float) -> bool:
+    """Whether so few are beyond the limit by chance, if they come in clusters of at least the ``met`` design effect."""
+    together = _together(points, max(met, points.dispersion(allowed)))
+    return bool(np.isfinite(points.effect).any()) and together.at_most(allowed) <= tail
 
 
 def _exceeds(points: Points, allowed: float, tail: float) -> bool:
-    together = _together(points, allowed)
+    together = _together(points, points.dispersion(allowed))
     return together.share > allowed and together.at_least(allowed) <= tail

@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
-from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
+from reports.capacity.monotone import FEWEST_EXPECTED, Known, exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
 from reports.metrics.in_flight import QueueCourse
@@ -277,6 +277,12 @@ def _longer(probes: Sequence[Probe], goal: Goal, most_requests: int) -> NextProb
     return NextProbe(load, min(math.ceil(_LONGER * probes[-1].needs), most_requests))
 
 
+def _meets(probe: Probe, goal: Goal) -> bool:
+    """Whether it ended, with at most the allowed share beyond each limit."""
+    shares = zip((probe.violations[limit] for limit in goal.limits), goal.allowed, strict=True)
+    return not probe.gave_up and all(each.above <= allowed * each.n for each, allowed in shares)
+
+
 def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
     """A probe at the refused load, where a higher one had fewer requests beyond a limit: whether it was disturbed shows in
     probes that differ from each other. None after enough of them.
@@ -350,23 +356,26 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
             return False
         return _keeps_up(from_there, goal.limits) or not any(probe.queue is not None or probe.needs for probe in from_there)
 
+    before_it_grows = [probe for probe in probes if probe.load * _MARGIN <= below]  # nearer, clusters are those of the queue
+    known = Known(keeps_up_at, _met_effect(before_it_grows, goal.limits[place], allowed))
+
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
     stationary = every.chosen(every.load < below)
     if falls(every, allowed):
-        held, exceeded = held_alone(stationary, allowed, tail, keeps_up_at), exceeded_alone(every, allowed, upper_tail)
+        held, exceeded = held_alone(stationary, allowed, tail, known), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
     points = usable(stationary, allowed)
     far_beyond = min(set(stationary.load) - set(points.load), default=math.inf)  # by their own requests, whatever the curve
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
-        held, exceeded = highest_held(stationary, allowed, tail, keeps_up_at), lowest_exceeded(every, allowed, upper_tail)
+        held, exceeded = highest_held(stationary, allowed, tail, known), lowest_exceeded(every, allowed, upper_tail)
         return _Limit(Curve(_shape_without_fit(every, allowed, overloaded), low=held, high=_least(exceeded, overloaded)), None)
     clusters = best.expected / mean_cluster_size(best.dispersion)
-    known = clusters >= _FEWEST_CLUSTERS and best.crossing < far_beyond
-    low = best.low if known and best.low is not None and best.low < below else None
+    is_known = clusters >= _FEWEST_CLUSTERS and best.crossing < far_beyond
+    low = best.low if is_known and best.low is not None and best.low < below else None
     if low is None:
-        low = highest_held(stationary, allowed, tail, keeps_up_at)
+        low = highest_held(stationary, allowed, tail, known)
     upper = best if upper_tail == tail else fit(points, allowed, upper_tail)
     high = None if upper is None else upper.high
     if high is None:
@@ -391,6 +400,15 @@ def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Po
         np.array([math.nan if each.effect is None else each.effect for _, each in of], dtype=np.float64),
         max(1.0, USUAL_EFFECT * float(np.mean([each.remaining for _, each in of]))) if of else USUAL_EFFECT,
     )
+
+
+def _met_effect(probes: Sequence[Probe], limit: int, allowed: float) -> float:
+    """The mean design effect of the requests beyond a limit in these probes, those that gave up included, at loads up to the
+    highest at which one that is long enough to show it met the limit; what is usual at capacity counts with it.
+    """
+    goal = Goal((limit,), (allowed,))
+    held = [probe.load for probe in probes if probe.violations[limit].n * allowed >= FEWEST_EXPECTED and _meets(probe, goal)]
+    return _points([probe for probe in probes if probe.load <= max(held, default=0.0)], limit, None).dispersion(allowed)
 
 
 def _shape_without_fit(points: Points, allowed: float, overloaded: float | None) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reports.capacity.curve import Points
-from reports.capacity.monotone import exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
+from reports.capacity.monotone import Known, exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 
 
 def _points(shares: dict[float, float], n: float = 20_000.0, effect: float = 5.0) -> Points:
@@ -13,27 +13,34 @@ def _points(shares: dict[float, float], n: float = 20_000.0, effect: float = 5.0
     return Points(load, np.full(load.size, n), np.round(n * np.array(list(shares.values()))), np.full(load.size, effect))
 
 
-def _keeps_up(_: float) -> bool:
-    return True
+_KEEPS_UP = Known(lambda _: True)
 
 
 def test_highest_load_with_few_beyond_the_limit_is_held() -> None:
     points = _points({10.0: 0.001, 20.0: 0.002, 30.0: 0.05})
 
-    assert highest_held(points, 0.01, 0.02, _keeps_up) == 20.0
-    assert highest_held(points, 0.01, 0.02, lambda load: load < 20.0) == 10.0
+    assert highest_held(points, 0.01, 0.02, _KEEPS_UP) == 20.0
+    assert highest_held(points, 0.01, 0.02, Known(lambda load: load < 20.0)) == 10.0
     assert lowest_exceeded(points, 0.01, 0.02) == 30.0
+
+
+def test_none_beyond_the_limit_shows_little_of_what_comes_in_large_clusters() -> None:
+    points = _points({10.0: 0.0}, n=15_000.0)
+
+    assert highest_held(points, 0.01, 0.02, Known(lambda _: True, 30.0)) == 10.0
+    assert highest_held(points, 0.01, 0.02, Known(lambda _: True, 300.0)) is None
+    assert held_alone(points, 0.01, 0.02, Known(lambda _: True, 300.0)) is None
 
 
 def test_neighbouring_loads_count_together() -> None:
     apart, together = _points({10.0: 0.0, 20.0: 0.0}, n=8_000.0), _points({10.0: 0.0, 10.5: 0.0, 10.9: 0.0}, n=8_000.0)
 
-    assert highest_held(apart, 0.01, 0.001, _keeps_up) is None
-    assert highest_held(together, 0.01, 0.001, _keeps_up) == 10.0
+    assert highest_held(apart, 0.01, 0.001, _KEEPS_UP) is None
+    assert highest_held(together, 0.01, 0.001, _KEEPS_UP) == 10.0
 
 
 def test_little_evidence_decides_nothing() -> None:
-    assert highest_held(_points({10.0: 0.0}, n=300.0), 0.01, 0.02, _keeps_up) is None
+    assert highest_held(_points({10.0: 0.0}, n=300.0), 0.01, 0.02, _KEEPS_UP) is None
     assert lowest_exceeded(_points({10.0: 0.02}, n=300.0), 0.01, 0.02) is None
 
 
@@ -52,7 +59,7 @@ def test_probes_that_differ_at_the_same_load_explain_a_fall() -> None:
 def test_where_the_share_may_fall_each_load_decides_for_itself() -> None:
     points = _points({10.0: 0.001, 20.0: 0.001, 30.0: 0.05, 40.0: 0.001})
 
-    assert held_alone(points, 0.01, 0.02, _keeps_up) == 20.0
+    assert held_alone(points, 0.01, 0.02, _KEEPS_UP) == 20.0
     assert exceeded_alone(points, 0.01, 0.02) == 30.0
 
 
