@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
@@ -26,20 +26,21 @@ def run_schema_text() -> str:
     return json.dumps(head | root | {"title": "run.json", "$defs": parts}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _any(_: type) -> dict[str, Any]:
+def _any(_: type) -> dict[str, str]:
     return {"description": "any JSON value"}
 
 
-def _written(part: dict[str, Any]) -> dict[str, Any]:
+def _written(part: Mapping[str, object]) -> Mapping[str, object]:
     """A part without defaults, which a reader of a written file has no use for, and its docstring in one line."""
-    if "properties" not in part:
+    declared = part.get("properties")
+    if not isinstance(declared, dict):
         return part
-    properties = {name: _or_null(key) for name, key in part["properties"].items()}
-    description = " ".join(part.get("description", "").split()).replace("``", "`")
-    return part | {"description": description, "properties": properties, "required": list(properties)}
+    properties = {name: _or_null(key) for name, key in declared.items()}
+    description = " ".join(str(part.get("description", "")).split()).replace("``", "`")
+    return {**part, "description": description, "properties": properties, "required": list(properties)}
 
 
-def _or_null(key: dict[str, Any]) -> dict[str, Any]:
+def _or_null(key: Mapping[str, object]) -> Mapping[str, object]:
     """A type or null as one type of two names, as the other schemas have it."""
     kind = {name: value for name, value in key.items() if name != "default"}
     match kind.get("anyOf"):
