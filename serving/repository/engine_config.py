@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from serving.errors import RepositoryError
 
@@ -56,17 +56,17 @@ def read_engine_config(engine_dir: Path, option: str = "engine_dir") -> EngineCo
     return config
 
 
-def _object(content: Any, key: str) -> dict[str, Any]:
+def _object(content: object, key: str) -> Mapping[str, object]:
     value = content.get(key) if isinstance(content, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def _count(content: dict[str, Any], key: str) -> int | None:
+def _count(content: Mapping[str, object], key: str) -> int | None:
     value = content.get(key)
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _flag(content: dict[str, Any], key: str) -> bool | None:
+def _flag(content: Mapping[str, object], key: str) -> bool | None:
     """State of a plugin: on for ``true`` or a data type, off for ``false``, ``null`` or "disable", absent in older files."""
     if key not in content:
         return None
@@ -74,13 +74,13 @@ def _flag(content: dict[str, Any], key: str) -> bool | None:
     return bool(value) and value not in ("disable", "false", "False")
 
 
-def _is_paged(build: dict[str, Any], plugins: dict[str, Any]) -> bool | None:
+def _is_paged(build: Mapping[str, object], plugins: Mapping[str, object]) -> bool | None:
     if isinstance(build.get("kv_cache_type"), str):
         return str(build["kv_cache_type"]).rpartition(".")[2].lower() == "paged"
     return _flag(plugins, "paged_kv_cache")
 
 
-def _world_size(mapping: dict[str, Any]) -> int | None:
+def _world_size(mapping: Mapping[str, object]) -> int | None:
     named = _count(mapping, "world_size")
     sizes = [_count(mapping, name) for name in ("tp_size", "pp_size", "cp_size")]
     if named is not None or sizes[0] is None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,7 @@ class HttpAnswer:
     ending: bytes
 
 
-def read_json(body: bytes) -> dict[str, Any]:
+def read_json(body: bytes) -> Mapping[str, object]:
     """The JSON object in a request's body. Raises BadRequestError."""
     try:
         document = msgspec.json.decode(body)
@@ -43,7 +42,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def read_request(document: dict[str, Any], tokens_names: tuple[str, ...], stream_name: str) -> InferenceRequest:
+def read_request(document: Mapping[str, object], tokens_names: tuple[str, ...], stream_name: str) -> InferenceRequest:
     """The requested inference; the tokens are the first of the fields ``tokens_names`` that is set. Raises BadRequestError."""
     tokens = next((document[name] for name in tokens_names if document.get(name) is not None), _DEFAULT_TOKENS)
     if not isinstance(tokens, int):
@@ -54,7 +53,7 @@ def read_request(document: dict[str, Any], tokens_names: tuple[str, ...], stream
 def generate_answer(model: NullModel, request: InferenceRequest, streamed: bool, received_ns: int) -> HttpAnswer:
     """The answer of Triton's ``generate`` (one JSON object) or ``generate_stream`` (``streamed``: an event a response)."""
     count, tokens = (request.tokens, 1) if request.streaming else (1, request.tokens)
-    fields: dict[str, Any] = {"model_name": model.name, "model_version": "1"}
+    fields: dict[str, object] = {"model_name": model.name, "model_version": "1"}
     if model.takes_text:
         fields |= {"num_output_tokens": tokens, "text_output": TEXT * tokens}
     else:
@@ -70,16 +69,16 @@ class OpenAIForm:
     """
 
     id_prefix: str
-    object: str
+    whole_object: str
     chunk_object: str
-    whole: Callable[[str], dict[str, Any]]
-    piece: Callable[[str], dict[str, Any]]
-    end: Mapping[str, Any]
+    whole: Callable[[str], Mapping[str, object]]
+    piece: Callable[[str], Mapping[str, object]]
+    end: Mapping[str, object]
 
 
 CHAT_FORM = OpenAIForm(
     id_prefix="chatcmpl",
-    object="chat.completion",
+    whole_object="chat.completion",
     chunk_object="chat.completion.chunk",
     whole=lambda text: {"message": {"role": "assistant", "content": text}},
     piece=lambda text: {"delta": {"content": text}},
@@ -87,7 +86,7 @@ CHAT_FORM = OpenAIForm(
 )
 COMPLETION_FORM = OpenAIForm(
     id_prefix="cmpl",
-    object="text_completion",
+    whole_object="text_completion",
     chunk_object="text_completion",
     whole=lambda text: {"text": text},
     piece=lambda text: {"text": text},
@@ -95,18 +94,19 @@ COMPLETION_FORM = OpenAIForm(
 )
 
 
-def openai_answer(form: OpenAIForm, document: dict[str, Any], request: InferenceRequest, received_ns: int) -> HttpAnswer:
+def openai_answer(form: OpenAIForm, document: Mapping[str, object], request: InferenceRequest, received_ns: int) -> HttpAnswer:
     """The answer of OpenAI's protocols: a chunk a token, the finish reason, the requested usage; or one object."""
     model = document.get("model") or OPENAI_MODEL
-    head = {"id": f"{form.id_prefix}-{received_ns}", "created": int(time.time()), "model": model}
+    head: dict[str, object] = {"id": f"{form.id_prefix}-{received_ns}", "created": int(time.time()), "model": model}
     usage = _usage(document, request.tokens)
     if not request.streaming:
         choice = {"index": 0, **form.whole(TEXT * request.tokens), "finish_reason": "length"}
-        whole = head | {"object": form.object, "choices": [choice], "usage": usage}
+        whole = head | {"object": form.whole_object, "choices": [choice], "usage": usage}
         return _document(_stamped(_encode(whole), received_ns))
     head["object"] = form.chunk_object
-    wants_usage = bool((document.get("stream_options") or {}).get("include_usage"))
-    no_usage = {"usage": None} if wants_usage else {}
+    options = document.get("stream_options")
+    wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    no_usage: dict[str, object] = {"usage": None} if wants_usage else {}
     token = {"index": 0, **form.piece(TEXT), "finish_reason": None}
     end = {"index": 0, **form.end, "finish_reason": "length"}
     trailing = [head | {"choices": [end]} | no_usage] + ([head | {"choices": [], "usage": usage}] if wants_usage else [])
@@ -114,7 +114,7 @@ def openai_answer(form: OpenAIForm, document: dict[str, Any], request: Inference
     return _events(_stamped(_encode(head | {"choices": [token]} | no_usage), received_ns), request.tokens, ending)
 
 
-def _usage(document: dict[str, Any], completion_tokens: int) -> dict[str, int]:
+def _usage(document: Mapping[str, object], completion_tokens: int) -> dict[str, int]:
     """Token counts; a prompt's tokens are its ids, or its words, since there is no tokenizer."""
     messages, prompt = document.get("messages"), document.get("prompt")
     contents = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else [prompt]
