@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,11 +35,33 @@ class _Message(msgspec.Struct):
     content: str | UnsetType = UNSET
 
 
+class _TokenProbability(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class _ChatToken(_TokenProbability):
+    top_logprobs: list[_TokenProbability]
+
+
+class _ChatLogProbs(msgspec.Struct):
+    content: list[_ChatToken]
+    refusal: None = None
+
+
+class _TextLogProbs(msgspec.Struct):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
 class _ChatChoice(msgspec.Struct):
     index: int
     delta: _Message | UnsetType = UNSET
     message: _Message | UnsetType = UNSET
-    logprobs: Any = None
+    logprobs: _ChatLogProbs | None = None
     finish_reason: str | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
 
@@ -47,7 +69,7 @@ class _ChatChoice(msgspec.Struct):
 class _TextChoice(msgspec.Struct):
     index: int
     text: str
-    logprobs: Any = None
+    logprobs: _TextLogProbs | None = None
     finish_reason: str | None = None
     token_ids: Sequence[int] | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
@@ -66,6 +88,21 @@ class _Answer(msgspec.Struct):
     choices: Sequence[AnyChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
+
+
+class _Model(msgspec.Struct):
+    """A model of ``/v1/models``; ``max_model_len`` is vLLM's field."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    max_model_len: int | UnsetType = UNSET
+
+
+class _Models(msgspec.Struct):
+    object: str
+    data: list[_Model]
 
 
 class Format(Protocol):
@@ -176,8 +213,8 @@ class AnswerHead:
 
 
 def models_body(model: str, created: int, context_tokens: int | None) -> bytes:
-    """The answer of ``/v1/models``; ``max_model_len`` is vLLM's field."""
-    return _encode({"object": "list", "data": [_model(model, created, context_tokens)]})
+    """The answer of ``/v1/models``."""
+    return _encode(_Models("list", [_model(model, created, context_tokens)]))
 
 
 def model_body(model: str, created: int, context_tokens: int | None) -> bytes:
@@ -185,9 +222,8 @@ def model_body(model: str, created: int, context_tokens: int | None) -> bytes:
     return _encode(_model(model, created, context_tokens))
 
 
-def _model(model: str, created: int, context_tokens: int | None) -> dict[str, Any]:
-    fields = {"id": model, "object": "model", "created": created, "owned_by": "inflight-bench"}
-    return fields if context_tokens is None else {**fields, "max_model_len": context_tokens}
+def _model(model: str, created: int, context_tokens: int | None) -> _Model:
+    return _Model(model, "model", created, "inflight-bench", UNSET if context_tokens is None else context_tokens)
 
 
 def _joined_ids(pieces: Sequence[Piece]) -> list[int]:
@@ -200,26 +236,21 @@ def _joined_log_probs(pieces: Sequence[Piece]) -> list[TokenLogProb] | None:
     return [token for piece in pieces for token in piece.log_probs or ()]
 
 
-def _chat_log_probs(tokens: Sequence[TokenLogProb] | None) -> dict[str, Any] | None:
+def _chat_log_probs(tokens: Sequence[TokenLogProb] | None) -> _ChatLogProbs | None:
+    return None if tokens is None else _ChatLogProbs([_chat_token(token) for token in tokens])
+
+
+def _chat_token(token: TokenLogProb) -> _ChatToken:
+    top = [_TokenProbability(text, log_prob, list(text.encode())) for text, log_prob in token.top]
+    return _ChatToken(token.text, token.log_prob, list(token.text.encode()), top)
+
+
+def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> _TextLogProbs | None:
     if tokens is None:
         return None
-    content = [
-        {**_chat_token(token.text, token.log_prob), "top_logprobs": [_chat_token(*top) for top in token.top]}
-        for token in tokens
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _chat_token(text: str, log_prob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": log_prob, "bytes": list(text.encode())}
-
-
-def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> dict[str, Any] | None:
-    if tokens is None:
-        return None
-    return {
-        "tokens": [token.text for token in tokens],
-        "token_logprobs": [token.log_prob for token in tokens],
-        "top_logprobs": [dict(token.top) or None for token in tokens],
-        "text_offset": [token.offset for token in tokens],
-    }
+    return _TextLogProbs(
+        tokens=[token.text for token in tokens],
+        token_logprobs=[token.log_prob for token in tokens],
+        top_logprobs=[dict(token.top) or None for token in tokens],
+        text_offset=[token.offset for token in tokens],
+    )
