@@ -6,7 +6,7 @@ chunk often names the role alone, and carries no token.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
@@ -40,7 +40,7 @@ class OpenAIChatClient(OpenAIClient, frozen=True, tag="openai_chat"):
     def prompt_sent(self, request: Request) -> str:
         return text_prompt(request, "a chat")
 
-    def prompt_fields(self, request: Request) -> dict[str, Any]:
+    def prompt_fields(self, request: Request) -> Mapping[str, object]:
         messages = [*request.history, Message("user", self.prompt_sent(request))]
         return {"messages": [{"role": message.role, "content": encodable(message.content)} for message in messages]}
 

@@ -78,7 +78,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         """The prompt as text or as token ids, in the form in which it is sent. Raises ValueError for a request without it."""
         raise NotImplementedError
 
-    def prompt_fields(self, request: Request) -> dict[str, Any]:
+    def prompt_fields(self, request: Request) -> Mapping[str, object]:
         """The fields of the body that hold the prompt. Raises ValueError for a request without one."""
         raise NotImplementedError
 
@@ -113,9 +113,9 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         identity = {"x-request-id": request_uuid(self.run_id, index)} if self.run_id else {}
         return post_request(self.origin, self.path, body, accept, {**authorization(), **identity, **self.headers})
 
-    def fields_of(self, request: Request) -> dict[str, Any]:
+    def fields_of(self, request: Request) -> Mapping[str, object]:
         """The body of a request. Raises ValueError for one without the prompt that the protocol takes."""
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "model": self.model_of(request),
             **self.prompt_fields(request),
             "max_tokens": request.output_tokens,
@@ -130,7 +130,7 @@ class OpenAIClient(msgspec.Struct, frozen=True):
         variant = request.variant
         return self.model if variant is None or variant.model is None else variant.model
 
-    def stream_fields(self) -> dict[str, Any]:
+    def stream_fields(self) -> Mapping[str, object]:
         """The fields that ask for a stream with its usage, or for a whole answer."""
         if not self.streaming:
             return {"stream": False}

@@ -8,8 +8,7 @@ that carries no token (llama.cpp), others name the finish_reason with the last t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -40,7 +39,7 @@ class OpenAICompletionsClient(OpenAIClient, frozen=True, tag="openai_completions
             raise ValueError("prompts are sent as text, and this request has none")
         return encodable(request.prompt)
 
-    def prompt_fields(self, request: Request) -> dict[str, Any]:
+    def prompt_fields(self, request: Request) -> Mapping[str, object]:
         return {"prompt": self.prompt_sent(request)}
 
     def decode(self, body: bytes) -> Response:

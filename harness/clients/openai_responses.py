@@ -9,7 +9,7 @@ token that completes no character has no event, and an answer that was cut at it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -43,15 +43,15 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
     def prompt_sent(self, request: Request) -> str:
         return text_prompt(request, "the Responses API")
 
-    def prompt_fields(self, request: Request) -> dict[str, Any]:
+    def prompt_fields(self, request: Request) -> Mapping[str, object]:
         prompt = self.prompt_sent(request)
         if not request.history:
             return {"input": prompt}
         messages = [*request.history, Message("user", prompt)]
         return {"input": [{"role": message.role, "content": encodable(message.content)} for message in messages]}
 
-    def fields_of(self, request: Request) -> dict[str, Any]:
-        fields: dict[str, Any] = {
+    def fields_of(self, request: Request) -> Mapping[str, object]:
+        fields: dict[str, object] = {
             "model": self.model_of(request),
             **self.prompt_fields(request),
             "max_output_tokens": request.output_tokens,

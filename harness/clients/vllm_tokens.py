@@ -9,8 +9,7 @@ sends none of its times of the request. ``openai_client.py`` has what it shares 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -38,10 +37,10 @@ class VllmTokensClient(OpenAIClient, frozen=True, tag="vllm_tokens"):
             raise ValueError("prompts are sent as token ids, and this request has none")
         return list(request.input_ids)
 
-    def prompt_fields(self, request: Request) -> dict[str, Any]:
+    def prompt_fields(self, request: Request) -> Mapping[str, object]:
         return {"token_ids": self.prompt_sent(request)}
 
-    def fields_of(self, request: Request) -> dict[str, Any]:
+    def fields_of(self, request: Request) -> Mapping[str, object]:
         beside = {name: value for name, value in self.extra.items() if name in _OF_THE_REQUEST}
         sampling = {name: value for name, value in self.extra.items() if name not in _OF_THE_REQUEST}
         ends = {"ignore_eos": True} if request.ignore_eos else {}

@@ -136,7 +136,7 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return self
 
     def encode(self, index: int, request: Request) -> bytes:
-        fields: dict[str, Any] = {"id": str(index)}
+        fields: dict[str, object] = {"id": str(index)}
         for tensor in self._tensors(request):
             fields[tensor.name] = tensor.values[0] if len(tensor.values) == 1 else list(tensor.values)
         verb, accept = ("generate_stream", "text/event-stream") if self.streaming else ("generate", "application/json")

@@ -105,7 +105,7 @@ def _by_model(answer: Any) -> ByModel:
 
 
 def _sum(sums: ModelStatistics, version: Any) -> ModelStatistics:
-    counts: dict[str, Any] = {name: getattr(sums, name) + int(version.get(name, 0)) for name in _COUNTS}
+    counts = {name: getattr(sums, name) + int(version.get(name, 0)) for name in _COUNTS}
     phases = {name: _with(getattr(sums, name), version["inference_stats"].get(name, {})) for name in _DURATIONS}
     return ModelStatistics(**counts | phases)
 
