@@ -6,7 +6,7 @@ It needs no prebuilt engine: ``model.yaml`` contains the arguments of ``LLM(...)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def parse_llm_argument(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def nested(arguments: list[tuple[str, Any]]) -> dict[str, Any]:
+def nested(arguments: Iterable[tuple[str, object]]) -> Mapping[str, object]:
     """Nest dotted keys: ``a.b=1`` and ``a.c=2`` become ``{"a": {"b": 1, "c": 2}}``. Raises RepositoryError."""
     result: dict[str, Any] = {}
     for key, value in arguments:

@@ -55,7 +55,7 @@ def load_chat_template(tokenizer_dir: Path) -> ChatTemplate | None:
     return ChatTemplate(text, {name: content for name, content in tokens.items() if content is not None})
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> Mapping[str, object]:
     if not path.is_file():
         return {}
     try:

@@ -97,7 +97,7 @@ def _read_tokenizer(tokenizer_dir: Path) -> FileTokenizer:
     )
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, object]:
     """A JSON object; empty where there is no such file."""
     if not path.is_file():
         return {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from serving.engines.process_engine import Link, ProcessEngine, join, listen, refuse, start
 from serving.engines.protocol import (
@@ -103,7 +102,7 @@ def check_options(options: EngineOptions) -> None:
     _further_arguments(options)
 
 
-def engine_arguments(engine_dir: Path, options: EngineOptions) -> dict[str, Any]:
+def engine_arguments(engine_dir: Path, options: EngineOptions) -> Mapping[str, object]:
     """The arguments of vLLM's ``AsyncEngineArgs``. Raises EngineError as ``check_options`` does."""
     check_options(options)
     return {
@@ -140,8 +139,8 @@ def _guides(engine_dir: Path, options: EngineOptions) -> bool:
     return bool(options.guided_decoding_backend) and any((engine_dir / name).is_file() for name in _TOKENIZERS)
 
 
-def _further_arguments(options: EngineOptions) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
+def _further_arguments(options: EngineOptions) -> Mapping[str, object]:
+    arguments: dict[str, object] = {}
     for text in options.engine_arg:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():

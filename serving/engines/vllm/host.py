@@ -583,7 +583,7 @@ def write_adapter(folder: Path, weights: bytes, config: bytes, sizes: Sizes) -> 
     if not rows:
         raise ValueError("lora_config has no rows")
     rank = max(own for _, _, own in rows)
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, np.ndarray[Any, np.dtype[np.float16]]] = {}
     matrices = np.frombuffer(weights, dtype=np.float16).reshape(len(rows), -1)
     for (module, layer, own), values in zip(rows, matrices, strict=True):
         if module not in _MODULES:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -217,7 +217,14 @@ def _lora_request(values: Mapping[str, object] | None) -> Any:
     return LoRARequest(**values)
 
 
-def _read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+class _TritonConfig(TypedDict, total=False):
+    max_batch_size: int
+    decoupled: bool
+    accumulate_tokens: bool
+    cancellation_check_period_ms: float
+
+
+def _read_settings(path: Path) -> tuple[Mapping[str, object], _TritonConfig]:
     """The arguments of ``LLM(...)``, and the content of ``triton_config``."""
     import yaml
 
@@ -227,11 +234,11 @@ def _read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ServingError(f"{path} cannot be read: {error}") from None
     if not isinstance(settings, dict) or "model" not in settings:
         raise ServingError(f"{path} must define the model: 'model: DIRECTORY or Hugging Face id'")
-    triton = settings.pop("triton_config", None) or {}
+    triton: _TritonConfig = settings.pop("triton_config", None) or {}
     return settings, triton
 
 
-def _check_triton_config(triton: Mapping[str, Any], model_config: Mapping[str, Any], decoupled: bool) -> None:
+def _check_triton_config(triton: Mapping[str, object], model_config: Mapping[str, Any], decoupled: bool) -> None:
     """Raise ServingError where ``triton_config``, which may repeat values of ``config.pbtxt``, contradicts it."""
     for name, value in (("max_batch_size", model_config["max_batch_size"]), ("decoupled", decoupled)):
         if triton.get(name, value) != value:
