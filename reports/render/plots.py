@@ -133,11 +133,14 @@ def _across(mark: Mark) -> NDArray[Any]:
 def _draw(figure: Figure, axes: Axes, mark: Mark, label: str) -> None:
     match mark:
         case Line():
-            style: dict[str, Any] = {"color": ON_WHITE[mark.colour], "linestyle": _DASHES[mark.stroke], "label": label}
-            if mark.steps:
-                axes.step(mark.x, mark.y, where="post", **style)
-            else:
-                axes.plot(mark.x, mark.y, **style)
+            axes.plot(
+                mark.x,
+                mark.y,
+                drawstyle="steps-post" if mark.steps else "default",
+                color=ON_WHITE[mark.colour],
+                linestyle=_DASHES[mark.stroke],
+                label=label,
+            )
         case Trail():
             axes.plot(mark.x, mark.y, color=ON_WHITE[mark.colour], linestyle=_DASHES[mark.stroke], label=label)
         case Dots():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def write_perfetto(report: RunReport, path: Path) -> None:
     """
     requests = report.all_requests
     rows = _rows(requests)
-    events: list[dict[str, Any]] = []
+    events: list[Mapping[str, object]] = []
     for index, row in rows:
         sent_us, done_us = requests.sent_ns[index] / 1e3, requests.done_ns[index] / 1e3
         lengths = {"isl": _tokens(requests.input_tokens[index]), "osl": _tokens(requests.output_tokens[index])}
@@ -44,7 +44,7 @@ def _rows(requests: Requests) -> list[tuple[int, int]]:
     return rows
 
 
-def _event(name: str, start_us: float, duration_us: float, row: int, args: dict[str, Any]) -> dict[str, Any]:
+def _event(name: str, start_us: float, duration_us: float, row: int, args: Mapping[str, int | None]) -> Mapping[str, object]:
     return {"name": name, "ph": "X", "ts": start_us, "dur": duration_us, "pid": "1", "tid": row, "args": args}
 
 

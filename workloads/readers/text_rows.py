@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workloads.elements.errors import DatasetError
 from workloads.elements.request import Message
@@ -58,7 +58,7 @@ def text_workload(name: str, rows: Sequence[TextRow], rejects: RejectCounter) ->
     if not rows:
         raise nothing_read(rejects)
     arrivals = [row.arrival_ns for row in rows if row.arrival_ns is not None]
-    columns: dict[str, Any] = {}
+    columns: dict[str, NDArray[np.int64]] = {}
     if arrivals:
         columns["arrival_ns"] = np.array(arrivals, np.int64) - arrivals[0]
     return Workload.of_columns(
