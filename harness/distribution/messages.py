@@ -6,10 +6,10 @@ its sender has no run yet, so that what is left of one run has no effect on anot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -149,7 +149,7 @@ class _PlanMessage(msgspec.Struct, frozen=True):
     assigned: tuple[Annotated[int, Meta(ge=0)], ...] = ()
 
 
-_KINDS: dict[str, Any] = {"open": OpenPart, "closed": ClosedPart, "sessions": SessionPart}
+_KINDS: Mapping[str, type[AnyPart]] = {"open": OpenPart, "closed": ClosedPart, "sessions": SessionPart}
 
 
 def encode_plan(plan: WorkerPlan) -> bytes:

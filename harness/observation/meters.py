@@ -7,7 +7,6 @@ import os
 import resource
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from harness.host.clock import now_ns
 
@@ -38,7 +37,7 @@ class GarbageCollectionMeter:
     def close(self) -> None:
         gc.callbacks.remove(self._on_collection)
 
-    def _on_collection(self, phase: str, details: dict[str, Any]) -> None:
+    def _on_collection(self, phase: str, details: dict[str, int]) -> None:
         if phase == "start":
             self._began_ns = now_ns()
         elif self._began_ns:

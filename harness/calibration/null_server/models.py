@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +66,12 @@ class NullModel:
             config.output.add(name=name, data_type=kind, dims=[-1])
         return config
 
-    def config_json(self) -> dict[str, Any]:
+    def config_json(self) -> Mapping[str, object]:
         """The same as Triton's HTTP endpoint renders it: numbers as numbers, defaults as false."""
-        document: dict[str, Any] = MessageToDict(self.config(), preserving_proto_field_name=True)
+        document = MessageToDict(self.config(), preserving_proto_field_name=True)
         for tensor in [*document["input"], *document["output"]]:
             tensor["dims"] = [int(size) for size in tensor["dims"]]
-        return document | {"model_transaction_policy": {"decoupled": self.decoupled}}
+        return {**document, "model_transaction_policy": {"decoupled": self.decoupled}}
 
 
 NULL_MODELS = {
