@@ -64,6 +64,11 @@ class Concern:
         """The options and parts by their names."""
         return {name: getattr(self, name) for name in self.names()}
 
+    def values_of_parts(self) -> dict[str, Any]:
+        """The options of all parts, by their names."""
+        parts = (value for value in self.values().values() if isinstance(value, Concern))
+        return {name: value for each in parts for name, value in each.values().items()}
+
 
 @dataclass(frozen=True)
 class _Declared:
@@ -83,7 +88,7 @@ def option(value: _Value, /, *spellings: str, group: str | None = None, common: 
     ``default`` is the text that a ``callback`` reads as ``value``. ``group`` is the title of another group than the concern's.
     With ``common`` the option is in the short help, ``-h``.
     """
-    own: dict[str, Any] = {"default": value} if value not in (None, (), {}) or isinstance(value, bool) else {}
+    own: dict[str, object] = {"default": value} if value not in (None, (), {}) or isinstance(value, bool) else {}
     own |= {"is_flag": True} if value is False and "/" not in "".join(spellings) else {}
     own |= {"multiple": True} if value == () and "default" not in settings else {}
     declared = _Declared(spellings, own | settings, group, common)

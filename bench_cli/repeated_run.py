@@ -136,7 +136,8 @@ class _Recorded:
             values = defaults_of(tomllib.loads(configuration(manifest, measuring)), measuring)
         except ValueError as error:
             raise unreadable(folder.manifest, error) from error
-        headers = tuple(map(str, values.pop(_HEADER, ())))
+        written = values.pop(_HEADER, ())
+        headers = tuple(map(str, written)) if isinstance(written, list) else ()
         hidden = {name: str(value) for name, value in values.items() if HIDDEN in str(value)}
         files = {  # the file of a trace
             parameter.name: manifest.workload.parameters.get(str(manifest.verb))

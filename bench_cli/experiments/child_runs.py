@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 import click
 
@@ -150,7 +150,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _belongs_to_this() -> dict[str, Any]:
+class _OfChild(TypedDict):
+    process_group: int
+    preexec_fn: Callable[[], None]
+
+
+def _belongs_to_this() -> _OfChild:
     """Options of a process that ends with this one, and gets its signals from this one alone, not from a terminal, too: a
     second interrupt has another meaning than the first.
     """

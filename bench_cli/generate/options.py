@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import cloup
@@ -246,23 +246,20 @@ class GenerateOptions(Concern):
         not given is not sent."""
         from serving.client.request import SCALARS
 
-        given = {name: value for name, value in self._flat().items() if name in SCALARS and value is not None}
+        given = {name: value for name, value in self.values_of_parts().items() if name in SCALARS and value is not None}
         return {
             name: given[name] for name in SCALARS if name in given and (given[name] is not False or name == "early_stopping")
         }
 
     def check(self) -> None:
         """Raise UsageError for values beyond their range, and for options that contradict each other or are incomplete."""
-        for name, value in self._flat().items():
+        for name, value in self.values_of_parts().items():
             low, high = (0, 2**64) if name in _UINT64_OPTIONS else (-(2**31), 2**31)
             if isinstance(value, int) and not low <= value < high:
                 raise click.UsageError(f"--{name} {value}: must lie between {low} and {high - 1}")
         for concern in (self.prompt, self.ending, self.generation, self.adapters, self.target):
             concern.check()
         self.answer.check(self.generation.beam_width or 1)
-
-    def _flat(self) -> dict[str, Any]:
-        return {name: value for concern in self.values().values() for name, value in concern.values().items()}
 
 
 class ManyValuedCommand(cloup.Command):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,13 +29,13 @@ def read_config(ctx: click.Context, parameter: click.Parameter, path: Path | Non
         raise click.BadParameter(f"{path}: {error}", ctx, parameter) from error
 
 
-def defaults_of(options: Mapping[str, Any], command: click.Command) -> dict[str, Any]:
+def defaults_of(options: Mapping[str, object], command: click.Command) -> dict[str, object]:
     """The defaults of the parameters of ``command``, by their names, that ``options`` give by their spelling.
 
     Raises ValueError for a name that is no option of it.
     """
     parameters = options_by_spelling(command)
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
     for written, value in options.items():
         name = written.replace("-", "_")
         if name not in parameters or isinstance(value, dict):

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -160,10 +159,10 @@ def _rules(sessions: SessionOptions) -> SessionRules:
     return SessionRules(clock, round(sessions.think_time * 1e9), history=history)
 
 
-def _file_entries(file: FileTraffic, drawn: Drawn) -> dict[str, Any]:
+def _file_entries(file: FileTraffic, drawn: Drawn) -> dict[str, object]:
     """What a dataset and a trace have in the manifest; what is sent otherwise than the file has it is on stderr, too."""
     facts, lengths = file.workload.facts, file.lengths
-    entries: dict[str, Any] = {"format": facts.format, "rejected_rows": facts.rejected_rows, **file.scaling.entries()}
+    entries: dict[str, object] = {"format": facts.format, "rejected_rows": facts.rejected_rows, **file.scaling.entries()}
     if file.columns:
         entries["field"] = list(file.columns)
     if file.is_random:

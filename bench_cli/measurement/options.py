@@ -53,11 +53,7 @@ class MeasureOptions(Concern):
 
     def manifest_entry(self) -> dict[str, Any]:
         """The key ``options`` of run.json: each option's value as JSON has it, without secrets."""
-        entry: dict[str, Any] = {}
-        for concern in self.values().values():
-            if isinstance(concern, Concern):
-                entry |= concern.values()
-        recorded = {name: _json_value(value) for name, value in entry.items()}
+        recorded = {name: _json_value(value) for name, value in self.values_of_parts().items()}
         recorded["extra_body"] = hide_fields(recorded["extra_body"])
         return recorded | {name: _hidden_urls(recorded[name]) for name in ("url", "endpoint", "metrics_url")}
 

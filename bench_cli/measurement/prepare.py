@@ -31,7 +31,7 @@ class PreparedRequests:
 
     drawn: Drawn
     description: str
-    parameters: Mapping[str, str | float | None]
+    parameters: Mapping[str, object]
     load: AnyLoad | None = None
     lengths: PairedLengths | None = None
     limit_of: Callable[[Sequence[int]], Mapping[str, float | None]] | None = None

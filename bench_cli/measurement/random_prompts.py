@@ -123,7 +123,7 @@ def _draw_with_shipped_tokenizer(
     )
 
 
-def _without_limit(parameters: Mapping[str, str | float | None]) -> dict[str, str | float | None]:
+def _without_limit(parameters: Mapping[str, object]) -> dict[str, object]:
     """``parameters`` without the shares of tokens that another tokenizer than the model's gave."""
     return {name: None if name.startswith("shared_prefix_") else value for name, value in parameters.items()}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -101,7 +102,7 @@ def _read_headers(ctx: click.Context, parameter: click.Parameter, lines: tuple[s
     return tuple(headers)
 
 
-def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
+def _read_extra_body(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Mapping[str, object]:
     """Callback of --extra_body. Raises BadParameter."""
     if text is None:
         return {}
@@ -216,7 +217,7 @@ class TargetOptions(Concern, title="What to measure"):
         "@x and $x themselves. Repeatable.",
         group=_OVER_HTTP,
     )
-    extra_body: dict[str, Any] = option(
+    extra_body: Mapping[str, object] = option(
         {},
         callback=_read_extra_body,
         help='JSON object with more fields for every request to OpenAI\'s protocol, such as {"temperature": 0}.',

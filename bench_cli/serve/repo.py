@@ -156,10 +156,9 @@ class Options(Concern):
 
     def given_values(self) -> dict[str, Any]:
         """The options that are given, by name, without the target and its folder."""
-        values = {name: value for concern in self.values().values() for name, value in concern.values().items()}
         return {
             name: value
-            for name, value in values.items()
+            for name, value in self.values_of_parts().items()
             if value is not None and value != () and name not in ("target", "output_dir")
         }
 
