@@ -37,22 +37,22 @@ def latency_factors(model: Model, draws: int, seed: int) -> list[LatencyFactors]
     return [{name: float(np.exp(model.held_out.get(name, 0.0) * each)) for name in LATENCIES} for each in normal]
 
 
-def drawn_server(model: Model, number: int) -> Server:
-    """The server with one draw of the model's constants, and the speed of another run."""
+def drawn_server(model: Model, number: int, likely: float = RANGE[1] / 100.0) -> Server:
+    """The server with one draw of the model's constants, and the speed of another run, as ``speed_factor``."""
     draw = model.draws[number % len(model.draws)]
-    return replace(model.server, law=draw.law.slower(speed_factor(model.between_runs, number)), front_end=draw.front_end)
+    factor = speed_factor(model.between_runs, number, likely)
+    return replace(model.server, law=draw.law.slower(factor), front_end=draw.front_end)
 
 
-def speed_factor(between: BetweenRuns, number: int) -> float:
+def speed_factor(between: BetweenRuns, number: int, likely: float = RANGE[1] / 100.0) -> float:
     """The time that the engine of a further run takes beside the mean of the fitted ones: quantiles of Student's t, since few
     runs show their own spread badly, in an order of which any beginning is spread evenly (the golden section).
 
-    Quantiles beyond RANGE count as its limits: no figure shows them.
+    Quantiles above ``likely``, or below 1 less it, count as these: a range that ends there shows no others.
     """
     if not between.spread:
         return 1.0
-    low, high = (limit / 100 for limit in RANGE)
-    quantile = min(max((0.5 + number * _GOLDEN) % 1.0, low), high)
+    quantile = min(max((0.5 + number * _GOLDEN) % 1.0, 1.0 - likely), likely)
     return float(np.exp(between.spread * scipy.special.stdtrit(between.runs - 1, quantile)))
 
 

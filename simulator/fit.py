@@ -13,7 +13,18 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.model import MODEL_SCHEMA, MOST_HELD_OUT, MOST_SOURCES, UNFIT, BetweenRuns, Draw, Model, Parameter, Source
+from simulator.model import (
+    MODEL_SCHEMA,
+    MOST_HELD_OUT,
+    MOST_SOURCES,
+    MOST_SPREAD,
+    UNFIT,
+    BetweenRuns,
+    Draw,
+    Model,
+    Parameter,
+    Source,
+)
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.speeds import Speeds, speeds_of
@@ -192,7 +203,7 @@ def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
 
 def _between_runs(law: FittedLaw) -> BetweenRuns:
     spread = 0.0 if law.speeds is None else law.speeds.spread()
-    return BetweenRuns(min(spread, MOST_HELD_OUT), len(law.speeds.logs)) if law.speeds is not None and spread else BetweenRuns()
+    return BetweenRuns(min(spread, MOST_SPREAD), len(law.speeds.logs)) if law.speeds is not None and spread else BetweenRuns()
 
 
 def moved(speeds: Speeds | None) -> list[str]:

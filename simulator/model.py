@@ -25,6 +25,7 @@ Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
 Findings = Annotated[tuple[Text, ...], Meta(max_length=10 * MOST_SOURCES)]  # some belong to a single run
 UNFIT = "this model is unfit for use"
 MOST_HELD_OUT = 10.0  # of a logarithm: a factor of 22,000
+MOST_SPREAD = 1.0  # of a logarithm, between runs: steps that take e times as long
 Share = Annotated[float, Meta(ge=0, le=MOST_HELD_OUT)]
 
 

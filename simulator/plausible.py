@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from simulator.model import Model, Parameter
+from simulator.model import MOST_SPREAD, Model, Parameter
 from simulator.server import StepLaw
 
 _SHORTEST_STEP_S = 1e-6  # with _MUCH_WORK: no engine computes that in less
@@ -25,6 +25,11 @@ def _implausible(model: Model) -> Iterator[str]:
         long_s = law.duration(*_MUCH_WORK)
         if long_s < _SHORTEST_STEP_S:
             yield f"{where}.step of {law.step:g} s, with the other costs, makes steps of {long_s:g} s, and no engine is as fast"
+    spread, runs = model.between_runs.spread, model.between_runs.runs
+    if spread and not 2 <= runs <= len(model.sources):
+        yield f"between_runs: a spread of the speed from {runs} of {len(model.sources)} runs, and it takes two to show one"
+    if spread > MOST_SPREAD:
+        yield f"between_runs.spread of {spread:g}: no server's speed moves as much between runs"
     for parameter in model.parameters:
         if parameter.low > parameter.high:
             yield f"parameters: the range of {parameter.name} ends at {parameter.high:g} s, and begins at {parameter.low:g} s"

@@ -16,6 +16,7 @@ import scipy.stats
 from simulator.arrays import FloatArray, IntArray
 
 _BLOCK_ROWS = 40
+_FEWEST_BLOCKS = 5  # of a run whose speed is known: fewer show no error of their own
 _DRAWS = 100
 _CHANCE = 0.05  # by which equal speeds may count as different
 _EXACT = 1e-12
@@ -39,7 +40,9 @@ class RunRows:
 
 @dataclass(frozen=True, eq=False)
 class Speeds:
-    """The logarithms of the time that each run's steps take beside the mean of all runs, shape [runs], and their errors."""
+    """The logarithms of the time that each run's steps take beside the mean of all runs, shape [runs], and their errors.
+    Runs of few steps are none of them.
+    """
 
     logs: FloatArray
     errors: FloatArray
@@ -56,7 +59,10 @@ class Speeds:
 
 
 def speeds_of(runs: Sequence[RunRows], seed: int) -> Speeds:
-    """By one Gauss-Newton step from the law of all runs, to a law with a factor of each; errors by a bootstrap of blocks."""
+    """By one Gauss-Newton step from the law of all runs, to a law with a factor of each; errors by a bootstrap of blocks. Runs
+    of few steps are left out.
+    """
+    runs = [run for run in runs if len(run.by_speed) >= _FEWEST_BLOCKS * _BLOCK_ROWS]
     if len(runs) < 2:
         return Speeds(np.zeros(len(runs)), np.zeros(len(runs)))
     blocks = [_block_products(run, number, len(runs)) for number, run in enumerate(runs)]
@@ -75,7 +81,7 @@ def _block_products(run: RunRows, number: int, runs: int) -> FloatArray:
     speeds[:, number] = run.by_speed
     columns = np.column_stack([run.columns, speeds])
     weighted = columns.T * run.weights
-    rows: list[IntArray] = np.array_split(np.arange(len(columns)), max(1, len(columns) // _BLOCK_ROWS))
+    rows: list[IntArray] = np.array_split(np.arange(len(columns)), len(columns) // _BLOCK_ROWS)
     return np.stack([weighted[:, each] @ np.column_stack([columns[each], run.residuals_s[each]]) for each in rows])
 
 

@@ -24,6 +24,7 @@ from simulator.simulation import simulate_deployment
 _LEFT_OUT = 0.05  # the share of requests without which a run is no longer the one that was measured
 _LATE_S = 0.1  # as by a ceiling on requests in flight
 _SEEDS = 5  # simulations whose mean is the prediction
+_FEWEST_DRAWS = 5  # that show by themselves how far the speed moves
 KEYS: tuple[Key, ...] = (*((metric, figure) for metric in LATENCIES for figure in FIGURES), (THROUGHPUT, "mean"))
 GOOD: Mapping[Key, float] = {
     ("ttft", "p50"): 0.15,
@@ -80,8 +81,8 @@ def validate(
 ) -> Validation:
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
     of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. Where
-    the speed of the server moves between runs, they have the draws alone, since the simulations all have one speed. ``router``
-    deals the requests to this many ``replicas``.
+    the speed of the server moves between runs, _FEWEST_DRAWS draws or more count alone, since the simulations have one speed.
+    ``router`` deals the requests to this many ``replicas``.
 
     Raises SimulatorError for a run that was simulated, counts its tokens by another tokenizer, or names another number of
     servers.
@@ -105,7 +106,7 @@ def validate(
         for number in range(min(draws, len(model.draws)))
     ]
     predicted = {key: float(np.mean([figures[key] for figures in repeated])) for key in true}
-    varied = others if others and model.between_runs.spread else [*repeated, *others]
+    varied = others if len(others) >= _FEWEST_DRAWS and model.between_runs.spread else [*repeated, *others]
     ranges = ranges_of(predicted, varied, model.held_out, waits=observed.users is not None)
     predictions = tuple(
         Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0

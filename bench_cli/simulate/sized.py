@@ -102,7 +102,7 @@ class Size:
         """What each limit reaches over the limit: above 1 it does not hold."""
         replicas, draw, faster = at
         model = self.simulated.model
-        server = drawn_server(model, draw) if model.draws else model.server
+        server = drawn_server(model, draw, likely=1.0) if model.draws else model.server
         deployment = replace(self.simulated.deployment, server=server, replicas=replicas)
         answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), draw)
         return limits.reached(traffic.due_s(answers, faster), answers, factors)

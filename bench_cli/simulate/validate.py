@@ -68,13 +68,12 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     from simulator.validation import validate as validate_run
 
     model = read_fitted(options.model)
-    validations = []
+    validations, router = [], Router(options.router)
     for path in runs:
         observed = read_observed(path)
         check_measured(observed)
         say([material_of(path)], lambda text: click.echo(printable(text), err=True))
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
-        router = Router(options.router)
         validations.append(validate_run(model, observed, options.draws, options.seed, options.replicas, router))
     click.echo(validation_text(model, validations))
     return ExitStatus.VALID

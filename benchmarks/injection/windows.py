@@ -21,11 +21,6 @@ def injects(now_s: float) -> bool:
     return int(now_s / WINDOW_S) % 2 == 1
 
 
-def until_injecting_s(now_s: float) -> float:
-    """The time from now to the beginning of the next window with delays."""
-    return WINDOW_S - now_s % WINDOW_S + (WINDOW_S if injects(now_s) else 0.0)
-
-
 def until_stop_s(now_s: float) -> float:
     """The time from now to when something is stopped or held again, twice in each window with delays, for 0.6 s at most."""
     since_s = now_s % (2.0 * WINDOW_S) - WINDOW_S

@@ -404,11 +404,12 @@ def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Po
 
 def _met_effect(probes: Sequence[Probe], limit: int, allowed: float) -> float:
     """The mean design effect of the requests beyond a limit in these probes, those that gave up included, at loads up to the
-    highest at which one that is long enough to show it met the limit; what is usual at capacity counts with it.
+    highest at which one that is long enough to show it met the limit; what is usual at capacity counts with it. 1 without one.
     """
     goal = Goal((limit,), (allowed,))
     held = [probe.load for probe in probes if probe.violations[limit].n * allowed >= FEWEST_EXPECTED and _meets(probe, goal)]
-    return _points([probe for probe in probes if probe.load <= max(held, default=0.0)], limit, None).dispersion(allowed)
+    below = [probe for probe in probes if held and probe.load <= max(held)]
+    return _points(below, limit, None).dispersion(allowed) if below else 1.0
 
 
 def _shape_without_fit(points: Points, allowed: float, overloaded: float | None) -> Shape:

@@ -48,8 +48,11 @@ class DoubtfulModel(Finding):
     code = "doubtful_model"
     severities = (Severity.WARNING,)
     when = "a simulated run's model was called unfit by its fit, or was fitted to runs with findings that make them doubtful"
-    advices = ("The simulated numbers have that error, too, and no range shows it: fit runs without these findings.",)
-    briefs = ("The model was fitted to doubtful runs: fit runs without findings",)
+    advices = (
+        "The simulated numbers may have that error, too, and their ranges need not show it. Fit runs without such findings, "
+        "and do not predict with a model that is unfit.",
+    )
+    briefs = ("The model is in doubt: fit runs without findings, and do not predict with one that is unfit",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.model import MODEL_SCHEMA, Draw, Extent, Model, Parameter, Source
+from simulator.model import MODEL_SCHEMA, BetweenRuns, Draw, Extent, Model, Parameter, Source
 from simulator.plausible import edits, implausible
 from simulator.server import FrontEnd, StepLaw
 from tests.simulator.known import LAW, SERVER
@@ -49,8 +49,16 @@ def test_what_was_fitted_is_plausible() -> None:
             replace(_MODEL, hull=(Extent("requests in flight", 1e9),)),
             "hull: 1,000,000,000 requests in flight, in runs of at most 700 requests",
         ),
+        (
+            replace(_MODEL, between_runs=BetweenRuns(0.03, 1)),
+            f"between_runs: a spread of the speed from 1 of {len(_MODEL.sources)} runs, and it takes two to show one",
+        ),
+        (
+            replace(_MODEL, sources=_MODEL.sources * 2, between_runs=BetweenRuns(10.0, 2)),
+            "between_runs.spread of 10: no server's speed moves as much between runs",
+        ),
     ],
-    ids=["step", "draw", "range", "hull"],
+    ids=["step", "draw", "range", "hull", "one speed", "speeds"],
 )
 def test_what_no_fit_gives_is_named(model: Model, problem: str) -> None:
     assert implausible(model) == problem

@@ -61,7 +61,7 @@ def test_one_run_shows_no_spread() -> None:
 
 def test_what_no_step_shows_is_no_spread() -> None:
     """A run of launches alone says nothing of the engine's speed."""
-    rows = RunRows(np.ones((80, 1)), np.zeros(80), np.zeros(80), np.ones(80))
+    rows = RunRows(np.ones((400, 1)), np.zeros(400), np.zeros(400), np.ones(400))
     assert speeds_of([rows, rows], 0).spread() == 0.0
 
 
@@ -97,6 +97,19 @@ def test_draws_have_the_speeds_of_student_t_and_the_first_of_them_are_spread_eve
     assert np.quantile(logs, 0.75) == pytest.approx(scipy.stats.t.ppf(0.75, 2), abs=0.05)
     assert logs[:10].min() < -2 < 2 < logs[:10].max()
     assert speed_factor(BetweenRuns(), 3) == 1.0
+
+
+def test_draws_that_vote_on_a_confidence_have_the_unlikely_speeds_too() -> None:
+    logs = np.log([speed_factor(BetweenRuns(0.02, 3), number, likely=1.0) for number in range(200)]) / 0.02
+    assert np.quantile(np.abs(logs), 0.98) == pytest.approx(scipy.stats.t.ppf(0.99, 2), rel=0.1)
+
+
+def test_a_run_of_few_steps_says_nothing_of_the_speed() -> None:
+    short = simulated_run(_AHEAD, poisson(25, 5, 9), 9, "short")
+    runs = [_run(_AHEAD, 1.0, 25, 1), _run(_AHEAD, 1.0, 40, 2), short]
+    found = fit_structure(known_structure([recover_steps(run) for run in runs], _AHEAD.admission), 0).speeds
+    assert found is not None
+    assert len(found.logs) == 2
 
 
 def test_a_drawn_server_has_another_speed_and_the_launches_of_its_host() -> None:

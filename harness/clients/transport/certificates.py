@@ -17,6 +17,7 @@ CLIENT_CERTIFICATE = "SSL_CLIENT_CERT_FILE"
 """The environment variable that names a PEM file with the client's certificate, those that signed it, and its key."""
 
 _OWN = f"a PEM file with the client's certificate and its key in the environment variable {CLIENT_CERTIFICATE}"
+_ABOUT_A_CERTIFICATE = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
 _CLOSED = "the server closed the encrypted connection"
 _REQUIRED = f"the server requires a client's certificate; name {_OWN}"
 _NOT_TAKEN = f"the server does not accept the client's certificate that the environment variable {CLIENT_CERTIFICATE} names"
@@ -75,9 +76,12 @@ def refused_client(error: BaseException | None) -> str | None:
     if isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError)):
         return closed_problem()
     reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
-    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+    if "CERTIFICATE_REQUIRED" in reason:
         return _REQUIRED
-    return _NOT_TAKEN if os.environ.get(CLIENT_CERTIFICATE) and "ALERT" in reason else None
+    if "HANDSHAKE_FAILURE" in reason:  # TLS 1.2 says no more, and so do servers of other ciphers
+        return closed_problem()
+    is_about_it = "ALERT" in reason and any(words in reason for words in _ABOUT_A_CERTIFICATE)
+    return _NOT_TAKEN if is_about_it and os.environ.get(CLIENT_CERTIFICATE) else None
 
 
 def https_problem(error: ssl.SSLCertVerificationError) -> str:

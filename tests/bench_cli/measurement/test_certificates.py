@@ -138,7 +138,10 @@ def test_https_with_a_certificate_of_the_client(
     ("reason", "has_own", "words"),
     [
         ("TLSV13_ALERT_CERTIFICATE_REQUIRED", False, "the server requires a client's certificate; name a PEM file"),
-        ("SSLV3_ALERT_HANDSHAKE_FAILURE", False, "the server requires a client's certificate; name a PEM file"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", False, "the server closed the encrypted connection; where it requires a client's"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", True, "the server closed the encrypted connection; does it accept the client's"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", True, None),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", True, "the server does not accept the client's certificate"),
         ("TLSV1_ALERT_UNKNOWN_CA", True, "the server does not accept the client's certificate"),
         ("WRONG_VERSION_NUMBER", True, None),
         ("TLSV1_ALERT_UNKNOWN_CA", False, None),

@@ -143,6 +143,14 @@ def _calm(load: float) -> Probe:
     return _moving(load, 0.0, 0.1, 0.2)
 
 
+def test_short_calm_probes_certify_as_before_where_nothing_was_met() -> None:
+    """What a control variate explains leaves smaller clusters, in short probes, too."""
+    explained = Violations(1_999, 0, 4.0, remaining=0.1)
+    probes = [replace(_calm(100.0), requests=2_000, violations=(explained,)) for _ in range(3)]
+
+    assert bracket(probes, _GOAL).certified == 100.0
+
+
 def test_calm_probes_certify_nothing_as_soon_as_a_stall_was_met_near_them() -> None:
     calm = [*(_calm(230.0) for _ in range(3)), *(_calm(256.0) for _ in range(5))]
     long_after = [_calm(230.0) for _ in range(40)]
