@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.clients.transport.certificates import CLIENT_CERTIFICATE
+from harness.run import local_pool
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import embedded_plan
@@ -71,6 +73,7 @@ def test_a_run_with_a_certificate_of_the_client(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+    monkeypatch.setattr(local_pool, "multiprocessing", multiprocessing)  # forks have the environment of their server
     with _triton(certificates, tmp_path, "none", models=True) as url:
         words = ("dataset", "--model", "ensemble", "--url", url, "--num_requests", "20", "--concurrency", "4")
         for pem in (None, _client_pem(certificates, tmp_path, "self-signed")):
