@@ -52,7 +52,7 @@ class DoubtfulModel(Finding):
         "The simulated numbers may have that error, too, and their ranges need not show it. Fit runs without such findings, "
         "and do not predict with a model that is unfit.",
     )
-    briefs = ("The model is in doubt: fit runs without findings, and do not predict with one that is unfit",)
+    briefs = ("The model is in doubt: fit runs without findings, use no unfit model",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
