@@ -277,12 +277,6 @@ def _longer(probes: Sequence[Probe], goal: Goal, most_requests: int) -> NextProb
     return NextProbe(load, min(math.ceil(_LONGER * probes[-1].needs), most_requests))
 
 
-def _meets(probe: Probe, goal: Goal) -> bool:
-    """Whether it ended, with at most the allowed share beyond each limit."""
-    shares = zip((probe.violations[limit] for limit in goal.limits), goal.allowed, strict=True)
-    return not probe.gave_up and all(each.above <= allowed * each.n for each, allowed in shares)
-
-
 def _again(probes: Sequence[Probe], found: Bracket, requests: int) -> NextProbe | None:
     """A probe at the refused load, where a higher one had fewer requests beyond a limit: whether it was disturbed shows in
     probes that differ from each other. None after enough of them.
@@ -406,10 +400,15 @@ def _met_effect(probes: Sequence[Probe], limit: int, allowed: float) -> float:
     """The mean design effect of the requests beyond a limit in these probes, those that gave up included, at loads up to the
     highest at which one that is long enough to show it met the limit; what is usual at capacity counts with it. 1 without one.
     """
-    goal = Goal((limit,), (allowed,))
-    held = [probe.load for probe in probes if probe.violations[limit].n * allowed >= FEWEST_EXPECTED and _meets(probe, goal)]
+    held = [probe.load for probe in probes if _shows_it_held(probe, limit, allowed)]
     below = [probe for probe in probes if held and probe.load <= max(held)]
     return _points(below, limit, None).dispersion(allowed) if below else 1.0
+
+
+def _shows_it_held(probe: Probe, limit: int, allowed: float) -> bool:
+    """Whether it is long enough to show that it met the limit, and did."""
+    found = probe.violations[limit]
+    return not probe.gave_up and found.n * allowed >= FEWEST_EXPECTED and found.above <= allowed * found.n
 
 
 def _shape_without_fit(points: Points, allowed: float, overloaded: float | None) -> Shape:
