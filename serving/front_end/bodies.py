@@ -2,7 +2,8 @@
 
 Beside OpenAI's fields these are vLLM's: ``top_k``, ``min_tokens``, ``ignore_eos``, ``repetition_penalty``, ``stop_token_ids``,
 ``skip_special_tokens``, ``add_special_tokens``, ``add_generation_prompt``, ``chat_template_kwargs``, ``return_token_ids`` and
-``stream_options.continuous_usage_stats``.
+``stream_options.continuous_usage_stats``. Routers (vllm-router 0.1.17, sglang-router 0.3.2) parse a request and send every field that
+they know, those of SGLang too, whether or not the client did: such fields are served at the values that routers add.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _SERVED_AS_DEFAULT: dict[str, tuple[Any, ...]] = {  # fields that have no effect
     "audio": (None,),
     "prediction": (None,),
     "web_search_options": (None,),
+    "no_stop_trim": (None, False),
+    "continue_final_message": (None, False),
+    "return_hidden_states": (None, False),
 }
 
 
@@ -73,6 +77,9 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     response_format: ResponseFormat | None = None
     logit_bias: Any = None
     use_beam_search: Any = None
+    no_stop_trim: Any = None
+    continue_final_message: Any = None
+    return_hidden_states: Any = None
     # accepted without effect
     user: Any = None
     request_id: Any = None
@@ -82,6 +89,9 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     safety_identifier: Any = None
     prompt_cache_key: Any = None
     priority: Any = None
+    separate_reasoning: Any = None  # no model here reasons in a field of its own
+    stream_reasoning: Any = None
+    include_reasoning: Any = None
 
 
 class TextPart(msgspec.Struct):

@@ -87,6 +87,13 @@ def test_json_object_is_a_guide_without_text() -> None:
     assert _chat(response_format={"type": "text"}).sampling.guide is None
 
 
+def test_the_fields_that_routers_add_change_nothing() -> None:
+    completions = {"no_stop_trim": False, "return_hidden_states": False, "skip_special_tokens": True, "ignore_eos": False}
+    reasoning = {"separate_reasoning": True, "stream_reasoning": True, "include_reasoning": True}
+    assert _completion(**completions) == _completion()
+    assert _chat(**completions, **reasoning, continue_final_message=False, logprobs=False) == _chat()
+
+
 @pytest.mark.parametrize(
     ("fields", "message", "param", "code"),
     [
@@ -100,6 +107,9 @@ def test_json_object_is_a_guide_without_text() -> None:
         ({"messages": [{"content": "x"}]}, "Missing required parameter: 'messages[0].ro", None, "missing_required_parameter"),
         ({"tools": [{}]}, "Unsupported parameter: 'tools' is not supported", "tools", "unsupported_parameter"),
         ({"logit_bias": {"1": 2}}, "Unsupported parameter: 'logit_bias'", "logit_bias", "unsupported_parameter"),
+        ({"no_stop_trim": True}, "Unsupported parameter: 'no_stop_trim'", "no_stop_trim", "unsupported_parameter"),
+        ({"continue_final_message": True}, "Unsupported parameter: ", "continue_final_message", "unsupported_parameter"),
+        ({"return_hidden_states": True}, "Unsupported parameter: ", "return_hidden_states", "unsupported_parameter"),
         ({"max_tokens": 2, "max_completion_tokens": 3}, "Set only one of 'max_tokens'", "max_tokens", None),
         ({"max_tokens": 2, "min_tokens": 3}, "'min_tokens' is 3, more than 'max_tokens', which is 2.", "min_tokens", None),
         ({"top_logprobs": 2}, "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled.", "top_logprobs", None),
