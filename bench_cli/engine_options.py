@@ -64,6 +64,13 @@ class EngineSettings(Concern, title="Engine (embedded)"):
     )
     enable_kv_cache_reuse: bool = switch(True, help="Reuse cached prompt prefixes.")
     enable_chunked_context: bool = switch(True, help="Split long prompts into steps.")
+    step_log: Path | None = option(
+        None,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="openvino: append a row for each step of the engine to this file: its time, tokens of prompts and of decode, "
+        "sequences and KV blocks. bench why --step_log reads it.",
+    )
     engine_python: str | None = option(
         None,
         metavar="PYTHON",
@@ -92,7 +99,7 @@ class EngineSettings(Concern, title="Engine (embedded)"):
 
     def options(self) -> EngineOptions:
         """The engine's options."""
-        values = vars(self) | {"engine_python": ""}
+        values = vars(self) | {"engine_python": "", "step_log": "" if self.step_log is None else str(self.step_log.absolute())}
         if self.engine_python is not None:  # not resolved: in a virtual environment it is a link, whose folder matters
             values["engine_python"] = os.path.abspath(shutil.which(self.engine_python) or self.engine_python)
         return engine_options(values)
@@ -101,6 +108,8 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         refused = _NOT_OF_VLLM if self.engine == VLLM else dict.fromkeys(_OF_VLLM, "only --engine vllm has it")
         for name in self.given(*refused):
             raise click.UsageError(f"--{name}: not with --engine {self.engine}; {refused[name]}")
+        if self.step_log is not None and self.engine != "openvino":
+            raise click.UsageError(f"--step_log: not with --engine {self.engine}; only --engine openvino writes one")
 
 
 ENGINE_OPTION_NAMES = EngineSettings.names()

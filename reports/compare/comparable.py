@@ -87,6 +87,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "simulation.doubts": None,
     "server": Weight.CHANGED,
     "server.engine_files": None,
+    "server.engine.step_log": None,
     "schedule": Weight.WARN,
     "warm_up.requests": Weight.WARN,
     "prefix_cache_reset": Weight.WARN,

@@ -18,6 +18,10 @@ def check_installed(name: str, options: EngineOptions) -> None:
     that it does not have."""
     if name == "openvino" and importlib.util.find_spec("openvino_genai") is None:
         raise EngineError(f"the engine openvino needs OpenVINO GenAI; install it with: {INSTALL_EMBEDDED}")
+    if options.step_log:
+        from serving.engines.step_log import check_step_log
+
+        check_step_log(Path(options.step_log))
     if name == "tensorrt_llm" and importlib.util.find_spec("tensorrt_llm") is None:
         raise EngineError(
             "the engine tensorrt_llm needs TensorRT-LLM; install it, on a machine with an NVIDIA GPU, with: "

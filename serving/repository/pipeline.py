@@ -95,8 +95,7 @@ def check_spec(spec: RepositorySpec) -> None:
         if folder is not None and not folder.is_dir():
             raise RepositoryError(f"{name}: {folder} is not a folder")
     options = spec.engine_options
-    if spec.engine != "vllm":
-        _refuse_other_environment(spec)
+    _refuse_options_of_other_engines(spec)
     counts = {
         "triton_max_batch_size": spec.triton_max_batch_size,
         "core_instance_count": spec.core_instance_count,
@@ -125,7 +124,11 @@ def check_spec(spec: RepositorySpec) -> None:
         raise RepositoryError(f"max_queue_delay_microseconds must not be negative, not {spec.max_queue_delay_microseconds}")
 
 
-def _refuse_other_environment(spec: RepositorySpec) -> None:
+def _refuse_options_of_other_engines(spec: RepositorySpec) -> None:
+    if spec.engine_options.step_log and spec.engine != "openvino":
+        raise RepositoryError(f"step_log: only the engine openvino writes it, not {spec.engine}")
+    if spec.engine == "vllm":
+        return
     default = EngineOptions()
     for name in ("engine_python", "tensor_parallel_size", "engine_arg"):
         if getattr(spec.engine_options, name) != getattr(default, name):
@@ -190,7 +193,8 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
         "out_of_vocabulary_ids": spec.out_of_vocabulary_ids,
     }
     shared = {"core_instance_count": instances} if instances > 1 else {}
-    add_parameters(config, parameters | shared | _other_environment(spec))
+    log = {"step_log": options.step_log} if options.step_log and name == CORE_MODEL_NAME else {}
+    add_parameters(config, parameters | shared | log | _other_environment(spec))
     return config
 
 

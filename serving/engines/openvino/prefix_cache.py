@@ -17,11 +17,14 @@ from serving.engines.openvino.scheduling import blocks_for
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Blocks of a prompt; ``held`` are the names of its full blocks."""
+    """Blocks of a prompt; ``held`` are the names of its full blocks. ``reused_tokens`` of it are in the blocks that it reuses;
+    None where several beginnings of a block could be.
+    """
 
     new_blocks: int
     reused_blocks: int
     held: tuple[int, ...] = ()
+    reused_tokens: int | None = 0
 
 
 class PrefixCacheAccount:
@@ -42,12 +45,13 @@ class PrefixCacheAccount:
         while reused < len(names) and self._has(names[reused]):
             reused += 1
         known = reused * TOKENS_PER_BLOCK
-        if known < len(prompt) and self._has_part(names[reused - 1] if reused else 0, prompt[known:]):
-            reused += 1
+        parts = self._parts(names[reused - 1] if reused else 0, prompt[known:])
+        reused += bool(parts)
+        tokens = None if len(parts) > 1 else known + sum(parts)
         for name in names:
             self._free.pop(name, None)
             self._held[name] += 1
-        return Allocation(needed - reused, reused, names)
+        return Allocation(needed - reused, reused, names, tokens)
 
     def finish(self, allocation: Allocation, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Release an ended request; its blocks can be reused. The last token was never an input of the network."""
@@ -79,9 +83,10 @@ class PrefixCacheAccount:
     def _has(self, name: int) -> bool:
         return name in self._held or name in self._free
 
-    def _has_part(self, before: int, tokens: Sequence[int]) -> bool:
+    def _parts(self, before: int, tokens: Sequence[int]) -> list[int]:
+        """The lengths of the beginnings of ``tokens``, shorter than a block, that are in the cache."""
         longest = min(TOKENS_PER_BLOCK - 1, len(tokens))
-        return any(self._has(_name(before, tokens[:length])) for length in range(1, longest + 1))
+        return [length for length in range(1, longest + 1) if self._has(_name(before, tokens[:length]))]
 
 
 def _full_blocks(tokens: Sequence[int]) -> Iterator[int]:

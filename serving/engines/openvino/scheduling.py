@@ -38,6 +38,11 @@ def available_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def step_tokens(options: EngineOptions, context_tokens: int) -> int:
+    """The most tokens of a step of the pipeline. Without chunked prefill a whole prompt must fit one step."""
+    return options.max_num_tokens if options.enable_chunked_context else max(options.max_num_tokens, context_tokens)
+
+
 def worst_case_blocks(prompt_tokens: int, max_tokens: int, beam_width: int = 1) -> int:
     """Largest number of blocks that a request can occupy. Beams share the full blocks of their prompt."""
     if beam_width == 1:

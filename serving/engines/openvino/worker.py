@@ -41,6 +41,7 @@ from serving.engines.openvino.exact_request import ExactRunning, needs_exact
 from serving.engines.openvino.folder import TOKENS_PER_BLOCK, read_geometry, read_limits
 from serving.engines.openvino.guide_trial import structured_output
 from serving.engines.openvino.guides import Guides, load_tokenizer_ir
+from serving.engines.openvino.logged_steps import LoggedSteps
 from serving.engines.openvino.logits import EXACT, LogitsModel
 from serving.engines.openvino.lora import LoraCache
 from serving.engines.openvino.prefix_cache import PrefixCacheAccount
@@ -49,6 +50,7 @@ from serving.engines.openvino.scheduling import (
     Admission,
     available_bytes,
     cache_blocks,
+    step_tokens,
     worst_case_blocks,
 )
 from serving.engines.openvino.telemetry import Telemetry, resident_bytes
@@ -83,12 +85,15 @@ class _Worker:
         self._scheduled = 0
         self._stats_due_ns = 0
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
+        self._steps = LoggedSteps(options, limits.context_tokens, self._blocks) if options.step_log else None
         _give_precedence()
         pipe.send_bytes(encode(Ready(limits, self._current_stats())))
 
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
+            if self._steps is not None and not (self._running or self._exact or self._waiting):
+                self._steps.flush()
             while self._pipe.poll(self._poll_timeout_s()):
                 self._receive()
             if self._unchecked and self._guides.poll():
@@ -98,6 +103,11 @@ class _Worker:
                 self._step()
             if self._exact:
                 self._step_exact()
+
+    def end_log(self) -> None:
+        """Write the last rows of the step log."""
+        if self._steps is not None:
+            self._steps.flush()
 
     def _poll_timeout_s(self) -> float | None:
         """Time to wait for a message: none while there is work."""
@@ -192,7 +202,9 @@ class _Worker:
         allocation = self._account.start(new.input_ids)
         self._telemetry.prompt_blocks += allocation.new_blocks + allocation.reused_blocks
         self._telemetry.reused_blocks += allocation.reused_blocks
-        self._running[new.request_id] = Running(new, handle, allocation, now_ns, self._logits)
+        self._running[new.request_id] = running = Running(new, handle, allocation, now_ns, self._logits)
+        if self._steps is not None:
+            self._steps.add(new.request_id, running)
 
     def _cancel(self, message: Cancel) -> None:
         running = self._running.get(message.request_id)
@@ -213,15 +225,20 @@ class _Worker:
             return
         running = self._running.pop(request_id)
         running.close()
+        if self._steps is not None:
+            self._steps.remove(request_id)
         self._account.finish(running.allocation, running.submit.input_ids, running.output)
         if not self._running and self._pipeline.has_non_finished_requests():
             self._pipeline.step()
 
     def _step(self) -> None:
+        planned = None if self._steps is None else self._steps.plan()
+        started_ns = time.monotonic_ns()
         self._pipeline.step()
         now_ns = time.monotonic_ns()
+        metrics = self._pipeline.get_metrics()
         telemetry = self._telemetry
-        increments = []
+        increments, ended = [], []
         for request_id, running in list(self._running.items()):
             try:
                 increment = running.read(now_ns, telemetry)
@@ -232,8 +249,12 @@ class _Worker:
                 increments.append((request_id, increment))
                 telemetry.generated_tokens += _tokens_of(increment)
                 if increment.is_last:
-                    self._end(request_id)
-        self._scheduled = int(self._pipeline.get_metrics().scheduled_requests)
+                    ended.append(request_id)
+        if self._steps is not None:
+            self._steps.note(planned, started_ns, now_ns, self._in_pipeline_or_waiting(), metrics)
+        for request_id in ended:
+            self._end(request_id)
+        self._scheduled = int(metrics.scheduled_requests)
         telemetry.iterations += 1
         telemetry.scheduled_requests += self._scheduled
         self._send_step(increments, now_ns)
@@ -241,17 +262,24 @@ class _Worker:
     def _step_exact(self) -> None:
         """Compute one token, or one chunk of the prompt, of one exact request, round-robin."""
         request_id, exact = next(iter(self._exact.items()))
+        started_ns = time.monotonic_ns()
         try:
             increment = exact.step(self._telemetry)
         except Exception as error:
             increment = _failed(error)
+        now_ns = time.monotonic_ns()
+        if self._steps is not None:
+            self._steps.note_single(started_ns, now_ns, len(self._exact))
         if increment is None or not increment.is_last:
             self._exact[request_id] = self._exact.pop(request_id)
         else:
             self._end(request_id)
         if increment is not None:
             self._telemetry.generated_tokens += _tokens_of(increment)
-        self._send_step([] if increment is None else [(request_id, increment)], time.monotonic_ns())
+        self._send_step([] if increment is None else [(request_id, increment)], now_ns)
+
+    def _in_pipeline_or_waiting(self) -> int:
+        return len(self._running) + len(self._waiting) + len(self._unchecked)
 
     def _reject(self, request_id: int, reason: str) -> None:
         self._send([(request_id, Increment((), error=reason))])
@@ -317,11 +345,9 @@ def load_pipeline(engine_dir: Path, context_tokens: int, options: EngineOptions,
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = blocks
     scheduler.max_num_seqs = options.max_num_sequences
-    scheduler.max_num_batched_tokens = options.max_num_tokens
+    scheduler.max_num_batched_tokens = step_tokens(options, context_tokens)
     scheduler.dynamic_split_fuse = options.enable_chunked_context
     scheduler.enable_prefix_caching = options.enable_kv_cache_reuse
-    if not options.enable_chunked_context:  # a whole prompt must then fit one step
-        scheduler.max_num_batched_tokens = max(options.max_num_tokens, context_tokens)
     properties: Mapping[str, Any] = EXACT
     tokenizer, missing = None, "this model is deployed without guided_decoding_backend"
     if options.guided_decoding_backend:
@@ -397,14 +423,19 @@ def _give_precedence() -> None:
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
     pipe = Connection(pipe_fd)
+    worker = None
     try:
-        _Worker(pipe, engine_dir, options).run()
+        worker = _Worker(pipe, engine_dir, options)
+        worker.run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return 0  # the parent process has ended or closed the engine
     except Exception as error:
         _LOG.exception("the OpenVINO engine failed")
         pipe.send_bytes(encode(Failed(str(error))))
         return 1
+    finally:
+        if worker is not None:
+            worker.end_log()
 
 
 if __name__ == "__main__":
