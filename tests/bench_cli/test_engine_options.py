@@ -20,6 +20,7 @@ from bench_errors import ExitStatus
         (["--engine_arg", "a=1"], "--engine_arg: not with --engine openvino; only --engine vllm has it"),
         (["--tensor_parallel_size", "2"], "--tensor_parallel_size: not with --engine openvino; only --engine vllm has it"),
         (["--core_instance_count", "2"], "--core_instance_count: not with --engine openvino; only --engine vllm has it"),
+        (["--engine", "vllm", "--step_log", "s"], "--step_log: not with --engine vllm; only --engine openvino writes one"),
         (["--engine", "vllm"], "--engine_dir: the demo engine is for OpenVINO; give a folder for --engine vllm"),
         (["--engine", "vllm", "--max_beam_width", "2"], "--max_beam_width: not with --engine vllm; it has no beam search"),
         (["--engine", "vllm", "--max_queue_size", "0"], "--max_queue_size: not with --engine vllm; its queue has no limit"),
@@ -41,6 +42,16 @@ def test_an_option_of_another_engine_is_refused(
     monkeypatch.chdir(tmp_path)
     assert run([verb, *options]) == ExitStatus.USAGE
     assert problem in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("verb", ["serve", "dataset"])
+def test_a_step_log_that_cannot_be_written_is_refused_before_anything_starts(
+    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([verb, "--step_log", "missing/steps.csv"]) == ExitStatus.FAILED
+    text = " ".join(capsys.readouterr().err.split())
+    assert f"--step_log {tmp_path}/missing/steps.csv: it cannot be written (No such file or directory)" in text
 
 
 def test_vllm_needs_its_python(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ class LoggedSteps:
         return self._contents.plan()
 
     def note(self, planned: PlannedStep | None, started_ns: int, now_ns: int, in_engine: int, metrics: Any) -> None:
-        """A step of the pipeline, after which ``metrics`` are its PipelineMetrics, with so many requests in the engine."""
+        """A step of the pipeline, after which ``metrics`` are its PipelineMetrics, with this many requests in the engine."""
         sequences = int(metrics.scheduled_requests)
         contents = self._contents.seen(planned, sequences, now_ns)
         self._log.add(

@@ -101,7 +101,7 @@ class StepContents:
         )
 
     def seen(self, planned: PlannedStep | None, requests: int, now_ns: int) -> Contents:
-        """What the step that ended at ``now_ns`` with so many ``requests`` worked on."""
+        """What the step that ended at ``now_ns`` with this many ``requests`` worked on."""
         if planned is None:
             return self._without_plan(now_ns)
         ended = {request_id: self._prompts.pop(request_id) for request_id in planned.ended}

@@ -112,7 +112,7 @@ def test_options_of_the_spec_become_parameters() -> None:
         name: {key: value.string_value for key, value in config.parameters.items()} for name, config in configs.items()
     }
     core = parameters["tensorrt_llm"]
-    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS)} == {
+    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS) if name != "step_log"} == {
         "max_tokens_in_paged_kv_cache": "640",
         "max_num_sequences": "5",
         "max_num_tokens": "99",
@@ -253,6 +253,17 @@ def test_negative_queue_delay_error_names_the_field() -> None:
 def test_unknown_engine_error_lists_the_known_ones() -> None:
     with pytest.raises(RepositoryError, match="unknown engine 'abacus'; known: openvino, tensorrt_llm"):
         check_spec(_spec(engine="abacus"))
+
+
+def test_the_step_log_belongs_to_one_engine(tmp_path: Path) -> None:
+    """A draft engine would write to the same file."""
+    options = EngineOptions(step_log="/tmp/steps.csv")
+    configs = _configs(draft_engine_dir=tmp_path, engine_options=options)
+    logging = [name for name, config in configs.items() if "step_log" in config.parameters]
+    assert logging == ["tensorrt_llm"]
+    assert configs["tensorrt_llm"].parameters["step_log"].string_value == "/tmp/steps.csv"
+    with pytest.raises(RepositoryError, match="step_log: only the engine openvino writes it, not tensorrt_llm"):
+        check_spec(_spec(engine="tensorrt_llm", engine_options=options))
 
 
 def test_draft_engine_becomes_a_core_model_configured_in_bls(tmp_path: Path) -> None:
