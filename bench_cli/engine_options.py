@@ -69,7 +69,7 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="openvino: append a row for each step of the engine to this file: its time, tokens of prompts and of decode, "
-        "sequences and KV blocks.",
+        "sequences and KV blocks. bench why --step_log reads it.",
     )
     engine_python: str | None = option(
         None,

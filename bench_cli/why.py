@@ -56,6 +56,13 @@ class Options(Concern):
         help="The server's times of the run's requests, where they are not in the run: a trace of Triton (--trace-config "
         "level=TIMESTAMPS, rate=1), or the answer of trtllm-serve's /perf_metrics, saved after the run.",
     )
+    step_log: Path | None = option(
+        None,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The step log of the embedded engine (bench serve --step_log): which part of a request's decode lies in steps "
+        "that also processed prompts of others. Needs a run with --server_timings.",
+    )
     form: str = option("console", "--format", type=click.Choice(_FORMATS), show_default=True, help="What is printed on stdout.")
 
 
@@ -66,6 +73,7 @@ Examples:
   bench why runs/<run>
   bench why runs/<run> --metric ttft --percentile 99.9
   bench why runs/<run> --over_time 10 --slowest 5 --request 17
+  bench why runs/<run> --step_log steps.csv
   bench why runs/<before> runs/<after>
   bench why runs/<run> --format json | jq '.runs[0].latencies[0].percentiles[-1].phases'
 
@@ -91,10 +99,11 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     from reports.render.plain_text import json_text
     from reports.run.headline import verdict
     from reports.run_report import read_run
-    from reports.why.answer import METRICS, Detail, explain
+    from reports.why.answer import METRICS, Detail, explain, explain_logged
     from reports.why.documents import document
     from reports.why.json_file import document as json_document
     from reports.why.server_files import with_server_times
+    from reports.why.step_log import with_step_log
 
     _check(options, runs)
     chosen = [metric for metric in METRICS if options.metric in (None, metric.name)]
@@ -105,7 +114,11 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
         raise click.UsageError(f"--request {unknown[0]}: a run has no request with this number")
     if options.server_times is not None:
         explained = [with_server_times(explained[0], options.server_times)]
-    why = explain(explained, chosen, round(options.percentile / 100.0, 6), detail)
+    q = round(options.percentile / 100.0, 6)
+    if options.step_log is not None:
+        why = explain_logged(with_step_log(explained[0], options.step_log), chosen, q, detail)
+    else:
+        why = explain(explained, chosen, q, detail)
     invalid = [run.report for run in why.runs if not run.report.valid]
     reports = (run.report for run in why.runs)
     marked = [report for report in reports if not report.valid or report.manifest.simulation is not None]
@@ -142,6 +155,8 @@ def _check(options: Options, runs: tuple[Path, ...]) -> None:
         raise click.UsageError(f"{len(runs)} runs are given; give one run, or two to explain their difference")
     if len(runs) == 2 and options.server_times is not None:
         raise click.UsageError("--server_times is for one run: it has the requests of one")
+    if len(runs) == 2 and options.step_log is not None:
+        raise click.UsageError("--step_log is for one run")
     for name in options.given("over_time", "slowest", "request") if len(runs) == 2 and options.form != "json" else ():
         raise click.UsageError(f"--{name} is for one run; of two runs it is in --format json alone")
     if len({run.resolve() for run in runs}) < len(runs):

@@ -22,7 +22,7 @@ BenchError                          1
 │   ├── ConditionError              2   a condition of --fail_if cannot be read
 │   ├── MissingLibraryError         1   an optional library is not installed
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
-│   ├── ServerTimesError            2   --server_times has no times of the run's requests
+│   ├── ServerTimesError            2   --server_times or --step_log has nothing of the run's requests
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
 │       └── NoValidBlockError       3   no block of an experiment is valid
 ├── simulator.errors

@@ -33,7 +33,8 @@ _OWN = -1  # for the number of a worker that stamps by the clock of the measurin
 class Phase(Enum):
     """A part of a request's time. All but the last two pass in this order; RETURN comes after DECODE or before STREAM, and
     UNATTRIBUTED anywhere after SEND and before STREAM. FIRST_BYTE is the wait for the head of an answer whose server said
-    nothing of that time; it has what FRONT_END, QUEUE and PREFILL have of other requests.
+    nothing of that time; it has what FRONT_END, QUEUE and PREFILL have of other requests. DECODE_BESIDE_PREFILL is the part of
+    the decode in steps that also did prefill of other requests, where the server's steps are known: the two alternate.
     """
 
     SLIP = "schedule slip"
@@ -46,6 +47,7 @@ class Phase(Enum):
     QUEUE = "engine queue"
     PREFILL = "prefill"
     DECODE = "decode"
+    DECODE_BESIDE_PREFILL = "decode beside prefill"
     STREAM = "stream"
     RETURN = "return"
     UNATTRIBUTED = "unattributed"
@@ -178,10 +180,12 @@ def _spans(requests: Requests, metric: Metric, ends_ns: FloatArray, arrival_ns: 
     if metric is not E2E:
         return spans | {Phase.RETURN: ends_ns - engine_ns}
     decoded = ~np.isnan(decode_ns)
+    beside_ns = _at_most(requests.server_beside_prefill_ns, decode_ns)
     # The decode of an answer that came at once, if unknown, is between the engine's first token and the client.
     first_return_ns = np.where(_at_once(requests), np.nan, requests.first_token_ns - engine_ns)
     return spans | {
-        Phase.DECODE: decode_ns,
+        Phase.DECODE: decode_ns - np.nan_to_num(beside_ns),
+        Phase.DECODE_BESIDE_PREFILL: beside_ns,
         Phase.STREAM: np.where(decoded, np.nan, ends_ns - requests.first_token_ns),
         Phase.RETURN: np.where(decoded, ends_ns - engine_ns - decode_ns, first_return_ns),
     }

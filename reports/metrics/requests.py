@@ -34,8 +34,9 @@ class Requests:
     ``class_of`` are positions in ``class_names``, the classes of a mixture; -1 without one. ``session_of`` are the numbers
     of the conversations, -1 without one. ``finish_reason`` is "" where the server sent none.
     ``server_arrival_ns`` is a time of the monotonic clock of the server's host, not of the run's. ``target`` is the number of
-    the target that a request was sent to; NaN where none is known. ``counted_from_text`` is whether ``output_tokens`` is the
-    client's count of the text, which is inexact.
+    the target that a request was sent to; NaN where none is known. ``counted_from_text`` is whether
+    ``output_tokens`` is the client's count of the text, which is inexact. ``server_beside_prefill_ns`` is the part of the
+    decode in steps that also processed prompts of others: no record has it, a step log does (``reports/why/step_log.py``).
     """
 
     index: NDArray[np.int64]
@@ -78,6 +79,7 @@ class Requests:
     counted_from_text: NDArray[np.bool_]
     written_ns: FloatArray
     head_ns: FloatArray
+    server_beside_prefill_ns: FloatArray
 
     @cached_property
     def withdrawn(self) -> NDArray[np.bool_]:
@@ -231,6 +233,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         counted_from_text=_texts_or_empty(table["output_tokens_source"]) == TokenSource.TEXT.value,
         written_ns=floats(table["written_ns"]),
         head_ns=floats(table["head_ns"]),
+        server_beside_prefill_ns=np.full(len(outcome), np.nan),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from reports.metrics.request_phases import ClientClock, Phase, client_clock
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
+from reports.why.step_log import LoggedRun, StepFacts
 
 METRICS = (TTFT, E2E)
 MIDDLE = 0.5
@@ -66,6 +67,7 @@ class ExplainedRun:
     """A run with the parts of its latencies; the median of each comes first, then the requested percentile. ``classes`` have
     the requested percentile of each class of a mixture, ``stretches`` that of each stretch of the run. ``slowest`` and
     ``chosen`` are requests by the key of the metric, ``without`` the numbers of those to be shown that have no such latency.
+    ``logged`` has the engine's steps during the run, where its step log is given, and ``steps`` what they did in each stretch.
     """
 
     report: RunReport
@@ -75,6 +77,8 @@ class ExplainedRun:
     slowest: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
     chosen: Mapping[str, tuple[RequestParts, ...]] = field(default_factory=dict)
     without: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    logged: LoggedRun | None = None
+    steps: tuple[StepFacts, ...] = ()
 
     def classes_of(self, metric: Metric) -> tuple[ClassParts, ...]:
         """The classes that have the latency."""
@@ -130,6 +134,12 @@ class Why:
 
     runs: tuple[ExplainedRun, ...]
     differences: tuple[PartsDifference, ...]
+
+
+def explain_logged(logged: LoggedRun, metrics: Sequence[Metric], q: float, detail: Detail = _NO_DETAIL) -> Why:
+    """``explain`` of one run whose engine logged its steps."""
+    run = replace(_explained(logged.report, metrics, q, detail), logged=logged, steps=logged.facts(max(1, detail.stretches)))
+    return Why((run,), ())
 
 
 def explain(reports: Sequence[RunReport], metrics: Sequence[Metric], q: float, detail: Detail = _NO_DETAIL) -> Why:

@@ -12,6 +12,7 @@ from reports.render.tables import Cell, Quantity, Table, three_digits
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
+from reports.why.step_log import StepFacts
 from reports.why.trial import divides, is_by_option, trial
 from reports.why.waterfall import spans
 from reports.why.words import (
@@ -25,6 +26,7 @@ from reports.why.words import (
     remarks,
     remedy,
     shares_text,
+    steps_text,
     unlike_sources,
     without_intervals,
     without_largest,
@@ -77,6 +79,8 @@ def _of_run(run: ExplainedRun) -> Document:
         commands = _trial(run.report, parts)
         blocks += [] if commands in tried else [commands]
         tried.add(commands)
+    if run.logged is not None:
+        blocks += [Paragraph(steps_text(run.logged)), steps_table(run.steps)]
     if not run.latencies:
         blocks.append(Paragraph("No request has a latency whose parts could be shown.", is_answer=True))
     return tuple(blocks)
@@ -154,6 +158,20 @@ def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
     return Table(
         f"{name} over time", f"{name} over time", ("due, s", f"{name} ms", "phases"), rows, sides="rrl", widths=_LAST_WRAPS
     )
+
+
+def steps_table(stretches: tuple[StepFacts, ...]) -> Table:
+    """A row for each stretch of the run: what the engine's steps did, with decode alone and beside prompts."""
+    columns = ("time, s", "steps", "sequences", "waiting", "alone ms", "beside", "beside ms", "added ms", "KV blocks")
+    rows = tuple(
+        (
+            f"{facts.start_s:,.1f} – {facts.end_s:,.1f}",
+            *(facts.steps, facts.sequences, facts.waiting, facts.alone_ms),
+            *(facts.beside, facts.beside_ms, facts.added_ms, facts.most_kv_blocks),
+        )
+        for facts in stretches
+    )
+    return Table("steps", "Steps of the engine", columns, rows, sides="rrrrrrrrr")
 
 
 def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
 from reports.metrics.phase_shares import LatencyParts, PercentileParts, RequestParts
 from reports.statistics.estimate import Estimate, reason_text
 from reports.why.answer import ExplainedRun, PartsDifference, Why
+from reports.why.step_log import LoggedRun, StepFacts
 from reports.why.trial import trial
 from reports.why.words import WORDS, remarks, remedy
 
@@ -36,6 +38,15 @@ def _run(run: ExplainedRun, disturbances: Sequence[str]) -> dict[str, object]:
         "validity": "valid" if run.report.valid else "invalid",
         "latencies": [_latency(run, parts) for parts in run.latencies],
         "disturbances": list(disturbances),
+        **({} if run.logged is None else {"step_log": _steps(run.logged, run.steps)}),
+    }
+
+
+def _steps(logged: LoggedRun, stretches: Sequence[StepFacts]) -> dict[str, object]:
+    return {
+        "requests_timed": logged.timed,
+        "requests_divided": logged.divided,
+        "over_time": [asdict(facts) for facts in stretches],
     }
 
 

@@ -73,6 +73,9 @@ def _change(report: RunReport, phase: Phase) -> str | None:
             return _more(_SEQUENCES, sequences) if _most_in_flight(report.requests) >= sequences else None
         case Phase.PREFILL if tokens:
             return _more(_TOKENS, tokens) if _most_in_prefill(report.requests) >= tokens else None
+        case Phase.DECODE_BESIDE_PREFILL if tokens:
+            fewer = int(min(tokens, _most_in_prefill(report.requests))) // _MORE
+            return f"--{_TOKENS} {fewer}" if fewer > _most_in_flight(report.requests) else None
         case Phase.DECODE | Phase.STREAM if sequences:
             fewer = sequences // _MORE
             return f"--{_SEQUENCES} {fewer}" if fewer and _most_in_flight(report.requests) > fewer else None

@@ -11,7 +11,10 @@ from reports.why.words import LEAST_SHOWN_MS
 
 _AT_FIRST = (Phase.SLIP, Phase.CEILING, Phase.CONNECT, Phase.SEND)  # by the client's clock, one after the other
 _TO_HEAD = (*_AT_FIRST, Phase.FIRST_BYTE)  # where no router had a part of the wait for the head
-_BETWEEN = (Phase.ROUTER, Phase.FIRST_BYTE, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL, Phase.DECODE, Phase.RETURN)
+_BETWEEN = (
+    *(Phase.ROUTER, Phase.FIRST_BYTE, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL),
+    *(Phase.DECODE, Phase.DECODE_BESIDE_PREFILL, Phase.RETURN),
+)  # the decode beside prefill alternates with the decode, and is shown after it
 _AT_LAST = (Phase.STREAM,)  # by the client's clock, up to the end
 
 

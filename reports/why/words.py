@@ -16,6 +16,7 @@ from reports.run_report import RunReport
 from reports.statistics.estimate import Cause, Reason
 from reports.statistics.percentiles import percentile_key, required_samples
 from reports.why.answer import PartsDifference
+from reports.why.step_log import LoggedRun
 
 LEAST_SHARE = 0.005  # that the answer names
 _LEAST_CHANGE = 0.01  # of all changes, that the answer of two runs names
@@ -103,6 +104,13 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
             "Generating took long. Ask for fewer tokens, or let fewer sequences share a step (vLLM: --max-num-seqs; bench "
             "serve: --max_num_sequences), which lengthens the queue.",
         ),
+        Phase.DECODE_BESIDE_PREFILL: PhaseWords(
+            "step log",
+            "This takes away whole steps: without the prompts of others they would have been shorter, not gone.",
+            "Steps that also processed prompts of other requests made their tokens late. Let a step take fewer tokens of a "
+            "prompt (bench serve: --max_num_tokens; vLLM: --max-num-batched-tokens), which lengthens the prefill; use prefix "
+            "caching where prompts share a beginning; or do prefill and decode on replicas of their own.",
+        ),
         Phase.STREAM: PhaseWords(
             "client",
             f"{_ALONE}: requests that end earlier would also make room for others.",
@@ -188,6 +196,28 @@ def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
                 _contradicted(parts),
             ),
         )
+    )
+
+
+def steps_text(logged: LoggedRun) -> str:
+    """What the engine's steps say of decode beside prefill, and of how many requests they divide it."""
+    divided = (
+        f"The step log divides the decode of {logged.divided:,} of the {logged.timed:,} requests that the server timed."
+        if logged.divided < logged.timed
+        else "The step log divides the decode of each request that the server timed."
+    )
+    [whole] = logged.facts(1)
+    if not whole.beside or whole.beside_ms is None:
+        return f"{divided} No step of it processed prompts beside sequences in decode."
+    lead = (
+        f"{divided} {whole.beside:,} of its {whole.steps:,} steps with the run's requests had sequences in decode beside "
+        f"prompts, and took {three_digits(whole.beside_ms)} ms on the mean."
+    )
+    if whole.added_ms is None:
+        return f"{lead} What the prompts added is unknown: no steps without prompts had as many sequences."
+    return (
+        f"{lead} That is {three_digits(whole.added_ms)} ms more than steps of about as many sequences without prompts took "
+        f"(over {whole.compared:,} that can be compared): what the prompts added. The rest is the decode itself."
     )
 
 

@@ -30,6 +30,7 @@ COLUMNS = (
     "context_tokens",
     "kv_blocks",
 )
+CUT = ",cut"
 _BATCH_ROWS = 512
 _BATCH_NS = 1_000_000_000
 _HEAD_START = b'#{"' + HEAD_KEY.encode()
@@ -109,8 +110,8 @@ def _open(path: Path) -> int:
 
 
 def _end_of_cut_line(path: Path) -> tuple[str, ...]:
-    """An end for the last line of an engine that was killed while it wrote."""
+    """The end of the last line of an engine that was killed while it wrote: a mark that it is not whole."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
-        return () if file.read(1) in (b"", b"\n") else ("",)
+        return () if file.read(1) in (b"", b"\n") else (CUT,)

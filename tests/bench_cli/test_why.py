@@ -136,6 +136,8 @@ def test_a_run_that_is_not_valid_is_named_and_has_its_exit_status(capsys: pytest
         (["a"], ["--metric", "tpot"], "--metric"),
         ([], [], "RUNS"),
         (["a", "b"], ["--slowest", "3"], "--slowest is for one run"),
+        (["a", "b"], ["--step_log", __file__], "--step_log is for one run"),
+        (["a"], ["--step_log", __file__], "the file is no step log"),
         (["a"], ["--over_time", "1"], "--over_time"),
         (["a"], ["--request", "40"], "--request 40: a run has no request with this number"),
         (["a", "b"], ["--request", "4"], "--request is for one run"),

@@ -1,4 +1,4 @@
-"""The step log of the embedded engine behind the real Triton."""
+"""The step log of the embedded engine under the real Triton."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ def test_another_start_is_appended_also_after_a_line_that_was_cut(tmp_path: Path
     StepLog(path, {"start": 2}).close()
     heads = [json.loads(line[1:])["start"] for line in path.read_text().splitlines() if line.startswith("#")]
     assert heads == [1, 2]
+    assert "\n1000,2,cut\n" in path.read_text()
 
 
 @pytest.mark.parametrize("name", ["missing/steps.csv", ".", "pipe"])
