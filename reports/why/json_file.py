@@ -38,7 +38,7 @@ def _run(run: ExplainedRun, disturbances: Sequence[str]) -> dict[str, object]:
         "validity": "valid" if run.report.valid else "invalid",
         "latencies": [_latency(run, parts) for parts in run.latencies],
         "disturbances": list(disturbances),
-        **({} if run.logged is None else {"step_log": _steps(run.logged, run.steps)}),
+        "step_log": None if run.logged is None else _steps(run.logged, run.steps),
     }
 
 

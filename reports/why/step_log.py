@@ -153,14 +153,15 @@ def read_step_log(path: Path, offset_ns: int | None) -> Steps:
     ``offset_ns``; of all starts where that is None.
 
     The last row of a start may be cut, and is left out then. Raises ServerTimesError for another file, a damaged one, and where
-    no start is of that boot; and OSError.
+    no start belongs to that boot; and OSError.
     """
     content = read_bounded(regular(path), _MOST_BYTES)
     starts = list(_starts(path, content))
     of_boot = [rows for offset, rows in starts if offset_ns is None or abs(offset - offset_ns) <= _SET_NS]
     if not of_boot:
         raise ServerTimesError(
-            f"--step_log {path}: the log is of another host or another boot than the run, or the wall clock was set in between"
+            f"--step_log {path}: the log belongs to another host or another boot than the run, or the wall clock was set in "
+            "between"
         )
     try:
         table = pa.concat_tables([_table(rows) for rows in of_boot])

@@ -102,7 +102,7 @@ def test_the_starts_of_the_run_s_boot_are_read_and_a_cut_row_is_left_out(tmp_pat
         ("start_ns,duration_ns\n1,2\n", "the file is no step log"),
         ("", "the file is no step log"),
         (_text([], _head(version=2)), "version 2 of the log; this bench reads version 1"),
-        (_text([_row(0, 5, 0, 1)], _head(_OFFSET_NS + 10**12)), "another host or another boot than the run"),
+        (_text([_row(0, 5, 0, 1)], _head(_OFFSET_NS + 10**12)), "belongs to another host or another boot than the run"),
         ('#{"step_log": 1\n', "the head of a start cannot be read"),
         (_text([_row(0, 5, 0, 1)]) + "what,5,batch,1,0,0,1,0,0,1\n", "a row is damaged"),
         (_text([_row(0, 5, 0, 1)]) + "7,5\n" + _text([_row(9, 5, 0, 1)]), "a row is damaged"),
