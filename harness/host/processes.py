@@ -17,6 +17,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _LISTENS = "0A"  # state of a socket
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_STAT_BYTES = 4096  # a line of 52 numbers and a name of at most 64 bytes is shorter
 _BOOT = "btime "  # the line of /proc/stat with the Unix time, in s
 # Who starts the ranks of a parallel program, of which one alone may listen.
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
@@ -39,13 +40,21 @@ class Process:
 def read_processes(proc: Path = _PROC) -> dict[int, Process]:
     """Every process that can be seen, by its id."""
     found: dict[int, Process] = {}
-    for folder in proc.iterdir():
-        if folder.name.isdigit():
-            try:
-                found[int(folder.name)] = _parse((folder / "stat").read_text(encoding="utf-8", errors="replace"))
-            except OSError:  # it has ended
-                continue
+    for name in filter(str.isdigit, os.listdir(proc)):
+        try:
+            found[int(name)] = _parse(_read(f"{proc}/{name}/stat").decode(errors="replace"))
+        except OSError:  # it has ended
+            continue
     return found
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc at once; ``open`` costs more than the kernel, and a machine has hundreds of processes."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, _STAT_BYTES)
+    finally:
+        os.close(file)
 
 
 def _parse(stat: str) -> Process:
@@ -88,9 +97,10 @@ def listeners(host: str, port: int, proc: Path = _PROC) -> frozenset[int] | None
     host, or they cannot be known: others' sockets are hidden, and a forwarder stands for a server elsewhere.
     """
     addresses = _own_addresses(host, port)
-    sockets = _listening_sockets(proc, addresses, port) if addresses else frozenset()
+    inodes = _listening_sockets(proc, addresses, port) if addresses else frozenset()
+    sockets = frozenset(f"socket:[{inode}]" for inode in inodes)
     processes = read_processes(proc) if sockets else {}
-    owners = {pid for pid in processes if _holds(proc / str(pid) / "fd", sockets)}
+    owners = {pid for pid in processes if _holds(f"{proc}/{pid}/fd", sockets)}
     if not owners or any(processes[pid].name in _FORWARDERS for pid in owners):
         return None
     return frozenset(_launcher_of(processes, pid) for pid in owners)
@@ -144,21 +154,21 @@ def _reaches(local: str, addresses: frozenset[str]) -> bool:
     return local.startswith("0" * 20 + "ffff") and local[-8:] in addresses
 
 
-def _holds(folder: Path, inodes: frozenset[str]) -> bool:
+def _holds(folder: str, sockets: frozenset[str]) -> bool:
+    """Whether one of the files in ``folder`` is a link to one of ``sockets``."""
     try:
-        links = list(folder.iterdir())
+        names = os.listdir(folder)
     except OSError:  # another user's, or it has ended
         return False
-    return any(_inode(link) in inodes for link in links)
+    return any(_link(f"{folder}/{name}") in sockets for name in names)
 
 
-def _inode(link: Path) -> str | None:
-    """The inode of a socket; None of another file, and of one that was closed meanwhile."""
+def _link(path: str) -> str | None:
+    """What a link points to; None where it was closed meanwhile."""
     try:
-        name = os.readlink(link)
+        return os.readlink(path)
     except OSError:
         return None
-    return name[len("socket:[") : -1] if name.startswith("socket:[") else None
 
 
 def _launcher_of(processes: Mapping[int, Process], pid: int) -> int:
