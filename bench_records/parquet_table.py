@@ -40,8 +40,10 @@ def write_columns(path: Path, schema: pa.Schema, arrays: Sequence[pa.Array]) -> 
 
 def arrow_array(values: Sequence[Any], of_type: pa.DataType) -> pa.Array:
     """An array of numbers, bool, string or lists of int64; None is null, but not within a list."""
-    known = np.fromiter((value is not None for value in values), bool, len(values))
-    validity = None if known.all() else _bits(known)
+    unknown = values.count(None)
+    if unknown == len(values):
+        return pa.nulls(len(values), of_type)
+    validity = _bits(np.fromiter((value is not None for value in values), bool, len(values))) if unknown else None
     if of_type == pa.list_(pa.int64()):
         lists = [value or () for value in values]
         offsets = _offsets([len(value) for value in lists])
@@ -54,7 +56,7 @@ def arrow_array(values: Sequence[Any], of_type: pa.DataType) -> pa.Array:
     elif of_type == pa.bool_():
         buffers = [_bits(np.fromiter(map(bool, values), bool, len(values)))]
     else:
-        numbers = (0 if value is None else value for value in values)
+        numbers = (0 if value is None else value for value in values) if unknown else values
         buffers = [pa.py_buffer(np.fromiter(numbers, _NUMBERS[of_type], len(values)))]
     return pa.Array.from_buffers(of_type, len(values), [validity, *buffers])
 

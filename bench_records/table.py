@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -272,7 +273,7 @@ def write_numbers(path: Path, values: Mapping[str, NDArray[np.float64]]) -> None
 
 
 def _arrays(records: Sequence[Record]) -> list[pa.Array]:
-    return [arrow_array([getattr(record, field.name) for record in records], field.type) for field in _SCHEMA]
+    return [arrow_array(list(map(attrgetter(field.name), records)), field.type) for field in _SCHEMA]
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
