@@ -16,6 +16,16 @@ from reports.run_report import RunReport
 _ROOT = Path(__file__).parents[3]
 _EXAMPLE = _ROOT / "docs" / "examples" / "read_a_run.py"
 _PAGE = _ROOT / "docs" / "how-to" / "read-a-run-in-python.md"
+# Our own packages, strictly; of others' the types that a line shows alone: mypy would read 700 more files.
+_MYPY = """
+[mypy]
+strict = true
+[mypy-pandas,pandas.core,pandas.core.api,pandas.core.frame]
+follow_imports = normal
+[mypy-pandas.*,numpy.*,scipy.*,pyarrow.*,matplotlib.*,optype.*]
+follow_imports = skip
+follow_imports_for_stubs = true
+"""
 
 
 def _fence(language: str) -> str:
@@ -58,8 +68,9 @@ def test_the_types_reach_a_program_outside_the_repository(tmp_path: Path) -> Non
         "compare(run)",
     ]
     (tmp_path / "program.py").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "mypy.ini").write_text(_MYPY, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "program.py"],
+        [sys.executable, "-m", "mypy", "--no-error-summary", "program.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
