@@ -42,14 +42,14 @@ def _drawn(rng: np.random.Generator, limits: int) -> list[Probe]:
 @pytest.mark.parametrize("limits", [1, 2])
 def test_estimate_lies_between_the_ends_of_any_bracket(limits: int, step: float) -> None:
     goal, known, outside = Goal(tuple(range(limits)), (0.01,) * limits, step=step), 0, 0
-    for seed in range(300):
+    for seed in range(150):
         found = bracket(_drawn(np.random.default_rng([limits, seed]), limits), goal)
         crossing = None if found.binding is None else found.curves[found.binding].crossing
         known += found.estimate is not None
         outside += crossing is not None and not _between_ends(replace(found, estimate=crossing))
         assert _between_ends(found), f"seed {seed}: {found}"
 
-    assert known > 80
+    assert known > 40 * limits
     assert outside >= 2, "the curves alone would have been wrong"
 
 

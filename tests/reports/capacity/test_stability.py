@@ -26,8 +26,11 @@ def longest_queues() -> NDArray[np.float64]:
     return longest
 
 
-def _at_capacity(paths: int, seed: int) -> list[QueueCourse]:
-    queues = _queues(paths, seed)
+@pytest.fixture(scope="module")
+def at_capacity() -> list[QueueCourse]:
+    """The courses of 6,000 paths."""
+    paths = 6_000
+    queues = _queues(paths, 5)
     parts = queues[:, _BEGINNING:].reshape(paths, _PARTS, -1).mean(axis=2) / np.sqrt(_STEPS - _BEGINNING)
     growths = parts[:, -4:].mean(axis=1) - parts[:, :-4].min(axis=1)
     spreads = np.ptp(parts, axis=1)
@@ -35,9 +38,8 @@ def _at_capacity(paths: int, seed: int) -> list[QueueCourse]:
 
 
 @pytest.mark.parametrize("probes", [1, 2, 5, 12])
-def test_at_capacity_each_test_is_wrong_as_often_as_it_may_be(probes: int) -> None:
-    courses = _at_capacity(6_000, probes)
-    groups = [courses[k : k + probes] for k in range(0, len(courses) - probes + 1, probes)]
+def test_at_capacity_each_test_is_wrong_as_often_as_it_may_be(at_capacity: list[QueueCourse], probes: int) -> None:
+    groups = [at_capacity[k : k + probes] for k in range(0, len(at_capacity) - probes + 1, probes)]
     allowed = 3.0 * np.sqrt(_TAIL / len(groups)) + _TAIL
 
     for is_wrong in (keeps_up, falls_behind):
