@@ -42,7 +42,7 @@ def _drawn(rng: np.random.Generator, limits: int) -> list[Probe]:
 @pytest.mark.parametrize("limits", [1, 2])
 def test_estimate_lies_between_the_ends_of_any_bracket(limits: int, step: float) -> None:
     goal, known, outside = Goal(tuple(range(limits)), (0.01,) * limits, step=step), 0, 0
-    for seed in range(150):
+    for seed in range(150 * limits):
         found = bracket(_drawn(np.random.default_rng([limits, seed]), limits), goal)
         crossing = None if found.binding is None else found.curves[found.binding].crossing
         known += found.estimate is not None
