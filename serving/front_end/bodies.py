@@ -2,8 +2,8 @@
 
 Beside OpenAI's fields these are vLLM's: ``top_k``, ``min_tokens``, ``ignore_eos``, ``repetition_penalty``, ``stop_token_ids``,
 ``skip_special_tokens``, ``add_special_tokens``, ``add_generation_prompt``, ``chat_template_kwargs``, ``return_token_ids`` and
-``stream_options.continuous_usage_stats``. Routers (vllm-router 0.1.17, sglang-router 0.3.2) parse a request and send every field
-that they know, those of SGLang too, whether or not the client did: such fields are served at the values that routers add.
+``stream_options.continuous_usage_stats``. Routers (vllm-router 0.1.17, sglang-router 0.3.2) parse a request and send every
+field that they know, those of SGLang too, whether or not the client did: such fields are served at the values that routers add.
 """
 
 from __future__ import annotations
