@@ -5,7 +5,9 @@
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
 slowed down; over OpenAI a scripted server returns its times as vLLM does. A proxy delays what passes or the handshake of each
-connection, or a client is stopped by SIGSTOP for half a second. In the last two cases the other requests have the delay, too,
+connection, or a client is stopped by SIGSTOP for half a second. In "prompts of others" each step of the embedded engine with a
+prompt takes longer, and what is injected is by how much that delayed the decode of the other requests in the step; the step log
+finds it. In the last two cases the other requests have the delay, too,
 and the delayed ones have it twice, at half the rate, so that all of them follow a wait. The case "nothing" has no delay: its
 row has what two equal kinds of windows differ by, as shares of the delay of the others. In the cases "busy" four times as many
 requests come, so that no process sleeps until an answer needs it; in "rare" so few that no delayed request meets the next one.
@@ -37,13 +39,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.injection.delays import NONE, Delays
+from benchmarks.injection.delays import DELAYED, NONE, Delays
 from benchmarks.injection.held_batch import held_batch
 from benchmarks.injection.longer_prompts import takes_longer_s
-from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, found, measure, measure_stopped
+from benchmarks.injection.measured import QUANTILES, Found, MeasuredPhases, divided, found, measure, measure_stopped
 from benchmarks.injection.proxies import NO_DELAY, ProxyDelays, delaying_proxy, self_signed
 from benchmarks.injection.scripted_openai import scripted_openai
-from benchmarks.injection.slow_models import slow_pipeline
+from benchmarks.injection.slow_models import STEPS, slow_pipeline
 from benchmarks.injection.stopped import Stops, api_server_stopped, decoding_ns, engine_stopped, waited_ns
 from benchmarks.injection.what_if import WhatIf, of_all, what_if
 from reports.metrics.request_phases import Phase
@@ -121,6 +123,7 @@ def cases(delay_s: float) -> tuple[Case, ...]:
         Case("queue, busy", Phase.QUEUE, Delays(queue_s=delay_s), pace=_BUSY),
         Case("prefill", Phase.PREFILL, Delays(prefill_s=delay_s)),
         Case("decode", Phase.DECODE, Delays(decode_step_s=delay_s / _STEPS)),
+        Case("prompts of others", Phase.DECODE_BESIDE_PREFILL, Delays(prompt_step_s=delay_s), output_tokens=_LONG_OUTPUT),
         Case("queue, longer", Phase.QUEUE, Delays(queue_s=delay_s, queue_always_s=delay_s), pace=0.5),
         Case(
             "way there, longer",
@@ -168,11 +171,22 @@ def measure_case(
             return run, waited_ns(run.due_ns, stops)
         with disturbed(case, ports) as stops:
             run = measure(folder / "run", arguments, environment)
+    if case.server.prompt_step_s:
+        assert ports.step_log is not None
+        run, steps = divided(run, ports.step_log), stops_of(ports.step_log.with_suffix(DELAYED))
+        first_ns = run.requests.server_arrival_ns + run.requests.server_queue_ns + run.requests.server_prefill_ns
+        return run, decoding_ns(first_ns, first_ns + run.requests.server_decode_ns, steps)
     if case.stops is Stopped.ENGINE:
         return run, decoding_ns(run.requests.first_token_ns + run.start_ns, run.requests.last_token_ns + run.start_ns, stops)
     if case.stops or case.users:
         return run, waited_ns(run.due_ns, stops)
     return run, injected_ns(case, run, traffic.delay_s)
+
+
+def stops_of(path: Path) -> Stops:
+    """From when to when the steps were delayed that the file at ``path`` has."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return Stops((int(from_ns), int(to_ns)) for from_ns, to_ns in lines)
 
 
 def disturbed(case: Case, ports: Ports) -> AbstractContextManager[Stops]:
@@ -198,17 +212,19 @@ OPENAI_TLS = ["--url", "https://127.0.0.1:{port}", "-i", "openai"]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The port of a server that is measured as a rule, and that of HTTP."""
+    """The port of a server that is measured as a rule, that of HTTP, and the log of its engine's steps, where it has one."""
 
     usual: int
     http: int
+    step_log: Path | None = None
 
 
 @contextmanager
 def embedded(delays: Delays, folder: Path) -> Iterator[Ports]:
     """The ports of the embedded pipeline."""
     with slow_pipeline(delays, folder) as server:
-        yield Ports(server.addresses.grpc_port, server.addresses.http_port)
+        log = folder / STEPS if delays.prompt_step_s else None
+        yield Ports(server.addresses.grpc_port, server.addresses.http_port, log)
 
 
 @contextmanager
@@ -228,13 +244,14 @@ class Target:
     serve: Callable[[Delays, Path], AbstractContextManager[Ports]]
     unseen: tuple[Phase, ...] = ()
     options_of_ids: list[str] = field(default_factory=list)
+    logs_steps: bool = False
 
     def seen(self, phase: Phase) -> Phase:
         return Phase.UNATTRIBUTED if phase in self.unseen else phase
 
 
 TARGETS = (
-    Target("embedded", EMBEDDED, EMBEDDED_TLS, embedded),
+    Target("embedded", EMBEDDED, EMBEDDED_TLS, embedded, logs_steps=True),
     Target(
         "openai", OPENAI, OPENAI_TLS, over_openai, unseen=(Phase.FRONT_END, Phase.RETURN)
     ),  # vLLM returns durations without a stamp
@@ -255,7 +272,8 @@ def running(port: int) -> Target:
 
 def results(target: Target, chosen: Sequence[Case], traffic: Traffic, folder: Path) -> Iterator[tuple[Case, Found]]:
     """What is found in each of the cases; one server for each kind of server."""
-    for delays, alike in groupby(chosen, key=lambda case: case.server):
+    possible = [case for case in chosen if target.logs_steps or not case.server.prompt_step_s]
+    for delays, alike in groupby(possible, key=lambda case: case.server):
         with target.serve(delays, folder / f"server-{len(list(folder.iterdir()))}") as ports:
             for case in alike:
                 run, injected = measure_case(case, ports, target, traffic.of(case), folder / case.name)
@@ -267,7 +285,7 @@ def row(target: Target, case: Case, result: Found) -> str:
     what_if = " ".join(_what_if(result.what_if[q]) for q in QUANTILES)
     elsewhere = f"{100 * result.elsewhere:+5.1f} {result.elsewhere_phase.value}"
     return (
-        f"{target.name:9} {case.name:18} {target.seen(case.phase).value:14} {result.delayed:4} {result.injected_ms:9.1f} "
+        f"{target.name:9} {case.name:18} {target.seen(case.phase).value:21} {result.delayed:4} {result.injected_ms:9.1f} "
         f"{100 * result.found:7.1f} {100 * result.unattributed:7.1f} {result.contradicted:6} {what_if}  {elsewhere}"
     )
 
@@ -333,7 +351,7 @@ def main() -> None:
         all_cases = cases_of_running(traffic.delay_s, arguments.places, arguments.more_tokens)
     chosen = [case for case in all_cases if not arguments.only or case.name in arguments.only]
     print(
-        f"{'target':9} {'delayed':18} {'phase':14} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "
+        f"{'target':9} {'delayed':18} {'phase':21} {'n':>4} {'mean ms':>9} {'found %':>7} {'unatt %':>7} {'contr.':>6} "
         f"{_head('p50')} {_head('p99')}  elsewhere, % of the injected"
     )
     for target in targets:

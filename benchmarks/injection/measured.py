@@ -26,6 +26,7 @@ from reports.metrics.phase_shares import LatencyParts, latency_parts
 from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, monotonic_start_ns, phase_times
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
+from reports.why.step_log import with_step_log
 
 QUANTILES = (0.5, 0.99)
 BENCH = str(Path(sys.executable).parent / "bench")
@@ -174,6 +175,13 @@ def _still_runs(process: subprocess.Popen[str], for_s: float) -> bool:
 def _end(process: subprocess.Popen[str]) -> None:
     _, problem = process.communicate()
     assert process.returncode in _MEASURED, problem
+
+
+def divided(run: MeasuredPhases, step_log: Path) -> MeasuredPhases:
+    """The run with its decode divided by the step log of its engine."""
+    report = with_step_log(run.report, step_log).report
+    times = phase_times(report.requests, E2E, report.metrics.streamed, ClientClock(run.start_ns))
+    return MeasuredPhases(report, times, run.start_ns)
 
 
 def _read(folder: Path) -> MeasuredPhases:

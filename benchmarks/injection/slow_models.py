@@ -27,13 +27,17 @@ from serving.launch.run import running
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec, write_repository
 
+STEPS = "steps.csv"
 _ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
 def slow_pipeline(delays: Delays, folder: Path, max_num_sequences: int = 256) -> Iterator[Server]:
-    """The embedded pipeline, decoupled and slowed down, with its files in ``folder``, which must be empty or missing."""
-    options = EngineOptions(enable_kv_cache_reuse=False, max_num_sequences=max_num_sequences)
+    """The embedded pipeline, decoupled and slowed down, with its files in ``folder``, which must be empty or missing. Where its
+    steps are delayed it logs them there.
+    """
+    log = str((folder / STEPS).absolute()) if delays.prompt_step_s else ""
+    options = EngineOptions(enable_kv_cache_reuse=False, max_num_sequences=max_num_sequences, step_log=log)
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
     write_repository(spec, folder / "repository")
     for model, function in (("preprocessing", "preprocessing_model"), ("tensorrt_llm", "core_model")):

@@ -10,22 +10,48 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from benchmarks.injection.delays import Delays
+from benchmarks.injection.delays import DELAYED, Delays
 from benchmarks.injection.windows import injects
 from serving.engines.messages import Submit
 from serving.engines.openvino.worker import _Worker
 from serving.engines.protocol import EngineOptions
 
 
+class _SlowPipeline:
+    """OpenVINO's pipeline whose steps with prompts take longer; the file ``delayed`` has from when to when each was delayed."""
+
+    def __init__(self, pipeline: Any, delay_s: float, has_prompts: Callable[[], bool], delayed: Path) -> None:
+        self._pipeline, self._delay_s, self._has_prompts, self._delayed = pipeline, delay_s, has_prompts, delayed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
+
+    def step(self) -> None:
+        if self._has_prompts() and injects(time.monotonic()):
+            from_ns = time.monotonic_ns()
+            time.sleep(self._delay_s)
+            with self._delayed.open("a") as file:
+                file.write(f"{from_ns} {time.monotonic_ns()}\n")
+        self._pipeline.step()
+
+
 class _SlowWorker(_Worker):
     def __init__(self, pipe: Connection, engine_dir: Path, options: EngineOptions, delays: Delays) -> None:
         self._delays = delays
         super().__init__(pipe, engine_dir, options)
+        if delays.prompt_step_s:
+            delayed = Path(options.step_log).with_suffix(DELAYED)
+            self._pipeline = _SlowPipeline(self._pipeline, delays.prompt_step_s, self._has_prompts, delayed)
+
+    def _has_prompts(self) -> bool:
+        return any(running.in_context for running in self._running.values())
 
     def _poll_timeout_s(self) -> float | None:
         if self._waiting and not self._running and not self._exact:
@@ -46,9 +72,8 @@ class _SlowWorker(_Worker):
 
     def _step(self) -> None:
         time.sleep(self._delays.step_always_s)
-        prompts = any(running.in_context for running in self._running.values())
         if injects(time.monotonic()):
-            time.sleep(self._delays.prefill_s if prompts else self._delays.decode_step_s)
+            time.sleep(self._delays.prefill_s if self._has_prompts() else self._delays.decode_step_s)
         super()._step()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench_cli import run
+from bench_errors import ExitStatus
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.engines.protocol import EngineOptions
 from serving.launch.addresses import choose_addresses
@@ -32,6 +35,31 @@ def logging_server(log: Path) -> Iterator[Server]:
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
     with deploy(spec, choose_addresses(), log.parent / "server.log") as server:
         yield server
+
+
+def test_bench_why_divides_the_decode_of_each_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the whole way: a run that deploys the pipeline with its log, and the log of that run."""
+    lengths = ["--input_mean", "96", "--input_stdev", "16", "--output_mean", "24", "--output_stdev", "4"]
+    load = ["--request_rate", "20", "--num_requests", "60", "--warmup_requests", "2", "--seed", "5", "--server_timings"]
+    folder, log = tmp_path / "run", tmp_path / "steps.csv"
+    files = ["--step_log", str(log), "--run_dir", str(folder)]
+    assert run(["token_norm_dist", *lengths, *load, *files]) in (ExitStatus.VALID, ExitStatus.INVALID)
+    capsys.readouterr()
+    run(["why", str(folder), "--step_log", str(log), "--format", "json"])
+    [found] = json.loads(capsys.readouterr().out)["runs"]
+    assert (found["step_log"]["requests_timed"], found["step_log"]["requests_divided"]) == (60, 60)
+    [stretch] = found["step_log"]["over_time"]
+    assert 0 < stretch["beside"] < stretch["steps"]
+    run(["why", str(folder), "--format", "json"])
+    [before] = json.loads(capsys.readouterr().out)["runs"]
+    for own, whole in zip(found["latencies"], before["latencies"], strict=True):
+        last, undivided = own["percentiles"][-1], whole["percentiles"][-1]
+        phases = {phase["phase"]: phase["mean_ms"]["value"] for phase in last["phases"]}
+        expected = {phase["phase"]: phase["mean_ms"]["value"] for phase in undivided["phases"]}
+        if own["metric"] == "e2e_ms":
+            assert phases["decode_beside_prefill"] > 0.0
+            phases["decode"] += phases.pop("decode_beside_prefill")
+        assert phases == pytest.approx(expected)
 
 
 def test_the_steps_are_those_of_the_requests(logging_server: Server, log: Path) -> None:

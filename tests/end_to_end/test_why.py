@@ -66,6 +66,22 @@ def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path
     assert (run.times.by_phase[Phase.UNATTRIBUTED] == 0.0).all()
 
 
+def test_prompts_of_others_are_found_in_the_decode_that_they_delay(tmp_path: Path) -> None:
+    """Each step with a prompt takes 60 ms longer, also for requests whose decode shares it: the step log has all of that."""
+    traffic = Traffic(requests=60, rate=5.0, delay_s=0.06)
+    [case] = [case for case in cases(traffic.delay_s) if case.phase is Phase.DECODE_BESIDE_PREFILL]
+    [target] = [target for target in TARGETS if target.logs_steps]
+    with target.serve(case.server, tmp_path / "server") as ports:
+        run, injected_ns = measure_case(case, ports, target, traffic.of(case), tmp_path / "case")
+    delayed = injected_ns > 0
+    assert np.count_nonzero(delayed) >= _FEWEST_DELAYED
+    beside_ns = run.times.by_phase[Phase.DECODE_BESIDE_PREFILL]
+    assert (beside_ns[delayed] >= injected_ns[delayed]).all()
+    assert (run.times.by_phase[Phase.UNATTRIBUTED] == 0.0).all()
+    whole_ns = run.times.by_phase[Phase.DECODE] + beside_ns
+    assert (whole_ns == run.requests.server_decode_ns).all()
+
+
 def test_each_delay_of_an_openai_server_is_found_where_it_is_or_unattributed(tmp_path: Path) -> None:
     """vLLM's times have no stamp: what passes before and after the engine is unattributed."""
     with over_openai(_DELAYS, tmp_path) as ports, delaying_proxy(ports.usual, _WAYS) as proxied:
