@@ -332,10 +332,20 @@ def _at_certified(capacity: Capacity, tier: Tier) -> str:
 
 
 def _unmet(capacity: Capacity, search: Searched) -> str:
-    """What no probe can have seen: times beyond the limit that are rarer than the probes are long."""
-    if search.bracket.certified is None:
+    """What no probe can have seen at the certified load: events that are rarer there than the probes from it on are long.
+
+    Probes below it may be without what comes with more load, and an overloaded one hides it.
+    """
+    certified = search.bracket.certified
+    if certified is None:
         return ""
-    rarer = f"what happens less often than once in {time_text(capacity.seconds / _UNSEEN)} would not show"
+    whole = (run for run in capacity.probes if run.valid and not run.probe.overloaded)
+    seen_s = sum(run.seconds for run in whole if run.probe.load >= certified)
+    rarer = (
+        f"what happens less often than once in {time_text(seen_s / _UNSEEN)} would not show"
+        if seen_s > 0.0
+        else "no whole probe ran at this load or above, so what is rare there is unknown"
+    )
     clusters = search.bracket.curves[search.deciding].clusters if search.bracket.curves else None
     if clusters is None or clusters >= FEWEST_CLUSTERS:
         return f"{_capital(rarer)}."

@@ -146,7 +146,11 @@ def test_what_was_shown_is_rounded_to_the_safe_side() -> None:
             "At 142 requests/s: about 38 users at once (Little's law), goodput 141 requests/s, 2,840 output tokens/s.",
         ),
         (capacity(unit=LoadUnit.USERS), "At 142 users: goodput 141 requests/s, 2,840 output tokens/s."),
-        (capacity(), "What happens less often than once in 62 s would not show."),
+        (capacity(), "What happens less often than once in 21 s would not show."),
+        (
+            _with(capacity(), certified=179.0, refused=200.0),
+            "No whole probe ran at this load or above, so what is rare there is unknown.",
+        ),
         (
             _with(capacity(), refused=200.0),
             "The best estimate is 151 requests/s; the bracket is ±20 %; ±10 % needs about 5.7 min more (54,000 requests).",
@@ -159,7 +163,7 @@ def test_what_was_shown_is_rounded_to_the_safe_side() -> None:
         (
             _with(capacity(), curves=(replace(BRACKET.curves[0], clusters=4.2), BRACKET.curves[1])),
             "The probes near the limit met only 4 independent times beyond it; 10 would be sure, and what happens less often "
-            "than once in 62 s would not show.",
+            "than once in 21 s would not show.",
         ),
     ],
 )
