@@ -7,6 +7,7 @@ A model gets copies of exactly the modules that it imports, beside its ``model.p
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 _PACKAGES = ("serving", "bench_errors")
@@ -53,11 +54,13 @@ def _path_of(module: str) -> Path | None:
     return next((candidate for candidate in candidates if (_ROOT / candidate).is_file()), None)
 
 
-def _imported(source: str) -> list[str]:
+@cache
+def _imported(source: str) -> tuple[str, ...]:
+    """The models of a repository share most modules, so each source is parsed once."""
     names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.split(".")[0] in _PACKAGES]
+    return tuple(name for name in names if name.split(".")[0] in _PACKAGES)
