@@ -12,7 +12,6 @@ import click
 
 from bench_cli.measurement.client_options import ClientOptions
 from bench_cli.measurement.embedded_options import EmbeddedOptions
-from bench_cli.measurement.pipeline import open_pipeline
 from bench_cli.measurement.target_options import TargetOptions, read_address
 from bench_cli.tokenizers import open_tokenizer
 from harness.clients.transport.http_get import Headers
@@ -96,6 +95,8 @@ def open_target(options: TargetOptions, client: ClientOptions, embedded: Embedde
             targets[0] = replace(targets[0], prefix_cache_reset=resets[0] if len(resets) == 1 else ResetOfAll(tuple(resets)))
         yield _together(targets, Balance(options.balance))
         return
+    from bench_cli.measurement.pipeline import open_pipeline  # 0.1 s of CPU, which a target at --url need not wait for
+
     repository = embedded.repository(options.tokenizer_dir)
     context_tokens = read_context_tokens(repository.engine, repository.engine_dir, repository.engine_options)
     with open_pipeline(repository, server_log, options.serving.embedded_port) as addresses:
