@@ -34,7 +34,7 @@ def host() -> Iterator[str]:
 @pytest.mark.parametrize("protocol", ["http", "openai"])
 def test_each_request_counts_its_times(host: str, tmp_path: Path, protocol: str) -> None:
     ended = _run_locust(
-        *("-u", "2", "-r", "2", "-t", "5s", "--output_tokens", "4", "--csv", str(tmp_path / "run")),
+        *("-u", "2", "-r", "2", "-t", "2s", "--output_tokens", "4", "--csv", str(tmp_path / "run")),
         *("--host", host, "--protocol", protocol),
     )
     assert ended.returncode == 0, ended.stderr
