@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from serving.engines.openvino.engine import OpenVinoEngine
@@ -136,6 +137,24 @@ def test_a_request_that_the_pipeline_cannot_serve_has_steps_of_its_own(tmp_path:
     rows = _rows(path)
     assert [row["kind"] for row in rows] == ["single"] * 4
     assert {row["decode_tokens"] for row in rows} == {""}
+
+
+def test_an_idle_engine_that_is_killed_has_written_all_of_its_steps(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    before = {child.pid for child in psutil.Process().children()}
+    engine = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path)))
+    [process] = [child for child in psutil.Process().children() if child.pid not in before]
+    _answers(engine, [Sampling(5)], [_PROMPTS[0]])
+    deadline = time.monotonic() + 60.0
+    while _sum(_rows(path), "first_tokens") + _sum(_rows(path), "decode_tokens") < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    engine.close()
+    assert len(_rows(path)) == 5
+    again = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path)))
+    again.close()
+    assert [line[:2] for line in path.read_text().splitlines() if not line[0].isdigit()] == ["#{", "st"] * 2
 
 
 def test_an_engine_does_not_start_without_its_log(tmp_path: Path) -> None:
