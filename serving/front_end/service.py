@@ -93,6 +93,7 @@ class OpenAIService:
             [
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics),
+                web.get("/server_info", self._server_info),
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{name:.+}", self._model),
                 web.post("/v1/chat/completions", self._chat),
@@ -140,6 +141,10 @@ class OpenAIService:
                 )
         except (ClientError, TimeoutError) as error:
             raise ApiError("Triton's metrics do not answer", 502, SERVER_ERROR) from error
+
+    async def _server_info(self, request: web.Request) -> web.StreamResponse:
+        """The model's name where routers of SGLang (sglang-router 0.3.2) look for it."""
+        return web.json_response({"served_model_name": self._settings.model})
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         settings = self._settings

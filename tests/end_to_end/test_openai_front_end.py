@@ -241,6 +241,8 @@ def test_routes_and_ids(front_end: _FrontEnd) -> None:
             assert answer.headers["X-Request-ID"] == "mine-1"
             assert f'"id":"{prefix}mine-1"' in answer.read().decode()
     assert re.fullmatch("[0-9a-f]{32}", front_end.request("GET", "/health").headers["X-Request-ID"])
+    listed = json.load(front_end.request("GET", "/v1/models"))["data"]
+    assert json.load(front_end.request("GET", "/server_info")) == {"served_model_name": listed[0]["id"]}
 
 
 def test_client_that_leaves_ends_its_request_at_the_engine(front_end: _FrontEnd, decoupled_server: Server) -> None:
