@@ -27,7 +27,7 @@ import numpy as np
 from tabulate import tabulate
 
 from bench_cli.measurement.pipeline import environment_of, open_pipeline
-from bench_cli.simulate.tables import validation_text
+from bench_cli.simulate.validated import validation_text
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.repository.pipeline import RepositorySpec
 from simulator.figures import Key

@@ -1,4 +1,4 @@
-"""What the verbs of ``bench simulate`` print."""
+"""What ``bench simulate fit`` prints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from reports.render.plain_text import printable
 from reports.render.tables import Table, console_table
 from simulator.model import Model, Parameter
-from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
 
-_COVERED = 0.8  # of the figures, at least, where ranges are wide enough
 _MS, _US = (1e3, "ms"), (1e6, "µs")
 _MEANINGS = {
     "step": ("a step", _MS),
@@ -62,63 +60,3 @@ def _constant(parameter: Parameter) -> tuple[str, str, str, str]:
 
 def _listed(texts: Sequence[str]) -> str:
     return "\n".join(f"  - {printable(text)}" for text in texts)
-
-
-def validation_text(model: Model, validations: Sequence[Validation]) -> str:
-    """First the runs beyond the hull, then a table for each run, then the errors of all, and the verdict."""
-    parts = [
-        f"{each.name} lies beyond what was fitted: {'; '.join(each.beyond)}. Its predictions are extrapolated."
-        for each in validations
-        if each.beyond
-    ]
-    fitted = {source.name for source in model.sources}
-    parts += [f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted]
-    parts += [console_table(_predictions(each), heading=_heading(each)) for each in validations]
-    parts.append(console_table(_errors(validations)))
-    parts.append(_covered(validations))
-    parts.append(verdict(validations))
-    return "\n\n".join(parts)
-
-
-def _covered(validations: Sequence[Validation]) -> str:
-    """How many figures lie within their ranges; and where they should, and do not, that the ranges are too narrow."""
-    text = f"{coverage(validations):.0%} of the measured figures lie within their ranges of 5 to 95 %."
-    inside = [each for each in validations if not each.beyond]
-    if not inside or (share := coverage(inside)) >= _COVERED:
-        return text
-    return (
-        f"{text} Within what was fitted {share:.0%} do, and 90 % should: these ranges are too narrow, since "
-        "the server differs from its model by more than the fit shows. A fit to more runs shows more."
-    )
-
-
-def _heading(validation: Validation) -> str:
-    loop = "" if validation.users is None else f", closed loop of {validation.users}"
-    dealt = f", {validation.dealt}" if validation.dealt else ""
-    return f"{validation.name}: {validation.requests:,} requests{loop}{dealt}"
-
-
-def _predictions(validation: Validation) -> Table:
-    columns = ("run", "measured", "predicted", "range", "error")
-    return Table("predictions", validation.name, columns, tuple(map(_prediction, validation.predictions)))
-
-
-def _prediction(each: Prediction) -> tuple[str, str, str, str, str]:
-    unit = "1/s" if each.key[0] == "throughput" else "ms"
-    numbers = (f"{each.measured:,.1f}", f"{each.predicted:,.1f}", f"{each.low:,.1f} – {each.high:,.1f}", f"{each.error:+.1%}")
-    return (f"{words(each.key)}, {unit}", *numbers)
-
-
-def _errors(validations: Sequence[Validation]) -> Table:
-    """The median absolute errors of each figure, inside and beyond the hull."""
-    groups = {
-        "inside": [each for each in validations if not each.beyond],
-        "beyond": [each for each in validations if each.beyond],
-    }
-    rows = [(words(key), *(_share(median_error(group, key)) for group in groups.values())) for key in KEYS if key in GOOD]
-    columns = ("median error", *(f"{name} the hull ({len(group)} runs)" for name, group in groups.items()))
-    return Table("errors", "Errors", columns, tuple(rows))
-
-
-def _share(error: float | None) -> str | None:
-    return None if error is None else f"{error:.1%}"

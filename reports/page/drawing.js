@@ -45,6 +45,7 @@
       return [low / room, high * room];
     }
     const room = (high - low || Math.abs(high) || 1) * 0.04;
+    if (axis.ticks.length && which === "y") return [Math.min(low, axis.ticks[0][0] - 0.6), Math.max(high, axis.ticks.at(-1)[0] + 0.6)];
     if (axis.ticks.length) return [Math.min(low, axis.ticks[0][0]) - 0.02, high + 0.06];
     return [axis.fromZero && low >= 0 ? 0 : low - room, high + room];
   };
@@ -206,10 +207,13 @@
     }
   };
 
+  // Rows with a name each need the height of a line.
+  const heightOf = (picture, narrow) => Math.max(narrow ? 280 : 340, 17 * picture.y.ticks.length + 60);
+
   const figure = (picture, narrow) => {
     const tools = { zoom: new Bokeh.BoxZoomTool(), pan: new Bokeh.PanTool(), wheel: new Bokeh.WheelZoomTool() };
     const plot = new Bokeh.Plotting.Figure({
-      height: narrow ? 280 : 340,
+      height: heightOf(picture, narrow),
       sizing_mode: "stretch_width",
       x_range: rangeOf(picture, "x"),
       y_range: rangeOf(picture, "y"),

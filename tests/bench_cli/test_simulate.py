@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench_cli import run
-from bench_cli.simulate.tables import validation_text
+from bench_cli.simulate.validated import validation_text
 from bench_errors import ExitStatus
 from bench_records.table import read_table
 from simulator.model import read_model
@@ -47,13 +47,20 @@ def test_a_run_is_fitted_and_another_validated(tmp_path: Path, capsys: pytest.Ca
     assert "a prompt token" in fitted
     assert "nothing is known beyond" in fitted
     assert fitted.endswith(f"Written: {model}\n")
-    runs = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))]
-    assert run(["simulate", "validate", "--model", str(model), "--draws", "2", *runs]) == ExitStatus.VALID
+    runs, html = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))], tmp_path / "page.html"
+    validate = ["simulate", "validate", "--model", str(model), "--draws", "2", "--html", str(html)]
+    assert run([*validate, *runs]) == ExitStatus.VALID
     text = capsys.readouterr().out
     assert text.startswith("at-120.parquet lies beyond what was fitted: ")
     assert "at-40.parquet: 400 requests" in text
     assert "p99 TTFT" in text
     assert "1 run within what was fitted" in text
+    assert text.endswith(f"Written: {html}\n")
+    page = html.read_text()
+    for name in ("ttft", "tpot", "e2e", "errors"):
+        assert f'data-picture="{name}"' in page
+    assert "at-40.parquet: 400 requests" in page
+    assert "The predicted runs: at-40.parquet: its findings are not known, since it is a table of requests alone." in page
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -142,6 +149,25 @@ def test_ranges_that_hold_too_little_are_called_too_narrow(tmp_path: Path, held:
     assert ("these ranges are too narrow" in text) is is_said
     beyond = replace(inside, beyond=("81 requests a second, fitted up to 67",))
     assert "these ranges are too narrow" not in validation_text(model, [beyond])
+
+
+def test_a_page_in_no_folder_is_refused_before_anything_is_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, html = model_file(tmp_path / "model.json"), tmp_path / "nowhere" / "page.html"
+    arguments = ["simulate", "validate", "--model", str(model), "--html", str(html), str(_run(tmp_path, 30, 1))]
+    assert run(arguments) == ExitStatus.USAGE
+    error = capsys.readouterr().err
+    assert "--html" in error
+    assert f"there is no folder {html.parent}" in " ".join(error.split())
+    assert "simulating" not in error
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, html = model_file(tmp_path / "model.json", hull=()), tmp_path / ("a" * 300)
+    arguments = ["simulate", "validate", "--model", str(model), "--html", str(html), str(_run(tmp_path, 30, 1))]
+    assert run(arguments) != ExitStatus.VALID
+    assert "cannot be written: File name too long" in " ".join(capsys.readouterr().err.split())
 
 
 def test_validation_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,128 @@
+"""The page of ``bench simulate validate``: its order, its colour and its pictures, of predictions that are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench_cli.simulate.validated import coverage_table, validation_document
+from bench_cli.simulate.validated_page import Validated, validated_page
+from bench_cli.simulate.validated_pictures import error_picture, latency_pictures
+from reports.page.page import Note, Tone, render_page
+from reports.render.picture import Dots, Spans
+from reports.render.tables import Table, cell_text
+from simulator.model import UNFIT, read_model
+from simulator.validation import GOOD, Validation
+from tests.bench_cli.test_simulate_run import model_file
+from tests.bench_cli.validated_runs import BEYOND, validated_run
+
+_FAR = validated_run("far", 0.5, BEYOND)
+
+
+@pytest.fixture
+def validated(tmp_path: Path) -> Validated:
+    model = read_model(model_file(tmp_path / "model.json", doubts=("half has the finding errors: some are left out",)))
+    return Validated(
+        "model.json", model, 2, (validated_run("near"), validated_run("off", 0.1)), ("near has the finding errors: it is so.",)
+    )
+
+
+def test_runs_beyond_are_named_before_the_verdict_and_any_number(validated: Validated) -> None:
+    page = validated_page(replace(validated, validations=(*validated.validations, _FAR)))
+    assert page.verdict.startswith(
+        "far lies beyond what was fitted, is extrapolated, and counts apart. By the median error over 2"
+    )
+    assert page.sections[0].blocks[0] == Note(
+        "far lies beyond what was fitted: 81 requests a second, fitted up to 67. Its predictions are extrapolated."
+    )
+    assert "SIMULATED" in page.lead
+    two = validated_page(replace(validated, validations=(_FAR, replace(_FAR, name="farther"))))
+    assert two.verdict.startswith("far and farther lie beyond what was fitted")
+    assert "nothing is shown of what the model is good for" in two.verdict
+    assert two.cards == ()
+
+
+def test_the_colour_is_that_of_what_was_shown(validated: Validated) -> None:
+    def tone(*runs: Validation, findings: tuple[str, ...] = ()) -> Tone:
+        model = replace(validated.model, findings=findings)
+        return validated_page(replace(validated, model=model, validations=runs)).tone
+
+    assert tone(validated_run("near")) is Tone.GOOD
+    assert tone(validated_run("near"), _FAR) is Tone.CAUTION
+    assert tone(validated_run("near", 0.04)) is Tone.CAUTION  # throughput may be off by 3 %
+    assert tone(validated_run("near", 0.02, half_width=0.01)) is Tone.CAUTION  # good, with ranges that hold nothing
+    assert tone(validated_run("near", 0.5)) is Tone.BAD
+    assert tone(_FAR) is Tone.BAD
+    assert tone(validated_run("near"), findings=(f"{UNFIT}: it changed",)) is Tone.BAD
+
+
+def test_the_doubts_of_the_model_and_of_all_runs_have_a_line_each(validated: Validated) -> None:
+    model = replace(validated.model, findings=("delay is not identified",))
+    page = validated_page(replace(validated, model=model, validations=(validated_run("half"),)))
+    (doubts,) = (section for section in page.sections if section.id == "doubts")
+    assert doubts.blocks == (
+        Note("The model: delay is not identified."),
+        Note("The fitted runs: half has the finding errors: some are left out."),
+        Note("The predicted runs: near has the finding errors: it is so."),
+        Note("half has the name of a run that was fitted."),
+    )
+
+
+def test_the_tables_of_page_and_terminal_have_the_same_rows(validated: Validated) -> None:
+    shown = [
+        table.rows for section in validated_page(validated).sections for table in section.blocks if isinstance(table, Table)
+    ]
+    printed = [b.rows for b in validation_document(validated.model, validated.validations) if isinstance(b, Table)]
+    assert len(printed) == 3
+    assert all(rows in shown for rows in printed)
+
+
+def test_coverage_is_counted_by_metric_and_apart_beyond(validated: Validated) -> None:
+    rows = {str(row[0]): [cell_text(cell) for cell in row[1:]] for row in coverage_table((*validated.validations, _FAR)).rows}
+    assert rows["TTFT"] == ["4 of 8", "0 of 4"]  # a run that is off by twice its half width holds none
+    assert rows["throughput"] == ["1 of 2", "0 of 1"]
+    assert rows["all figures"] == ["13 of 26", "0 of 13"]
+
+
+def test_each_figure_of_a_run_is_a_row_with_its_range_and_what_was_measured() -> None:
+    pictures = latency_pictures((validated_run("near"), validated_run("off", 0.1), _FAR))
+    assert [picture.name for picture in pictures] == ["ttft", "tpot", "e2e"]
+    picture = pictures[0]
+    assert [text for _, text in reversed(picture.y.ticks)][:5] == [
+        "near, mean",
+        "near, p50",
+        "near, p90",
+        "near, p99",
+        "off, mean",
+    ]
+    assert picture.y.ticks[0][1] == "far*, p99"
+    assert "*: beyond what was fitted" in picture.caption
+    dots = {mark.name: mark for mark in picture.marks if isinstance(mark, Dots)}
+    spans = {mark.name: mark for mark in picture.marks if isinstance(mark, Spans)}
+    assert dots["predicted (simulated), 5 to 95 %"].y.tolist() == [12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0]
+    assert spans["predicted (simulated) beyond what was fitted, 5 to 95 %"].low == pytest.approx(np.full(4, 145.0))
+    assert dots["measured, within the range"].y.tolist() == [12.0, 11.0, 10.0, 9.0]
+    assert dots["measured, outside the range"].y.tolist() == [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+    assert dots["measured, outside the range"].notes[4] == (
+        "far, beyond what was fitted, mean TTFT: measured 100.0 ms, predicted (simulated) 150.0 ms, range 145.0 – 155.0 ms, "
+        "error +50.0%"
+    )
+
+
+def test_errors_are_drawn_beside_their_limits() -> None:
+    picture = error_picture((validated_run("off", 0.1), _FAR))
+    limits = next(mark for mark in picture.marks if isinstance(mark, Spans))
+    assert limits.high == pytest.approx([100 * limit for limit in GOOD.values()])
+    dots = {mark.name: mark.x for mark in picture.marks if isinstance(mark, Dots)}
+    assert dots["run within what was fitted"] == pytest.approx(np.full(len(GOOD), 10.0))
+    assert dots["run beyond what was fitted"] == pytest.approx(np.full(len(GOOD), 50.0))
+
+
+def test_names_from_outside_are_text(validated: Validated) -> None:
+    hostile = "</script><script>window.broken = 1</script>\u202e"
+    html = render_page(validated_page(replace(validated, name=hostile, validations=(validated_run(hostile, 0.1),))))
+    assert "<script>window.broken" not in html
+    assert "\u202e" not in html
