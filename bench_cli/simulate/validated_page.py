@@ -40,7 +40,7 @@ def validated_page(validated: Validated) -> Page:
     model, validations = validated.model, validated.validations
     tables = tuple(predictions_table(each, number) for number, each in enumerate(validations, 1))
     sections = (
-        Section("beyond", "Beyond what was fitted", (*_beyond(validated), _hull_table(model))),
+        Section("beyond", "Beyond what was fitted", tuple(_beyond(validated))),
         Section("doubts", "Doubts", tuple(_doubts(validated))),
         Section("latencies", "Predicted and measured", latency_pictures(validations)),
         Section("errors", "Errors", (error_picture(validations), errors_table(validations), coverage_table(validations))),
@@ -76,12 +76,10 @@ def _named_beyond(validations: tuple[Validation, ...]) -> Iterator[str]:
 def _beyond(validated: Validated) -> Iterator[Block]:
     sentences = beyond_sentences(validated.validations)
     yield from map(Note, sentences or ("All runs lie within what was fitted.",))
-
-
-def _hull_table(model: Model) -> Table:
     note = "The most that any fitted run held, by server. The model knows nothing beyond."
-    rows = tuple((extent.what, Quantity(extent.most, f"{extent.most:,.0f}")) for extent in model.hull)
-    return Table("hull", "How far the fitted runs reach", ("what", "at most"), rows, note)
+    rows = tuple((extent.what, Quantity(extent.most, f"{extent.most:,.0f}")) for extent in validated.model.hull)
+    if rows:
+        yield Table("hull", "How far the fitted runs reach", ("what", "at most"), rows, note)
 
 
 def _doubts(validated: Validated) -> Iterator[Note]:

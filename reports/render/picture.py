@@ -137,7 +137,7 @@ class Whiskers:
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """95 % intervals [low, high] of x at y, shape [n] each, of the dots with the same name, whose notes contain them."""
+    """Intervals [low, high] of x at y, shape [n] each, of the dots with the same name, whose notes contain them."""
 
     name: str
     y: FloatArray

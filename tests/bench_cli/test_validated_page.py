@@ -38,6 +38,9 @@ def test_runs_beyond_are_named_before_the_verdict_and_any_number(validated: Vali
     assert page.sections[0].blocks[0] == Note(
         "far lies beyond what was fitted: 81 requests a second, fitted up to 67. Its predictions are extrapolated."
     )
+    hull = page.sections[0].blocks[1]
+    assert isinstance(hull, Table)
+    assert [cell_text(cell) for cell in hull.rows[1]] == ["requests a second", "60"]
     assert "SIMULATED" in page.lead
     two = validated_page(replace(validated, validations=(_FAR, replace(_FAR, name="farther"))))
     assert two.verdict.startswith("far and farther lie beyond what was fitted")
