@@ -84,9 +84,11 @@ def _predicted(rows: Sequence[_Row]) -> Iterator[Mark]:
     ):
         shown = [row for row in rows if bool(row.run.beyond) is is_beyond]
         if shown:
-            each = [row.prediction for row in shown]
-            yield Spans(name, _y(shown), np.array([one.low for one in each]), np.array([one.high for one in each]), colour)
-            yield Dots(name, np.array([one.predicted for one in each]), _y(shown), colour, Shape.POINT, _notes(shown))
+            low = np.array([row.prediction.low for row in shown])
+            high = np.array([row.prediction.high for row in shown])
+            yield Spans(name, _y(shown), low, high, colour)
+            predicted = np.array([row.prediction.predicted for row in shown])
+            yield Dots(name, predicted, _y(shown), colour, Shape.POINT, _notes(shown))
 
 
 def _measured(rows: Sequence[_Row]) -> Iterator[Mark]:
