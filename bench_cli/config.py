@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench_records.manifest import Manifest
     from bench_records.run_folder import RunFolder
 
-_OF_ONE_RUN = ("run_dir", "plots", "config")  # another run needs folders of its own
+_OF_ONE_RUN = ("run_dir", "plots", "step_log", "config")  # another run needs folders and files of its own
 
 
 @cloup.command(
@@ -33,8 +33,8 @@ def command(context: click.Context, run: Path) -> int:
     """Print the options of a recorded run as TOML: with --config, the same requests are sent at the same times. bench
     replay does so at once.
 
-    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir and
-    --plots are left out, since another run needs folders of its own.
+    Options at their default are comments. Secrets were not recorded, and --config asks for them again; --run_dir,
+    --plots and --step_log are left out, since another run needs folders and files of its own.
     """
     from bench_records.run_folder import RunFolder
 

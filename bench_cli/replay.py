@@ -40,8 +40,8 @@ def command(context: click.Context, run: Path, options: tuple[str, ...], without
     the recorded ones; 'bench config RUN' prints those.
 
     After the run it says whether the schedule was the same, by its digest, and which requests were not, and prints the command
-    that compares both runs. --run_dir and --plots are never repeated. Secrets were not recorded and must be given again; a
-    --header takes the place of the recorded one of its name. The exit status is that of the run.
+    that compares both runs. --run_dir, --plots and --step_log are never repeated. Secrets were not recorded and must be given
+    again; a --header takes the place of the recorded one of its name. The exit status is that of the run.
     """
     from bench_cli.measurement.run_folder import default_folder
     from bench_cli.private_files import private_files

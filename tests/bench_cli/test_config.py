@@ -62,6 +62,11 @@ def test_values_at_their_default_are_comments_and_unknown_ones_are_left_out() ->
     ]  # fmt: skip
 
 
+def test_files_that_the_run_wrote_are_left_out() -> None:
+    written = {"run_dir": "/x", "plots": "/p", "engine_settings": {"step_log": "/steps.csv", "max_num_tokens": 512}}
+    assert tomllib.loads(configuration(Manifest(options=written), dataset)) == {"max_num_tokens": 512}
+
+
 def test_options_of_engine_and_workload_are_spelled_as_on_the_command_line() -> None:
     manifest = Manifest(
         workload=Workload(parameters={"dataset": "/data/p.json", "repeat_dataset": True}, requests=9),

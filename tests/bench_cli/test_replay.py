@@ -231,6 +231,15 @@ def test_folders_of_the_run_are_not_used_again(server: ScriptedServer, tmp_path:
     assert run(["replay", "recorded", "--run_dir", "named"]) == ExitStatus.USAGE
 
 
+def test_the_step_log_of_the_run_is_not_used_again(server: ScriptedServer, tmp_path: Path) -> None:
+    path = _record(server, *_RANDOM, "--isl", "5") / "run.json"
+    document = json.loads(path.read_text())
+    document["options"]["engine_settings"]["step_log"] = str(tmp_path / "steps.csv")
+    path.write_text(json.dumps(document))
+    assert _replayed("recorded")["options"]["engine_settings"]["step_log"] is None
+    assert not (tmp_path / "steps.csv").exists()
+
+
 def test_secrets_have_to_be_given_again_and_other_headers_stay(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
