@@ -156,7 +156,7 @@ def _check(options: Options, runs: tuple[Path, ...]) -> None:
     if len(runs) == 2 and options.server_times is not None:
         raise click.UsageError("--server_times is for one run: it has the requests of one")
     if len(runs) == 2 and options.step_log is not None:
-        raise click.UsageError("--step_log is for one run")
+        raise click.UsageError("--step_log is for one run: give each run alone with its log, and compare the answers")
     for name in options.given("over_time", "slowest", "request") if len(runs) == 2 and options.form != "json" else ():
         raise click.UsageError(f"--{name} is for one run; of two runs it is in --format json alone")
     if len({run.resolve() for run in runs}) < len(runs):

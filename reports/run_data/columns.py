@@ -59,7 +59,7 @@ PHASES_OF = (TTFT, E2E)
 """The latencies whose phases ``run.phases`` has."""
 
 _NO_PHASE = "the request has no such latency, or nothing says how long it was there: that time is in `unattributed_ns`"
-_PHASE_TEXTS = {
+_PHASE_TEXTS = {  # of those that a run's own files have: a step log alone has the decode beside prefill
     Phase.SLIP: ("from when the request was due to its send, without the wait at the ceiling", None),
     Phase.CEILING: ("wait for room below `--max_concurrency`", "it did not wait there"),
     Phase.CONNECT: (
@@ -73,10 +73,6 @@ _PHASE_TEXTS = {
     Phase.QUEUE: ("in the queue of the engine", None),
     Phase.PREFILL: ("from there to the engine's first token", None),
     Phase.DECODE: ("from there to the engine's last token; in `e2e_ms` alone", None),
-    Phase.DECODE_BESIDE_PREFILL: (
-        "the part of the decode in steps that also did prefill of other requests; `bench why --step_log` alone has it",
-        "always: no file of a run has it",
-    ),
     Phase.STREAM: ("from the client's first token to its last one, where the server gave no decode; in `e2e_ms` alone", None),
     Phase.RETURN: ("from the engine's token until the client had it", None),
     Phase.UNATTRIBUTED: ("all that no source covers", "the request has no such latency"),

@@ -22,6 +22,7 @@ from reports.metrics.phase_shares import (
 from reports.metrics.request_phases import ClientClock, Phase, client_clock
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
+from reports.statistics.arrays import FloatArray
 from reports.statistics.estimate import Estimate
 from reports.why.step_log import LoggedRun, StepFacts
 
@@ -138,7 +139,8 @@ class Why:
 
 def explain_logged(logged: LoggedRun, metrics: Sequence[Metric], q: float, detail: Detail = _NO_DETAIL) -> Why:
     """``explain`` of one run whose engine logged its steps."""
-    run = replace(_explained(logged.report, metrics, q, detail), logged=logged, steps=logged.facts(max(1, detail.stretches)))
+    edges_ns = _stretch_edges(logged.report.requests, detail.stretches)
+    run = replace(_explained(logged.report, metrics, q, detail), logged=logged, steps=logged.facts(edges_ns))
     return Why((run,), ())
 
 
@@ -190,10 +192,9 @@ def _classes(report: RunReport, metrics: Sequence[Metric], clock: ClientClock, q
 def _stretches(
     report: RunReport, metrics: Sequence[Metric], clock: ClientClock, q: float, count: int
 ) -> Iterator[StretchParts]:
-    due_ns = report.requests.scheduled_ns
-    if not count or not due_ns.size:
+    due_ns, edges_ns = report.requests.scheduled_ns, _stretch_edges(report.requests, count)
+    if edges_ns is None:
         return
-    edges_ns = np.linspace(due_ns.min(), due_ns.max(), count + 1)
     stretch_of = np.clip(np.searchsorted(edges_ns, due_ns, side="right") - 1, 0, count - 1)
     for k in range(count):
         run = _measured(report, report.requests.only(stretch_of == k))
@@ -201,6 +202,12 @@ def _stretches(
             found = latency_parts(run, metric, clock, (q,))
             if found is not None:
                 yield StretchParts(float(edges_ns[k]) / 1e9, float(edges_ns[k + 1]) / 1e9, metric, found.percentiles[0])
+
+
+def _stretch_edges(requests: Requests, count: int) -> FloatArray | None:
+    """The ends of ``count`` equal stretches of the time in which requests were due, in ns, shape [count + 1]; None of none."""
+    due_ns = requests.scheduled_ns
+    return np.linspace(due_ns.min(), due_ns.max(), count + 1) if count and due_ns.size else None
 
 
 def _differences(a: ExplainedRun, b: ExplainedRun) -> list[PartsDifference]:

@@ -161,17 +161,20 @@ def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
 
 
 def steps_table(stretches: tuple[StepFacts, ...]) -> Table:
-    """A row for each stretch of the run: what the engine's steps did, with decode alone and beside prompts."""
-    columns = ("time, s", "steps", "sequences", "waiting", "alone ms", "beside", "beside ms", "added ms", "KV blocks")
+    """A row for each stretch of the run: what the engine's steps did, without prompts and beside them."""
+    columns = (
+        *("time, s", "steps", "known", "sequences, mean", "waiting, mean", "decode alone, ms"),
+        *("beside prompts", "beside prompts, ms", "prompts added, ms", "KV blocks, most"),
+    )
     rows = tuple(
         (
             f"{facts.start_s:,.1f} – {facts.end_s:,.1f}",
-            *(facts.steps, facts.sequences, facts.waiting, facts.alone_ms),
+            *(facts.steps, facts.known, facts.sequences, facts.waiting, facts.alone_ms),
             *(facts.beside, facts.beside_ms, facts.added_ms, facts.most_kv_blocks),
         )
         for facts in stretches
     )
-    return Table("steps", "Steps of the engine", columns, rows, sides="rrrrrrrrr")
+    return Table("steps", "Steps of the engine", columns, rows, sides="rrrrrrrrrr")
 
 
 def request_parts_table(requests: tuple[RequestParts, ...], label: str) -> Table:

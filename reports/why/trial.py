@@ -19,6 +19,7 @@ _TIMINGS = "--server_timings"
 _WITHOUT_TIMES = "vllm_tokens"  # a protocol over which no server returns them
 _WORKERS, _CEILING, _CONNECTIONS = "workers", "max_concurrency", "connections"
 _SEQUENCES, _TOKENS = "max_num_sequences", "max_num_tokens"  # settings of an engine, and options of bench
+_CHUNKED = "enable_chunked_context"  # without it a step takes whole prompts, however long
 _LIMITS = {_WORKERS: 256, _CEILING: 2**31 - 1, _CONNECTIONS: 1_024, _SEQUENCES: 65_536, _TOKENS: 2**31 - 1}  # of the options
 
 
@@ -37,6 +38,9 @@ def trial(report: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     name = str(report.folder.path)
     run, tried = shlex.quote(name), shlex.quote(f"{name}-tried")
     explained = tried if change == _TIMINGS else f"{run} {tried}"
+    if change and largest.phase is Phase.DECODE_BESIDE_PREFILL:  # which a step log alone shows, that of one run
+        log = f"--step_log {tried}.csv"
+        change, explained = f"{change} {log}", f"{tried} {log}"
     return (" ".join(filter(None, ("bench replay", run, change, f"--run_dir {tried}"))), f"bench why {explained}")
 
 
@@ -73,6 +77,8 @@ def _change(report: RunReport, phase: Phase) -> str | None:
             return _more(_SEQUENCES, sequences) if _most_in_flight(report.requests) >= sequences else None
         case Phase.PREFILL if tokens:
             return _more(_TOKENS, tokens) if _most_in_prefill(report.requests) >= tokens else None
+        case Phase.DECODE_BESIDE_PREFILL if settings.get(_CHUNKED) is False:
+            return f"--{_CHUNKED}"
         case Phase.DECODE_BESIDE_PREFILL if tokens:
             fewer = int(min(tokens, _most_in_prefill(report.requests))) // _MORE
             return f"--{_TOKENS} {fewer}" if fewer > _most_in_flight(report.requests) else None

@@ -11,6 +11,7 @@ import numpy as np
 from reports.metrics.metric import Metric
 from reports.metrics.phase_shares import PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
+from reports.render.counts import counted
 from reports.render.tables import three_digits
 from reports.run_report import RunReport
 from reports.statistics.estimate import Cause, Reason
@@ -107,9 +108,10 @@ WORDS: Mapping[Phase, PhaseWords] = MappingProxyType(
         Phase.DECODE_BESIDE_PREFILL: PhaseWords(
             "step log",
             "This takes away whole steps: without the prompts of others they would have been shorter, not gone.",
-            "Steps that also processed prompts of other requests made their tokens late. Let a step take fewer tokens of a "
-            "prompt (bench serve: --max_num_tokens; vLLM: --max-num-batched-tokens), which lengthens the prefill; use prefix "
-            "caching where prompts share a beginning; or do prefill and decode on replicas of their own.",
+            "Tokens came late because steps also processed the prompts of other requests. Let a step take fewer tokens of a "
+            "prompt (bench serve: --max_num_tokens, with --enable_chunked_context; vLLM: --max-num-batched-tokens), which "
+            "lengthens the prefill; use prefix caching where prompts share a beginning; or run prefill and decode on separate "
+            "replicas.",
         ),
         Phase.STREAM: PhaseWords(
             "client",
@@ -201,23 +203,28 @@ def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
 
 def steps_text(logged: LoggedRun) -> str:
     """What the engine's steps say of decode beside prefill, and of how many requests they divide it."""
-    divided = (
-        f"The step log divides the decode of {logged.divided:,} of the {logged.timed:,} requests that the server timed."
-        if logged.divided < logged.timed
-        else "The step log divides the decode of each request that the server timed."
-    )
-    [whole] = logged.facts(1)
+    if logged.divided < logged.timed:
+        divided = (
+            f"The decode is not divided: the step log knows the steps of {logged.divided:,} of the {logged.timed:,} requests "
+            "that the server timed, and shares of all of them would be wrong."
+        )
+    else:
+        divided = "The step log divides the decode of each request that the server timed."
+    [whole] = logged.facts()
+    of_known = "" if whole.known == whole.steps else f" The contents of {whole.known:,} of them are known."
+    lead = f"{divided} {counted(whole.steps, 'step')} had a request of the run.{of_known}"
     if not whole.beside or whole.beside_ms is None:
-        return f"{divided} No step of it processed prompts beside sequences in decode."
+        return lead if not whole.known else f"{lead} None with prompts delayed a sequence in decode."
     lead = (
-        f"{divided} {whole.beside:,} of its {whole.steps:,} steps with the run's requests had sequences in decode beside "
-        f"prompts, and took {three_digits(whole.beside_ms)} ms on the mean."
+        f"{lead} While a request was in decode, {counted(whole.beside, 'step')} processed prompts, and took "
+        f"{three_digits(whole.beside_ms)} ms on average."
     )
     if whole.added_ms is None:
         return f"{lead} What the prompts added is unknown: no steps without prompts had as many sequences."
+    compared = "" if whole.compared == whole.beside else f" (in the {whole.compared:,} that can be compared)"
     return (
-        f"{lead} That is {three_digits(whole.added_ms)} ms more than steps of about as many sequences without prompts took "
-        f"(over {whole.compared:,} that can be compared): what the prompts added. The rest is the decode itself."
+        f"{lead} That is {three_digits(whole.added_ms)} ms more than steps of about as many sequences took without "
+        f"prompts{compared}: what the prompts added. The rest is the decode itself."
     )
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from bench_records.manifest import EmbeddedServer
-from bench_records.record import Record
+from bench_records.record import Outcome, Record
 from reports.errors import ServerTimesError
 from reports.metrics.catalogue import E2E
 from reports.metrics.request_phases import Phase, client_clock, monotonic_start_ns, phase_times
@@ -93,7 +93,34 @@ def test_the_starts_of_the_run_s_boot_are_read_and_a_cut_row_is_left_out(tmp_pat
     last = _text([_row(20, 5, 0, 3), _row(25, 5, 0, 4)])
     path.write_text(other_boot + killed + last[: last.rindex(",")])
     assert read_step_log(path, _OFFSET_NS).decode_tokens.tolist() == [1, 2, 3]
-    assert read_step_log(path, None).start_ns.size == 4
+    assert read_step_log(path, None).decode_tokens.tolist() == [1, 2, 3]
+
+
+def test_the_log_of_a_server_on_another_host_has_the_boot_of_its_last_start(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    offset_ns = _OFFSET_NS + 10**12
+    path.write_text("".join(_text([_row(at, 5, 0, 1)], _head(head)) for at, head in ((0, 7), (5, offset_ns), (20, offset_ns))))
+    assert read_step_log(path, _OFFSET_NS).start_ns.size == 2
+    assert read_step_log(path, 7).start_ns.size == 1
+
+
+def test_a_start_whose_head_was_cut_is_left_out(tmp_path: Path) -> None:
+    """A disk may be full at a start; the next one ends the line."""
+    path = tmp_path / "steps.csv"
+    whole = _text([_row(0, 5, 0, 1)])
+    path.write_text(_head()[:30] + ",cut\n" + whole + _head()[:40])
+    assert read_step_log(path, _OFFSET_NS).start_ns.size == 1
+    path.write_text(_head()[:30] + ",cut\n")
+    with pytest.raises(ServerTimesError, match="the head of its one start was cut"):
+        read_step_log(path, _OFFSET_NS)
+
+
+def test_a_log_too_large_to_read_is_one_sentence(tmp_path: Path) -> None:
+    path = _log(tmp_path / "steps.csv", [_row(0, 5, 0, 1)])
+    with path.open("ab") as file:
+        file.truncate((1 << 30) + 1)
+    with pytest.raises(ServerTimesError, match="more than 1 GiB"):
+        read_step_log(path, _OFFSET_NS)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +129,6 @@ def test_the_starts_of_the_run_s_boot_are_read_and_a_cut_row_is_left_out(tmp_pat
         ("start_ns,duration_ns\n1,2\n", "the file is no step log"),
         ("", "the file is no step log"),
         (_text([], _head(version=2)), "version 2 of the log; this bench reads version 1"),
-        (_text([_row(0, 5, 0, 1)], _head(_OFFSET_NS + 10**12)), "belongs to another host or another boot than the run"),
         ('#{"step_log": 1\n', "the head of a start cannot be read"),
         (_text([_row(0, 5, 0, 1)]) + "what,5,batch,1,0,0,1,0,0,1\n", "a row is damaged"),
         (_text([_row(0, 5, 0, 1)]) + "7,5\n" + _text([_row(9, 5, 0, 1)]), "a row is damaged"),
@@ -213,16 +239,62 @@ def test_the_largest_share_has_its_remedy(answered: Make, run: Callable[..., Run
     assert "--max_num_tokens 250 " in text
 
 
-def test_what_a_step_worked_on_may_be_unknown(answered: Make, run: Callable[..., RunReport], tmp_path: Path) -> None:
-    """Such a decode stays whole, and a line says for how many."""
+def test_no_decode_is_divided_where_the_steps_of_one_are_unknown(
+    answered: Make, run: Callable[..., RunReport], tmp_path: Path
+) -> None:
+    """Its decode would count as without prompts."""
     steps = [*_STEPS[:4], _row(126, 19, None, None), _STEPS[5]]
     records = [_answered(answered, 0, 100, 150), _answered(answered, 1, 100, 125)]
     logged = with_step_log(run(*records), _log(tmp_path / "s", steps))
     assert (logged.timed, logged.divided) == (2, 1)
     times = phase_times(logged.report.requests, E2E, True, client_clock(logged.report.manifest))
-    assert (times.by_phase[Phase.DECODE_BESIDE_PREFILL] / 1e6).tolist() == pytest.approx([0.0, 14.0])
-    assert times.by_phase[Phase.DECODE][0] == _ns(50)
-    assert steps_text(logged).startswith("The step log divides the decode of 1 of the 2 requests that the server timed.")
+    assert Phase.DECODE_BESIDE_PREFILL not in times.by_phase
+    assert (times.by_phase[Phase.DECODE] / 1e6).tolist() == [50.0, 25.0]
+    text = steps_text(logged)
+    assert text.startswith("The decode is not divided: the step log knows the steps of 1 of the 2 requests")
+    assert "6 steps had a request of the run. The contents of 5 of them are known." in text
+    [facts] = logged.facts()
+    assert (facts.steps, facts.known, facts.beside) == (6, 5, 1)
+
+
+def test_of_unknown_steps_nothing_is_counted(answered: Make, run: Callable[..., RunReport], tmp_path: Path) -> None:
+    steps = [(*_row(at, took, None, None)[:-1], None) for at, took in ((90, 10), (101, 14), (121, 29))]
+    logged = with_step_log(run(_answered(answered, 0, 100, 150)), _log(tmp_path / "s", steps))
+    [facts] = logged.facts()
+    assert (facts.steps, facts.known, facts.beside, facts.most_kv_blocks) == (3, 0, None, None)
+    assert "None with prompts" not in steps_text(logged)
+
+
+def test_a_cancelled_request_does_not_keep_the_others_from_being_divided(
+    answered: Make, run: Callable[..., RunReport], tmp_path: Path
+) -> None:
+    cancelled = with_fields(_answered(answered, 1, 100, 133), outcome=Outcome.CANCELLED)
+    logged = with_step_log(run(_answered(answered, 0, 100, 150), cancelled), _log(tmp_path / "s", _STEPS))
+    assert (logged.timed, logged.divided) == (1, 1)
+
+
+def test_steps_of_other_clients_are_not_the_run_s(answered: Make, run: Callable[..., RunReport], tmp_path: Path) -> None:
+    """Between two requests of the run, others have the server."""
+    later = [_row(start + 1_000, *rest) for start, *rest in ((90, 10, 30, 0), (101, 24, 0, 1), (126, 24, 0, 1))]
+    others = [_row(300 + 10 * k, 9, 64, 1) for k in range(20)]
+    records = [_answered(answered, 0, 100, 150), _answered(answered, 1, 1_100, 1_150)]
+    logged = with_step_log(run(*records), _log(tmp_path / "s", [*_STEPS, *others, *later]))
+    [facts] = logged.facts()
+    assert (facts.steps, facts.beside) == (9, 2)
+
+
+def test_steps_of_prompts_alone_hold_up_the_decode(answered: Make, run: Callable[..., RunReport], tmp_path: Path) -> None:
+    """Without chunked prefill a step with prompts has no decode: all of it is added."""
+    steps = [_row(90, 10, 30, 0), _row(101, 4, 0, 1), _row(106, 39, 500, 0), _row(146, 4, 0, 1)]
+    engine = EmbeddedServer(engine={"max_num_tokens": 2_048, "max_num_sequences": 256, "enable_chunked_context": False})
+    report = run(_answered(answered, 0, 100, 150))
+    served = replace(report, manifest=with_fields(report.manifest, server=engine))
+    logged = with_step_log(served, _log(tmp_path / "s", steps))
+    [facts] = logged.facts()
+    assert (facts.beside, facts.beside_ms, facts.compared, facts.added_ms) == (1, 39.0, 1, 39.0)
+    text = " ".join(console_text(document(explain_logged(logged, [E2E], 0.99))).split())
+    assert "While a request was in decode, 1 step processed prompts, and took 39.0 ms on average." in text
+    assert "--enable_chunked_context --step_log" in text
 
 
 @pytest.mark.parametrize(
@@ -266,18 +338,18 @@ def test_what_prompts_added_is_seen_beside_steps_without_any(
     rows = [_row(90, 9, 30, 0), *_many_steps()]
     end_ms = 100.0 + 90 * 5.0 + 90 * 9.0 + 10 * 25.0 + 10 * 29.0 - 1.0
     logged = with_step_log(run(_answered(answered, 0, 99, end_ms)), _log(tmp_path / "s", rows))
-    [whole] = logged.facts(1)
+    [whole] = logged.facts()
     assert (whole.steps, whole.beside, whole.compared) == (201, 20, 20)
     assert whole.added_ms == pytest.approx(20.0)
     assert whole.beside_ms == pytest.approx(26.0)
-    first, second = logged.facts(2)
+    first, second = logged.facts(np.array([0.0, (99.0 + end_ms) / 2.0, end_ms]) * 1e6)
     assert first.alone_ms is not None
     assert 4.0 < first.alone_ms < 8.0
     assert second.alone_ms == pytest.approx(8.0)
     why = explain_logged(logged, [E2E], 0.99, Detail(stretches=2))
     assert len(why.runs[0].steps) == 2
     text = str(document(why))
-    assert "20 of its 201 steps" in text
+    assert "201 steps had a request of the run. While a request was in decode, 20 steps processed prompts" in text
     found: Any = json_document(why)["runs"]
     assert sum(stretch["beside"] for stretch in found[0]["step_log"]["over_time"]) == 20
     phases = {phase["phase"]: phase for phase in found[0]["latencies"][0]["percentiles"][-1]["phases"]}
