@@ -16,6 +16,7 @@ from reports.why.step_log import StepFacts
 from reports.why.trial import divides, is_by_option, trial
 from reports.why.waterfall import spans
 from reports.why.words import (
+    STEP_COLUMNS,
     LEAST_SHARE,
     WORDS,
     answer,
@@ -80,7 +81,7 @@ def _of_run(run: ExplainedRun) -> Document:
         blocks += [] if commands in tried else [commands]
         tried.add(commands)
     if run.logged is not None:
-        blocks += [Paragraph(steps_text(run.logged)), steps_table(run.steps)]
+        blocks += [Paragraph(steps_text(run.logged)), steps_table(run.steps), Paragraph(STEP_COLUMNS)]
     if not run.latencies:
         blocks.append(Paragraph("No request has a latency whose parts could be shown.", is_answer=True))
     return tuple(blocks)
@@ -162,10 +163,7 @@ def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
 
 def steps_table(stretches: tuple[StepFacts, ...]) -> Table:
     """A row for each stretch of the run: what the engine's steps did, without prompts and beside them."""
-    columns = (
-        *("time, s", "steps", "known", "sequences, mean", "waiting, mean", "decode alone, ms"),
-        *("beside prompts", "beside prompts, ms", "prompts added, ms", "KV blocks, most"),
-    )
+    columns = ("time, s", "steps", "known", "sequences", "waiting", "alone ms", "beside", "beside ms", "added ms", "KV blocks")
     rows = tuple(
         (
             f"{facts.start_s:,.1f} – {facts.end_s:,.1f}",

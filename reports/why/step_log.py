@@ -77,10 +77,10 @@ class Steps:
 class StepFacts:
     """What the steps with requests of the run did that began from ``start_s`` to ``end_s`` on the run's clock.
 
-    ``known`` is how many of them have known contents; the following counts and means cover these. ``alone_ms`` is the mean duration of those
-    with decode and no prompt, ``beside_ms`` that of the ``beside`` ones with prompts, during which a request of the run was in
-    decode; ``compared`` of these took ``added_ms`` more on the mean than steps of about as many sequences without prompts.
-    ``sequences`` and ``waiting`` are means of requests over all steps. None where unknown.
+    ``known`` is how many of them have known contents; the following counts and means cover these. ``alone_ms`` is the mean
+    duration of those with decode and no prompt, ``beside_ms`` that of the ``beside`` ones with prompts, during which a request
+    of the run was in decode; ``compared`` of these took ``added_ms`` more on average than steps of about as many sequences
+    without prompts. ``sequences`` and ``waiting`` are means of requests over all steps. None where unknown.
     """
 
     start_s: float
@@ -167,8 +167,8 @@ def with_step_log(report: RunReport, path: Path) -> LoggedRun:
 
 def read_step_log(path: Path, offset_ns: int | None) -> Steps:
     """The batches of the starts of an engine in the boot of the host in which the wall clock less the monotonic one was
-    ``offset_ns``. Where that is None or no start belongs to that boot, those of the boot of the last start: the server may be on
-    another host than the client, or a clock was set.
+    ``offset_ns``. Where that is None or no start belongs to that boot, those of the boot of the last start: the server may be
+    on another host than the client, or a clock was set.
 
     The last row of a start may be cut, and is left out then, as is a start whose head was cut. Raises ServerTimesError for
     another file, a damaged and a too large one, and OSError.

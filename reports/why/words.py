@@ -201,6 +201,12 @@ def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     )
 
 
+STEP_COLUMNS = (
+    "Sequences and waiting are mean numbers of requests. Alone: steps with decode and no prompt. Beside: steps with prompts, "
+    "while a request of the run was in decode, and what the prompts added to these. KV blocks: the most in use."
+)
+
+
 def steps_text(logged: LoggedRun) -> str:
     """What the engine's steps say of decode beside prefill, and of how many requests they divide it."""
     if logged.divided < logged.timed:
