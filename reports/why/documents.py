@@ -16,8 +16,8 @@ from reports.why.step_log import StepFacts
 from reports.why.trial import divides, is_by_option, trial
 from reports.why.waterfall import spans
 from reports.why.words import (
-    STEP_COLUMNS,
     LEAST_SHARE,
+    STEP_COLUMNS,
     WORDS,
     answer,
     change,
