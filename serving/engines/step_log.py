@@ -40,7 +40,9 @@ Cell = int | str | None
 
 
 def check_step_log(path: Path) -> None:
-    """Raise EngineError, naming the option, where no log can be written to ``path``. Creates the file where there is none."""
+    """Raise EngineError, naming the option, where no log can be written to ``path``, also since another engine writes to it.
+    Creates the file where there is none.
+    """
     os.close(_open(path))
 
 
@@ -53,11 +55,6 @@ class StepLog:
         """
         self._path = path
         self._file: int | None = _open(path)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
-            raise EngineError(f"--step_log {path}: another engine writes to it; name another file") from error
         offset_ns = time.time_ns() - time.monotonic_ns()
         head = {HEAD_KEY: VERSION, "clock": "CLOCK_MONOTONIC", "realtime_minus_monotonic_ns": offset_ns, **about}
         self._rows = [*_end_of_cut_line(path), "#" + json.dumps(head), ",".join(COLUMNS)]
@@ -95,7 +92,7 @@ class StepLog:
 
 
 def _open(path: Path) -> int:
-    """A descriptor that appends to ``path``. Raises EngineError."""
+    """A descriptor that appends to ``path``, and keeps other engines from it until it is closed. Raises EngineError."""
     try:
         if path.exists() and not path.is_file():
             raise EngineError(f"--step_log {path}: it is not a regular file; name another file")
@@ -106,6 +103,11 @@ def _open(path: Path) -> int:
     if start not in (b"", _HEAD_START):
         os.close(descriptor)
         raise EngineError(f"--step_log {path}: the file is no step log; name another file")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise EngineError(f"--step_log {path}: another engine writes to it; name another file") from error
     return descriptor
 
 

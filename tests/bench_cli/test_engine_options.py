@@ -10,6 +10,7 @@ from bench_cli import run
 from bench_cli.declared import Call
 from bench_cli.engine_options import EngineSettings
 from bench_errors import ExitStatus
+from serving.engines.step_log import StepLog
 
 
 @pytest.mark.parametrize("verb", ["serve", "dataset"])
@@ -52,6 +53,19 @@ def test_a_step_log_that_cannot_be_written_is_refused_before_anything_starts(
     assert run([verb, "--step_log", "missing/steps.csv"]) == ExitStatus.FAILED
     text = " ".join(capsys.readouterr().err.split())
     assert f"--step_log {tmp_path}/missing/steps.csv: it cannot be written (No such file or directory)" in text
+
+
+@pytest.mark.parametrize("verb", ["serve", "dataset"])
+def test_a_step_log_of_another_engine_is_refused_before_anything_starts(
+    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = StepLog(tmp_path / "steps.csv", {})
+    assert run([verb, "--step_log", "steps.csv"]) == ExitStatus.FAILED
+    other.close()
+    text = " ".join(capsys.readouterr().err.split())
+    assert f"--step_log {tmp_path}/steps.csv: another engine writes to it; name another file" in text
+    assert not list(tmp_path.rglob("*triton*"))
 
 
 def test_vllm_needs_its_python(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,9 +66,11 @@ def test_a_file_that_is_no_step_log_is_kept(tmp_path: Path) -> None:
 
 def test_two_engines_do_not_write_to_one_log(tmp_path: Path) -> None:
     first = StepLog(tmp_path / "steps.csv", {})
-    with pytest.raises(EngineError, match="another engine writes to it"):
-        StepLog(tmp_path / "steps.csv", {})
+    for open_again in (check_step_log, lambda path: StepLog(path, {})):
+        with pytest.raises(EngineError, match=r"--step_log .*/steps.csv: another engine writes to it; name another file"):
+            open_again(tmp_path / "steps.csv")
     first.close()
+    check_step_log(tmp_path / "steps.csv")
     StepLog(tmp_path / "steps.csv", {}).close()
 
 
