@@ -32,6 +32,7 @@ BenchError                          1
         ├── RequestError            1   one request is wrong
         ├── ClientError             1   a running server could not be queried
         ├── EngineError             1   an engine cannot be opened, or failed while it ran
+        │   └── StepLogError        2   the file of --step_log cannot be used
         ├── EngineBuildError        1   a checkpoint cannot be turned into an engine
         ├── RepositoryError         1   a model repository cannot be written
         ├── TemplateError           1   a configuration template cannot be filled

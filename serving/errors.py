@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_errors import BenchError
+from bench_errors import BenchError, ExitStatus
 
 # Begins the error of a response where the request was right and the server failed: a gRPC stream of Triton 24.10 has errors as
 # texts alone.
@@ -25,6 +25,12 @@ class ClientError(ServingError):
 
 class EngineError(ServingError):
     """An engine cannot be opened, or failed while it ran."""
+
+
+class StepLogError(EngineError):
+    """The file of --step_log cannot be used."""
+
+    exit_status = ExitStatus.USAGE
 
 
 class EngineBuildError(ServingError):

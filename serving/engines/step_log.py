@@ -15,7 +15,7 @@ import os
 import time
 from pathlib import Path
 
-from serving.errors import EngineError
+from serving.errors import StepLogError
 
 HEAD_KEY, VERSION = "step_log", 1
 COLUMNS = (
@@ -40,7 +40,7 @@ Cell = int | str | None
 
 
 def check_step_log(path: Path) -> None:
-    """Raise EngineError, naming the option, where no log can be written to ``path``, also since another engine writes to it.
+    """Raise StepLogError, naming the option, where no log can be written to ``path``, also since another engine writes to it.
     Creates the file where there is none.
     """
     os.close(_open(path))
@@ -50,7 +50,7 @@ class StepLog:
     """The log of one engine. A failure to write ends the log, with a line in the process's own log, and not the engine."""
 
     def __init__(self, path: Path, about: dict[str, int | str]) -> None:
-        """Append a head with the facts ``about`` the engine. Raises EngineError where the file cannot be written, or is
+        """Append a head with the facts ``about`` the engine. Raises StepLogError where the file cannot be written, or is
         another engine's or no step log.
         """
         self._path = path
@@ -92,22 +92,22 @@ class StepLog:
 
 
 def _open(path: Path) -> int:
-    """A descriptor that appends to ``path``, and keeps other engines from it until it is closed. Raises EngineError."""
+    """A descriptor that appends to ``path``, and keeps other engines from it until it is closed. Raises StepLogError."""
     try:
         if path.exists() and not path.is_file():
-            raise EngineError(f"--step_log {path}: it is not a regular file; name another file")
+            raise StepLogError(f"--step_log {path}: it is not a regular file; name another file")
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise EngineError(f"--step_log {path}: it cannot be written ({error.strerror}); name another file") from error
+        raise StepLogError(f"--step_log {path}: it cannot be written ({error.strerror}); name another file") from error
     start = os.pread(descriptor, len(_HEAD_START), 0)
     if start not in (b"", _HEAD_START):
         os.close(descriptor)
-        raise EngineError(f"--step_log {path}: the file is no step log; name another file")
+        raise StepLogError(f"--step_log {path}: the file is no step log; name another file")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise EngineError(f"--step_log {path}: another engine writes to it; name another file") from error
+        raise StepLogError(f"--step_log {path}: another engine writes to it; name another file") from error
     return descriptor
 
 

@@ -46,13 +46,22 @@ def test_an_option_of_another_engine_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["serve", "dataset"])
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("missing/steps.csv", "it cannot be written (No such file or directory)"),
+        ("letter.txt", "the file is no step log"),
+        ("/dev/null", "it is not a regular file"),
+    ],
+)
 def test_a_step_log_that_cannot_be_written_is_refused_before_anything_starts(
-    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, path: str, problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run([verb, "--step_log", "missing/steps.csv"]) == ExitStatus.FAILED
+    (tmp_path / "letter.txt").write_text("Dear reader")
+    assert run([verb, "--step_log", path]) == ExitStatus.USAGE
     text = " ".join(capsys.readouterr().err.split())
-    assert f"--step_log {tmp_path}/missing/steps.csv: it cannot be written (No such file or directory)" in text
+    assert f"--step_log {tmp_path / path}: {problem}; name another file" in text
 
 
 @pytest.mark.parametrize("verb", ["serve", "dataset"])
@@ -61,7 +70,7 @@ def test_a_step_log_of_another_engine_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     other = StepLog(tmp_path / "steps.csv", {})
-    assert run([verb, "--step_log", "steps.csv"]) == ExitStatus.FAILED
+    assert run([verb, "--step_log", "steps.csv"]) == ExitStatus.USAGE
     other.close()
     text = " ".join(capsys.readouterr().err.split())
     assert f"--step_log {tmp_path}/steps.csv: another engine writes to it; name another file" in text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving.engines.step_log import COLUMNS, StepLog, check_step_log
-from serving.errors import EngineError
+from serving.errors import StepLogError
 
 _ROW = (1_000, 20, "batch", 3, None, 64, 2, 1, 77, 9)
 _LINE = "1000,20,batch,3,,64,2,1,77,9"
@@ -52,14 +52,14 @@ def test_another_start_is_appended_also_after_a_line_that_was_cut(tmp_path: Path
 @pytest.mark.parametrize("name", ["missing/steps.csv", ".", "pipe"])
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(EngineError, match=r"--step_log .*; name another file"):
+    with pytest.raises(StepLogError, match=r"--step_log .*; name another file"):
         check_step_log(tmp_path / name)
 
 
 def test_a_file_that_is_no_step_log_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear reader")
-    with pytest.raises(EngineError, match="the file is no step log"):
+    with pytest.raises(StepLogError, match="the file is no step log"):
         StepLog(path, {})
     assert path.read_text() == "Dear reader"
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_step_log_is_kept(tmp_path: Path) -> None:
 def test_two_engines_do_not_write_to_one_log(tmp_path: Path) -> None:
     first = StepLog(tmp_path / "steps.csv", {})
     for open_again in (check_step_log, lambda path: StepLog(path, {})):
-        with pytest.raises(EngineError, match=r"--step_log .*/steps.csv: another engine writes to it; name another file"):
+        with pytest.raises(StepLogError, match=r"--step_log .*/steps.csv: another engine writes to it; name another file"):
             open_again(tmp_path / "steps.csv")
     first.close()
     check_step_log(tmp_path / "steps.csv")
