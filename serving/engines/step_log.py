@@ -55,6 +55,7 @@ class StepLog:
         """
         self._path = path
         self._file: int | None = _open(path)
+        _drop_cut_beginning(self._file)
         offset_ns = time.time_ns() - time.monotonic_ns()
         head = {HEAD_KEY: VERSION, "clock": "CLOCK_MONOTONIC", "realtime_minus_monotonic_ns": offset_ns, **about}
         self._rows = [*_end_of_cut_line(path), "#" + json.dumps(head), ",".join(COLUMNS)]
@@ -100,7 +101,7 @@ def _open(path: Path) -> int:
     except OSError as error:
         raise StepLogError(f"--step_log {path}: it cannot be written ({error.strerror}); name another file") from error
     start = os.pread(descriptor, len(_HEAD_START), 0)
-    if start not in (b"", _HEAD_START):
+    if start != _HEAD_START and not _is_cut_beginning(descriptor, start):
         os.close(descriptor)
         raise StepLogError(f"--step_log {path}: the file is no step log; name another file")
     try:
@@ -109,6 +110,17 @@ def _open(path: Path) -> int:
         os.close(descriptor)
         raise StepLogError(f"--step_log {path}: another engine writes to it; name another file") from error
     return descriptor
+
+
+def _is_cut_beginning(descriptor: int, start: bytes) -> bool:
+    """Whether the file is empty, or has the ``start`` of a log alone: a disk may be full after some bytes of the first head."""
+    return _HEAD_START.startswith(start) and os.fstat(descriptor).st_size == len(start)
+
+
+def _drop_cut_beginning(descriptor: int) -> None:
+    """Empty a file that has too little of the first head to be known as a step log."""
+    if os.fstat(descriptor).st_size < len(_HEAD_START):
+        os.ftruncate(descriptor, 0)
 
 
 def _end_of_cut_line(path: Path) -> tuple[str, ...]:

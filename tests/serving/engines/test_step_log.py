@@ -49,6 +49,55 @@ def test_another_start_is_appended_also_after_a_line_that_was_cut(tmp_path: Path
     assert "\n1000,2,cut\n" in path.read_text()
 
 
+def test_a_start_whose_head_was_cut_is_marked_and_the_next_start_is_whole(tmp_path: Path) -> None:
+    """Wherever the disk was full: within the head or the names of the columns, of the first start and of a later one."""
+    path = tmp_path / "steps.csv"
+    StepLog(path, {"start": 0}).close()
+    whole = path.read_bytes()
+    for before in (b"", whole):
+        for length in range(1, len(whole)):
+            found = before + whole[:length]
+            path.write_bytes(found)
+            check_step_log(path)
+            assert path.read_bytes() == found
+            kept = found if found.endswith(b"\n") else found + b",cut\n"
+            if len(found) < len(b'#{"step_log'):  # by its first bytes alone a log is known
+                kept = b""
+            StepLog(path, {"start": 1}).close()
+            StepLog(path, {"start": 2}).close()
+            content = path.read_bytes()
+            assert content.startswith(kept)
+            head, names, last_head, last_names = content.removeprefix(kept).decode().splitlines()
+            assert [json.loads(line[1:])["start"] for line in (head, last_head)] == [1, 2]
+            assert names == last_names == ",".join(COLUMNS)
+
+
+def test_a_full_disk_at_a_start_leaves_a_log_that_the_next_start_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "steps.csv"
+    StepLog(path, {"start": 1}).close()
+    real, room = os.write, [40]
+
+    def nearly_full(descriptor: int, content: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = real(descriptor, content[: room[0]])
+        room[0] -= written
+        return written
+
+    with monkeypatch.context() as changes, caplog.at_level(logging.ERROR):
+        changes.setattr(os, "write", nearly_full)
+        assert not StepLog(path, {"start": 2}).is_open
+    assert "the engine goes on without its step log" in caplog.text
+    log = StepLog(path, {"start": 3})
+    log.add(_ROW)
+    log.close()
+    lines = path.read_text().splitlines()
+    assert lines[2].endswith(",cut")
+    assert json.loads(lines[3][1:])["start"] == 3
+
+
 @pytest.mark.parametrize("name", ["missing/steps.csv", ".", "pipe"])
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "pipe")
