@@ -65,6 +65,7 @@ class Traffic:
     rate: float
     delay_s: float
     output_tokens: int = _OUTPUT
+    arrival: str = "constant"
 
     def of(self, case: Case) -> Traffic:
         """The traffic of a case: of the same duration, or at a slower pace of the same number of requests."""
@@ -77,7 +78,7 @@ class Traffic:
 
     @property
     def options(self) -> list[str]:
-        load = ["--num_requests", str(self.requests), "--request_rate", str(self.rate), "--arrival", "constant"]
+        load = ["--num_requests", str(self.requests), "--request_rate", str(self.rate), "--arrival", self.arrival]
         lengths = [*_INPUT, "--output_mean", str(self.output_tokens), "--output_stdev", "0"]
         return ["token_norm_dist", *lengths, *load, "--warmup_requests", "4", "--seed", "5", "--server_timings"]
 

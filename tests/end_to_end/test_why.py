@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.injected_delays import EMBEDDED, OPENAI, TARGETS, Target, Traffic, cases, embedded, measure_case, over_openai
 from benchmarks.injection.delays import NONE, Delays
 from benchmarks.injection.measured import MeasuredPhases, measure, measure_stopped
+from benchmarks.injection.met_prompts import met_no_prompt, steps_with_prompts_ns
 from benchmarks.injection.proxies import ProxyDelays, delaying_proxy
 from benchmarks.injection.stopped import waited_ns
 from benchmarks.injection.windows import WINDOW_S
@@ -67,8 +68,10 @@ def test_each_delay_of_the_embedded_pipeline_is_found_where_it_is(tmp_path: Path
 
 
 def test_prompts_of_others_are_found_in_the_decode_that_they_delay(tmp_path: Path) -> None:
-    """Each step with a prompt takes 60 ms longer, also for requests whose decode shares it: the step log has all of that."""
-    traffic = Traffic(requests=60, rate=5.0, delay_s=0.06)
+    """Each step with a prompt takes 60 ms longer, also for requests whose decode shares it: the step log has all of that, and
+    nothing else. Some requests meet no prompt, since the gaps between them vary.
+    """
+    traffic = Traffic(requests=60, rate=3.0, delay_s=0.06, arrival="exponential")
     [case] = [case for case in cases(traffic.delay_s) if case.phase is Phase.DECODE_BESIDE_PREFILL]
     [target] = [target for target in TARGETS if target.logs_steps]
     with target.serve(case.server, tmp_path / "server") as ports:
@@ -77,6 +80,12 @@ def test_prompts_of_others_are_found_in_the_decode_that_they_delay(tmp_path: Pat
     assert np.count_nonzero(delayed) >= _FEWEST_DELAYED
     beside_ns = run.times.by_phase[Phase.DECODE_BESIDE_PREFILL]
     assert (beside_ns[delayed] >= injected_ns[delayed]).all()
+    assert ports.step_log is not None
+    assert np.array_equal(beside_ns, steps_with_prompts_ns(run.requests, ports.step_log))
+    alone = met_no_prompt(run.requests)
+    assert np.count_nonzero(alone) >= _FEWEST_DELAYED
+    assert (beside_ns[alone] == 0.0).all()
+    assert (beside_ns[~alone] > 0.0).any()
     assert (run.times.by_phase[Phase.UNATTRIBUTED] == 0.0).all()
     whole_ns = run.times.by_phase[Phase.DECODE] + beside_ns
     assert (whole_ns == run.requests.server_decode_ns).all()
