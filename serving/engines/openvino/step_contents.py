@@ -129,15 +129,15 @@ class StepContents:
             self._lost = True  # it is unknown whether the step had prompts, and so whether the sequences decoded
             return _UNKNOWN
         beams = any(running.submit.sampling.beam_width > 1 for running in self._doubtful.values())
-        begun = [
+        started = [
             (request_id, running)
             for request_id, running in self._doubtful.items()
             if running.first_token_ns == now_ns and running.submit.sampling.beam_width == 1
         ]
-        for request_id, running in begun:
+        for request_id, running in started:
             del self._doubtful[request_id]
             self._decode(request_id, running)
-        return _UNKNOWN if beams else Contents(first_tokens=len(begun))
+        return _UNKNOWN if beams else Contents(first_tokens=len(started))
 
     def _decode(self, request_id: int, running: Running) -> None:
         tokens = len(running.submit.input_ids)
