@@ -7,13 +7,14 @@ import contextlib
 import socket
 import ssl
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.injection.longer_prompts import longer, read_request
+from benchmarks.injection.loop_in_thread import running
 from benchmarks.injection.windows import injects
 
 _END = b"0\r\n\r\n"  # of a body in chunks
@@ -56,20 +57,8 @@ def delaying_proxy(port: int, delays: ProxyDelays) -> Iterator[int]:
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     accepting = loop.create_task(_accept(listening, port, delays))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
+    with listening, running(loop, accepting.cancel):
         yield listening.getsockname()[1]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        accepting.cancel()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.wait([*left, loop.create_task(asyncio.sleep(0.0))]))
-        listening.close()
-        loop.close()
 
 
 def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
@@ -102,12 +91,26 @@ async def _carry(end: socket.socket, port: int, delays: ProxyDelays) -> None:
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, end, ssl=delays.tls)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(
-            _longer(reader, to_server, delays.longer_prompt)
-            if delays.longer_prompt
-            else _delayed(reader, to_server, delays.to_server, closes=False),
-            _delayed(from_server, writer, delays.to_client, closes=delays.closes),
-        )
+        with contextlib.closing(writer), contextlib.closing(to_server):
+            await _both(
+                _longer(reader, to_server, delays.longer_prompt)
+                if delays.longer_prompt
+                else _delayed(reader, to_server, delays.to_server, closes=False),
+                _delayed(from_server, writer, delays.to_client, closes=delays.closes),
+            )
+
+
+async def _both(*ways: Coroutine[Any, Any, None]) -> None:
+    """Carry on both ways until both have ended, or one fails: then the other is cancelled, since nothing else would end it.
+    Raises what the first one raised.
+    """
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _longer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tokens: int) -> None:

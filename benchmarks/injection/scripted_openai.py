@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.injection.delays import Delays
+from benchmarks.injection.loop_in_thread import running
 from benchmarks.injection.windows import injects
 
 MODEL = "scripted"
@@ -35,18 +35,8 @@ def scripted_openai(delays: Delays) -> Iterator[int]:
         writer.close()
 
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
+    with running(loop, server.close):
         yield server.sockets[0].getsockname()[1]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.wait([*left, loop.create_task(asyncio.sleep(0.0))]))
-        loop.close()
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delays: Delays) -> bool:
