@@ -1,8 +1,9 @@
-"""The option ``--output FILE`` of compare and trend: a result as a file, in the format of the file's suffix."""
+"""Files that an option names: ``--output`` of compare and trend, in the format of the file's suffix, and ``--html``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +15,7 @@ from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
     from reports.page.formats import Formats
+    from reports.page.page import Page
 
 Result = TypeVar("Result")
 
@@ -30,23 +32,59 @@ def output_files() -> tuple[Path, ...]:
     )
 
 
+def page_file() -> Path | None:
+    """The field of ``--html``."""
+    return option(None, type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file.")
+
+
 def check_outputs(paths: Sequence[Path]) -> None:
     """Raises BadParameter for a suffix of no known format, or a folder that is not there, before anything is computed."""
     for path in paths:
         if path.suffix not in (".html", ".json", ".md", ".csv"):
-            raise click.BadParameter(f"{path}: the name must end with .html, .json, .md or .csv", param_hint="--output")
-        if not path.parent.is_dir():
-            raise click.BadParameter(f"{path}: there is no folder {path.parent}", param_hint="--output")
+            raise click.BadParameter(
+                f"{printable(str(path))}: the name must end with .html, .json, .md or .csv", param_hint="--output"
+            )
+        check_folder("--output", path)
+
+
+def check_folder(option_name: str, path: Path | None) -> None:
+    """Raises BadParameter for a file in a folder that is not there; None is no file."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(
+            f"{printable(str(path))}: there is no folder {printable(str(path.parent))}", param_hint=option_name
+        )
 
 
 def write_outputs(result: Result, paths: Sequence[Path], formats: Formats[Result]) -> None:
     """Write each file whole or not at all, and print its path. Raises ClickException."""
     for path in paths:
-        try:
-            with written_whole(path) as temporary:
-                formats.write(result, path.suffix, temporary)
-        except OSError as error:
-            raise click.ClickException(
-                f"--output {printable(str(path))} cannot be written: {error.strerror or error}"
-            ) from error
+        with written_output("--output", path) as temporary:
+            formats.write(result, path.suffix, temporary)
         click.echo(f"\nWritten: {printable(str(path))}")
+
+
+def write_page_file(path: Path, page: Page) -> None:
+    """Write the file of ``--html`` whole or not at all, and print its path. Raises ClickException."""
+    from reports.page.page import write_page
+
+    with written_output("--html", path) as temporary:
+        write_page(page, temporary)
+    click.echo(f"\nWritten: {printable(str(path))}")
+
+
+@contextmanager
+def written_output(option_name: str, path: Path) -> Iterator[Path]:
+    """As ``written_whole``, for the file of an option. Raises ClickException where it cannot be written."""
+    with write_errors(option_name, path), written_whole(path) as temporary:
+        yield temporary
+
+
+@contextmanager
+def write_errors(option_name: str, path: Path) -> Iterator[None]:
+    """Raises ClickException for an OSError of what writes the file of an option."""
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(
+            f"{option_name} {printable(str(path))} cannot be written: {error.strerror or error}"
+        ) from error

@@ -10,6 +10,7 @@ import click
 import cloup
 
 from bench_cli.declared import Concern, option, required, takes
+from bench_cli.outputs import check_folder, write_errors
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
@@ -60,6 +61,7 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
     from simulator.model import write_model
     from simulator.observed import read_observed
 
+    check_folder("--output", options.output)
     observed = [read_observed(path) for path in runs]
     check_fittable(observed)
     material = [material_of(path) for path in runs]
@@ -67,6 +69,7 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
     check_material(material)
     fitted = fit_runs(observed, options.seed, partial(click.echo, err=True))
     model = replace(fitted, doubts=doubts_of(material))
-    write_model(model, options.output)
+    with write_errors("--output", options.output):
+        write_model(model, options.output)
     click.echo(f"{model_text(model)}\n\nWritten: {printable(str(options.output))}")
     return ExitStatus.VALID

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from bench_cli.declared import Concern, option, required, takes
+from bench_cli.outputs import check_folder, page_file, write_page_file
 from bench_cli.simulate.deployment_options import MOST_REPLICAS
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
-
-if TYPE_CHECKING:
-    from bench_cli.simulate.validated_page import Validated
 
 DEALERS = ("random", "rr", "least_outstanding", "p2c")  # routers that need to know no prompt and no session
 
@@ -42,9 +39,7 @@ class Options(Concern):
         "the better of two drawn at random (p2c).",
     )
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations.")
-    html: Path | None = option(
-        None, type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file."
-    )
+    html: Path | None = page_file()
 
 
 @cloup.command(
@@ -70,13 +65,12 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     """
     from bench_cli.simulate.fitted_model import read_fitted
     from bench_cli.simulate.material import material_of, say
-    from bench_cli.simulate.validated import validation_text
-    from bench_cli.simulate.validated_page import Validated
+    from bench_cli.simulate.validated import Validated, validation_text
     from simulator.observed import check_measured, read_observed
     from simulator.routers import Router
     from simulator.validation import validate as validate_run
 
-    _check_folder(options.html)
+    check_folder("--html", options.html)
     model = read_fitted(options.model)
     material, validations, router = [], [], Router(options.router)
     for path in runs:
@@ -88,29 +82,10 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
         validations.append(validate_run(model, observed, options.draws, options.seed, options.replicas, router))
     click.echo(validation_text(model, validations))
     if options.html is not None:
+        from bench_cli.simulate.validated_page import validated_page
+
         doubts: list[str] = []
         say(material, doubts.append)
-        _write_page(Validated(options.model.name, model, options.draws, tuple(validations), tuple(doubts)), options.html)
+        validated = Validated(options.model.name, model, options.draws, tuple(validations), tuple(doubts))
+        write_page_file(options.html, validated_page(validated))
     return ExitStatus.VALID
-
-
-def _check_folder(html: Path | None) -> None:
-    """Raises BadParameter for a page in a folder that is not there, before anything is simulated."""
-    if html is not None and not html.parent.is_dir():
-        raise click.BadParameter(
-            f"{printable(str(html))}: there is no folder {printable(str(html.parent))}", param_hint="--html"
-        )
-
-
-def _write_page(validated: Validated, html: Path) -> None:
-    """Write the page whole or not at all, and print its path. Raises ClickException."""
-    from bench_cli.simulate.validated_page import validated_page
-    from bench_records.whole_file import written_whole
-    from reports.page.page import write_page
-
-    try:
-        with written_whole(html) as temporary:
-            write_page(validated_page(validated), temporary)
-    except OSError as error:
-        raise click.ClickException(f"--html {printable(str(html))} cannot be written: {error.strerror or error}") from error
-    click.echo(f"\nWritten: {printable(str(html))}")

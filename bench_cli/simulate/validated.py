@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reports.render.console import console_text
 from reports.render.counts import counted
@@ -15,6 +15,17 @@ from simulator.model import Model
 from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
 
 _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What was validated: the ``model`` of the file ``name``, with this many draws. ``doubts`` are sentences about the runs."""
+
+    name: str
+    model: Model
+    draws: int
+    validations: tuple[Validation, ...]
+    doubts: tuple[str, ...]
 
 
 def validation_text(model: Model, validations: Sequence[Validation]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from bench_cli.simulate.validated import (
+    Validated,
     beyond_sentences,
     coverage_sentences,
     coverage_table,
@@ -20,19 +20,7 @@ from reports.page.page import Block, Card, Note, Page, Section, Tone
 from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Quantity, Table
-from simulator.model import Model
 from simulator.validation import GOOD, Validation, coverage, median_error, verdict, words
-
-
-@dataclass(frozen=True)
-class Validated:
-    """What was validated: the ``model`` of the file ``name``, with this many draws. ``doubts`` are sentences about the runs."""
-
-    name: str
-    model: Model
-    draws: int
-    validations: tuple[Validation, ...]
-    doubts: tuple[str, ...]
 
 
 def validated_page(validated: Validated) -> Page:

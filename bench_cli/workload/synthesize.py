@@ -11,6 +11,7 @@ import cloup
 
 from bench_cli.declared import Concern, option, part, takes
 from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, reuse_shares
+from bench_cli.outputs import check_folder, written_output
 from bench_cli.workload_files import ReaderOptions, WorkloadPath, workload_output
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
@@ -58,9 +59,9 @@ def synthesize(options: Options, path: Path) -> int:
     """Write a workload that no file holds: requests drawn from ServeGen's clients, at the rate of each at each time and with
     lengths of its own, or a trace with other lengths and longer or shorter shared prefixes.
     """
-    from bench_records.whole_file import written_whole
     from workloads.readers.servegen import is_client_profile
 
+    check_folder("--output", options.output)
     factors, start, duration = options.scaling.scaling(), options.start, options.duration
     if is_client_profile(path):
         source, origin = _drawn_from_clients(path, duration, start, options.seed)
@@ -73,7 +74,7 @@ def synthesize(options: Options, path: Path) -> int:
         report_reuse(reuse_shares(scaled, source), factors)
         names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())
         scaled = replace(scaled, facts=replace(scaled.facts, source=f"{scaled.facts.source}, {names}"))
-    with written_whole(options.output) as temporary:
+    with written_output("--output", options.output) as temporary:
         scaled.write(temporary)
     click.echo(f"{counted(len(scaled), 'request')} of {printable(origin)}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID

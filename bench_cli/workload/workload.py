@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, part, required, same, takes
+from bench_cli.declared import Concern, part, required, same, takes
+from bench_cli.outputs import check_folder, page_file, write_page_file, written_output
 from bench_cli.workload.synthesize import synthesize
 from bench_cli.workload_files import ReaderOptions, WorkloadPath, read_file, workload_output
 from bench_errors import ExitStatus
@@ -53,10 +54,9 @@ class ImportOptions(Concern):
 @one_blas_thread()
 def import_(options: ImportOptions, path: Path) -> int:
     """Read a dataset or trace, and write it as a workload: Parquet, which every verb that takes a dataset reads fast."""
-    from bench_records.whole_file import written_whole
-
+    check_folder("--output", options.output)
     workload = options.reader.read(path)
-    with written_whole(options.output) as temporary:
+    with written_output("--output", options.output) as temporary:
         workload.write(temporary)
     click.echo(f"{counted(len(workload), 'row')} of {workload.facts.format}. Written: {printable(str(options.output))}")
     return ExitStatus.VALID
@@ -66,9 +66,7 @@ def import_(options: ImportOptions, path: Path) -> int:
 class ShowOptions(Concern):
     """The options of ``bench workload show``."""
 
-    html: Path | None = option(
-        None, type=click.Path(path_type=Path, dir_okay=False), help="Write a page with pictures to this file."
-    )
+    html: Path | None = page_file()
     reader: ReaderOptions = part(ReaderOptions)
 
 
@@ -88,11 +86,10 @@ def show(options: ShowOptions, path: Path) -> int:
     Prefix sharing is what an infinite prefix cache would reuse: by the trace's hashes of blocks, or by the text of prompts.
     """
     from bench_cli.workload.tables import workload_tables
-    from bench_records.whole_file import written_whole
-    from reports.page.page import write_page
     from reports.render.tables import console_table
     from workloads.table.statistics import workload_statistics
 
+    check_folder("--html", options.html)
     workload, html = options.reader.read(path), options.html
     statistics = workload_statistics(workload)
     tables = workload_tables(workload, statistics)
@@ -100,9 +97,7 @@ def show(options: ShowOptions, path: Path) -> int:
     if html is not None:
         from bench_cli.workload.page import workload_page
 
-        with written_whole(html) as temporary:
-            write_page(workload_page(workload, statistics), temporary)
-        click.echo(f"\nWritten: {printable(str(html))}")
+        write_page_file(html, workload_page(workload, statistics))
     return ExitStatus.VALID
 
 
@@ -141,12 +136,12 @@ Examples:
 @one_blas_thread()
 def write(options: WriteOptions, path: Path) -> int:
     """Write a workload in a format that other programs read. Rows that the format cannot express are left out and counted."""
-    from bench_records.whole_file import written_whole
     from workloads.table.writers import write_workload
 
     format_name, output = options.format_name, options.output
+    check_folder("-o", output)
     workload = read_file(path, None, options.strict)
-    with written_whole(output) as temporary:
+    with written_output("-o", output) as temporary:
         left_out = write_workload(workload, format_name, temporary)
     if left_out:
         rows = counted(len(workload), "row")

@@ -151,6 +151,14 @@ def test_ranges_that_hold_too_little_are_called_too_narrow(tmp_path: Path, held:
     assert "these ranges are too narrow" not in validation_text(model, [beyond])
 
 
+def test_a_model_in_no_folder_is_refused_before_anything_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "nowhere" / "model.json"
+    assert run(["simulate", "fit", str(_run(tmp_path, 30, 1)), "-o", str(output)]) == ExitStatus.USAGE
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"Invalid value for --output: {output}: there is no folder {output.parent}" in error
+    assert "steps recovered" not in error
+
+
 def test_a_page_in_no_folder_is_refused_before_anything_is_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

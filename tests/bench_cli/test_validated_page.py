@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench_cli.simulate.validated import coverage_table, validation_document
-from bench_cli.simulate.validated_page import Validated, validated_page
+from bench_cli.simulate.validated import Validated, coverage_table, validation_document
+from bench_cli.simulate.validated_page import validated_page
 from bench_cli.simulate.validated_pictures import error_picture, latency_pictures
 from reports.page.page import Note, Tone, render_page
 from reports.render.picture import Dots, Spans

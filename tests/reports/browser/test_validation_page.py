@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench_cli.simulate.validated_page import Validated, validated_page
+from bench_cli.simulate.validated import Validated
+from bench_cli.simulate.validated_page import validated_page
 from reports.page.page import write_page
 from simulator.model import read_model
 from tests.bench_cli.test_simulate_run import model_file
