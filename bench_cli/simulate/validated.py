@@ -65,15 +65,20 @@ def fitted_sentences(model: Model, validations: Sequence[Validation]) -> tuple[s
     return tuple(f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted)
 
 
+def are_too_narrow(validations: Sequence[Validation]) -> bool:
+    """Whether the ranges of the runs within what was fitted hold too few of the figures; False without such a run."""
+    inside = inside_and_beyond(validations)[0]
+    return bool(inside) and coverage(inside) < _COVERED
+
+
 def coverage_sentences(validations: Sequence[Validation]) -> tuple[str, ...]:
     """How many figures lie within their ranges; and where they should, and do not, that the ranges are too narrow."""
     text = f"{coverage(validations):.0%} of the measured figures lie within their ranges of 5 to 95 %."
-    inside = inside_and_beyond(validations)[0]
-    if not inside or (share := coverage(inside)) >= _COVERED:
+    if not are_too_narrow(validations):
         return (text,)
     too_narrow = (
-        f"Within what was fitted {share:.0%} do, and 90 % should: these ranges are too narrow, since "
-        "the server differs from its model by more than the fit shows. A fit to more runs shows more."
+        f"Within what was fitted {coverage(inside_and_beyond(validations)[0]):.0%} do, and 90 % should: these ranges are too "
+        "narrow, since the server differs from its model by more than the fit shows. A fit to more runs shows more."
     )
     return text, too_narrow
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bench_cli.simulate.validated import (
     Validated,
+    are_too_narrow,
     beyond_sentences,
     coverage_sentences,
     coverage_table,
@@ -87,7 +88,7 @@ def _tone(validated: Validated) -> Tone:
     good = [error <= limit for key, limit in GOOD.items() if (error := median_error(inside, key)) is not None]
     if validated.model.unfit or not any(good):
         return Tone.BAD
-    return Tone.GOOD if all(good) and not beyond and len(coverage_sentences(inside)) == 1 else Tone.CAUTION
+    return Tone.GOOD if all(good) and not beyond and not are_too_narrow(inside) else Tone.CAUTION
 
 
 def _cards(validations: tuple[Validation, ...]) -> Iterator[Card]:
