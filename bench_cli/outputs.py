@@ -1,8 +1,8 @@
-"""Files that an option names: ``--output`` of compare and trend, in the format of the file's suffix, and ``--html``."""
+"""Files that options name: ``--output`` of compare and trend, in the format of the file's suffix, ``--html``, ``--json``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -11,7 +11,7 @@ import click
 
 from bench_cli.declared import option
 from bench_records.whole_file import written_whole
-from reports.render.plain_text import printable
+from reports.render.plain_text import json_text, printable
 
 if TYPE_CHECKING:
     from reports.page.formats import Formats
@@ -69,6 +69,13 @@ def write_page_file(path: Path, page: Page) -> None:
 
     with written_output("--html", path) as temporary:
         write_page(page, temporary)
+    click.echo(f"\nWritten: {printable(str(path))}")
+
+
+def write_json_file(path: Path, document: Mapping[str, object]) -> None:
+    """Write the file of ``--json`` whole or not at all, and print its path. Raises ClickException."""
+    with written_output("--json", path) as temporary:
+        temporary.write_text(json_text(document), encoding="utf-8")
     click.echo(f"\nWritten: {printable(str(path))}")
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import cloup
 
 from bench_cli.declared import Concern, option, required, takes
-from bench_cli.outputs import check_folder, page_file, write_page_file
+from bench_cli.outputs import check_folder, page_file, write_json_file, write_page_file
 from bench_cli.simulate.deployment_options import MOST_REPLICAS
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
 from reports.render.plain_text import printable
+
+if TYPE_CHECKING:
+    from bench_cli.simulate.validated import Validated
 
 DEALERS = ("random", "rr", "least_outstanding", "p2c")  # routers that need to know no prompt and no session
 
@@ -40,6 +44,9 @@ class Options(Concern):
     )
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations.")
     html: Path | None = page_file()
+    json: Path | None = option(
+        None, type=click.Path(path_type=Path, dir_okay=False), help="Write all figures, with their ranges, to this file."
+    )
 
 
 @cloup.command(
@@ -47,7 +54,7 @@ class Options(Concern):
     epilog="""\b
 Examples:
   bench simulate validate --model model.json runs/<another> runs/<a third>
-  bench simulate validate --model model.json --html validation.html runs/<another>""",
+  bench simulate validate --model model.json --html validation.html --json validation.json runs/<another>""",
 )
 @runs_argument
 @takes(Options)
@@ -71,6 +78,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     from simulator.validation import validate as validate_run
 
     check_folder("--html", options.html)
+    check_folder("--json", options.json)
     model = read_fitted(options.model)
     material, validations, router = [], [], Router(options.router)
     for path in runs:
@@ -81,11 +89,19 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
         validations.append(validate_run(model, observed, options.draws, options.seed, options.replicas, router))
     click.echo(validation_text(model, validations))
+    doubts: list[str] = []
+    say(material, doubts.append)
+    _write(Validated(options.model.name, model, options.draws, tuple(validations), tuple(doubts)), options)
+    return ExitStatus.VALID
+
+
+def _write(validated: Validated, options: Options) -> None:
+    """Write the files of --html and --json. Raises ClickException."""
     if options.html is not None:
         from bench_cli.simulate.validated_page import validated_page
 
-        doubts: list[str] = []
-        say(material, doubts.append)
-        validated = Validated(options.model.name, model, options.draws, tuple(validations), tuple(doubts))
         write_page_file(options.html, validated_page(validated))
-    return ExitStatus.VALID
+    if options.json is not None:
+        from bench_cli.simulate.validated_json import document
+
+        write_json_file(options.json, document(validated))

@@ -65,6 +65,17 @@ def fitted_sentences(model: Model, validations: Sequence[Validation]) -> tuple[s
     return tuple(f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted)
 
 
+def doubt_sentences(validated: Validated) -> tuple[str, ...]:
+    """What is not known or in doubt of the model, of the runs that it was fitted to, and of those that it predicts."""
+    model = validated.model
+    return (
+        *(f"The model: {text}." for text in model.findings),
+        *(f"The fitted runs: {text}." for text in model.doubts),
+        *(f"The predicted runs: {text}" for text in validated.doubts),
+        *fitted_sentences(model, validated.validations),
+    )
+
+
 def are_too_narrow(validations: Sequence[Validation]) -> bool:
     """Whether the ranges of the runs within what was fitted hold too few of the figures; False without such a run."""
     inside = inside_and_beyond(validations)[0]

@@ -10,8 +10,8 @@ from bench_cli.simulate.validated import (
     beyond_sentences,
     coverage_sentences,
     coverage_table,
+    doubt_sentences,
     errors_table,
-    fitted_sentences,
     inside_and_beyond,
     predictions_table,
 )
@@ -30,7 +30,7 @@ def validated_page(validated: Validated) -> Page:
     tables = tuple(predictions_table(each, number) for number, each in enumerate(validations, 1))
     sections = (
         Section("beyond", "Beyond what was fitted", tuple(_beyond(validated))),
-        Section("doubts", "Doubts", tuple(_doubts(validated))),
+        Section("doubts", "Doubts", tuple(map(Note, doubt_sentences(validated)))),
         Section("latencies", "Predicted and measured", latency_pictures(validations)),
         Section("errors", "Errors", (error_picture(validations), errors_table(validations), coverage_table(validations))),
         Section("numbers", "Numbers of each run", tables),
@@ -69,15 +69,6 @@ def _beyond(validated: Validated) -> Iterator[Block]:
     rows = tuple((extent.what, Quantity(extent.most, f"{extent.most:,.0f}")) for extent in validated.model.hull)
     if rows:
         yield Table("hull", "How far the fitted runs reach", ("what", "at most"), rows, note)
-
-
-def _doubts(validated: Validated) -> Iterator[Note]:
-    """What is not known or in doubt of the model, of the runs that it was fitted to, and of those that it predicts."""
-    model = validated.model
-    yield from (Note(f"The model: {text}.") for text in model.findings)
-    yield from (Note(f"The fitted runs: {text}.") for text in model.doubts)
-    yield from (Note(f"The predicted runs: {text}") for text in validated.doubts)
-    yield from map(Note, fitted_sentences(model, validated.validations))
 
 
 def _tone(validated: Validated) -> Tone:

@@ -47,15 +47,19 @@ def test_a_run_is_fitted_and_another_validated(tmp_path: Path, capsys: pytest.Ca
     assert "a prompt token" in fitted
     assert "nothing is known beyond" in fitted
     assert fitted.endswith(f"Written: {model}\n")
-    runs, html = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))], tmp_path / "page.html"
-    validate = ["simulate", "validate", "--model", str(model), "--draws", "2", "--html", str(html)]
+    runs = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))]
+    html, json_file = tmp_path / "page.html", tmp_path / "validation.json"
+    validate = ["simulate", "validate", "--model", str(model), "--draws", "2", "--html", str(html), "--json", str(json_file)]
     assert run([*validate, *runs]) == ExitStatus.VALID
     text = capsys.readouterr().out
     assert text.startswith("at-120.parquet lies beyond what was fitted: ")
     assert "at-40.parquet: 400 requests" in text
     assert "p99 TTFT" in text
     assert "1 run within what was fitted" in text
-    assert text.endswith(f"Written: {html}\n")
+    assert text.endswith(f"\n\nWritten: {html}\n\nWritten: {json_file}\n")
+    document = json.loads(json_file.read_text())
+    assert [each["name"] for each in document["runs"] if each["beyond"]] == ["at-120.parquet"]
+    assert document["sentences"]["verdict"] in " ".join(text.split())
     page = html.read_text()
     for name in ("ttft", "tpot", "e2e", "errors"):
         assert f'data-picture="{name}"' in page
@@ -159,23 +163,29 @@ def test_a_model_in_no_folder_is_refused_before_anything_is_fitted(tmp_path: Pat
     assert "steps recovered" not in error
 
 
-def test_a_page_in_no_folder_is_refused_before_anything_is_simulated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+_FILES = pytest.mark.parametrize(("option", "name"), [("--html", "page.html"), ("--json", "validation.json")])
+
+
+@_FILES
+def test_a_file_in_no_folder_is_refused_before_anything_is_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
 ) -> None:
-    model, html = model_file(tmp_path / "model.json"), tmp_path / "nowhere" / "page.html"
-    arguments = ["simulate", "validate", "--model", str(model), "--html", str(html), str(_run(tmp_path, 30, 1))]
+    model, path = model_file(tmp_path / "model.json"), tmp_path / "nowhere" / name
+    arguments = ["simulate", "validate", "--model", str(model), option, str(path), str(_run(tmp_path, 30, 1))]
     assert run(arguments) == ExitStatus.USAGE
-    error = capsys.readouterr().err
-    assert "--html" in error
-    assert f"there is no folder {html.parent}" in " ".join(error.split())
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"Invalid value for {option}: {path}: there is no folder {path.parent}" in error
     assert "simulating" not in error
 
 
-def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, html = model_file(tmp_path / "model.json", hull=()), tmp_path / ("a" * 300)
-    arguments = ["simulate", "validate", "--model", str(model), "--html", str(html), str(_run(tmp_path, 30, 1))]
-    assert run(arguments) != ExitStatus.VALID
-    assert "cannot be written: File name too long" in " ".join(capsys.readouterr().err.split())
+@_FILES
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
+) -> None:
+    model, path = model_file(tmp_path / "model.json", hull=()), tmp_path / ("a" * 300 + name)
+    arguments = ["simulate", "validate", "--model", str(model), option, str(path), str(_run(tmp_path, 30, 1))]
+    assert run(arguments) == ExitStatus.FAILED
+    assert f"{option} {path} cannot be written: File name too long" in " ".join(capsys.readouterr().err.split())
 
 
 def test_validation_needs_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

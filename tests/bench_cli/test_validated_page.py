@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from bench_cli.simulate.validated import Validated, coverage_table, validation_document
+from bench_cli.simulate.validated_json import document
 from bench_cli.simulate.validated_page import validated_page
 from bench_cli.simulate.validated_pictures import error_picture, latency_pictures
 from reports.page.page import Note, Tone, render_page
 from reports.render.picture import Dots, Spans
+from reports.render.plain_text import json_text
 from reports.render.tables import Table, cell_text
 from simulator.model import UNFIT, read_model
 from simulator.validation import GOOD, Validation
@@ -81,6 +84,33 @@ def test_the_tables_of_page_and_terminal_have_the_same_rows(validated: Validated
     printed = [b.rows for b in validation_document(validated.model, validated.validations) if isinstance(b, Table)]
     assert len(printed) == 3
     assert all(rows in shown for rows in printed)
+
+
+def test_json_has_the_numbers_and_facts_of_the_page(validated: Validated) -> None:
+    found = json.loads(json_text(document(replace(validated, validations=(*validated.validations, _FAR)))))
+    near, off, far = found["runs"]
+    assert [near["beyond"], off["beyond"], far["beyond"]] == [[], [], list(BEYOND)]
+    p99 = next(each for each in off["figures"] if (each["metric"], each["figure"]) == ("ttft", "p99"))
+    assert p99 == pytest.approx(
+        {"metric": "ttft", "figure": "p99", "unit": "ms", "measured": 100.0, "predicted": 110.0, "low": 105.0, "high": 115.0}
+        | {"error": 0.1, "within_range": False}
+    )
+    assert [each["figure"] for each in off["figures"] if each["metric"] == "e2e"] == ["mean", "p50", "p90", "p99"]
+    assert found["coverage"] == {
+        "all": {"figures": 39, "within": 13, "share": pytest.approx(1 / 3)},
+        "inside": {"figures": 26, "within": 13, "share": 0.5},
+        "beyond": {"figures": 13, "within": 0, "share": 0.0},
+        "too_narrow": True,
+    }
+    judged = {(each["metric"], each["figure"]): each for each in found["errors"]}
+    assert list(judged) == list(GOOD)
+    assert judged["throughput", "mean"] == pytest.approx(
+        {"metric": "throughput", "figure": "mean", "limit": 0.03, "inside": 0.05, "beyond": 0.5, "good": False}
+    )
+    page = validated_page(validated)
+    (doubts,) = (section for section in page.sections if section.id == "doubts")
+    assert [Note(text) for text in found["sentences"]["doubts"]] == [*doubts.blocks]
+    assert found["sentences"]["beyond"][0].startswith("far lies beyond what was fitted: 81 requests a second")
 
 
 def test_coverage_is_counted_by_metric_and_apart_beyond(validated: Validated) -> None:

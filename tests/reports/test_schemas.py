@@ -12,6 +12,8 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace as with_fields
 
 from bench_cli import run as bench
+from bench_cli.simulate.validated import Validated
+from bench_cli.simulate.validated_json import document as validation_document
 from bench_records.record import Outcome, Record
 from reports.capacity.comparison import NamedSearch, compare_searches
 from reports.capacity.comparison_formats import comparison_document
@@ -25,6 +27,9 @@ from reports.sweep.json_file import document as sweep_document
 from reports.sweep.points import read_sweep
 from reports.why.answer import METRICS, Detail, explain
 from reports.why.json_file import document as why_document
+from simulator.model import read_model
+from tests.bench_cli.test_simulate_run import model_file
+from tests.bench_cli.validated_runs import BEYOND, validated_run
 from tests.reports.capacity.searches import ALL as SEARCHES
 from tests.reports.manifests import asked_load
 from tests.reports.watched import histogram, machine_samples, metric, statistics, worker_samples
@@ -170,6 +175,19 @@ def test_the_parts_of_one_run_and_of_two(make_report: MakeReport, steady_run: St
 
 def test_parts_of_nothing(make_report: MakeReport, failed: Make) -> None:
     _check("why", why_document(explain([make_report([failed(0, 0, Outcome.REFUSED, 0, 1)])], METRICS, 0.99)))
+
+
+# ---- validation.json
+
+
+@pytest.mark.parametrize(
+    "names", [("near",), ("near", "off", "far"), ("far",)], ids=["one within", "within and beyond", "none within"]
+)
+def test_validations_of_runs_within_what_was_fitted_and_beyond(tmp_path: Path, names: tuple[str, ...]) -> None:
+    runs = {"near": validated_run("near"), "off": validated_run("off", 0.1), "far": validated_run("far", 0.5, BEYOND)}
+    model = read_model(model_file(tmp_path / "model.json", doubts=("half has the finding errors: some are left out",)))
+    document = validation_document(Validated("model.json", model, 2, tuple(runs[name] for name in names), ("a doubt.",)))
+    _check("validation", document)
 
 
 # ---- capacity.json

@@ -11,7 +11,7 @@ import msgspec
 from tools.reference.markdown import plain, table
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-_DOCUMENTS = ("summary", "compare", "capacity", "ranking", "capacity-comparison", "sweep", "trend", "why")
+_DOCUMENTS = ("summary", "compare", "capacity", "ranking", "capacity-comparison", "sweep", "trend", "why", "validation")
 _REF = "#/$defs/"
 
 
