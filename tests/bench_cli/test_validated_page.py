@@ -21,6 +21,7 @@ from simulator.model import UNFIT, read_model
 from simulator.validation import GOOD, Validation
 from tests.bench_cli.test_simulate_run import model_file
 from tests.bench_cli.validated_runs import BEYOND, validated_run
+from tests.reports.markup import checked
 
 _FAR = validated_run("far", 0.5, BEYOND)
 
@@ -156,6 +157,6 @@ def test_errors_are_drawn_beside_their_limits() -> None:
 
 def test_names_from_outside_are_text(validated: Validated) -> None:
     hostile = "</script><script>window.broken = 1</script>\u202e"
-    html = render_page(validated_page(replace(validated, name=hostile, validations=(validated_run(hostile, 0.1),))))
+    html = checked(render_page(validated_page(replace(validated, name=hostile, validations=(validated_run(hostile, 0.1),)))))
     assert "<script>window.broken" not in html
     assert "\u202e" not in html

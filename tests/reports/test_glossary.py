@@ -15,6 +15,7 @@ from reports.page.page import render_page
 from reports.page.terms import Terms
 from reports.run.page import run_page, run_pictures
 from reports.run_report import RunReport
+from tests.reports.markup import checked
 
 
 def test_every_metric_and_finding_has_a_text_without_markdown() -> None:
@@ -59,7 +60,7 @@ def test_a_page_explains_cards_rows_and_findings(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:
     report = make_report(steady_run(50))
-    html = render_page(run_page(report, run_pictures(report)))
+    html = checked(render_page(run_page(report, run_pictures(report))))
     for term in ("TTFT", "Request throughput", "sample_too_small", "Schedule slip"):
         assert f">{term}</dfn>" in html, term
     assert html.count(">TTFT</dfn>") <= 4  # once in the cards, and once in a section

@@ -9,6 +9,7 @@ import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
+from tests.reports.markup import checked
 from workloads.readers.detect import FORMATS, read_workload_file
 from workloads.table.writers import WRITTEN_FORMATS
 
@@ -48,7 +49,7 @@ def test_the_page_has_the_numbers_and_a_picture_of_each_kind(tmp_path: Path, cap
     ]
     trace.write_text("\n".join(map(json.dumps, rows)))
     assert run(["workload", "show", str(trace), "--html", str(page)]) == ExitStatus.VALID
-    text = page.read_text()
+    text = checked(page.read_text())
     for name in ("arrivals", "tokens", "gaps", "lengths-tokens", "prefixes", "turns"):
         assert f'data-picture="{name}"' in text
     assert "30 requests of 10 conversations in 14,500 s" in text

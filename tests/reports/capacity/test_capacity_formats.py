@@ -23,6 +23,7 @@ from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import figure_of
 from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, never_held, unknown
+from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
 EACH = pytest.mark.parametrize("found", ALL.values(), ids=ALL.keys())
@@ -42,7 +43,7 @@ def test_markdown_and_page_have_the_answer_first(found: Capacity) -> None:
     assert opening.children is not None
     assert "".join(part.content for part in opening.children) == answer(found)
     assert capacity_page(found).verdict == answer(found)
-    render_page(capacity_page(found))
+    checked(render_page(capacity_page(found)))
 
 
 @EACH

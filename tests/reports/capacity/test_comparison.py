@@ -14,8 +14,9 @@ from reports.capacity.comparison_formats import comparison_document
 from reports.capacity.comparison_page import CAPACITY_COMPARISON, comparison_page
 from reports.capacity.result import Capacity, LoadUnit
 from reports.errors import NotComparableError
-from reports.page.page import Tone
+from reports.page.page import Tone, render_page
 from tests.reports.capacity.searches import BRACKET, LIMITS, capacity, tiers, unknown
+from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
 
@@ -58,6 +59,7 @@ def test_brackets_decide_where_they_do_not_overlap(
 
 def test_each_tier_is_compared_by_its_name() -> None:
     comparison = _compared(tiers(), tiers())
+    assert checked(render_page(comparison_page(comparison)))
     assert [tier.name for tier in comparison.tiers] == ["chat", "batch"]
     assert verdict(comparison).startswith("chat: Undecided: ")
     assert " batch: " in verdict(comparison)

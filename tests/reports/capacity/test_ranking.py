@@ -15,9 +15,10 @@ from reports.capacity.ranking_formats import ranking_document
 from reports.capacity.ranking_page import RANKING, ranking_page, ranking_pictures, write_ranking
 from reports.capacity.result import Ended
 from reports.capacity.search import Shape
-from reports.page.page import Tone
+from reports.page.page import Tone, render_page
 from reports.render.picture import Spans, Trail
 from tests.reports.capacity.searches import BRACKET, LIMITS, capacity, cliff, not_monotone, tiers, unknown
+from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
 ALONE = replace(BRACKET, curves=BRACKET.curves[:1])
@@ -224,3 +225,4 @@ def test_a_setting_without_a_probe_can_be_shown() -> None:
     ranking = Ranking(tuple(Setting(name, nothing, name) for name in "ab"), 0.95, 900.0)
     assert ranking_answer(ranking).endswith("b: The target did not answer.")
     assert ranking_page(ranking).tone is Tone.BAD
+    assert checked(render_page(ranking_page(ranking)))

@@ -51,6 +51,7 @@ from reports.page.page import Tone, render_page
 from reports.render.markdown import markdown_text
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause
+from tests.reports.markup import checked
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
 
@@ -388,7 +389,7 @@ def test_text_from_outside_is_shown_as_text(noisy_run: Callable[..., RunFolder])
     markdown, console, page = (
         COMPARISON.markdown_text(comparison),
         COMPARISON.terminal_text(comparison),
-        render_page(comparison_page(comparison)),
+        checked(render_page(comparison_page(comparison))),
     )
     assert "<script>" not in markdown
     assert "<script>alert" not in page
@@ -731,7 +732,7 @@ def test_settings_that_differ_between_two_servers_fit_a_screen(
           If all else is equal, this is the change that the comparison measures."""
     )
     assert r"- target.model\_parameters: not known (× 5) \| 25 values (× 5)" in markdown_text(full_document(compared))
-    page = render_page(comparison_page(compared))
+    page = checked(render_page(comparison_page(compared)))
     assert "<p>target.model_parameters: not known (× 5) | 25 values (× 5)</p><p>target.token_ids: False" in page
     assert page.count("this is the change that the comparison measures") == 1
 

@@ -17,6 +17,7 @@ from bench_records.server_table import MetricSample
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run.page import run_pictures, write_html
 from reports.run_report import RunReport
+from tests.reports.markup import checked
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -67,7 +68,7 @@ class _Page(HTMLParser):
 
 def _page(report: RunReport) -> tuple[str, _Page]:
     write_html(report, run_pictures(report), report.folder.html)
-    text = re.sub(r'<dfn class="term"[^>]*>(.*?)</dfn>', r"\1", report.folder.html.read_text(encoding="utf-8"))
+    text = re.sub(r'<dfn class="term"[^>]*>(.*?)</dfn>', r"\1", checked(report.folder.html.read_text(encoding="utf-8")))
     return text, _Page(text)
 
 

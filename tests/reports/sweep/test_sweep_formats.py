@@ -25,6 +25,7 @@ from reports.sweep.json_file import document
 from reports.sweep.page import sweep_page
 from reports.sweep.pictures import sweep_pictures
 from reports.sweep.points import Sweep, read_sweep, settings_of
+from tests.reports.markup import checked
 
 MakeSweep = Callable[..., ExperimentFolder]
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -137,7 +138,7 @@ def test_every_format_is_written_beside_the_runs_with_the_same_content(sweep_fol
 
 
 def test_text_from_outside_is_shown_as_text(sweep: Sweep, tmp_path: Path) -> None:
-    html = render_page(sweep_page(sweep))
+    html = checked(render_page(sweep_page(sweep)))
     markdown, console = SWEEP.markdown_text(sweep), SWEEP.terminal_text(sweep)
     SWEEP.write(sweep, ".csv", tmp_path / "s.csv")
     assert "<script>window" not in html

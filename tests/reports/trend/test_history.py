@@ -30,6 +30,7 @@ from reports.trend.history import Standing, Trend, estimates_of, read_trend
 from reports.trend.json_file import document
 from reports.trend.page import trend_page
 from reports.trend.pictures import trend_pictures
+from tests.reports.markup import checked
 
 Nights = Callable[..., list[Path]]
 HOSTILE = "<script>window.broken = 1<|script>\u202e|`"  # a folder's name holds no slash and no NUL
@@ -131,7 +132,7 @@ def test_invalid_runs_alone_are_shown_without_a_baseline(nights: Path) -> None:
     trend = read_trend([nights / "n5"])
     assert trend.baseline is None
     assert "no baseline and no comparison" in TREND.terminal_text(trend)
-    assert "no baseline and no comparison" in render_page(trend_page(trend, lambda path: path))
+    assert "no baseline and no comparison" in checked(render_page(trend_page(trend, lambda path: path)))
     assert json.loads(json.dumps(document(trend), allow_nan=False))["baseline"] is None
 
 
@@ -196,7 +197,7 @@ def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys:
 
 def test_text_from_outside_is_shown_as_text(trend: Trend, tmp_path: Path) -> None:
     TREND.write(trend, ".csv", tmp_path / "t.csv")
-    html = render_page(trend_page(trend, lambda path: path))
+    html = checked(render_page(trend_page(trend, lambda path: path)))
     markdown = TREND.markdown_text(trend)
     assert "<script>window" not in html
     assert "<script>" not in markdown
