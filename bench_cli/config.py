@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from bench_records.manifest import Manifest
     from bench_records.run_folder import RunFolder
 
-_OF_ONE_RUN = ("run_dir", "plots", "step_log", "config")  # another run needs folders and files of its own
+_WRITTEN = ("plots", "step_log")  # of a run, beside its folder
+OF_ONE_RUN = ("run_dir", *_WRITTEN, "config")
+"""The options, as they are spelled, that another run does not repeat: it needs folders and files of its own."""
 
 
 @cloup.command(
@@ -94,13 +96,19 @@ def _recorded(manifest: Manifest) -> Mapping[str, object]:
     return workload | (settings if isinstance(settings, dict) else {}) | options
 
 
+def not_repeated(manifest: Manifest) -> list[str]:
+    """The options, as they are spelled, by which the run wrote what another run does not write again."""
+    recorded = _recorded(manifest)
+    return [name for name in _WRITTEN if recorded.get(name)]
+
+
 def _options(measuring: click.Command) -> Iterator[tuple[str, str, click.Option]]:
     """The name, the spelling and the parameter of each option that another run can take."""
     for parameter in measuring.params:
         if isinstance(parameter, click.Option) and parameter.name:
             long_options = [option for option in parameter.opts if option.startswith("--")]
             spelled = long_options[0].removeprefix("--").replace("-", "_") if long_options else parameter.name
-            if spelled not in _OF_ONE_RUN:
+            if spelled not in OF_ONE_RUN:
                 yield parameter.name, spelled, parameter
 
 

@@ -14,7 +14,7 @@ import click
 import cloup
 from click.core import ParameterSource
 
-from bench_cli.config import configuration, measuring_verb
+from bench_cli.config import OF_ONE_RUN, configuration, measuring_verb, not_repeated
 from bench_cli.declared import call_of
 from bench_cli.measurement.config_option import defaults_of, options_by_spelling
 from bench_cli.suggestions import near_names
@@ -71,13 +71,14 @@ left_out_options = cloup.option(
 @dataclass(frozen=True)
 class RepeatedRun:
     """``context`` is that of the measuring verb of the run in ``folder``: its parameters are the recorded ones except those
-    ``changed``, which are in the words of the command line.
+    ``changed``, and those ``left_out`` since another run needs files of its own; both are in the words of the command line.
     """
 
     folder: RunFolder
     manifest: Manifest
     context: click.Context
     changed: tuple[str, ...]
+    left_out: tuple[str, ...]
 
     @property
     def verb(self) -> str:
@@ -113,7 +114,8 @@ def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[st
     if _HEADER not in left_out:
         recorded.add_headers(parsed)
     _drop_other_spellings(parsed)
-    return RepeatedRun(folder, manifest, parsed, tuple(_changed(parsed, left_out)))
+    not_again = tuple(f"--{name}" for name in not_repeated(manifest) if not parsed.params.get(name))
+    return RepeatedRun(folder, manifest, parsed, tuple(_changed(parsed, left_out)), not_again)
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ def _with_without(measuring: click.Command, recorded: set[str]) -> click.Command
                 near = near_names(name, options)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise click.BadParameter(f"{written!r} is no option of {measuring.name}{hint}", context, parameter)
+            if name in OF_ONE_RUN:
+                raise click.BadParameter(f"{written!r} is never repeated, so it need not be left out", context, parameter)
             if options[name].name not in recorded:
                 raise click.BadParameter(f"{written!r}: the run was measured without it", context, parameter)
             left_out.append(str(options[name].name))

@@ -61,7 +61,7 @@ def command(context: click.Context, run: Path, options: tuple[str, ...], without
 
 
 def _announcement(repeated: RepeatedRun) -> str:
-    """What is repeated, and what is changed, for stderr."""
+    """What is repeated, what is changed, and what is left out, for stderr."""
     manifest, schedule = repeated.manifest, repeated.manifest.schedule
     parts = [repeated.verb]
     if manifest.workload.requests is not None:
@@ -70,7 +70,8 @@ def _announcement(repeated: RepeatedRun) -> str:
     if schedule is not None:
         parts += [f"seed {schedule.seed}", f"digest {schedule.digest[:_DIGITS]}"]
     changed = f" Changed: {', '.join(repeated.changed)}." if repeated.changed else ""
-    return f"Replays {repeated.folder.path}: {', '.join(parts)}.{changed}"
+    left_out = f" Not repeated: {', '.join(repeated.left_out)}." if repeated.left_out else ""
+    return f"Replays {repeated.folder.path}: {', '.join(parts)}.{changed}{left_out}"
 
 
 def _measured(repeated: RepeatedRun) -> int:

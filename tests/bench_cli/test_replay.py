@@ -186,6 +186,8 @@ def test_a_recorded_option_can_be_left_out(server: ScriptedServer, capsys: pytes
         (["recorded", "--seed", "many"], "'many' is not a valid integer"),
         (["--without", "sed", "recorded"], "'sed' is no option of token_norm_dist; did you mean 'seed'?"),
         (["--without", "duration", "recorded"], "'duration': the run was measured without it"),
+        (["--without", "step-log", "recorded"], "'step-log' is never repeated, so it need not be left out"),
+        (["--without", "run_dir", "recorded"], "'run_dir' is never repeated, so it need not be left out"),
         ([], "Missing argument 'RUN'"),
         (["nowhere"], "nowhere is not a run folder: it has no run.json"),
     ],
@@ -231,13 +233,18 @@ def test_folders_of_the_run_are_not_used_again(server: ScriptedServer, tmp_path:
     assert run(["replay", "recorded", "--run_dir", "named"]) == ExitStatus.USAGE
 
 
-def test_the_step_log_of_the_run_is_not_used_again(server: ScriptedServer, tmp_path: Path) -> None:
-    path = _record(server, *_RANDOM, "--isl", "5") / "run.json"
+def test_the_step_log_of_the_run_is_not_used_again_and_that_is_said(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _record(server, *_RANDOM, "--isl", "5", "--plots", "plots") / "run.json"
     document = json.loads(path.read_text())
     document["options"]["engine_settings"]["step_log"] = str(tmp_path / "steps.csv")
     path.write_text(json.dumps(document))
-    assert _replayed("recorded")["options"]["engine_settings"]["step_log"] is None
+    assert _replayed("recorded", "--seed", "3")["options"]["engine_settings"]["step_log"] is None
     assert not (tmp_path / "steps.csv").exists()
+    assert "Changed: --seed. Not repeated: --plots, --step_log.\n" in capsys.readouterr().err
+    _replayed("recorded", "--plots", "others")
+    assert "Changed: --plots. Not repeated: --step_log.\n" in capsys.readouterr().err
 
 
 def test_secrets_have_to_be_given_again_and_other_headers_stay(
