@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import gc
 import hashlib
 import itertools
@@ -52,6 +53,8 @@ _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
 
 _KEPT_ADAPTERS = 64
+_FOLDER_PREFIX = "inflight-bench-lora-"
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODULES = {  # TensorRT-LLM's module ids → Hugging Face's names for Llama's layers, the widths of their inputs and outputs
     1: ("self_attn.q_proj", "hidden", "queries"),
     2: ("self_attn.k_proj", "hidden", "keys"),
@@ -481,7 +484,8 @@ class Adapters:
         self._llm, self._network = llm, network
         self._kept: OrderedDict[int, Adapter] = OrderedDict()
         self._numbers = itertools.count(1)
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-lora-"))
+        remove_left_folders()
+        self._folder = LockedFolder()
         self._discards: set[asyncio.Task[None]] = set()
 
     def register(self, task_id: int, weights: bytes, config: bytes) -> None:
@@ -516,13 +520,13 @@ class Adapters:
         return await asyncio.shield(adapter.load)  # others wait for it, too
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     async def _load(self, adapter: Adapter) -> Any:
         from vllm.lora.request import LoRARequest
 
         number = next(self._numbers)  # vLLM keeps an adapter by its number, so another adapter of a task needs another one
-        folder = self._folder / str(number)
+        folder = self._folder.path / str(number)
         try:
             await asyncio.to_thread(write_adapter, folder, adapter.weights, adapter.config, sizes_of(self._network))
             request = LoRARequest(f"adapter-{number}", number, str(folder))
@@ -549,6 +553,53 @@ class Adapters:
             request = await load
             await self._llm.remove_lora(request.lora_int_id)
             await asyncio.to_thread(shutil.rmtree, request.lora_path, ignore_errors=True)
+
+
+class LockedFolder:
+    """A temporary folder that this process has locked. The kernel ends the lock with the process, however that ends."""
+
+    def __init__(self) -> None:
+        descriptor = None
+        while descriptor is None:
+            self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+            descriptor = _hold(self.path)
+        self._descriptor = descriptor
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._descriptor)
+
+
+def _hold(folder: Path) -> int | None:
+    """A descriptor with the lock on ``folder``; None where another process took the folder for one that was left."""
+    try:
+        descriptor = os.open(folder, _OPEN_FOLDER)
+    except FileNotFoundError:
+        return None
+    is_held = True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        is_held = False
+    except OSError:  # a file system without locks: no process removes what another one uses
+        pass
+    if is_held and folder.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def remove_left_folders() -> None:
+    """Remove this user's folders whose processes were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with suppress(OSError):  # another user's, or the lock of a process that lives
+            descriptor = os.open(path, _OPEN_FOLDER)
+            try:
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -329,6 +330,41 @@ def test_an_adapter_for_a_network_without_llamas_layers_says_so() -> None:
         adapters.remove()
 
     asyncio.run(asyncio.wait_for(run(), _WAIT_S))
+
+
+_FOLDER_OWNER = """
+from serving.engines.vllm.host import LockedFolder
+
+folder = LockedFolder()
+(folder.path / "adapter").mkdir()
+print(folder.path, flush=True)
+input()
+"""
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def started() -> subprocess.Popen[str]:
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", _FOLDER_OWNER], env=environment, **pipes)
+
+    with started() as killed, started() as living:
+        left, kept = (Path(each.stdout.readline().strip()) for each in (killed, living) if each.stdout)
+        assert left.parent == kept.parent == tmp_path
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        adapters = Adapters(_Llm(), _NETWORK)
+        assert not left.exists()
+        assert (kept / "adapter").exists()
+        assert len([*tmp_path.iterdir()]) == 2
+        adapters.remove()
+        living.communicate("\n")
+    assert [*tmp_path.iterdir()] == [kept]
 
 
 def test_matrices_are_those_of_the_layout_and_zero_beyond_their_rank(tmp_path: Path) -> None:
