@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from simulator.arrays import BoolArray, FloatArray
+from simulator.block_bootstrap import BLOCK_ROWS, block_products, drawn_products
 from simulator.server import StepLaw
 from simulator.speeds import RunRows, speeds_of
 from simulator.step_law import DRAWS_OF_A_RUN, FEWEST_ROWS, FittedLaw, outlier_limit, usable_steps, widened
@@ -28,7 +29,6 @@ FREE_PREFILLS = (0, 64, 128, 256)
 LARGE_STEPS = (256, 512, 1024, 2048)
 _LEAST_GAIN = 0.01  # of the error, for another structure
 _SCALE_S = 0.5e-3  # of the loss, beyond which residuals count less than by their squares
-_BLOCK_STEPS = 40
 _LAUNCHES = (1.1, 1.5, 2.2)  # of the typical time between steps: where the search for a launch starts
 _LEAST_START = 0.01  # of what is typical, so that a coefficient that was 0 can grow
 _NONE = -0.1  # so that some of the draws of what is not shown are 0, and it counts as not identified
@@ -237,16 +237,13 @@ def _bootstrap(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: in
     found = _coefficients(law)
     residuals, _, _ = _residuals(law, arrivals)
     columns = _derivatives(law, arrivals, residuals)
-    weights = _weights(residuals)
-    blocks = np.array_split(np.arange(len(residuals)), max(2, len(residuals) // _BLOCK_STEPS))
-    gram = np.stack([(columns[rows].T * weights[rows]) @ columns[rows] for rows in blocks])
-    right = np.stack([columns[rows].T @ (weights[rows] * residuals[rows]) for rows in blocks])
-    centre = right.sum(axis=0) / len(blocks)  # not 0 where a bound holds a coefficient
+    blocks = np.array_split(np.arange(len(residuals)), max(2, len(residuals) // BLOCK_ROWS))
+    products = block_products(columns, residuals, _weights(residuals), blocks)
+    products[:, :, -1] -= products[:, :, -1].mean(axis=0)  # not 0 where a bound holds a coefficient
     random = np.random.default_rng(seed)
-    drawn = np.empty((draws, len(found)))
-    for draw in range(draws):
-        chosen = random.integers(len(blocks), size=len(blocks))
-        drawn[draw] = found + np.linalg.pinv(gram[chosen].sum(axis=0)) @ (right[chosen] - centre).sum(axis=0)
+    drawn = np.array(
+        [found + np.linalg.pinv(summed[:, :-1]) @ summed[:, -1] for summed in drawn_products([products], draws, random)]
+    )
     centred: FloatArray = drawn - drawn.mean(axis=0) + found  # the derivatives show the spread, and no better centre
     is_shown = columns.any(axis=0)  # else a shorter launch would change nothing, nor would none
     return np.maximum(np.where(is_shown, centred, found * random.uniform(_NONE, 1.0, centred.shape)), 0.0)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-from simulator.arrays import FloatArray, IntArray
+from simulator.arrays import FloatArray
+from simulator.block_bootstrap import BLOCK_ROWS, block_products, drawn_products
 
-_BLOCK_ROWS = 40
 _FEWEST_BLOCKS = 5  # of a run whose speed is known: fewer show no error of their own
 _DRAWS = 100
 _CHANCE = 0.05  # by which equal speeds may count as different
@@ -62,27 +62,22 @@ def speeds_of(runs: Sequence[RunRows], seed: int) -> Speeds:
     """By one Gauss-Newton step from the law of all runs, to a law with a factor of each; errors by a bootstrap of blocks. Runs
     of few steps are left out.
     """
-    runs = [run for run in runs if len(run.by_speed) >= _FEWEST_BLOCKS * _BLOCK_ROWS]
+    runs = [run for run in runs if len(run.by_speed) >= _FEWEST_BLOCKS * BLOCK_ROWS]
     if len(runs) < 2:
         return Speeds(np.zeros(len(runs)), np.zeros(len(runs)))
-    blocks = [_block_products(run, number, len(runs)) for number, run in enumerate(runs)]
+    blocks = [_products(run, number, len(runs)) for number, run in enumerate(runs)]
     logs = _solve(sum(each.sum(axis=0) for each in blocks), len(runs))
-    random = np.random.default_rng(seed)
-    drawn = np.empty((_DRAWS, len(runs)))
-    for draw in range(_DRAWS):
-        chosen = [each[random.integers(len(each), size=len(each))] for each in blocks]
-        drawn[draw] = _solve(sum(each.sum(axis=0) for each in chosen), len(runs))
-    return Speeds(logs, drawn.std(axis=0))
+    drawn = drawn_products(blocks, _DRAWS, np.random.default_rng(seed))
+    return Speeds(logs, np.std([_solve(products, len(runs)) for products in drawn], axis=0))
 
 
-def _block_products(run: RunRows, number: int, runs: int) -> FloatArray:
-    """AᵀA beside Aᵀr of each block of rows, where A has the constants and then the runs; shape [blocks, n, n + 1]."""
+def _products(run: RunRows, number: int, runs: int) -> FloatArray:
+    """The products of each block of a run, with the constants as the first columns, and then the runs."""
     speeds = np.zeros((len(run.by_speed), runs))
     speeds[:, number] = run.by_speed
     columns = np.column_stack([run.columns, speeds])
-    weighted = columns.T * run.weights
-    rows: list[IntArray] = np.array_split(np.arange(len(columns)), len(columns) // _BLOCK_ROWS)
-    return np.stack([weighted[:, each] @ np.column_stack([columns[each], run.residuals_s[each]]) for each in rows])
+    blocks = np.array_split(np.arange(len(columns)), len(columns) // BLOCK_ROWS)
+    return block_products(columns, run.residuals_s, run.weights, blocks)
 
 
 def _solve(products: FloatArray, runs: int) -> FloatArray:

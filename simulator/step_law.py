@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from simulator.arrays import BoolArray, FloatArray, IntArray
+from simulator.arrays import BoolArray, FloatArray
+from simulator.block_bootstrap import BLOCK_ROWS, block_products, drawn_products
 from simulator.prompt_chunks import prefill_by_step
 from simulator.server import StepLaw
 from simulator.speeds import RunRows, Speeds
@@ -22,7 +23,6 @@ _NORMAL = 1.4826  # standard deviations of a normal law in its median absolute d
 _EXACT_S = 1e-9
 FEWEST_ROWS = 100  # steps, for a fit
 _FOLDS, _FOLD_ROWS = 5, 50  # at least two folds of the fewest rows
-_BLOCK_ROWS = 40  # of the bootstrap
 DRAWS_OF_A_RUN = 60
 _LEAST_UNDISTURBED = 0.5  # of the steps with prompts
 
@@ -245,20 +245,10 @@ def _bootstrap(columns: FloatArray, durations: FloatArray, draws: int, seed: int
     """Coefficients of resampled blocks, from the blocks' cross products; shape [draws, terms]."""
     scale = np.sqrt((columns**2).mean(axis=0))
     scale[scale == 0] = 1.0
-    block: IntArray = np.arange(len(durations)) // _BLOCK_ROWS
-    blocks = int(block[-1]) + 1
-    products = np.stack([_products(columns[block == number] / scale, durations[block == number]) for number in range(blocks)])
-    random = np.random.default_rng(seed)
-    found = np.empty((draws, columns.shape[1]))
-    for draw in range(draws):
-        summed = products[random.integers(blocks, size=blocks)].sum(axis=0)
-        found[draw] = _solve_normal(summed[:, :-1], summed[:, -1]) / scale
-    return found
-
-
-def _products(columns: FloatArray, durations: FloatArray) -> FloatArray:
-    """AᵀA beside Aᵀy, shape [terms, terms + 1]."""
-    return np.column_stack([columns.T @ columns, columns.T @ durations])
+    blocks = np.split(np.arange(len(durations)), range(BLOCK_ROWS, len(durations), BLOCK_ROWS))
+    products = block_products(columns / scale, durations, np.ones(len(durations)), blocks)
+    drawn = drawn_products([products], draws, np.random.default_rng(seed))
+    return np.array([_solve_normal(summed[:, :-1], summed[:, -1]) / scale for summed in drawn])
 
 
 def _solve_normal(gram: FloatArray, right: FloatArray) -> FloatArray:
