@@ -13,6 +13,8 @@ BenchError                          1
 │   └── TokenError                  2   the token of a distributed run cannot be read, or is none
 ├── bench_records.run_folder
 │   └── RunFolderError              2   a run folder cannot be read or written
+├── bench_records.step_log
+│   └── StepLogFileError            2   the file of --step_log cannot be read, or has no steps of the run
 ├── harness.calibration.store
 │   └── CalibrationFileError        1   a calibration file cannot be read
 ├── bench_cli.experiments.search_run
@@ -22,7 +24,7 @@ BenchError                          1
 │   ├── ConditionError              2   a condition of --fail_if cannot be read
 │   ├── MissingLibraryError         1   an optional library is not installed
 │   ├── OpStatsError                1   --op_stats_csv cannot be appended to
-│   ├── ServerTimesError            2   --server_times or --step_log has nothing of the run's requests
+│   ├── ServerTimesError            2   --server_times has nothing of the run's requests
 │   └── NotComparableError          3   the runs measured different work, or one of them is not valid
 │       └── NoValidBlockError       3   no block of an experiment is valid
 ├── simulator.errors

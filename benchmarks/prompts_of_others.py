@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bench_records.step_log import LoggedSteps, read_step_log
 from benchmarks.injected_delays import TARGETS, Traffic, cases, measure_case, stops_of
 from benchmarks.injection.delays import DELAYED
 from benchmarks.injection.met_prompts import met_no_prompt, steps_with_prompts_ns
 from reports.metrics.request_phases import Phase
-from reports.why.step_log import Steps, read_step_log
+from reports.why.step_log import added_ns
 
 
 def main() -> None:
@@ -53,11 +54,11 @@ def main() -> None:
     print(_steps_text(steps, np.array(stops, dtype=np.float64)))
 
 
-def _steps_text(steps: Steps, stops_ns: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> str:
+def _steps_text(steps: LoggedSteps, stops_ns: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> str:
     """What the log says prompts added to steps with sequences in decode, in those that were delayed and in the others."""
     slept_ms = np.zeros(steps.start_ns.size)
     slept_ms[np.searchsorted(steps.start_ns, stops_ns[:, 0], side="right") - 1] = np.diff(stops_ns)[:, 0] / 1e6
-    added_ms = steps.added_ns() / 1e6
+    added_ms = added_ns(steps) / 1e6
     compared = (steps.prefill_tokens > 0) & (steps.decode_tokens > 0) & ~np.isnan(added_ms)
     delayed, others = compared & (slept_ms > 0), compared & (slept_ms == 0)
     more_ms = added_ms[delayed].mean() - added_ms[others].mean()

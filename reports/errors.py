@@ -26,9 +26,7 @@ class OpStatsError(BenchError):
 
 
 class ServerTimesError(BenchError):
-    """A server's times of requests, or the log of its steps, cannot be read, or belong to no request of the run; the text says
-    what would do.
-    """
+    """A server's times of requests cannot be read, or belong to no request of the run; the text says what would do."""
 
     exit_status = ExitStatus.USAGE
 
