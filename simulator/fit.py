@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.arrays import FloatArray
 from simulator.deployed import one_deployment
 from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
+from simulator.logged import unknown_context
 from simulator.model import (
     MODEL_SCHEMA,
     MOST_HELD_OUT,
@@ -25,6 +27,7 @@ from simulator.model import (
     Parameter,
     Source,
 )
+from simulator.noise import BLOCK
 from simulator.observed import Observed, check_measured
 from simulator.server import Server, StepLaw
 from simulator.speeds import Speeds, speeds_of
@@ -32,6 +35,7 @@ from simulator.step_law import (
     DRAWS_OF_A_RUN,
     FEWEST_ROWS,
     FittedLaw,
+    Sample,
     choose_terms,
     fit_law,
     joined,
@@ -58,21 +62,24 @@ _WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not 
 _TINY_S = 1e-6
 
 
-def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) -> Model:
-    """Fit one server to ``runs``, which are at least one. ``progress`` takes a line on what is done.
+def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None], logged: Sequence[Steps] | None = None) -> Model:
+    """Fit one server to ``runs``, which are at least one. ``progress`` takes a line on what is done. ``logged`` are the steps
+    of each run by the log of its engine, None where they are recovered from the arrivals of tokens.
 
     Raises SimulatorError where the runs show too few steps of the engine, measured different servers, or none.
     """
     check_fittable(runs)
     server = one_deployment([observed.name for observed in runs], [observed.deployed for observed in runs])
     recovered = [recover_steps(observed) for observed in runs]
-    progress(f"{sum(map(len, recovered)):,} steps recovered")
-    structure, law = fit_engine(recovered, [observed.name for observed in runs], seed)
+    steps = recovered if logged is None else logged
+    progress(f"{sum(map(len, steps)):,} steps {'recovered' if logged is None else 'in the step log'}")
+    structure, law = fit_engine(steps, [observed.name for observed in runs], seed)
+    seen = structure.steps if logged is None else recovered
     progress(f"the law of the step is fitted to {law.rows:,} steps")
-    noise = tuple(law.residuals_s[:_MOST_RESIDUALS].tolist())
+    noise = tuple(_thinned(law.residuals_s).tolist())
     launch_noise = tuple(law.launch_residuals[:_MOST_RESIDUALS].tolist())
     engine = Server(law.law(law.coefficients), structure.admission, noise=noise, launch_noise=launch_noise)
-    spacing = [found for steps in structure.steps if (found := response_spacing_s(steps)) is not None]
+    spacing = [found for each in seen if (found := response_spacing_s(each)) is not None]
     front_end = fit_front_end(engine, runs, float(np.median(spacing)) if spacing else None, DRAWS, seed, progress)
     parameters = (*_law_parameters(law), *_front_end_parameters(front_end))
     return Model(
@@ -82,13 +89,14 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None]) ->
         draws=_draws(law, front_end),
         hull=hull_of(runs),
         sources=tuple(
-            Source(observed.name, len(observed), observed.users, len(steps))
-            for observed, steps in zip(runs, recovered, strict=True)
+            Source(observed.name, len(observed), observed.users, len(own), logged is not None)
+            for observed, own in zip(runs, steps, strict=True)
         ),
         structure=(*structure.reasons, *_thresholds(law.base), front_end.reason),
         findings=(
-            *unfit(front_end.held_out, structure.steps),
+            *unfit(front_end.held_out, seen),
             *doubts(runs, law),
+            *unknown_context(logged or ()),
             *moved(law.speeds),
             *_unidentified(parameters),
         ),
@@ -125,14 +133,20 @@ def fit_engine(runs: Sequence[Steps], names: Sequence[str], seed: int) -> tuple[
     Raises SimulatorError, as ``fit`` does.
     """
     structure = structure_of(runs)
-    _check_steps(names, len(structure.sample), _with_several_tokens(runs))
+    _check_steps(names, structure.sample, _with_several_tokens(runs))
     return structure, fit_structure(structure, seed)
 
 
-def _check_steps(names: Sequence[str], rows: int, with_several_tokens: float) -> None:
+def _check_steps(names: Sequence[str], sample: Sample, with_several_tokens: float) -> None:
     """Raises SimulatorError."""
+    rows = len(sample)
     if rows >= FEWEST_ROWS:
         return
+    if sample.is_logged:
+        raise SimulatorError(
+            f"{', '.join(names)}: only {rows:,} steps of the log have known contents and began without a wait for requests, "
+            f"and a fit needs {FEWEST_ROWS}; measure more requests, with several in flight"
+        )
     if with_several_tokens > _SEVERAL_TOKENS:
         raise SimulatorError(
             f"{', '.join(names)}: {with_several_tokens:.0%} of the responses hold several tokens although nothing else was to "
@@ -163,6 +177,15 @@ def fit_structure(structure: Structure, seed: int) -> FittedLaw:
     alone = [each for each in samples if len(each) >= FEWEST_ROWS]
     speeds = speeds_of(rows_of_runs(law, alone), seed) if alone else None
     return replace(widened(law, [fit_law(each, law.terms, DRAWS_OF_A_RUN, seed) for each in alone]), speeds=speeds)
+
+
+def _thinned(residuals_s: FloatArray) -> FloatArray:
+    """_MOST_RESIDUALS of them at most, in blocks of consecutive ones from all runs alike."""
+    if len(residuals_s) <= _MOST_RESIDUALS:
+        return residuals_s
+    begins = np.linspace(0, len(residuals_s) - BLOCK, _MOST_RESIDUALS // BLOCK).astype(np.int64)
+    thinned: FloatArray = residuals_s[(begins[:, None] + np.arange(BLOCK)).ravel()]
+    return thinned
 
 
 def _thresholds(law: StepLaw) -> list[str]:
@@ -259,8 +282,8 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
     if law.outliers > _OUTLIERS * law.rows or law.outlier_share > _PAUSED:
         time = f", with {law.outlier_share:.1%} of the time more than it gives" if law.outlier_share > _PAUSED else ""
         found.append(
-            f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it{time}: pauses, or steps that "
-            "were not recovered"
+            f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it{time}: pauses, "
+            + ("which the simulation has as noise" if law.is_logged else "or steps that were not recovered")
         )
     fewest, most = np.percentile(law.residual_loads, (25, 75))
     residuals, loads = law.residuals_s, law.residual_loads

@@ -42,12 +42,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Source:
-    """A fitted run: its name, requests, users of its closed loop (None: open), and the steps that were recovered and fitted."""
+    """A fitted run: its name, requests, users of its closed loop (None: open), and its steps: recovered from the arrivals of
+    tokens, or ``logged``, those of the step log of the engine.
+    """
 
     name: Text
     requests: int
     users: int | None
     steps: int
+    logged: bool = False
 
 
 @dataclass(frozen=True)

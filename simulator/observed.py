@@ -27,12 +27,29 @@ _COLUMNS = (
     "cached_input_tokens",
     "session",
     "target",
+    "server_arrival_ns",
+    "server_queue_ns",
+    "server_prefill_ns",
+    "server_decode_ns",
 )
 _S = 1e-9
 _STREAMED = 1.5  # responses of an answer, at least, on average over those of several tokens
 _IN_CLOSED_LOOP = 0.9  # the share of requests at whose sending all users are busy, at least
 _FEWEST_USERS = 2
 _RAMP = 0.1  # the share of requests at either end that is not looked at
+
+
+@dataclass(frozen=True, eq=False)
+class EngineTimes:
+    """When the engine took in each request, and generated its first and its last token: ns of the monotonic clock of its host,
+    NaN where it does not say, shape [requests]. ``realtime_minus_monotonic_ns`` is by the client's clocks, which show the boot
+    of a host that both share; None where they are unknown.
+    """
+
+    arrival_ns: FloatArray
+    first_ns: FloatArray
+    last_ns: FloatArray
+    realtime_minus_monotonic_ns: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +63,7 @@ class Observed:
     ``simulated_by`` the simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or
     bytes, that repeats the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0;
     None for sessions of which the run does not say it. ``servers`` is the number of targets that the client sent to.
+    ``by_engine`` are the engine's own times, None where it says none.
     """
 
     name: str
@@ -63,6 +81,7 @@ class Observed:
     simulated_by: str | None = None
     may_be_cached: float | None = 0.0
     servers: int = 1
+    by_engine: EngineTimes | None = None
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -112,6 +131,7 @@ def read_observed(path: Path) -> Observed:
         simulated_by=source.simulated_by,
         may_be_cached=0.0 if says_cached else _repeated(source, usable),
         servers=max(1, len(pc.unique(pc.drop_null(table["target"])))),
+        by_engine=_engine_times(usable, source.offset_ns),
     )
 
 
@@ -133,14 +153,15 @@ def check_measured(observed: Observed) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes, None
-    where the run does not say it.
+    """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes, and
+    ``offset_ns`` the wall clock less the monotonic one, None where the run does not say it.
     """
 
     table: pa.Table
     server: Deployed | None = None
     simulated_by: str | None = None
     repeated: float | None = None
+    offset_ns: int | None = None
 
 
 def _read(path: Path) -> _Source:
@@ -151,7 +172,9 @@ def _read(path: Path) -> _Source:
         simulated_by = None if manifest.simulation is None else str(manifest.simulation)
         repeated = manifest.workload.repeated_prefix
         share = None if repeated is None else repeated.share
-        return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share)
+        before = None if manifest.clock is None else manifest.clock.before
+        offset_ns = None if before is None else before.realtime_minus_monotonic_ns
+        return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share, offset_ns)
     try:
         return _Source(read_table(path, _COLUMNS))
     except (OSError, pa.ArrowException, UnicodeError) as error:
@@ -180,6 +203,14 @@ def _observed(name: str, table: pa.Table, left_out: int) -> Observed:
         users=users_of(sent_s, last_s),
         left_out=left_out,
     )
+
+
+def _engine_times(table: pa.Table, offset_ns: int | None) -> EngineTimes | None:
+    arrival, queue, prefill, decode = (
+        table[f"server_{name}_ns"].to_numpy().astype(np.float64) for name in ("arrival", "queue", "prefill", "decode")
+    )
+    first = arrival + queue + prefill
+    return None if np.isnan(first).all() else EngineTimes(arrival, first, first + decode, offset_ns)
 
 
 def _counts(column: pa.ChunkedArray, lengths: IntArray) -> IntArray:

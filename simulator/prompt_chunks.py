@@ -34,11 +34,12 @@ def prefill_by_step(steps: Steps, budget: int | None) -> Laid:
     a prompt incomplete is full: of the steps that a prompt is spread over, the last alone has room left, which the next prompt
     takes if it waits when the step is decided. Where that is not clear from when it was sent, and its length allows both, the
     steps in question are not known.
+    A log has what each step computed.
     """
     computed = steps.prefill.copy()
     is_known = np.ones(len(steps), bool)
     with_prompts = np.flatnonzero(steps.prompts > 0)
-    if budget is None or not len(with_prompts):
+    if budget is None or steps.is_logged or not len(with_prompts):
         return Laid(computed, is_known)
     room = np.maximum(budget - steps.decoding, 1.0)
     way_s = float((steps.at_s - steps.first_sent_s)[with_prompts].min())  # to the engine, at most

@@ -31,13 +31,15 @@ _LEAST_UNDISTURBED = 0.5  # of the steps with prompts
 class Sample:
     """Steps of which the duration is known, in the order of time: shape [rows], and [rows, BASE + FURTHER] for ``features``.
 
-    ``loads`` are the sequences of each step, ``growth`` how many more they are than those of the step before.
+    ``loads`` are the sequences of each step, ``growth`` how many more they are than those of the step before, 0 of steps by a
+    log. ``is_logged``: all are, so one that is far from the law is a pause, and no mistake of recovering it.
     """
 
     durations_s: FloatArray
     features: FloatArray
     loads: FloatArray
     growth: FloatArray
+    is_logged: bool = False
 
     def __len__(self) -> int:
         return len(self.durations_s)
@@ -49,8 +51,9 @@ class FittedLaw:
     shape [draws, terms].
 
     ``residuals_s`` are those of the rows that are no outliers, with the sequences of each in ``residual_loads``; ``outliers``
-    counts the other rows, and ``outlier_share`` is what the law misses of them over the time of all. ``launch_residuals`` are
-    relative to the time of a launch. ``speeds`` are those of the runs, None where they are not known.
+    counts the other rows, and ``outlier_share`` is what the law misses of them over the time of all. With rows of a log
+    (``is_logged``), outliers are left out of the coefficients alone: the residuals hold them, and their mean is not 0.
+    ``launch_residuals`` are relative to the time of a launch. ``speeds`` are those of the runs, None where they are not known.
     """
 
     terms: tuple[str, ...]
@@ -64,6 +67,7 @@ class FittedLaw:
     outlier_share: float
     rows: int
     speeds: Speeds | None = None
+    is_logged: bool = False
 
     def law(self, coefficients: FloatArray) -> StepLaw:
         """The law with these coefficients."""
@@ -81,14 +85,18 @@ def sample_of(steps: Steps, budget: int | None) -> Sample:
 
 
 def undisturbed_sample_of(steps: Steps, budget: int | None) -> Sample:
-    """``sample_of`` without the steps that ``undisturbed`` leaves out. It does not show whether steps are launched ahead."""
+    """``sample_of`` without the steps that ``undisturbed`` leaves out, none of a log. It does not show whether steps are
+    launched ahead.
+    """
+    if steps.is_logged:
+        return sample_of(steps, budget)
     return sample_of(replace(steps, is_whole=steps.is_whole & undisturbed(steps, usable_steps(steps))), budget)
 
 
 def _rows(steps: Steps, features: FloatArray, usable: BoolArray) -> Sample:
     durations = np.diff(steps.at_s, prepend=steps.at_s[:1])
-    growth = np.diff(steps.sequences, prepend=steps.sequences[:1])
-    return Sample(durations[usable], features[usable], steps.sequences[usable], growth[usable])
+    growth = np.zeros(len(steps)) if steps.is_logged else np.diff(steps.sequences, prepend=steps.sequences[:1])
+    return Sample(durations[usable], features[usable], steps.sequences[usable], growth[usable], steps.is_logged)
 
 
 def undisturbed(steps: Steps, usable: BoolArray) -> BoolArray:
@@ -124,6 +132,7 @@ def joined(samples: Sequence[Sample]) -> Sample:
         np.concatenate([sample.features for sample in samples]),
         np.concatenate([sample.loads for sample in samples]),
         np.concatenate([sample.growth for sample in samples]),
+        all(sample.is_logged for sample in samples),
     )
 
 
@@ -167,18 +176,19 @@ def fit_law(sample: Sample, terms: tuple[str, ...], draws: int, seed: int) -> Fi
     columns = _columns(sample, terms)
     coefficients, kept = _solve_without_outliers(columns, sample.durations_s)
     missed = sample.durations_s - columns @ coefficients
-    residuals = missed[kept]
+    residuals = missed if sample.is_logged else missed[kept] - missed[kept].mean()
     return FittedLaw(
         terms=terms,
         base=StepLaw(step=0.0),
         coefficients=coefficients[: len(terms)],
         draws=_bootstrap(columns[kept], sample.durations_s[kept], draws, seed)[:, : len(terms)],
-        residuals_s=residuals - residuals.mean(),
-        residual_loads=sample.loads[kept],
+        residuals_s=residuals,
+        residual_loads=sample.loads if sample.is_logged else sample.loads[kept],
         launch_residuals=np.zeros(1),
         outliers=int(np.count_nonzero(~kept)),
         outlier_share=float(np.maximum(missed[~kept], 0.0).sum() / sample.durations_s.sum()),
         rows=len(sample),
+        is_logged=sample.is_logged,
     )
 
 

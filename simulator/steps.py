@@ -30,6 +30,10 @@ class Steps:
     requests that were sent and have no token yet, ``coalesced`` the responses of several tokens. ``since_sent_s`` is the time
     from the last sending of a request to the first response, infinite before any. ``is_busy``: a sequence of the step before
     goes on, so the engine did not wait. ``is_whole``: every such sequence got one token in this step.
+
+    Steps by the engine's own log (``simulator/logged.py``) have ``cuts_prompt``, whether a prompt went on in the next step, and
+    others None. Their times are the ends of the steps, ``prefill`` and ``prompt_context`` are what each computed, and
+    ``is_whole`` says whether these are known.
     """
 
     at_s: FloatArray
@@ -47,9 +51,15 @@ class Steps:
     is_clear: BoolArray
     is_busy: BoolArray
     is_whole: BoolArray
+    cuts_prompt: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.at_s)
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether they are by the engine's own log."""
+        return self.cuts_prompt is not None
 
     @property
     def decoding(self) -> FloatArray:

@@ -60,7 +60,9 @@ def _order(runs: Sequence[Steps]) -> tuple[Order, str]:
 
 
 def _as_prefill_first(steps: Steps) -> Steps:
-    """The steps, of which those with prompts alone and those without any are whole."""
+    """The steps, of which those with prompts alone and those without any are whole; a log knows it."""
+    if steps.is_logged:
+        return steps
     is_whole = ((steps.prompts == 0) | (steps.decoding == 0)) & (steps.coalesced == 0)
     return replace(steps, is_whole=is_whole)
 
@@ -83,6 +85,9 @@ def _law(runs: Sequence[Steps]) -> tuple[int | None, int, Sample, tuple[str, ...
     largest = max(float((steps.prefill + steps.decoding)[steps.is_whole].max(initial=0.0)) for steps in runs)
     whole = f"prompts are computed whole: no step had more than {largest:,.0f} tokens, and nothing is known beyond"
     at_end = "a step is launched when the one before it has ended"
+    if all(steps.is_logged for steps in runs):
+        budget, why = _logged_budget(runs)
+        return budget, 0, sample, (why or whole, at_end)
     if len(sample) < FEWEST_ROWS:
         return None, 0, sample, (whole, at_end)
     errors = held_out_errors_s(sample, _TERMS)
@@ -102,6 +107,18 @@ def _law(runs: Sequence[Steps]) -> tuple[int | None, int, Sample, tuple[str, ...
         return None, 0, sample, (whole, at_end)
     why = f"held-out error {error * 1e3:.2f} ms, {first * 1e3:.2f} ms without chunks"
     return budget, 0, sample, (f"prompts are cut into chunks at {budget:,} tokens a step ({why})", at_end)
+
+
+def _logged_budget(runs: Sequence[Steps]) -> tuple[int | None, str]:
+    """The tokens of the steps that left a prompt incomplete, since such a step is full; None, and no reason, without any."""
+    full = [
+        (steps.prefill + steps.decoding)[steps.is_whole & steps.cuts_prompt] for steps in runs if steps.cuts_prompt is not None
+    ]
+    tokens = np.concatenate(full)
+    if not tokens.size:
+        return None, ""
+    budget = int(np.median(tokens))
+    return budget, f"prompts are cut into chunks at {budget:,} tokens a step: {tokens.size:,} steps left a prompt incomplete"
 
 
 def _mean(errors: FloatArray, limit: float) -> float:

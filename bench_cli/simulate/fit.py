@@ -22,6 +22,14 @@ class Options(Concern):
     """The options of ``bench simulate fit``."""
 
     output: Path = required("-o", type=click.Path(path_type=Path, dir_okay=False), help="File to write the model to (JSON).")
+    step_log: tuple[Path, ...] = option(
+        (),
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The step log of the embedded engine (bench serve --step_log): the law of the step is fitted to its rows, not to "
+        "steps that are recovered from the arrivals of tokens. Repeatable; one may have the steps of several runs. Needs runs "
+        "with --server_timings.",
+    )
     seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations and of the bootstrap.")
 
 
@@ -30,13 +38,15 @@ class Options(Concern):
     epilog="""\b
 Examples:
   bench simulate fit runs/<at half of the load> runs/<at most of the load> -o model.json
+  bench simulate fit runs/<at half of the load> runs/<at most of the load> --step_log steps.csv -o model.json
   bench simulate validate --model model.json runs/<another>""",
 )
 @runs_argument
 @takes(Options)
 @one_blas_thread()
 def fit(options: Options, runs: tuple[Path, ...]) -> int:
-    """Fit a server to the records of streamed runs: arrivals, lengths and the arrivals of tokens, nothing of the server's own.
+    """Fit a server to the records of streamed runs: arrivals, lengths and the arrivals of tokens. Nothing of the server's own
+    is read but the log of its steps, with --step_log.
 
     Give two runs or more of the deployment, at different loads: the structure is chosen by what it predicts of a run that it
     was not fitted to. Their requests should be as long, and as many in flight, as those to be predicted; beyond that the model
@@ -58,6 +68,7 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
     from bench_cli.simulate.tables import model_text
     from simulator.fit import check_fittable
     from simulator.fit import fit as fit_runs
+    from simulator.logged import logged_steps
     from simulator.model import write_model
     from simulator.observed import read_observed
 
@@ -67,7 +78,8 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
     material = [material_of(path) for path in runs]
     say(material, lambda text: click.echo(printable(text), err=True))
     check_material(material)
-    fitted = fit_runs(observed, options.seed, partial(click.echo, err=True))
+    logged = logged_steps(observed, options.step_log) if options.step_log else None
+    fitted = fit_runs(observed, options.seed, partial(click.echo, err=True), logged)
     model = replace(fitted, doubts=doubts_of(material))
     with write_errors("--output", options.output):
         write_model(model, options.output)

@@ -23,33 +23,33 @@ _MEANINGS = {
     "token": ("the front end, of a token", _US),
     "response": ("the front end, of a response", _US),
 }
+_RANGES = (
+    "Ranges of 95 %: of simulated servers they held 92 to 98 % of the true constants of a step, 85 to 97 % where steps are "
+    "launched ahead."
+)
 
 
 def model_text(model: Model) -> str:
     """A model's sources, constants, structure and findings."""
     sources = ", ".join(
         f"{source.name} ({source.requests:,} requests{'' if source.users is None else f', closed loop of {source.users}'}, "
-        f"{source.steps:,} steps)"
+        f"{source.steps:,} steps{' of the step log' * source.logged})"
         for source in model.sources
     )
-    parts = [f"Fitted to {sources}.", *_with_note(_constants(model.parameters)), "Structure:\n" + _listed(model.structure)]
+    constants = _constants(model.parameters, "" if any(source.logged for source in model.sources) else _RANGES)
+    parts = [f"Fitted to {sources}.", *_with_note(constants), "Structure:\n" + _listed(model.structure)]
     if model.findings or model.doubts:
         parts.append("Not known, or in doubt:\n" + _listed((*model.doubts, *model.findings)))
     return "\n\n".join(parts)
 
 
-def _with_note(table: Table) -> tuple[str, str]:
-    return console_table(table), table.note
+def _with_note(table: Table) -> tuple[str, ...]:
+    return (console_table(table), table.note) if table.note else (console_table(table),)
 
 
-def _constants(parameters: Sequence[Parameter]) -> Table:
-    note = (
-        "Ranges of 95 %: of simulated servers they held 92 to 98 % of the true constants of a step, 85 to 97 % where steps are "
-        "launched ahead."
-    )
-    return Table(
-        "constants", "Constants", ("what takes time", "value", "range", "unit"), tuple(map(_constant, parameters)), note
-    )
+def _constants(parameters: Sequence[Parameter], note: str) -> Table:
+    header = ("what takes time", "value", "range", "unit")
+    return Table("constants", "Constants", header, tuple(map(_constant, parameters)), note)
 
 
 def _constant(parameter: Parameter) -> tuple[str, str, str, str]:

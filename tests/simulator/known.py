@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench_records.record import Outcome, Record, TokenSource
 from bench_records.table import write_table
-from simulator.observed import Observed
+from simulator.observed import EngineTimes, Observed
 from simulator.server import Admission, FrontEnd, Server, StepLaw
 from simulator.traffic import Traffic
 
@@ -33,6 +34,18 @@ def poisson(
     )
 
 
+def _server_times(times: EngineTimes | None, request: int) -> dict[str, Any]:
+    if times is None:
+        return {}
+    arrival, first, last = (int(each[request]) for each in (times.arrival_ns, times.first_ns, times.last_ns))
+    return {
+        "server_arrival_ns": arrival,
+        "server_queue_ns": 0,
+        "server_prefill_ns": first - arrival,
+        "server_decode_ns": last - first,
+    }
+
+
 def write_run(observed: Observed, path: Path) -> Path:
     """Write what a client saw as ``requests.parquet``."""
     records = []
@@ -52,6 +65,7 @@ def write_run(observed: Observed, path: Path) -> Path:
                 input_tokens=int(observed.input_tokens[request]),
                 output_tokens=int(observed.output_tokens[request]),
                 output_tokens_source=TokenSource.SERVER,
+                **_server_times(observed.by_engine, request),
             )
         )
     write_table(records, path)
