@@ -22,6 +22,7 @@ from simulator.validation import Prediction, Validation
 from tests.bench_cli.test_simulate_run import model_file
 from tests.reports.manifests import run_manifest
 from tests.simulator.known import SERVER, poisson, write_run
+from tests.simulator.logging_engine import logged_run
 
 
 def _run(folder: Path, rate: float, seed: int) -> Path:
@@ -65,6 +66,41 @@ def test_a_run_is_fitted_and_another_validated(tmp_path: Path, capsys: pytest.Ca
         assert f'data-picture="{name}"' in page
     assert "at-40.parquet: 400 requests" in page
     assert "The predicted runs: at-40.parquet: its findings are not known, since it is a table of requests alone." in page
+
+
+def test_a_run_is_fitted_with_the_log_of_its_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_of_engine = logged_run(SERVER, poisson(30, 300, 1), 1, "run")
+    table, log = write_run(run_of_engine.observed, tmp_path / "at-30.parquet"), run_of_engine.write(tmp_path / "steps.csv")
+    fit, model = ["simulate", "fit", str(table)], tmp_path / "model.json"
+    assert run([*fit, "--step_log", str(log), "-o", str(model)]) == ExitStatus.VALID
+    fitted = capsys.readouterr().out
+    assert fitted.startswith(f"Fitted to at-30.parquet (300 requests, {len(run_of_engine.rows):,} steps of the step log).")
+    assert "of simulated servers they held" not in fitted
+    assert read_model(model).sources[0].logged
+    damaged, half = tmp_path / "damaged.csv", run_of_engine.write(tmp_path / "half.csv", list(run_of_engine.rows)[:900])
+    damaged.write_text(log.read_text()[:4_000] + "what,\n" + log.read_text()[4_000:])
+    for arguments, reason in (
+        (["--step_log", str(damaged)], f"--step_log {damaged}: a row is damaged"),
+        (["--step_log", str(half)], f"--step_log {half}: the log ends"),
+        (["--step_log", str(half), "--step_log", str(half)], "--step_log: none of the 2 logs has the steps of at-30.parquet"),
+        (["--step_log", str(table)], "the file is no step log"),
+        (["--step_log", str(tmp_path / "none.csv")], "'--step_log'"),
+    ):
+        assert run([*fit, *arguments, "-o", str(model)]) == ExitStatus.USAGE
+        assert reason in capsys.readouterr().err
+
+
+def test_a_run_that_was_not_measured_with_the_engine_s_times_has_no_step_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of_engine = logged_run(SERVER, poisson(30, 100, 1), 1, "run")
+    table = write_run(replace(run_of_engine.observed, by_engine=None), tmp_path / "at-30.parquet")
+    log = run_of_engine.write(tmp_path / "steps.csv")
+    assert run(["simulate", "fit", str(table), "--step_log", str(log), "-o", str(tmp_path / "model.json")]) == ExitStatus.USAGE
+    said = (
+        f"--step_log {log}: at-30.parquet has no times of its requests by the engine, which find their steps; measure it with"
+    )
+    assert f"{said} --server_timings" in capsys.readouterr().err
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
+from simulator.model import read_model
 from tests.end_to_end.triton_calls import core_inputs, flag, generated_tokens, settled, stream
 
 _REQUESTS = 24
@@ -37,8 +38,10 @@ def logging_server(log: Path) -> Iterator[Server]:
         yield server
 
 
-def test_bench_why_divides_the_decode_of_each_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the whole way: a run that deploys the pipeline with its log, and the log of that run."""
+def test_a_run_is_explained_and_fitted_with_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the whole way: a run that deploys the pipeline with its log, and the log of that run, which divides the decode of each
+    request, and has the steps of a model.
+    """
     lengths = ["--input_mean", "96", "--input_stdev", "16", "--output_mean", "24", "--output_stdev", "4"]
     load = ["--request_rate", "20", "--num_requests", "60", "--warmup_requests", "2", "--seed", "5", "--server_timings"]
     folder, log = tmp_path / "run", tmp_path / "steps.csv"
@@ -60,6 +63,11 @@ def test_bench_why_divides_the_decode_of_each_request(tmp_path: Path, capsys: py
             assert phases["decode_beside_prefill"] > 0.0
             phases["decode"] += phases.pop("decode_beside_prefill")
         assert phases == pytest.approx(expected)
+    model = tmp_path / "model.json"
+    assert run(["simulate", "fit", str(folder), "--step_log", str(log), "-o", str(model)]) == ExitStatus.VALID
+    [source] = read_model(model).sources
+    assert source.logged
+    assert 200 < source.steps <= sum(line[0].isdigit() for line in log.read_text().splitlines())
 
 
 def test_the_steps_are_those_of_the_requests(logging_server: Server, log: Path) -> None:
