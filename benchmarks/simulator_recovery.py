@@ -11,27 +11,34 @@ five rounds, arrivals come in bursts (gamma gaps, cv 2), and lengths are log-nor
 Requirement: the intervals of 95 % contain the constants of the step in 90 to 99 % of all fits, and the structure is right in
 90 %.
 
+With ``--step_log`` the fit reads the log that the engine writes, as the embedded one does; no server launches steps ahead then.
+
 Run: python -m benchmarks.simulator_recovery [--fits 40] [--seed 1] [--requests 800] [--known_structure] [--servers other]
+    [--step_log]
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from tabulate import tabulate
 
+from benchmarks.logging_engine import logged_run
 from simulator.arrays import IntArray
 from simulator.fit import fit_engine, fit_structure
+from simulator.logged import logged_steps
 from simulator.recorded import simulated_run
 from simulator.server import Admission, FrontEnd, Order, Server, StepLaw
 from simulator.simulation import simulate
 from simulator.step_law import FittedLaw
-from simulator.steps import recover_steps
+from simulator.steps import Steps, recover_steps
 from simulator.structure import known_structure
 from simulator.traffic import Traffic
 
@@ -58,23 +65,25 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=800, help="of each of the two runs")
     parser.add_argument("--known_structure", action="store_true", help="fit the law alone, which is ten times as fast")
     parser.add_argument("--servers", choices=_SERVERS, default="usual")
+    parser.add_argument("--step_log", action="store_true", help="fit the rows of the engine's log")
     options = parser.parse_args()
     servers = _SERVERS[options.servers]
+    structures = [each for each in _STRUCTURES if not (options.step_log and each.lookahead)]
+    made = _with_log if options.step_log else _without_log
     start, right, inside, errors = time.monotonic(), [], [], []
     for number in range(options.fits):
         random = np.random.default_rng([options.seed, number])
-        server = servers.server(random, _STRUCTURES[number % len(_STRUCTURES)])
+        server = servers.server(random, structures[number % len(structures)])
         capacity = capacity_of(server, servers.lengths, options.requests, random)
-        runs = [
-            simulated_run(server, servers.traffic(random, options.requests, load * capacity), number, f"at {load}")
-            for load in (_LOADS if server.admission.max_sequences is None else _LOADS_TO_THE_LIMIT)
-        ]
-        steps = [recover_steps(run) for run in runs]
+        loads = _LOADS if server.admission.max_sequences is None else _LOADS_TO_THE_LIMIT
+        names = [f"at {load}" for load in loads]
+        traffics = [servers.traffic(random, options.requests, load * capacity) for load in loads]
+        steps = [made(server, traffic, number, name) for traffic, name in zip(traffics, names, strict=True)]
         if options.known_structure:
             structure = known_structure(steps, server.admission)
             law = fit_structure(structure, number)
         else:
-            structure, law = fit_engine(steps, [run.name for run in runs], number)
+            structure, law = fit_engine(steps, names, number)
         found = structure.admission
         right.append(found == server.admission)
         inside.append([_is_inside(law, server, name) for name in _CONSTANTS])
@@ -93,6 +102,19 @@ def main() -> None:
     ]
     print(tabulate(rows, headers=("constant", "in its interval", "median error"), disable_numparse=True))
     print(f"Structure right: {np.mean(right):.0%} of {options.fits}.")
+
+
+def _without_log(server: Server, traffic: Traffic, seed: int, name: str) -> Steps:
+    """The steps of a run that the arrivals of tokens show."""
+    return recover_steps(simulated_run(server, traffic, seed, name))
+
+
+def _with_log(server: Server, traffic: Traffic, seed: int, name: str) -> Steps:
+    """The steps of a run by the log of its engine."""
+    run = logged_run(server, traffic, seed, name)
+    with tempfile.TemporaryDirectory() as folder:
+        [steps] = logged_steps([run.observed], [run.write(Path(folder) / "steps.csv")])
+    return steps
 
 
 def _server(random: np.random.Generator, admission: Admission) -> Server:

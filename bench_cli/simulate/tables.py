@@ -27,6 +27,7 @@ _RANGES = (
     "Ranges of 95 %: of simulated servers they held 92 to 98 % of the true constants of a step, 85 to 97 % where steps are "
     "launched ahead."
 )
+_RANGES_BY_LOGS = "Ranges of 95 %: of simulated servers with a step log they held 94 to 98 % of the true constants of a step."
 
 
 def model_text(model: Model) -> str:
@@ -36,15 +37,19 @@ def model_text(model: Model) -> str:
         f"{source.steps:,} steps{' of the step log' * source.logged})"
         for source in model.sources
     )
-    constants = _constants(model.parameters, "" if any(source.logged for source in model.sources) else _RANGES)
-    parts = [f"Fitted to {sources}.", *_with_note(constants), "Structure:\n" + _listed(model.structure)]
+    note = _RANGES_BY_LOGS if any(source.logged for source in model.sources) else _RANGES
+    parts = [
+        f"Fitted to {sources}.",
+        *_with_note(_constants(model.parameters, note)),
+        "Structure:\n" + _listed(model.structure),
+    ]
     if model.findings or model.doubts:
         parts.append("Not known, or in doubt:\n" + _listed((*model.doubts, *model.findings)))
     return "\n\n".join(parts)
 
 
-def _with_note(table: Table) -> tuple[str, ...]:
-    return (console_table(table), table.note) if table.note else (console_table(table),)
+def _with_note(table: Table) -> tuple[str, str]:
+    return console_table(table), table.note
 
 
 def _constants(parameters: Sequence[Parameter], note: str) -> Table:

@@ -15,6 +15,7 @@ from bench_cli import run
 from bench_cli.simulate.validated import validation_text
 from bench_errors import ExitStatus
 from bench_records.table import read_table
+from benchmarks.logging_engine import logged_run
 from simulator.model import read_model
 from simulator.observed import Observed, read_observed
 from simulator.recorded import simulated_run
@@ -22,7 +23,6 @@ from simulator.validation import Prediction, Validation
 from tests.bench_cli.test_simulate_run import model_file
 from tests.reports.manifests import run_manifest
 from tests.simulator.known import SERVER, poisson, write_run
-from tests.simulator.logging_engine import logged_run
 
 
 def _run(folder: Path, rate: float, seed: int) -> Path:
@@ -75,7 +75,7 @@ def test_a_run_is_fitted_with_the_log_of_its_engine(tmp_path: Path, capsys: pyte
     assert run([*fit, "--step_log", str(log), "-o", str(model)]) == ExitStatus.VALID
     fitted = capsys.readouterr().out
     assert fitted.startswith(f"Fitted to at-30.parquet (300 requests, {len(run_of_engine.rows):,} steps of the step log).")
-    assert "of simulated servers they held" not in fitted
+    assert "of simulated servers with a step log they held" in fitted
     assert read_model(model).sources[0].logged
     damaged, half = tmp_path / "damaged.csv", run_of_engine.write(tmp_path / "half.csv", list(run_of_engine.rows)[:900])
     damaged.write_text(log.read_text()[:4_000] + "what,\n" + log.read_text()[4_000:])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_records.step_log import StepLogFileError
+from benchmarks.logging_engine import LoggedRun, Row, logged_run
 from simulator.errors import SimulatorError
 from simulator.fit import doubts, fit, fit_engine
 from simulator.logged import logged_steps, unknown_context
@@ -20,7 +21,6 @@ from simulator.step_law import FittedLaw
 from simulator.steps import Steps, recover_steps
 from simulator.structure import structure_of
 from tests.simulator.known import SERVER, poisson
-from tests.simulator.logging_engine import LoggedRun, Row, logged_run
 
 _WORK = (
     (0, 0, 1, 300),
