@@ -7,7 +7,10 @@ differ by. Requirement, in the median over the runs within what was fitted: TTFT
 throughput 3 %; the ranges of the draws hold 80 to 97 % of the figures. Runs beyond (1.1 of capacity, doubled lengths) are shown
 apart. A machine with other work on it shows that work, and no fault of the simulator: repeat it on an idle one.
 
-Run: python -m benchmarks.simulator_embedded [--seconds 60] [--quick] [--folder DIR]
+With ``--step_log`` the server logs its steps, and a second model is fitted to these: its errors and ranges are shown after those
+of the first.
+
+Run: python -m benchmarks.simulator_embedded [--seconds 60] [--quick] [--step_log] [--folder DIR]
 With --folder the runs are kept there, and those that are there already are not measured again.
 """
 
@@ -29,11 +32,13 @@ from tabulate import tabulate
 from bench_cli.measurement.pipeline import environment_of, open_pipeline
 from bench_cli.simulate.validated import validation_text
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.protocol import EngineOptions
 from serving.repository.pipeline import RepositorySpec
 from simulator.figures import Key
 from simulator.fit import fit
 from simulator.latencies import LATENCIES, THROUGHPUT, measured
-from simulator.model import Model, write_model
+from simulator.logged import logged_steps
+from simulator.model import Model, Parameter, write_model
 from simulator.observed import read_observed
 from simulator.validation import GOOD, Validation, coverage, median_error, validate, words
 
@@ -87,35 +92,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each run")
     parser.add_argument("--quick", action="store_true", help=f"{len(_QUICK)} runs instead of {len(_WHOLE)}")
+    parser.add_argument("--step_log", action="store_true", help="fit a model to the log of the engine, too")
     parser.add_argument("--folder", type=Path, help="where the runs are kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         judged = _QUICK if options.quick else _WHOLE
-        _measure_all(folder, (*_FITTED, *judged, *_AGAIN), options.seconds)
-        model = fit([read_observed(folder / each.name) for each in _FITTED], 0, print)
+        log = folder / "steps.csv" if options.step_log else None
+        _measure_all(folder, (*_FITTED, *judged, *_AGAIN), options.seconds, log)
+        runs = [read_observed(folder / each.name) for each in _FITTED]
+        model = fit(runs, 0, print)
         write_model(model, folder / "model.json")
         _report(model, folder, judged)
+        if log is not None:
+            by_log = fit(runs, 0, print, logged_steps(runs, [log]))
+            write_model(by_log, folder / "model-by-log.json")
+            _report(by_log, folder, judged)
+            print(_ranges_text(model, by_log))
 
 
-def _measure_all(folder: Path, planned: Sequence[Planned], seconds: float) -> None:
+def _measure_all(folder: Path, planned: Sequence[Planned], seconds: float, log: Path | None) -> None:
     missing = [each for each in planned if not (folder / each.name / "summary.json").exists()]
     for start in sorted({each.start for each in missing}):
-        with _served(folder) as environment:
+        with _served(folder, log) as environment:
             capacity = _capacity(folder, environment)
             print(f"Start {start}: the capacity is {capacity:.0f} requests/s", flush=True)
             for each in (each for each in missing if each.start == start):
                 rate = each.share * capacity
                 load = ["--request_rate", f"{rate:.3f}", "--num_requests", str(round(rate * seconds)), "--seed", str(each.seed)]
-                _bench([*each.options, *load, "--run_dir", str(folder / each.name)], environment)
+                times = [] if log is None else ["--server_timings"]
+                _bench([*each.options, *load, *times, "--run_dir", str(folder / each.name)], environment)
                 print(f"measured {each.name}", flush=True)
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[dict[str, str]]:
+def _served(folder: Path, log: Path | None) -> Iterator[dict[str, str]]:
     """The environment of runs that share one embedded server."""
-    repository = RepositorySpec(engine_dir=DEMO_ENGINE_DIR, tokenizer_dir=DEMO_ENGINE_DIR, engine="openvino")
+    options = EngineOptions(step_log="" if log is None else str(log.absolute()))
+    repository = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine="openvino", engine_options=options)
     with open_pipeline(repository, folder / "server.log") as addresses:
         yield {**os.environ, **environment_of(addresses)}
 
@@ -169,6 +184,27 @@ def _difference(first: Path, again: Path) -> dict[Key, float]:
 def _figures(validation: Validation) -> str:
     named = {each.key: each.error for each in validation.predictions if each.key in GOOD and each.key[0] in LATENCIES}
     return f"{validation.name} " + "/".join(f"{error:+.0%}" for error in named.values())
+
+
+def _ranges_text(model: Model, by_log: Model) -> str:
+    """The constants by the arrivals of tokens beside those by the log."""
+    logged = {parameter.name: parameter for parameter in by_log.parameters}
+    rows = [
+        (
+            each.name,
+            *_microseconds(each),
+            *_microseconds(other),
+            f"{(other.high - other.low) / max(each.high - each.low, 1e-12):.2f}",
+        )
+        for each in model.parameters
+        if (other := logged.get(each.name)) is not None
+    ]
+    headers = ("constant, µs", "by tokens", "range", "by the log", "range", "width beside that by tokens")
+    return tabulate(rows, headers=headers, disable_numparse=True)
+
+
+def _microseconds(parameter: Parameter) -> tuple[str, str]:
+    return f"{parameter.value * 1e6:.1f}", f"{parameter.low * 1e6:.1f} – {parameter.high * 1e6:.1f}"
 
 
 def _percent(error: float | None) -> str:
