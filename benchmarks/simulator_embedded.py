@@ -7,8 +7,7 @@ differ by. Requirement, in the median over the runs within what was fitted: TTFT
 throughput 3 %; the ranges of the draws hold 80 to 97 % of the figures. Runs beyond (1.1 of capacity, doubled lengths) are shown
 apart. A machine with other work on it shows that work, and no fault of the simulator: repeat it on an idle one.
 
-With ``--step_log`` the server logs its steps, and a second model is fitted to these: its errors and ranges are shown after those
-of the first.
+With ``--step_log`` the server logs its steps, and a second model is fitted to these: its errors and ranges are shown, too.
 
 Run: python -m benchmarks.simulator_embedded [--seconds 60] [--quick] [--step_log] [--folder DIR]
 With --folder the runs are kept there, and those that are there already are not measured again.

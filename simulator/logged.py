@@ -22,7 +22,6 @@ from simulator.observed import EngineTimes, Observed
 from simulator.steps import Steps
 
 _S = 1e-9
-_AT_ONCE_NS = 1_000.0
 _MOSTLY = 0.5  # of a run's requests must have their tokens at ends of steps, and of steps with prompts a known context
 
 
@@ -82,7 +81,7 @@ def _why_not(steps: LoggedSteps, first_ns: FloatArray, last_ns: FloatArray) -> s
         return why_none(steps, first_ns, last_ns)
     if steps.start_ns[0] > first_ns.min():
         return f"the log begins {(steps.start_ns[0] - first_ns.min()) * _S:,.1f} s after the run's first token"
-    if steps.end_ns[-1] + _AT_ONCE_NS < last_ns.max():
+    if steps.first_from(last_ns.max()) == len(steps):
         return f"the log ends {(last_ns.max() - steps.end_ns[-1]) * _S:,.1f} s before the run's last token"
     if is_found.mean() < _MOSTLY:
         found = int(np.count_nonzero(is_found))
