@@ -42,15 +42,15 @@ def test_a_run_is_explained_and_fitted_with_its_log(tmp_path: Path, capsys: pyte
     """By the whole way: a run that deploys the pipeline with its log, and the log of that run, which divides the decode of each
     request, and has the steps of a model.
     """
-    lengths = ["--input_mean", "96", "--input_stdev", "16", "--output_mean", "24", "--output_stdev", "4"]
-    load = ["--request_rate", "20", "--num_requests", "60", "--warmup_requests", "2", "--seed", "5", "--server_timings"]
+    lengths = ["--input_mean", "96", "--input_stdev", "16", "--output_mean", "120", "--output_stdev", "4"]
+    load = ["--request_rate", "20", "--num_requests", "40", "--warmup_requests", "2", "--seed", "5", "--server_timings"]
     folder, log = tmp_path / "run", tmp_path / "steps.csv"
     files = ["--step_log", str(log), "--run_dir", str(folder)]
     assert run(["token_norm_dist", *lengths, *load, *files]) in (ExitStatus.VALID, ExitStatus.INVALID)
     capsys.readouterr()
     run(["why", str(folder), "--step_log", str(log), "--format", "json"])
     [found] = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["step_log"]["requests_timed"], found["step_log"]["requests_divided"]) == (60, 60)
+    assert (found["step_log"]["requests_timed"], found["step_log"]["requests_divided"]) == (40, 40)
     [stretch] = found["step_log"]["over_time"]
     assert 0 < stretch["beside"] < stretch["steps"]
     run(["why", str(folder), "--format", "json"])
@@ -67,7 +67,7 @@ def test_a_run_is_explained_and_fitted_with_its_log(tmp_path: Path, capsys: pyte
     assert run(["simulate", "fit", str(folder), "--step_log", str(log), "-o", str(model)]) == ExitStatus.VALID
     [source] = read_model(model).sources
     assert source.logged
-    assert 200 < source.steps <= sum(line[0].isdigit() for line in log.read_text().splitlines())
+    assert 100 < source.steps <= sum(line[0].isdigit() for line in log.read_text().splitlines())
 
 
 def test_the_steps_are_those_of_the_requests(logging_server: Server, log: Path) -> None:
