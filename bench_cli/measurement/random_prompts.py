@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bench_cli.measurement.prepare import PreparedRequests
     from bench_cli.measurement.target import Target
     from workloads.lengths.samples import PairedLengths
+    from workloads.prompts.drawn import Drawn
     from workloads.prompts.shared_prefixes import GroupPrefix, SharedPrefixes
     from workloads.prompts.token_norm_dist import TokenNormDist
     from workloads.schedule.load import Load
@@ -58,10 +59,11 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
 
     workload = _workload(prompts, traffic, target)
     count = _count(prompts, traffic, load)
-    drawn = workload.draw(count)
+    drawn = _draw_with_progress(workload, count)
     is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
-        drawn = workload.draw(math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests))))
+        enough = math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests)))
+        drawn = _draw_with_progress(workload, enough)
     requests, prefixes = drawn.requests[:count], drawn.prefixes[:count]
     prepared = PreparedRequests(
         drawn=replace(drawn, requests=requests, prefixes=prefixes),
@@ -76,6 +78,12 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
         shared_tokens=prompts.shared_tokens,
     )
     return prepared if prompts.shared is None else _with_limit(prepared, prompts.shared, prefixes)
+
+
+def _draw_with_progress(workload: TokenNormDist, count: int) -> Drawn:
+    from bench_cli.measurement.drawing_progress import DrawingProgress
+
+    return replace(workload, on_drawn=DrawingProgress(count)).draw(count)
 
 
 def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tuple[GroupPrefix, ...]) -> PreparedRequests:

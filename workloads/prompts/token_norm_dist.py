@@ -25,6 +25,7 @@ class TokenNormDist:
 
     With ``codec``, prompts carry text of exactly as many tokens, and the ids that it encodes to (``exact_text``).
     With ``shared``, prompts begin with the prefixes of groups, and ``lengths`` has the lengths of what follows them.
+    ``on_drawn`` is called with the number of prompts drawn so far, after each: exact texts take milliseconds each.
     """
 
     lengths: PairedLengths
@@ -34,6 +35,7 @@ class TokenNormDist:
     codec: TextCodec | None = None
     ignore_eos: bool = True
     shared: SharedPrefixes | None = None
+    on_drawn: Callable[[int], None] | None = None
 
     def draw(self, most: int | None) -> Drawn:
         """Draw ``most`` requests and drop those beyond the limits. Raises WorkloadError where none is left."""
@@ -51,6 +53,8 @@ class TokenNormDist:
             if self.limits.allow(shared_tokens + len(ids), output_length):
                 kept.append(number)
                 requests.append(self._request(number, prefixes(number).prompt, ids, output_length))
+            if self.on_drawn is not None:
+                self.on_drawn(number + 1)
         if not requests:
             shorter = (
                 ("lower ", Field("prefix_len"), " or ", Field("system_prompt_len"), ", ") if self.shared is not None else ()

@@ -51,6 +51,14 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others() -> None
     assert draw(5) != draw(6)
 
 
+def test_each_drawn_prompt_is_counted_dropped_ones_too() -> None:
+    counted: list[int] = []
+    lengths = Independent(Normal(20, 4), Normal(10, 2))
+    made = TokenNormDist(lengths, range(50), 5, LengthLimits(20), on_drawn=counted.append).draw(30)
+    assert made.dropped_too_long
+    assert counted == list(range(1, 31))
+
+
 @given(
     st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=30, unique=True),
     st.floats(1, 40),

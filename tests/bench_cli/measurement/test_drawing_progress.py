@@ -1,0 +1,26 @@
+"""A long drawing of prompts says how far it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_cli.measurement.drawing_progress import DrawingProgress
+
+
+def test_nothing_is_said_in_the_first_three_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = iter([0.0, 1.0, 2.9, 3.5])
+    progress = DrawingProgress(4, lambda: next(now_s))
+    for drawn in (1, 2, 4):
+        progress(drawn)
+    assert capsys.readouterr().err == ""
+
+
+def test_then_each_ten_seconds_have_a_line_with_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = iter([100.0, 104.0, 108.0, 120.0, 140.0])
+    progress = DrawingProgress(20_000, lambda: next(now_s))
+    for drawn in (2_000, 4_000, 10_000, 20_000):
+        progress(drawn)
+    assert capsys.readouterr().err.splitlines() == [
+        "Drawing prompts: 2,000 of 20,000, about 36 s left.",
+        "Drawing prompts: 10,000 of 20,000, about 20 s left.",
+    ]
