@@ -1,6 +1,7 @@
 """Known times put into each phase of a request, and what ``bench why`` finds of them, on the embedded pipeline and over OpenAI.
 
-    python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--only NAME …] [--repeats 1]
+    python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--output_tokens 16]
+                                         [--only NAME …] [--repeats 1]
 
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
@@ -73,7 +74,7 @@ class Traffic:
             self,
             requests=round(self.requests * max(1.0, case.pace)),
             rate=self.rate * case.pace,
-            output_tokens=case.output_tokens,
+            output_tokens=max(self.output_tokens, case.output_tokens),
         )
 
     @property
@@ -95,7 +96,7 @@ class Stopped(Enum):
 class Case:
     """``server`` are the delays of the server, ``proxy`` those of the way to it. With ``tls`` each request needs a connection
     of its own, over HTTP. ``pace`` multiplies the requests, and how many there are a second. ``users`` hold the batch of the
-    server for a while.
+    server for a while, and an answer has at least ``output_tokens``.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Case:
     tls: bool = False
     pace: float = 1.0
     users: int = 0
-    output_tokens: int = _OUTPUT
+    output_tokens: int = 1
 
 
 def cases(delay_s: float) -> tuple[Case, ...]:
@@ -334,6 +335,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=700)
     parser.add_argument("--rate", type=float, default=5.0)
     parser.add_argument("--delay_ms", type=float, default=100.0)
+    parser.add_argument("--output_tokens", type=int, default=_OUTPUT, help="of an answer, where a case does not need more")
     parser.add_argument("--target", choices=[target.name for target in TARGETS], help="one of them alone")
     parser.add_argument("--port", type=int, help="a server of OpenAI's protocol on loopback alone")
     parser.add_argument("--places", type=int, default=4, help="of the batch of that server")
@@ -344,7 +346,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.port is not None and arguments.target is not None:
         parser.error("--port measures a server alone: give it without --target")
-    traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3)
+    traffic = Traffic(arguments.requests, arguments.rate, arguments.delay_ms / 1e3, arguments.output_tokens)
     targets: Sequence[Target] = TARGETS
     all_cases = cases(traffic.delay_s)
     if arguments.port is not None:
