@@ -33,6 +33,7 @@ from reports.statistics.autocorrelation import SHORT_RUN
 FEWEST_CLUSTERS = 10.0
 """Independent times beyond the limit near the crossing, below which a bracket may be wrong more often than it says."""
 
+_FAR = 5.0  # times the allowed share
 _CLEARLY = 1.25  # times a load: nearer to a cliff, probes are calm or not by chance
 _GO_ON = "bench capacity --experiment_dir with this folder continues it"
 _PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
@@ -117,6 +118,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
         _width(capacity, search),
         _deciding(search),
         _unsteady(search),
+        _one_bad_probe(search),
         _explained(search),
         _at_certified(capacity, tier),
         _unmet(capacity, search),
@@ -292,6 +294,26 @@ def _unsteady(search: Searched) -> str:
         return ""
     loads = f"{load_text(grew, search.unit)}, but not at {load_text(calm, search.unit)}"
     return f"The queue grew at {loads}: something other than the load changed between the probes."
+
+
+def _one_bad_probe(search: Searched) -> str:
+    """That one probe had far more requests beyond the limit than is allowed, and a probe at a clearly higher load was within
+    it: a single spell of a target can keep every load from being certified.
+    """
+    position = search.goal.limits[search.deciding]
+    far = _FAR * search.goal.allowed[search.deciding]
+    shares = [(probe, probe.violations[position].share or 0.0) for probe in search.probes if probe.requests >= SHORT_RUN]
+    bad = min(((p, share) for p, share in shares if share > far and not p.overloaded), key=lambda of: of[0].load, default=None)
+    calm = max((probe for probe, _ in shares if _is_within(search, probe)), key=lambda probe: probe.load, default=None)
+    if bad is None or calm is None or calm.load < _CLEARLY * bad[0].load:
+        return ""
+    probe, share = bad
+    limit = "the limit" if len(search.required) == 1 else limit_text(search.required[search.deciding])
+    return (
+        f"{share_text(share)} of the requests of a probe at {load_text(probe.load, search.unit)} were beyond {limit}, and "
+        f"{share_text(calm.violations[position].share or 0.0)} of one at {load_text(calm.load, search.unit)}: look at what the "
+        "target did in the first."
+    )
 
 
 def _explained(search: Searched) -> str:
