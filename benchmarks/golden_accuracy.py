@@ -1,6 +1,7 @@
 """Accuracy of TTFT, ICL and E2E latency: whole `bench` runs against the time stamps of the server itself.
 
-    python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--cores apart]
+    python -m benchmarks.golden_accuracy [--streams 50 200] [--protocols grpc openai] [--rounds 10] [--workers 1]
+                                         [--cores apart]
 
 Against the null server: first token after 20 ms, then one each 5 ms, 100 tokens; a closed loop of
 as many users as streams. They start spread over the time of one answer, or all at once, and then stay in step: every 5 ms all
@@ -94,7 +95,8 @@ def against_null_server(protocol: str, streams: int, start: str, given: argparse
             stolen_share() as stolen,
             cpu_placement(addresses.pid, given.cores),
         ):
-            target = BenchTarget(protocol, url, MODELS[protocol], given.connections if protocol == "grpc" else None)
+            connections = given.connections if protocol == "grpc" else None
+            target = BenchTarget(protocol, url, MODELS[protocol], connections, given.workers)
             bench(folder, target, streams, streams * rounds, tokens, answer_s(tokens) if start == SPREAD else 0.0)
         exchanges = [exchange for journal in journals for exchange in JournalReader(journal).read_new()]
         truths = stamped_truths(exchanges, stamps_of_message if protocol == "grpc" else stamps_of_event)
@@ -158,12 +160,13 @@ def traced_truths(trace: Path) -> dict[int, Truth]:
 
 @dataclass(frozen=True)
 class BenchTarget:
-    """The options of ``bench`` that name a target."""
+    """The options of ``bench`` that name a target, and how it is reached."""
 
     protocol: str
     url: str
     model: str
     connections: int | None = None
+    workers: int | None = None
 
 
 def bench(folder: RunFolder, target: BenchTarget, streams: int, requests: int, tokens: int, ramp_up_s: float) -> None:
@@ -255,6 +258,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10, help="requests of each user")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--connections", type=int, help="of each worker over gRPC; as many as bench opens by itself")
+    parser.add_argument("--workers", type=int, help="of the client against the null server; as many as bench starts by itself")
     parser.add_argument("--cores", choices=(APART, SHARED), default=APART, help="of the null server and the client")
     parser.add_argument("--no_triton", action="store_true", help="leave the real server out")
     parser.add_argument("--triton_streams", type=int, default=16)
