@@ -21,7 +21,7 @@ from workloads.arrivals.processes import Arrivals, offsets_within
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.schedule.schedule import ClosedSchedule, Schedule, SessionSchedule
 
-_FASTEST_TOKENS_PER_S, _SHORTEST_TTFT_S = 1_000.0, 0.02  # of one user
+_FASTEST_TOKENS_PER_S = 1_000.0  # of one user
 _MOST_PREPARED_TOKENS = 10_000_000  # prompt tokens of a closed loop, whose number of requests is unknown beforehand
 
 
@@ -79,13 +79,12 @@ class ClosedLoop:
         return num_requests
 
     def enough_requests(self, input_tokens: float, output_tokens: float) -> int:
-        """The number of requests that lasts for ``duration_s`` if each user gets 1,000 tokens/s after a TTFT of 20 ms.
+        """The number of requests that lasts for ``duration_s`` if each user gets 1,000 tokens/s.
 
         All prompts together stay below 10 million tokens, about 400 MB.
         """
         assert self.duration_s is not None
-        shortest_s = _SHORTEST_TTFT_S + output_tokens / _FASTEST_TOKENS_PER_S
-        fastest = math.ceil(self.concurrency * self.duration_s / shortest_s)
+        fastest = math.ceil(self.concurrency * self.duration_s * _FASTEST_TOKENS_PER_S / output_tokens)
         return max(self.concurrency, min(fastest, int(_MOST_PREPARED_TOKENS / input_tokens)))
 
     def schedule(self, requests: Sequence[Request], seed: int) -> ClosedSchedule:
