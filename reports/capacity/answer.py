@@ -118,7 +118,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
         _width(capacity, search),
         _deciding(search),
         _unsteady(search),
-        _one_bad_probe(search),
+        _calm_above_a_bad_probe(search),
         _explained(search),
         _at_certified(capacity, tier),
         _unmet(capacity, search),
@@ -296,10 +296,12 @@ def _unsteady(search: Searched) -> str:
     return f"The queue grew at {loads}: something other than the load changed between the probes."
 
 
-def _one_bad_probe(search: Searched) -> str:
-    """That one probe had far more requests beyond the limit than is allowed, and a probe at a clearly higher load was within
-    it: a single spell of a target can keep every load from being certified.
+def _calm_above_a_bad_probe(search: Searched) -> str:
+    """That the probe at the lowest load with far more requests beyond the limit than allowed had more than a calm one at a
+    clearly higher load: a single spell of a target can keep loads from being certified.
     """
+    if search.bracket.shape is Shape.NOT_MONOTONE:
+        return ""  # the answer says it
     position = search.goal.limits[search.deciding]
     far = _FAR * search.goal.allowed[search.deciding]
     shares = [(probe, probe.violations[position].share or 0.0) for probe in search.probes if probe.requests >= SHORT_RUN]

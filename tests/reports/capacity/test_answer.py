@@ -188,7 +188,7 @@ def test_a_queue_that_grew_at_a_lower_load_than_one_that_held_shows_a_target_tha
         assert not any("queue grew" in text for text in details(steady, steady.tiers[0]))
 
 
-def test_a_single_probe_far_beyond_the_limit_is_named_where_higher_loads_held() -> None:
+def test_a_probe_far_beyond_the_limit_is_named_where_a_clearly_higher_load_held() -> None:
     sentence = (
         "13.0 % of the requests of a probe at 100 requests/s were beyond p99 TTFT of at most 500 ms, and 0.20 % of one at "
         "130 requests/s: look at what the target did in the first."
@@ -202,6 +202,8 @@ def test_a_single_probe_far_beyond_the_limit_is_named_where_higher_loads_held() 
         found = capacity(shares=shares)
         assert (sentence in details(found, found.tiers[0])) is is_said
         assert is_said or not any("look at" in text for text in details(found, found.tiers[0]))
+    falls = _with(capacity(shares={100.0: 0.13, 130.0: 0.002}), shape=Shape.NOT_MONOTONE)  # the answer has both figures
+    assert sentence not in details(falls, falls.tiers[0])
 
 
 def test_a_precise_bracket_asks_for_no_more() -> None:
