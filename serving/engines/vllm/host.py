@@ -53,7 +53,7 @@ _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
 
 _KEPT_ADAPTERS = 64
-_FOLDER_PREFIX = "inflight-bench-lora-"
+_FOLDER_PREFIX = f"inflight-bench-lora-{socket.gethostname()}-"  # a lock may be that of one host alone
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODULES = {  # TensorRT-LLM's module ids → Hugging Face's names for Llama's layers, the widths of their inputs and outputs
     1: ("self_attn.q_proj", "hidden", "queries"),
