@@ -22,7 +22,8 @@ API server" and "stopped engine" those processes of a vLLM on this host are stop
 The table has how much of the injected time the right phase has more, what is unattributed, how far "the percentile without
 the phase" of the delayed requests lies from that of the others, with the half width of its 95 % interval, and what another
 phase has more at most. "equal" is what two equal halves of the other requests differ by at most in 95 % of the ways to divide
-them. With ``--repeats`` the cases are measured in turns, and all requests of a case are compared together at the end.
+them. With ``--repeats`` the cases are measured in turns, and all requests of a case are compared together at the end. The
+environment's ``INJECTION_WINDOW_S`` is the length of a window (``injection/windows.py``).
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
 """When delays apply: in every second window of the monotonic clock, which all processes of a host share.
 
 So a run has requests with a delay and requests without one, on the same machine at nearly the same time, whatever else it does.
+A window has 4 s, or what the environment's ``INJECTION_WINDOW_S`` says: in shorter ones the two kinds are nearer to each other
+in time, but a request and its delay must end within a third of one.
 """
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
-WINDOW_S = 4.0
-_STOPS_S = (1.0, 2.2)  # of a window with delays
-_FROM_S, _TO_S = (
-    0.3,
-    2.8,
-)  # of a window: a request that is sent then meets what is left of the window before, or of the next one
+WINDOW_S = float(os.environ.get("INJECTION_WINDOW_S", "4"))
+_STOPS_S = (0.25 * WINDOW_S, 0.55 * WINDOW_S)  # of a window with delays
+# Of a window: a request that is sent then meets what is left of the window before, or of the next one.
+_FROM_S, _TO_S = 0.075 * WINDOW_S, 0.7 * WINDOW_S
 
 
 def injects(now_s: float) -> bool:
