@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,10 @@ class StepLogFileError(BenchError):
 
 @dataclass(frozen=True, eq=False)
 class LoggedSteps:
-    """Steps of an engine's batch in their order, shape [n] each; NaN where unknown. Times are ns of the monotonic clock."""
+    """Steps of an engine's batch in their order, shape [n] each; NaN where unknown. Times are ns of the monotonic clock.
+
+    ``single_end_ns`` are the ends of forward passes of one request between steps, in their order, shape [m].
+    """
 
     start_ns: FloatArray
     duration_ns: FloatArray
@@ -63,6 +66,7 @@ class LoggedSteps:
     first_tokens: FloatArray
     context_tokens: FloatArray
     kv_blocks: FloatArray
+    single_end_ns: FloatArray
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -72,8 +76,13 @@ class LoggedSteps:
         return self.start_ns + self.duration_ns
 
     def only(self, chosen: NDArray[np.bool_] | slice) -> LoggedSteps:
-        """The ``chosen`` steps."""
-        return LoggedSteps(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+        """The ``chosen`` steps, and all passes between steps."""
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _WHOLE})
+
+    def after_single(self) -> NDArray[np.bool_]:
+        """Whether a pass of one request lies before each step, and after the step before it if there is one, shape [n]."""
+        after: NDArray[np.bool_] = np.diff(np.searchsorted(self.single_end_ns, self.start_ns, side="right"), prepend=0) > 0
+        return after
 
     def first_from(self, at_ns: FloatArray) -> NDArray[np.intp]:
         """The number of the first step that ends at each of these times or later, shape [m]; n where there is none."""
@@ -85,11 +94,11 @@ class LoggedSteps:
 
     def ends_at(self, at_ns: FloatArray) -> NDArray[np.bool_]:
         """Whether a step ends at each of these times, shape [m]."""
-        if not len(self):
-            return np.zeros(at_ns.size, bool)
-        place = np.minimum(self.first_from(at_ns), len(self) - 1)
-        found: NDArray[np.bool_] = np.abs(self.end_ns[place] - at_ns) <= _AT_ONCE_NS
-        return found
+        return _is_among(self.end_ns, at_ns)
+
+    def has_token(self, at_ns: FloatArray) -> NDArray[np.bool_]:
+        """Whether a step, or a pass of one request between steps, ends at each of these times, shape [m]."""
+        return self.ends_at(at_ns) | _is_among(self.single_end_ns, at_ns)
 
     def covered(self, from_ns: FloatArray, to_ns: FloatArray) -> NDArray[np.bool_]:
         """Whether each step, shape [n], ended after one of these times and not after the one that belongs to it, shape [m]
@@ -99,6 +108,15 @@ class LoggedSteps:
         changes = np.bincount(low, minlength=len(self) + 1) - np.bincount(high, minlength=len(self) + 1)
         covered: NDArray[np.bool_] = np.cumsum(changes)[: len(self)] > 0
         return covered
+
+
+def _is_among(ends_ns: FloatArray, at_ns: FloatArray) -> NDArray[np.bool_]:
+    """Whether one of the ends, shape [n], in their order, is at each of these times, shape [m]."""
+    if not ends_ns.size:
+        return np.zeros(at_ns.size, bool)
+    place = np.minimum(np.searchsorted(ends_ns, at_ns - _AT_ONCE_NS), ends_ns.size - 1)
+    found: NDArray[np.bool_] = np.abs(ends_ns[place] - at_ns) <= _AT_ONCE_NS
+    return found
 
 
 def read_step_log(path: Path, offset_ns: int | None) -> LoggedSteps:
@@ -126,10 +144,17 @@ def read_step_log(path: Path, offset_ns: int | None) -> LoggedSteps:
     except pa.ArrowException as error:
         raise StepLogFileError(f"--step_log {path}: a row is damaged: {str(error).splitlines()[0]}") from error
     columns = {name: table[name].to_numpy().astype(np.float64) for name in _WHOLE}
-    order = np.argsort(columns["start_ns"], kind="stable")
-    steps = LoggedSteps(**{name: column[order] for name, column in columns.items()})
+    is_batch = np.asarray(table["kind"].to_numpy() == _BATCH, bool)
+    order = np.flatnonzero(is_batch)[np.argsort(columns["start_ns"][is_batch], kind="stable")]
+    single_end_ns = np.sort((columns["start_ns"] + columns["duration_ns"])[~is_batch])
+    steps = LoggedSteps(**{name: column[order] for name, column in columns.items()}, single_end_ns=single_end_ns)
     known = ~np.isnan(steps.start_ns + steps.duration_ns + steps.sequences)
-    if not known.all() or (steps.duration_ns < 0).any() or (steps.start_ns[1:] < steps.end_ns[:-1]).any():
+    if (
+        not known.all()
+        or np.isnan(single_end_ns).any()
+        or (steps.duration_ns < 0).any()
+        or (steps.start_ns[1:] < steps.end_ns[:-1]).any()
+    ):
         raise StepLogFileError(f"--step_log {path}: the log is damaged: its steps have no times, or overlap")
     return steps
 
@@ -182,9 +207,8 @@ def _head(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def _table(rows: bytes) -> pa.Table:
-    """The batches of one start. Raises ArrowException."""
+    """The rows of one start. Raises ArrowException."""
     if rows.count(b"\n") < 2:
         return pa.table({name: pa.array([], kind) for name, kind in _TYPES.items()})
     options = csv.ConvertOptions(column_types=_TYPES, include_columns=list(_TYPES), null_values=[""], strings_can_be_null=True)
-    table = csv.read_csv(io.BytesIO(rows), read_options=csv.ReadOptions(use_threads=False), convert_options=options)
-    return table.filter(pa.array((table["kind"].to_numpy(zero_copy_only=False) == _BATCH).astype(bool)))
+    return csv.read_csv(io.BytesIO(rows), read_options=csv.ReadOptions(use_threads=False), convert_options=options)

@@ -14,7 +14,7 @@ from simulator.errors import SimulatorError
 from simulator.front_end_fit import COSTS, FittedFrontEnd, fit_front_end, with_costs
 from simulator.hull import hull_of
 from simulator.launch_law import fit_launch_law
-from simulator.logged import unknown_context
+from simulator.logged import not_logged, unknown_context
 from simulator.model import (
     MODEL_SCHEMA,
     MOST_HELD_OUT,
@@ -96,6 +96,7 @@ def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None], lo
         findings=(
             *unfit(front_end.held_out, seen),
             *doubts(runs, law),
+            *(not_logged([observed.name for observed in runs], logged) if logged else ()),
             *unknown_context(logged or ()),
             *moved(law.speeds),
             *_unidentified(parameters),

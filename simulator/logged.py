@@ -4,8 +4,9 @@ The time of a step is that from the end of the step before to its own end, where
 sends the tokens of a step before it begins the next one, and a client waits for that, too.
 
 The log counts the tokens of a step, not the context of each. That follows from the requests of the run: a request's first token
-comes with the end of the step that completes its prompt, and prompts are computed first come, first served. Where tokens of the
-step and of these prompts do not agree, as where others use the server, the context is unknown, and never guessed.
+comes with the end of the step that completes its prompt, and prompts are computed first come, first served. Where the tokens of
+steps and of these prompts do not agree, as where others use the server, the context is unknown, also that of the steps before
+which hold parts of prompts that were completed there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from simulator.observed import EngineTimes, Observed
 from simulator.steps import Steps
 
 _S = 1e-9
-_MOSTLY = 0.5  # of a run's requests must have their tokens at ends of steps, and of steps with prompts a known context
+_MOSTLY = 0.5  # of the steps with prompts must have a known context
+_FOUND = 0.95  # of a run's requests must have their tokens in the log
 
 
 def logged_steps(runs: Sequence[Observed], logs: Sequence[Path]) -> tuple[Steps, ...]:
@@ -36,6 +38,16 @@ def logged_steps(runs: Sequence[Observed], logs: Sequence[Path]) -> tuple[Steps,
     if np.count_nonzero(of_prompts) < _MOSTLY * of_prompts.size:
         return tuple(_without_context(each.steps) for each in found)
     return tuple(replace(each.steps, is_whole=each.steps.is_whole & each.has_context) for each in found)
+
+
+def not_logged(names: Sequence[str], steps: Sequence[Steps]) -> list[str]:
+    """How many requests of each run with one of these names the logs do not have, a sentence each; nothing of no logs."""
+    return [
+        f"{name}: the log does not have the tokens of {each.not_logged:,} requests, as those of another engine: what its steps "
+        "did for them is unknown"
+        for name, each in zip(names, steps, strict=True)
+        if each.not_logged
+    ]
 
 
 def unknown_context(steps: Sequence[Steps]) -> list[str]:
@@ -76,16 +88,19 @@ def _log_of(observed: Observed, logs: Sequence[Path]) -> LoggedSteps:
 
 def _why_not(steps: LoggedSteps, first_ns: FloatArray, last_ns: FloatArray) -> str | None:
     """Why a log has not all steps of a run whose requests got their first and last tokens then; None where it has."""
-    is_found = steps.ends_at(first_ns) & steps.ends_at(last_ns)
+    is_found = steps.has_token(first_ns) & steps.has_token(last_ns)
     if not is_found.any():
         return why_none(steps, first_ns, last_ns)
+    in_its_time = is_found[(steps.first_after(first_ns) > 0) & (steps.first_from(last_ns) < len(steps))]
+    if in_its_time.size and in_its_time.mean() < _FOUND:
+        return (
+            f"the log has the tokens of {np.count_nonzero(in_its_time):,} of the {in_its_time.size:,} requests of the run in "
+            "its time: it is the log of one of several engines, or of another; give that of the one engine which served the run"
+        )
     if steps.start_ns[0] > first_ns.min():
         return f"the log begins {(steps.start_ns[0] - first_ns.min()) * _S:,.1f} s after the run's first token"
     if steps.first_from(last_ns.max()) == len(steps):
         return f"the log ends {(last_ns.max() - steps.end_ns[-1]) * _S:,.1f} s before the run's last token"
-    if is_found.mean() < _MOSTLY:
-        found = int(np.count_nonzero(is_found))
-        return f"the log has the tokens of {found:,} of the {is_found.size:,} requests of the run; give the log of its server"
     return None
 
 
@@ -109,18 +124,22 @@ class _Prompts:
 
 
 def _steps_of(observed: Observed, log: LoggedSteps) -> _Found:
-    assert observed.by_engine is not None
+    times = observed.by_engine
+    assert times is not None
     decode, first, prefill = log.decode_tokens, log.first_tokens, log.prefill_tokens
     is_known = ~np.isnan(decode + first + prefill + log.context_tokens)
     cuts_prompt = is_known & (prefill > 0) & (log.sequences > decode + first)
-    prompts = _prompts(observed, observed.by_engine, log)
+    prompts = _prompts(observed, times, log)
     ended = np.bincount(prompts.step, minlength=len(log))
     ended_tokens = np.bincount(prompts.step, weights=prompts.length, minlength=len(log))
     # the log has the cache before the step, without the token that each sequence got last, and the law that after the step
     context = np.where(ended == first, log.context_tokens + 2 * decode + ended_tokens + first, np.nan)
     prompt_context = _prompt_context(prefill, first, cuts_prompt, prompts)
-    in_decode = log.covered(*_known(observed.by_engine.first_ns, observed.by_engine.last_ns))
-    is_busy = in_decode | (decode > 0)
+    is_logged = log.has_token(times.first_ns) & log.has_token(times.last_ns)
+    is_found = log.ends_at(times.first_ns) & log.ends_at(times.last_ns)
+    is_busy = log.covered(times.first_ns[is_found], times.last_ns[is_found]) | (decode > 0)
+    is_busy[1:] |= cuts_prompt[:-1]
+    is_busy &= ~log.after_single()  # such a pass is not the work of the step, but in the time from the one before
     is_busy[:1] = False
     at_s = (log.end_ns - log.end_ns[0]) * _S
     nothing = np.zeros(len(log))
@@ -141,14 +160,9 @@ def _steps_of(observed: Observed, log: LoggedSteps) -> _Found:
         is_busy=is_busy,
         is_whole=is_known,
         cuts_prompt=cuts_prompt,
+        not_logged=int(np.count_nonzero(~np.isnan(times.last_ns) & ~is_logged)),
     )
     return _Found(steps, ~np.isnan(context + prompt_context))
-
-
-def _known(from_ns: FloatArray, to_ns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The pairs of which both are known."""
-    known = ~np.isnan(from_ns + to_ns)
-    return from_ns[known], to_ns[known]
 
 
 def _prompts(observed: Observed, times: EngineTimes, log: LoggedSteps) -> _Prompts:
@@ -164,28 +178,31 @@ def _prompt_context(prefill: FloatArray, first: FloatArray, cuts_prompt: BoolArr
     """The sum over the prompts of each step of the tokens that it computed times the context at their end, shape [steps]; NaN
     where the tokens of the run's prompts are not those of the step.
 
-    Only the prompt that came first can be incomplete after a step, and the next step goes on with it.
+    Only the prompt that came first can be incomplete after a step, and a later step goes on with it. Whose it was shows when it
+    is completed: so a step that cuts a prompt, and those after it, are known together, with the step that cuts none. Each of
+    them completed the run's prompts alone, and all tokens are those of these prompts.
     """
     found = np.where(prefill == 0, 0.0, np.nan)
     begins = np.searchsorted(prompts.step, np.arange(len(prefill) + 1)).tolist()
     step_prefill, step_first, cuts = prefill.tolist(), first.tolist(), cuts_prompt.tolist()
     lengths, computed = prompts.length.tolist(), prompts.computed.tolist()
-    done, is_followed = 0.0, True  # tokens of the incomplete prompt so far, and whether they are known
+    done, is_followed = 0.0, True  # tokens of the incomplete prompt so far, and whether all steps agree that led to it
+    sums: list[tuple[int, float]] = []  # of these steps
     for step in np.flatnonzero(np.isnan(found)).tolist():
         begin, end = begins[step], begins[step + 1]
         left, total = step_prefill[step], 0.0
         for prompt in range(begin, end):
             own, done = computed[prompt] - done, 0.0
             left, total = left - own, total + own * lengths[prompt]
-        agrees = is_followed and end - begin == step_first[step]
+        is_followed = is_followed and end - begin == step_first[step]
         if cuts[step] and end < len(lengths):
             done += left
             total += left * (lengths[end] - computed[end] + done)
-            agrees = agrees and left > 0 and done < computed[end]
-        else:
-            agrees = agrees and left == 0 and not cuts[step]
-        is_followed = agrees or (not cuts[step] and step_prefill[step] >= 0)
-        done = done if agrees else 0.0
-        if agrees:
-            found[step] = total
+            is_followed = is_followed and left > 0 and done < computed[end]
+            sums.append((step, total))
+            continue
+        if is_followed and left == 0 and not cuts[step]:
+            for known, total_of_known in (*sums, (step, total)):
+                found[known] = total_of_known
+        done, sums, is_followed = 0.0, [], not cuts[step] and step_prefill[step] >= 0
     return found

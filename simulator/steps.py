@@ -33,7 +33,8 @@ class Steps:
 
     Steps by the engine's own log (``simulator/logged.py``) have ``cuts_prompt``, whether a prompt went on in the next step, and
     others None. Their times are the ends of the steps, ``prefill`` and ``prompt_context`` are what each computed, and
-    ``is_whole`` says whether these are known.
+    ``is_whole`` says whether these are known. ``is_busy`` holds also after a cut prompt, and not after a pass of one request
+    between steps. ``not_logged`` requests of the run have tokens that the log does not have.
     """
 
     at_s: FloatArray
@@ -52,6 +53,7 @@ class Steps:
     is_busy: BoolArray
     is_whole: BoolArray
     cuts_prompt: BoolArray | None = None
+    not_logged: int = 0
 
     def __len__(self) -> int:
         return len(self.at_s)

@@ -33,6 +33,11 @@ def test_the_engine_s_own_file_is_read(tmp_path: Path) -> None:
     assert steps.prefill_tokens.tolist()[0] == 64
     assert np.isnan(steps.prefill_tokens[1])
     assert steps.waiting.tolist() == [4, 0]
+    assert steps.single_end_ns.tolist() == [1_035]
+    assert steps.after_single().tolist() == [False, True]
+    at_ns = np.array([1_000.0, 1_035.0, 5_000.0])
+    assert steps.has_token(at_ns).tolist() == [True, True, False]
+    assert steps.only(slice(1, None)).after_single().tolist() == [True]
 
 
 def test_the_starts_of_the_run_s_boot_are_read_and_a_cut_row_is_left_out(tmp_path: Path) -> None:

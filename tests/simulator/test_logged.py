@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from bench_records.step_log import StepLogFileError
 from benchmarks.logging_engine import LoggedRun, Row, logged_run
+from simulator.arrays import BoolArray
 from simulator.errors import SimulatorError
 from simulator.fit import doubts, fit, fit_engine
 from simulator.logged import logged_steps, unknown_context
+from simulator.observed import EngineTimes, Observed
 from simulator.server import Admission, Order, Server, StepLaw
 from simulator.step_law import FittedLaw
 from simulator.steps import Steps, recover_steps
@@ -43,6 +45,11 @@ def _steps(runs: Sequence[LoggedRun], path: Path) -> tuple[Steps, ...]:
     for run in runs:
         path = run.write(path.with_name(f"{run.observed.name}.csv"))
     return logged_steps([run.observed for run in runs], [path.with_name(f"{run.observed.name}.csv") for run in runs])
+
+
+def _times(run: LoggedRun) -> EngineTimes:
+    assert run.observed.by_engine is not None
+    return run.observed.by_engine
 
 
 def _width(law: FittedLaw, term: str) -> float:
@@ -190,6 +197,138 @@ def test_the_context_of_prompts_of_others_is_not_guessed(tmp_path: Path) -> None
     assert few.is_whole.all()
     [said] = unknown_context([few])
     assert "no cost of a context" in said
+
+
+def _of_own(run: LoggedRun, is_own: BoolArray) -> Observed:
+    """The run of a client that sent only some of the requests."""
+    times = _times(run)
+    first_ns, last_ns = (np.where(is_own, each, np.nan) for each in (times.first_ns, times.last_ns))
+    return replace(run.observed, by_engine=replace(times, first_ns=first_ns, last_ns=last_ns))
+
+
+def test_a_chunk_of_another_s_prompt_is_not_that_of_the_next_own_one(tmp_path: Path) -> None:
+    """The own prompts have a long part in the cache, so that a chunk has another context as theirs than as another's."""
+    law = replace(SERVER.law, prefill_context=60e-9)
+    run = logged_run(_quiet(law, Admission(token_budget=128)), poisson(20, 300, 1), 1, "run")
+    path = run.write(tmp_path / "log.csv")
+    is_own = np.random.default_rng(1).random(300) < 0.8
+    cached = replace(run.observed, input_tokens=run.observed.input_tokens + np.where(is_own, 2_000, 0))
+    [true] = logged_steps([cached], [path])
+    [seen] = logged_steps([_of_own(replace(run, observed=cached), is_own)], [path])
+    begin = len(true) - len(seen) - int(np.argmin(_places(true, seen)[::-1]))
+    whole = slice(begin, begin + len(seen))
+    assert true.prefill[whole].tolist() == seen.prefill.tolist()
+    known = seen.is_whole & (seen.prefill > 0)
+    assert np.count_nonzero(known) > 200
+    assert seen.prompt_context[known].tolist() == true.prompt_context[whole][known].tolist()
+
+
+def _places(true: Steps, seen: Steps) -> list[bool]:
+    """Whether the steps are others than those from each place on."""
+    count = len(seen)
+    return [true.prefill[k : k + count].tolist() != seen.prefill.tolist() for k in range(len(true) - count + 1)]
+
+
+def test_the_step_after_a_cut_prompt_did_not_wait(tmp_path: Path) -> None:
+    [steps] = _steps(_runs(_quiet(SERVER.law, Admission(token_budget=64)), 100, (1,)), tmp_path / "log.csv")
+    assert steps.cuts_prompt is not None
+    after_cut = np.flatnonzero(steps.cuts_prompt[:-1]) + 1
+    assert after_cut.size > 100
+    assert steps.is_busy[after_cut].all()
+    assert np.diff(steps.at_s)[after_cut - 1].max() < 0.01
+
+
+def test_passes_of_single_requests_are_no_time_of_steps(tmp_path: Path) -> None:
+    """From the middle of the run on a pass of 3 ms follows each step that another one followed at once."""
+    run = logged_run(_quiet(SERVER.law, Admission()), poisson(20, 300, 1), 1, "run")
+    rows: list[Row] = []
+    late_ns, shifts, ends = 0, [], []
+    for k, row in enumerate(run.rows):
+        start, took = int(row[0] or 0), int(row[1] or 0)
+        rows.append((start + late_ns, *row[1:]))
+        shifts.append(late_ns)
+        ends.append(start + took)
+        goes_on = k + 1 < len(run.rows) and int(run.rows[k + 1][0] or 0) - ends[-1] < 10_000
+        if goes_on and k > len(run.rows) / 2:
+            rows.append((ends[-1] + late_ns, 3_000_000, "single", 1, 0, None, None, None, None, None))
+            late_ns += 3_000_000
+    times = _times(run)
+    first_ns, last_ns = (at + np.array(shifts)[np.searchsorted(ends, at - 1_000)] for at in (times.first_ns, times.last_ns))
+    observed = replace(run.observed, by_engine=replace(times, first_ns=first_ns, last_ns=last_ns))
+    [steps] = logged_steps([observed], [run.write(tmp_path / "log.csv", rows)])
+    _, law = fit_engine([steps], ["run"], 0)
+    assert law.coefficients[:3] == pytest.approx([SERVER.law.step, SERVER.law.prefill, SERVER.law.sequence], rel=1e-3)
+    assert abs(law.residuals_s).max() < 1e-6
+
+
+def test_requests_in_single_passes_are_in_the_log(tmp_path: Path) -> None:
+    """Half of the requests, those that came later, took a pass for each token."""
+    run = logged_run(SERVER, poisson(30, 100, 1), 1, "run")
+    times = _times(run)
+    pass_ns, later_ns = 2_000_000, int(times.last_ns.max()) + 10**9
+    starts = later_ns + pass_ns * np.arange(200)
+    rows: list[Row] = [(int(at), pass_ns, "single", 1, 0, None, None, None, None, None) for at in starts]
+    last = run.rows[-1]
+    end: Row = (int(starts[-1]) + pass_ns, 1_000, *last[2:])
+    both = _joined(
+        run.observed, EngineTimes(times.arrival_ns + 10**9, starts[:100] + 1.0 * pass_ns, starts[100:] + 1.0 * pass_ns)
+    )
+    path = run.write(tmp_path / "log.csv", [*run.rows, *rows, end])
+    [steps] = logged_steps([both], [path])
+    assert steps.not_logged == 0
+
+
+def _joined(observed: Observed, others: EngineTimes) -> Observed:
+    """The run of as many requests again, which the engine had at the ``others`` times."""
+    times = observed.by_engine
+    assert times is not None
+    arrival_ns, first_ns, last_ns = (
+        np.concatenate([getattr(times, name), getattr(others, name)]) for name in ("arrival_ns", "first_ns", "last_ns")
+    )
+    return replace(
+        observed,
+        by_engine=replace(times, arrival_ns=arrival_ns, first_ns=first_ns, last_ns=last_ns),
+        input_tokens=np.tile(observed.input_tokens, 2),
+        prefill_tokens=np.tile(observed.prefill_tokens, 2),
+    )
+
+
+def test_the_log_of_one_of_two_engines_is_refused(tmp_path: Path) -> None:
+    one, other = (logged_run(SERVER, poisson(5, 100, seed), seed, "run") for seed in (1, 2))
+    with pytest.raises(
+        StepLogFileError,
+        match=r"^--step_log .*log.csv: the log has the tokens of 100 of the \d+ requests of the run in its time: it is the log "
+        r"of one of several engines, or of another; give that of the one engine which served the run \(run\)$",
+    ):
+        logged_steps([_joined(one.observed, _times(other))], [one.write(tmp_path / "log.csv")])
+
+
+def _moved(run: LoggedRun, is_moved: BoolArray) -> Observed:
+    """The run whose moved requests have tokens at no end of a step, the first and the last one almost as far apart as any."""
+    times = _times(run)
+    first_ns = np.where(is_moved, np.nanmin(times.first_ns) + 500_000, times.first_ns)
+    last_ns = np.where(is_moved, np.nanmax(times.last_ns) - 500_000, times.last_ns)
+    return replace(run.observed, by_engine=replace(times, first_ns=first_ns, last_ns=last_ns))
+
+
+def test_a_few_requests_that_are_not_in_the_log_are_said(tmp_path: Path) -> None:
+    """Up to 5 %; during their decode the engine of the log may wait."""
+    runs = _runs(SERVER, 200, (3, 20))
+    logs = [run.write(tmp_path / f"{run.observed.name}.csv") for run in runs]
+    is_moved = np.arange(200) % 25 == 12
+    moved = [_moved(run, is_moved) for run in runs]
+    steps = logged_steps(moved, logs)
+    assert [each.not_logged for each in steps] == [8, 8]
+    assert 0.5 < steps[0].is_busy.mean() < 0.99
+    assert [each.is_busy.tolist() for each in steps] == [
+        each.is_busy.tolist() for each in logged_steps([_of_own(run, ~is_moved) for run in runs], logs)
+    ]
+    said = [
+        finding for finding in fit(moved, 0, _SILENT, steps).findings if "does not have the tokens of 8 requests" in finding
+    ]
+    assert [finding.partition(":")[0] for finding in said] == ["at 3", "at 20"]
+    with pytest.raises(StepLogFileError, match="the log has the tokens of 180 of the 200 requests of the run in its time"):
+        logged_steps([_moved(runs[0], np.arange(200) % 10 == 2)], logs[:1])
 
 
 def test_too_few_steps_are_one_sentence(tmp_path: Path) -> None:
