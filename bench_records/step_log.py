@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,17 @@ def _is_among(ends_ns: FloatArray, at_ns: FloatArray) -> NDArray[np.bool_]:
 
 
 def read_step_log(path: Path, offset_ns: int | None) -> LoggedSteps:
-    """The batches of the starts of an engine in the boot of the host in which the wall clock less the monotonic one was
-    ``offset_ns``. Where that is None or no start belongs to that boot, those of the boot of the last start: the server may be
-    on another host than the client, or a clock was set.
+    """``opened_step_log(path)(offset_ns)``."""
+    return opened_step_log(path)(offset_ns)
+
+
+def opened_step_log(path: Path) -> Callable[[int | None], LoggedSteps]:
+    """A log, read once, for several runs: gives the batches of the starts of an engine in the boot of the host in which the
+    wall clock less the monotonic one was ``offset_ns``. Where that is None or no start belongs to that boot, those of the boot
+    of the last start: the server may be on another host than the client, or a clock was set.
 
     The last row of a start may be cut, and is left out then, as is a start whose head was cut. Raises StepLogFileError for
-    another file, a damaged and a too large one, and OSError.
+    another file, a damaged and a too large one, and OSError; what it gives raises StepLogFileError for damaged rows.
     """
     try:
         content = read_bounded(regular(path), _MOST_BYTES)
@@ -136,11 +142,20 @@ def read_step_log(path: Path, offset_ns: int | None) -> LoggedSteps:
     starts = list(_starts(path, content))
     if not starts:
         raise StepLogFileError(f"--step_log {path}: the log is damaged: the head of its one start was cut")
-    of_run = offset_ns is not None and any(abs(offset - offset_ns) <= _SET_NS for offset, _ in starts)
-    boot_ns = offset_ns if of_run and offset_ns is not None else starts[-1][0]
-    of_boot = [rows for offset, rows in starts if abs(offset - boot_ns) <= _SET_NS]
+    of_boot = cache(partial(_steps_of, path, starts))
+
+    def steps(offset_ns: int | None) -> LoggedSteps:
+        of_run = offset_ns is not None and any(abs(offset - offset_ns) <= _SET_NS for offset, _ in starts)
+        boot_ns = offset_ns if of_run and offset_ns is not None else starts[-1][0]
+        return of_boot(tuple(number for number, (offset, _) in enumerate(starts) if abs(offset - boot_ns) <= _SET_NS))
+
+    return steps
+
+
+def _steps_of(path: Path, starts: Sequence[tuple[int, bytes]], chosen: tuple[int, ...]) -> LoggedSteps:
+    """The steps of the starts with the ``chosen`` numbers. Raises StepLogFileError."""
     try:
-        table = pa.concat_tables([_table(rows) for rows in of_boot])
+        table = pa.concat_tables([_table(starts[number][1]) for number in chosen])
     except pa.ArrowException as error:
         raise StepLogFileError(f"--step_log {path}: a row is damaged: {str(error).splitlines()[0]}") from error
     columns = {name: table[name].to_numpy().astype(np.float64) for name in _WHOLE}

@@ -11,13 +11,14 @@ which hold parts of prompts that were completed there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from bench_records.step_log import LoggedSteps, StepLogFileError, no_times, read_step_log, why_none
+from bench_records.step_log import LoggedSteps, StepLogFileError, no_times, opened_step_log, why_none
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.observed import EngineTimes, Observed
 from simulator.steps import Steps
@@ -31,9 +32,10 @@ def logged_steps(runs: Sequence[Observed], logs: Sequence[Path]) -> tuple[Steps,
     """The steps of each run, by that of the ``logs`` which has them. Where the context of most steps with prompts is unknown,
     no step has any.
 
-    Raises StepLogFileError where no log has all steps of a run, and for a damaged one, and OSError.
+    Raises StepLogFileError where no log has all steps of a run, as where it is damaged, and OSError.
     """
-    found = [_steps_of(observed, _log_of(observed, logs)) for observed in runs]
+    opened = cache(opened_step_log)
+    found = [_steps_of(observed, _log_of(observed, logs, opened)) for observed in runs]
     of_prompts = np.concatenate([each.has_context[each.steps.prefill > 0] for each in found])
     if np.count_nonzero(of_prompts) < _MOSTLY * of_prompts.size:
         return tuple(_without_context(each.steps) for each in found)
@@ -64,8 +66,10 @@ def _without_context(steps: Steps) -> Steps:
     return replace(steps, context=np.zeros(len(steps)), prompt_context=np.zeros(len(steps)))
 
 
-def _log_of(observed: Observed, logs: Sequence[Path]) -> LoggedSteps:
-    """The steps of the log that has those of the run, from its first arrival to its last token."""
+def _log_of(
+    observed: Observed, logs: Sequence[Path], opened: Callable[[Path], Callable[[int | None], LoggedSteps]]
+) -> LoggedSteps:
+    """The steps of the first log that has those of the run, from its first arrival to its last token."""
     times = observed.by_engine
     is_timed = np.zeros(0, bool) if times is None else ~np.isnan(times.last_ns)
     if times is None or not is_timed.any():
@@ -73,7 +77,13 @@ def _log_of(observed: Observed, logs: Sequence[Path]) -> LoggedSteps:
     first_ns, last_ns = times.first_ns[is_timed], times.last_ns[is_timed]
     reasons = []
     for path in logs:
-        steps = read_step_log(path, times.realtime_minus_monotonic_ns)
+        try:
+            steps = opened(path)(times.realtime_minus_monotonic_ns)
+        except StepLogFileError as error:
+            if len(logs) == 1:
+                raise
+            reasons.append(str(error))
+            continue
         reason = _why_not(steps, first_ns, last_ns)
         if reason is None:
             begin = steps.first_after(times.arrival_ns[is_timed].min())
@@ -82,7 +92,8 @@ def _log_of(observed: Observed, logs: Sequence[Path]) -> LoggedSteps:
     if len(logs) == 1:
         raise StepLogFileError(f"{reasons[0]} ({observed.name})")
     raise StepLogFileError(
-        f"--step_log: none of the {len(logs)} logs has the steps of {observed.name}; give that of its server, whole"
+        f"--step_log: none of the {len(logs)} logs has the steps of {observed.name}; give that of its server, whole. "
+        + ". ".join(reason.removeprefix("--step_log ") for reason in reasons)
     )
 
 

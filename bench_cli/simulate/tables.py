@@ -27,7 +27,7 @@ _RANGES = (
     "Ranges of 95 %: of simulated servers they held 92 to 98 % of the true constants of a step, 85 to 97 % where steps are "
     "launched ahead."
 )
-_RANGES_BY_LOGS = "Ranges of 95 %: of simulated servers with a step log they held 94 to 98 % of the true constants of a step."
+_RANGES_BY_LOGS = "Ranges of 95 %: of simulated servers with a step log they held 94 to 99 % of the true constants of a step."
 
 
 def model_text(model: Model) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_records.step_log import StepLogFileError, read_step_log
+from bench_records.step_log import StepLogFileError, opened_step_log, read_step_log
 from serving.engines.step_log import StepLog
 from tests.step_logs import OFFSET_NS, log_head, log_row, log_text, write_log
 
@@ -58,6 +58,10 @@ def test_the_log_of_a_server_on_another_host_has_the_boot_of_its_last_start(tmp_
     )
     assert read_step_log(path, OFFSET_NS).start_ns.size == 2
     assert read_step_log(path, 7).start_ns.size == 1
+    steps_of = opened_step_log(path)
+    path.unlink()
+    assert [steps_of(offset).start_ns.size for offset in (7, offset_ns, None)] == [1, 2, 2]
+    assert steps_of(offset_ns) is steps_of(None)
 
 
 def test_a_start_whose_head_was_cut_is_left_out(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_records.step_log import StepLogFileError
+from bench_records.step_log import LoggedSteps, StepLogFileError, opened_step_log
 from benchmarks.logging_engine import LoggedRun, Row, logged_run
 from simulator.arrays import BoolArray
 from simulator.errors import SimulatorError
@@ -350,10 +350,31 @@ def test_a_log_that_does_not_cover_the_run_is_refused(tmp_path: Path, rows: slic
     path = run.write(tmp_path / "log.csv", list(run.rows)[rows])
     with pytest.raises(StepLogFileError, match=f"^--step_log .*log.csv: {problem} \\(run\\)$"):
         logged_steps([run.observed], [path])
+    damaged = tmp_path / "log.csv.cut"
+    damaged.write_text('#{"step_log": 1\n')
     with pytest.raises(
-        StepLogFileError, match=r"^--step_log: none of the 2 logs has the steps of run; give that of its server"
+        StepLogFileError,
+        match="^--step_log: none of the 2 logs has the steps of run; give that of its server, whole. "
+        rf"{path}: {problem}. {damaged}: the log is damaged: the head of a start cannot be read$",
     ):
-        logged_steps([run.observed], [path, path])
+        logged_steps([run.observed], [path, damaged])
+
+
+def test_each_log_is_read_once_and_a_damaged_one_is_none_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def opened(path: Path) -> Callable[[int | None], LoggedSteps]:
+        read.append(path)
+        return opened_step_log(path)
+
+    monkeypatch.setattr("simulator.logged.opened_step_log", opened)
+    runs = _runs(SERVER, 100, (25, 50))
+    logs = [run.write(tmp_path / f"{run.observed.name}.csv") for run in runs]
+    damaged = tmp_path / "damaged.csv"
+    damaged.write_text(logs[0].read_text()[:4_000] + "what,\n" + logs[0].read_text()[4_000:])
+    found = logged_steps([run.observed for run in runs], [damaged, *logs])
+    assert [len(steps) for steps in found] == [len(run.rows) for run in runs]
+    assert read == [damaged, *logs]
 
 
 def test_a_log_of_another_engine_or_boot_is_refused(tmp_path: Path) -> None:
