@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 WINDOW_S = float(os.environ.get("INJECTION_WINDOW_S", "4"))
 _STOPS_S = (0.25 * WINDOW_S, 0.55 * WINDOW_S)  # of a window with delays
-# Of a window: a request that is sent then meets what is left of the window before, or of the next one.
+# A request that is sent at another time of a window may meet the delays of the window before it, or of the next one.
 _FROM_S, _TO_S = 0.075 * WINDOW_S, 0.7 * WINDOW_S
 
 
