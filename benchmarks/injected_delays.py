@@ -1,7 +1,7 @@
 """Known times put into each phase of a request, and what ``bench why`` finds of them, on the embedded pipeline and over OpenAI.
 
     python -m benchmarks.injected_delays [--requests 700] [--rate 5] [--delay_ms 100] [--output_tokens 16]
-                                         [--only NAME …] [--repeats 1]
+                                         [--only NAME …] [--repeats 1] [--awake]
 
 Each case is a run of constant gaps, with a delay in every second window of 4 s: the requests of the others are compared with
 these, since other work on the machine slows both alike. The embedded pipeline runs on Triton with its tokenizer or its engine
@@ -32,7 +32,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from itertools import groupby
@@ -41,6 +41,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.injection.awake import awake_cores
 from benchmarks.injection.delays import DELAYED, NONE, Delays
 from benchmarks.injection.held_batch import held_batch
 from benchmarks.injection.longer_prompts import takes_longer_s
@@ -344,6 +345,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too, a JSON object a line")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="these cases alone")
     parser.add_argument("--repeats", type=int, default=1, help="how often each case is measured")
+    parser.add_argument("--awake", action="store_true", help="keep all cores awake")
     arguments = parser.parse_args()
     if arguments.port is not None and arguments.target is not None:
         parser.error("--port measures a server alone: give it without --target")
@@ -360,7 +362,7 @@ def main() -> None:
     )
     for target in targets:
         if arguments.target in (None, target.name):
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as folder, awake_cores() if arguments.awake else nullcontext():
                 all_results = _measure(target, chosen, traffic, Path(folder), arguments.repeats)
             if arguments.json is not None:
                 with arguments.json.open("a", encoding="utf-8") as file:
