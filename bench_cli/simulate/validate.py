@@ -72,7 +72,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     """
     from bench_cli.simulate.fitted_model import read_fitted
     from bench_cli.simulate.material import material_of, say
-    from bench_cli.simulate.validated import Validated, validation_text
+    from bench_cli.simulate.validated import Simulations, Validated, validation_text
     from simulator.observed import check_measured, read_observed
     from simulator.routers import Router
     from simulator.validation import validate as validate_run
@@ -80,18 +80,20 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     check_folder("--html", options.html)
     check_folder("--json", options.json)
     model = read_fitted(options.model)
-    material, validations, router = [], [], Router(options.router)
+    material, validations = [], []
+    simulations = Simulations(options.draws, options.seed, options.replicas, Router(options.router))
     for path in runs:
         observed = read_observed(path)
         check_measured(observed)
         material.append(material_of(path))
         say(material[-1:], lambda text: click.echo(printable(text), err=True))
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
-        validations.append(validate_run(model, observed, options.draws, options.seed, options.replicas, router))
+        how = (simulations.draws, simulations.seed, simulations.replicas, simulations.router)
+        validations.append(validate_run(model, observed, *how))
     click.echo(validation_text(model, validations))
     doubts: list[str] = []
     say(material, doubts.append)
-    _write(Validated(options.model.name, model, options.draws, tuple(validations), tuple(doubts)), options)
+    _write(Validated(options.model.name, model, simulations, tuple(validations), tuple(doubts)), options)
     return ExitStatus.VALID
 
 

@@ -12,18 +12,29 @@ from reports.render.plain_text import printable
 from reports.render.tables import Quantity, Table
 from simulator.latencies import LATENCIES, THROUGHPUT
 from simulator.model import Model
+from simulator.routers import Router
 from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
 
 _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
 
 
+@dataclass(frozen=True, slots=True)
+class Simulations:
+    """How the runs were simulated: with this many ``draws`` of the constants, on ``replicas`` behind a ``router``."""
+
+    draws: int
+    seed: int = 0
+    replicas: int = 1
+    router: Router = Router.RANDOM
+
+
 @dataclass(frozen=True)
 class Validated:
-    """What was validated: the ``model`` of the file ``name``, with this many draws. ``doubts`` are sentences about the runs."""
+    """What was validated: the ``model`` of the file ``name``, and how. ``doubts`` are sentences about the runs."""
 
     name: str
     model: Model
-    draws: int
+    simulations: Simulations
     validations: tuple[Validation, ...]
     doubts: tuple[str, ...]
 

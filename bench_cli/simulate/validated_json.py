@@ -22,11 +22,14 @@ SCHEMA = 1
 
 def document(validated: Validated) -> dict[str, object]:
     """The document; a value that is unknown or does not exist is null."""
-    validations = validated.validations
+    validations, simulations = validated.validations, validated.simulations
     return {
         "schema": SCHEMA,
         "model": _model(validated.name, validated.model),
-        "draws": min(validated.draws, len(validated.model.draws)),
+        "draws": min(simulations.draws, len(validated.model.draws)),
+        "seed": simulations.seed,
+        "replicas": simulations.replicas,
+        "router": simulations.router.value if simulations.replicas > 1 else None,
         "runs": [_run(each) for each in validations],
         "errors": [_error(key, validations) for key in GOOD],
         "coverage": _coverage(validations),

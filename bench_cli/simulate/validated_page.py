@@ -103,4 +103,5 @@ def _facts(validated: Validated) -> Iterator[tuple[str, str]]:
     yield "Requests", f"{sum(each.requests for each in validations):,}"
     dealt = dict.fromkeys(each.dealt or "to one server" for each in validations)
     yield "Requests went", ", ".join(dealt)
-    yield "Draws of the constants", f"{min(validated.draws, len(model.draws))}"
+    yield "Draws of the constants", f"{min(validated.simulations.draws, len(model.draws))}"
+    yield "Seed", f"{validated.simulations.seed}"

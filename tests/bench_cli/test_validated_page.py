@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench_cli.simulate.validated import Validated, coverage_table, validation_document
+from bench_cli.simulate.validated import Simulations, Validated, coverage_table, validation_document
 from bench_cli.simulate.validated_json import document
 from bench_cli.simulate.validated_page import validated_page
 from bench_cli.simulate.validated_pictures import error_picture, latency_pictures
@@ -30,7 +30,11 @@ _FAR = validated_run("far", 0.5, BEYOND)
 def validated(tmp_path: Path) -> Validated:
     model = read_model(model_file(tmp_path / "model.json", doubts=("half has the finding errors: some are left out",)))
     return Validated(
-        "model.json", model, 2, (validated_run("near"), validated_run("off", 0.1)), ("near has the finding errors: it is so.",)
+        "model.json",
+        model,
+        Simulations(2),
+        (validated_run("near"), validated_run("off", 0.1)),
+        ("near has the finding errors: it is so.",),
     )
 
 

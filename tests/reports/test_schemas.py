@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace as with_fields
 
 from bench_cli import run as bench
-from bench_cli.simulate.validated import Validated
+from bench_cli.simulate.validated import Simulations, Validated
 from bench_cli.simulate.validated_json import document as validation_document
 from bench_records.record import Outcome, Record
 from reports.capacity.comparison import NamedSearch, compare_searches
@@ -186,7 +186,9 @@ def test_parts_of_nothing(make_report: MakeReport, failed: Make) -> None:
 def test_validations_of_runs_within_what_was_fitted_and_beyond(tmp_path: Path, names: tuple[str, ...]) -> None:
     runs = {"near": validated_run("near"), "off": validated_run("off", 0.1), "far": validated_run("far", 0.5, BEYOND)}
     model = read_model(model_file(tmp_path / "model.json", doubts=("half has the finding errors: some are left out",)))
-    document = validation_document(Validated("model.json", model, 2, tuple(runs[name] for name in names), ("a doubt.",)))
+    document = validation_document(
+        Validated("model.json", model, Simulations(2), tuple(runs[name] for name in names), ("a doubt.",))
+    )
     _check("validation", document)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_cli.simulate.validated import Validated
+from bench_cli.simulate.validated import Simulations, Validated
 from bench_cli.simulate.validated_page import validated_page
 from reports.page.page import write_page
 from simulator.model import read_model
@@ -27,7 +27,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     doubts = (f"{_HOSTILE} has the finding errors: some are left out.",)
     path = folder / "validation.html"
     write_page(
-        validated_page(Validated("model.json", read_model(model_file(folder / "model.json")), 2, validations, doubts)), path
+        validated_page(
+            Validated("model.json", read_model(model_file(folder / "model.json")), Simulations(2), validations, doubts)
+        ),
+        path,
     )
     return path
 
