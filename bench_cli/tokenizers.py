@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +50,19 @@ def shipped_tokenizer() -> Any:
 
 def text_codec(tokenizer: Any) -> TextCodec:
     """The tokenizer's two directions, without special tokens."""
+    from serving.text.tokenizer import FileTokenizer
     from workloads.prompts.exact_text import TextCodec
 
-    return TextCodec(
+    codec = TextCodec(
         lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)),
         lambda text: list(tokenizer.encode(text, add_special_tokens=False)),
+    )
+    if not isinstance(tokenizer, FileTokenizer):
+        return codec
+    return replace(
+        codec,
+        decode_many=tokenizer.decode_many,
+        encode_many=lambda texts: tokenizer.encode_many(texts, add_special_tokens=False),
     )
 
 

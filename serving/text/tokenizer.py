@@ -51,6 +51,16 @@ class FileTokenizer:
         text: str = self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
 
+    def encode_many(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """Token ids of each text, on all cores unless TOKENIZERS_PARALLELISM is false."""
+        encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    def decode_many(self, token_ids: Sequence[Sequence[int]], skip_special_tokens: bool = False) -> list[str]:
+        """The text of each sequence of token ids, as ``encode_many`` does it."""
+        texts: list[str] = self.backend.decode_batch([list(ids) for ids in token_ids], skip_special_tokens=skip_special_tokens)
+        return texts
+
 
 def load_tokenizer(tokenizer_dir: Path) -> Any:
     """The tokenizer of a Hugging Face folder, without network access: a FileTokenizer, or ``transformers``' own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -17,9 +17,13 @@ from workloads.elements.token_ids import TokenIds, packed_ids
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.prompts.rounds import texts_at_once
 from workloads.table.workload import Workload
 
 _CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
+
+_Place = tuple[int, int, int]
+"""Input and output length of a prompt, and where in the corpus it begins."""
 
 
 class Pieces(StrEnum):
@@ -59,13 +63,11 @@ class CorpusPrompts:
         """
         ids = self.ids
         made: list[Request] = []
-        dropped = inexact = 0
-        for input_tokens, output_tokens, start in self._places(ids.size, most):
-            if not self.limits.allow(input_tokens, output_tokens):
-                dropped += 1
-                continue
-            request = self._request(ids, start, input_tokens, output_tokens)
-            inexact += request.input_tokens != input_tokens
+        places = list(self._places(ids.size, most))
+        sent = [place for place in places if self.limits.allow(*place[:2])]
+        dropped, inexact = len(places) - len(sent), 0
+        for request in self._requests(ids, sent):
+            inexact += request.input_tokens != request.requested_input_tokens
             if request.input_tokens:  # a part of a character has no text
                 made.append(request)
         if not made:
@@ -76,8 +78,8 @@ class CorpusPrompts:
             raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: ", *reason)
         return Drawn(tuple(made), dropped, inexact=inexact)
 
-    def _places(self, size: int, count: int | None) -> Iterator[tuple[int, int, int]]:
-        """Input and output length, and where in the corpus of ``size`` tokens the prompt begins."""
+    def _places(self, size: int, count: int | None) -> Iterator[_Place]:
+        """The places in the corpus of ``size`` tokens."""
         most = size if count is None else min(count, size) if self.pieces is Pieces.CONSECUTIVE else count
         inputs, outputs = (drawn.tolist() for drawn in self.lengths.draw(most, self.seed))
         random = generator(self.seed, Stream.PIECES)
@@ -92,25 +94,30 @@ class CorpusPrompts:
             yield input_tokens, output_tokens, start
             start += input_tokens
 
-    def _request(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], start: int, length: int, output_tokens: int) -> Request:
-        piece: Sequence[int] = packed_ids(ids[start : start + length])
-        text = None
+    def _requests(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], places: Sequence[_Place]) -> Iterator[Request]:
+        """The request of each place."""
+        pieces = [packed_ids(ids[start : start + length]) for length, _, start in places]
+        made: Iterable[tuple[str | None, Sequence[int]]] = ((None, piece) for piece in pieces)
         if not self.as_ids:
-            text, piece = exact_text(self._whole_characters(), piece, _Following(ids, start + length))
-        return Request(
-            output_tokens=output_tokens,
-            prompt=text,
-            input_ids=piece,
-            input_tokens=len(piece),
-            requested_input_tokens=length,
-            ignore_eos=self.ignore_eos,
-        )
+            makings = (
+                exact_text(piece, _Following(ids, start + length))
+                for piece, (length, _, start) in zip(pieces, places, strict=True)
+            )
+            mean_tokens = sum(map(len, pieces)) / max(1, len(pieces))
+            made = self._whole_characters().make_each(makings, texts_at_once(mean_tokens))
+        for (text, piece), (length, output_tokens, _) in zip(made, places, strict=True):
+            yield Request(
+                output_tokens=output_tokens,
+                prompt=text,
+                input_ids=piece,
+                input_tokens=len(piece),
+                requested_input_tokens=length,
+                ignore_eos=self.ignore_eos,
+            )
 
     def _whole_characters(self) -> TextCodec:
         """The codec without the parts of characters that a cut leaves."""
-        if _CUT_CHARACTER in self.corpus:
-            return self.codec
-        return TextCodec(lambda ids: self.codec.decode(ids).replace(_CUT_CHARACTER, ""), self.codec.encode)
+        return self.codec if _CUT_CHARACTER in self.corpus else self.codec.without(_CUT_CHARACTER)
 
 
 class _Following:

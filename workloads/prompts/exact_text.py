@@ -7,24 +7,52 @@ right, as vLLM's ``benchmark_serving`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from workloads.prompts.rounds import Made, Making, TokenIds, decoded, encoded, made_in_rounds
 
 _RATIO_TEXTS, _RATIO_TOKENS = 100, 20
 _MAX_TRIES = 64
 _TRIES_PER_TOKEN = 4  # after this many tries another token at the end is drawn anew
 
-TokenIds = Sequence[int]
-
 
 @dataclass(frozen=True, slots=True)
 class TextCodec:
-    """``decode`` of token ids to text, and ``encode`` of text to token ids without special tokens."""
+    """``decode`` of token ids to text, and ``encode`` of text to token ids without special tokens.
+
+    ``decode_many`` and ``encode_many`` give the same for many at once, and sooner than one by one; None where a tokenizer has
+    no such thing.
+    """
 
     decode: Callable[[TokenIds], str]
     encode: Callable[[str], TokenIds]
+    decode_many: Callable[[Sequence[TokenIds]], Sequence[str]] | None = None
+    encode_many: Callable[[Sequence[str]], Sequence[TokenIds]] | None = None
+
+    def make(self, making: Making[Made]) -> Made:
+        """What ``making`` returns."""
+        return next(self.make_each([making], 1))
+
+    def make_each(self, makings: Iterable[Making[Made]], at_once: int) -> Iterator[Made]:
+        """What each of ``makings`` returns, in their order; ``at_once`` of them are under way."""
+        return made_in_rounds(makings, self._decode_each, self._encode_each, at_once)
+
+    def without(self, character: str) -> TextCodec:
+        """The codec whose texts leave ``character`` out."""
+        return replace(
+            self,
+            decode=lambda ids: self.decode(ids).replace(character, ""),
+            decode_many=lambda several: [text.replace(character, "") for text in self._decode_each(several)],
+        )
+
+    def _decode_each(self, several: Sequence[TokenIds]) -> Sequence[str]:
+        return [*map(self.decode, several)] if self.decode_many is None else self.decode_many(several)
+
+    def _encode_each(self, texts: Sequence[str]) -> Sequence[TokenIds]:
+        return [*map(self.encode, texts)] if self.encode_many is None else self.encode_many(texts)
 
 
 def retokenised_ratio(codec: TextCodec, token_ids: TokenIds) -> float:
@@ -37,8 +65,8 @@ def retokenised_ratio(codec: TextCodec, token_ids: TokenIds) -> float:
     return encoded / drawn.size
 
 
-def exact_text(codec: TextCodec, token_ids: TokenIds, draw: Callable[[int], TokenIds]) -> tuple[str, tuple[int, ...]]:
-    """A text close to ``token_ids``, and its own token ids: as many as ``token_ids``, or as near as 64 tries came.
+def exact_text(token_ids: TokenIds, draw: Callable[[int], TokenIds]) -> Making[tuple[str, tuple[int, ...]]]:
+    """Makes a text close to ``token_ids``, and its own token ids: as many as ``token_ids``, or as near as 64 tries came.
 
     The text neither begins nor ends with white space, which chat templates remove. ``draw`` gives this many random token ids.
     """
@@ -46,13 +74,13 @@ def exact_text(codec: TextCodec, token_ids: TokenIds, draw: Callable[[int], Toke
     ids: TokenIds = token_ids
     nearest: tuple[str, tuple[int, ...]] | None = None
     for tried in range(_MAX_TRIES):
-        text = codec.decode(ids).strip()
-        encoded = tuple(codec.encode(text))
-        if nearest is None or abs(len(encoded) - length) < abs(len(nearest[1]) - length):
-            nearest = text, encoded
-        if len(encoded) == length:
+        text = (yield from decoded(ids)).strip()
+        own_ids = tuple((yield from encoded(text)))
+        if nearest is None or abs(len(own_ids) - length) < abs(len(nearest[1]) - length):
+            nearest = text, own_ids
+        if len(own_ids) == length:
             break
-        kept = encoded if len(encoded) < length else encoded[: max(0, length - tried // _TRIES_PER_TOKEN)]
+        kept = own_ids if len(own_ids) < length else own_ids[: max(0, length - tried // _TRIES_PER_TOKEN)]
         ids = (*kept, *draw(length - len(kept)))
     assert nearest is not None
     return nearest

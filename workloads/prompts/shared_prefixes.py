@@ -18,6 +18,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LONGEST_TOKENS
 from workloads.elements.token_ids import token_ids
 from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.prompts.rounds import Made, Making, decoded, encoded
 from workloads.prompts.vocabulary import Vocabulary
 
 MOST_PROMPTS = 10_000_000  # far beyond any run: more is a typing error that would exhaust memory
@@ -194,26 +195,29 @@ class PrefixTexts:
         if self.codec is None:
             return PromptText((*before.ids, *ids), None)
         redrawn = generator(self.seed, Stream.PREFIXES, number, _REDRAWN)
-        return _text_after(before, self.codec, ids, lambda count: self.vocabulary.draw(redrawn, count), _PREFIX_END)
+        return self.codec.make(_text_after(before, ids, lambda count: self.vocabulary.draw(redrawn, count), _PREFIX_END))
 
 
-def prompt_after(prefix: PromptText, codec: TextCodec | None, own_ids: Sequence[int], draw: Draw) -> PromptText:
-    """The prompt that begins with ``prefix`` and goes on with ``own_ids``, or with ``exact_text`` of them.
+def ids_after(prefix: PromptText, own_ids: Sequence[int]) -> PromptText:
+    """The prompt of ids alone that begins with ``prefix`` and goes on with ``own_ids``."""
+    return PromptText(token_ids((*prefix.ids, *own_ids)) if prefix.ids else own_ids, None)
+
+
+def text_after(prefix: PromptText, own_ids: Sequence[int], draw: Draw) -> Making[PromptText]:
+    """Makes the prompt that begins with ``prefix`` and goes on with ``exact_text`` of ``own_ids``.
 
     The text's own part is that of a prompt without a prefix, where the whole encodes to the tokens of the two parts. Else it is
     drawn again, up to 8 times, for a prompt that has the exact length and begins with the prefix's tokens; the last one may
     have neither. ``draw`` gives this many random token ids.
     """
-    if codec is None:
-        return PromptText(token_ids((*prefix.ids, *own_ids)) if prefix.ids else own_ids, None)
-    own_text, own_encoded = exact_text(codec, own_ids, draw)
+    own_text, own_encoded = yield from exact_text(own_ids, draw)
     if not prefix.ids:
         return PromptText(own_encoded, own_text)
     text = (prefix.text or "") + own_text
-    ids = tuple(codec.encode(text))
+    ids = tuple((yield from encoded(text)))
     if _continues(ids, prefix, len(own_ids)):
         return PromptText(ids, text)
-    return _text_after(prefix, codec, own_ids, draw, "")
+    return (yield from _text_after(prefix, own_ids, draw, ""))
 
 
 def common_tokens(prefix: Sequence[int], ids: Sequence[int]) -> int:
@@ -224,23 +228,18 @@ def common_tokens(prefix: Sequence[int], ids: Sequence[int]) -> int:
     return next((number for number, (wanted, other) in pairs if wanted != other), min(len(prefix), len(ids)))
 
 
-def _text_after(before: PromptText, codec: TextCodec, ids: Sequence[int], draw: Draw, end: str) -> PromptText:
+def _text_after(before: PromptText, ids: Sequence[int], draw: Draw, end: str) -> Making[PromptText]:
     """The text of ``before``, and as many tokens more as ``ids`` has, the last of which are those of ``end`` where it fits."""
     start = before.text or ""
-    end_tokens = _tokens_within(codec, end)
+    end_tokens = yield from _tokens_within(end)
     if end_tokens >= len(ids):
         end, end_tokens = "", 0
-
-    def encode_between(text: str) -> Sequence[int]:
-        encoded = codec.encode(start + text + end)
-        return encoded[len(before.ids) : len(encoded) - end_tokens]
-
-    within = TextCodec(codec.decode, encode_between)
     nearest: PromptText | None = None
     drawn: Sequence[int] = ids[: len(ids) - end_tokens]
     for _ in range(_SEAM_TRIES):
-        text = start + exact_text(within, drawn, draw)[0] + end
-        made = PromptText(tuple(codec.encode(text)), text)
+        own_text, _ids = yield from _between(exact_text(drawn, draw), start, len(before.ids), end, end_tokens)
+        text = start + own_text + end
+        made = PromptText(tuple((yield from encoded(text))), text)
         if _continues(made.ids, before, len(ids)):
             return made
         nearest = nearest or made
@@ -249,9 +248,29 @@ def _text_after(before: PromptText, codec: TextCodec, ids: Sequence[int], draw: 
     return nearest
 
 
-def _tokens_within(codec: TextCodec, end: str) -> int:
+def _between(making: Making[Made], start: str, start_tokens: int, end: str, end_tokens: int) -> Making[Made]:
+    """``making`` with texts that are encoded between ``start`` and ``end``, without the tokens of these."""
+    answer: str | Sequence[int] | None = None
+    while True:
+        try:
+            asks = making.send(answer)
+        except StopIteration as ended:
+            made: Made = ended.value
+            return made
+        if isinstance(asks, str):
+            whole = yield from encoded(start + asks + end)
+            answer = whole[start_tokens : len(whole) - end_tokens]
+        else:
+            answer = yield from decoded(asks)
+
+
+def _tokens_within(end: str) -> Making[int]:
     """The tokens that ``end`` has between two words; 0 where the tokenizer takes it for the white space of the next one."""
-    return max(0, len(codec.encode(f"a{end}a")) - 2 * len(codec.encode("a"))) if end else 0
+    if not end:
+        return 0
+    within = yield from encoded(f"a{end}a")
+    word = yield from encoded("a")
+    return max(0, len(within) - 2 * len(word))
 
 
 def _continues(ids: Sequence[int], prefix: PromptText, tokens: int) -> bool:

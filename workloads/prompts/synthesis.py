@@ -6,7 +6,7 @@ So equal hashes give equal tokens, block for block, and a prefix cache meets the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_o
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.prompts.rounds import texts_at_once
 from workloads.prompts.vocabulary import Vocabulary
 from workloads.table.workload import Workload
 
@@ -58,32 +59,36 @@ class Synthesis:
         inputs, outputs = table["input_tokens"], table["output_tokens"]
         if inputs.null_count or outputs.null_count:
             raise WorkloadError(f"{workload.facts.source}: some rows have neither a prompt nor both lengths")
-        made: list[Request] = []
+        lengths = list(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True))
         kept: list[int] = []
         dropped = rows = 0
-        for row, (input_tokens, output_tokens) in enumerate(zip(inputs.to_pylist(), outputs.to_pylist(), strict=True)):
-            if len(made) == most:
+        for row, (input_tokens, output_tokens) in enumerate(lengths):
+            if len(kept) == most:
                 break
             rows += 1
-            if not self.limits.allow(input_tokens, output_tokens):
+            if self.limits.allow(input_tokens, output_tokens):
+                kept.append(row)
+            else:
                 dropped += 1
-                continue
-            hashes = table["block_hashes"][row].as_py() if has_blocks else None
-            kept.append(row)
-            request = self._request(row, input_tokens, output_tokens, hashes, block_tokens or 0)
-            name = classes[row]
-            made.append(request if name is None else replace(request, traffic_class=class_of_file(name)))
-        if not made:
+        if not kept:
             raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
-        return Drawn(tuple(made), dropped, kept=tuple(kept), rows=rows)
+        ids_of_rows = (
+            self._ids(row, lengths[row][0], table["block_hashes"][row].as_py() if has_blocks else None, block_tokens or 0)
+            for row in kept
+        )
+        made = self._requests(kept, lengths, ids_of_rows)
+        named = (
+            request if classes[row] is None else replace(request, traffic_class=class_of_file(classes[row]))
+            for row, request in zip(kept, made, strict=True)
+        )
+        return Drawn(tuple(named), dropped, kept=tuple(kept), rows=rows)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
         return Vocabulary(self.token_ids)
 
-    def _request(
-        self, row: int, input_tokens: int, output_tokens: int, hashes: Sequence[int] | None, block_tokens: int
-    ) -> Request:
+    def _ids(self, row: int, input_tokens: int, hashes: Sequence[int] | None, block_tokens: int) -> Sequence[int]:
+        """The random ids of a row."""
         ids: Sequence[int] = (
             self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
         )
@@ -93,18 +98,32 @@ class Synthesis:
             raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
         if missing:  # a partial last block, of which a trace may leave out the hash, is the row's own
             ids = token_ids((*ids, *self._drawn(Stream.TOKEN_IDS, row, missing)))
-        text = None
+        return ids
+
+    def _requests(
+        self, rows: Sequence[int], lengths: Sequence[tuple[int, int]], ids_of_rows: Iterable[Sequence[int]]
+    ) -> Iterator[Request]:
+        """The request of each of ``rows``, whose ids are given; ``lengths`` has the input and output length of all rows."""
+        made: Iterable[tuple[str | None, Sequence[int]]] = ((None, ids) for ids in ids_of_rows)
         if self.codec is not None:
-            redrawn = generator(self.seed, Stream.TEXTS, row)
-            text, ids = exact_text(self.codec, ids, lambda count: self._vocabulary.draw(redrawn, count))
-        return Request(
-            output_tokens=max(1, output_tokens),
-            prompt=text,
-            input_ids=ids,
-            input_tokens=len(ids),
-            requested_input_tokens=input_tokens,
-            ignore_eos=self.ignore_eos,
-        )
+            makings = (exact_text(ids, self._redraw(row)) for row, ids in zip(rows, ids_of_rows, strict=True))
+            mean_tokens = sum(lengths[row][0] for row in rows) / len(rows)
+            made = self.codec.make_each(makings, texts_at_once(mean_tokens))
+        for row, (text, ids) in zip(rows, made, strict=True):
+            input_tokens, output_tokens = lengths[row]
+            yield Request(
+                output_tokens=max(1, output_tokens),
+                prompt=text,
+                input_ids=ids,
+                input_tokens=len(ids),
+                requested_input_tokens=input_tokens,
+                ignore_eos=self.ignore_eos,
+            )
+
+    def _redraw(self, row: int) -> Callable[[int], TokenIds]:
+        """Draws further ids for the text of a row."""
+        redrawn = generator(self.seed, Stream.TEXTS, row)
+        return lambda count: self._vocabulary.draw(redrawn, count)
 
     def _blocks(self, hashes: Sequence[int], block_tokens: int) -> TokenIds:
         blocks = (self._drawn(Stream.BLOCKS, block_hash % _HASHES, block_tokens) for block_hash in hashes)

@@ -15,7 +15,17 @@ from workloads.elements.token_ids import TokenIds
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.drawn import Drawn
 from workloads.prompts.exact_text import TextCodec
-from workloads.prompts.shared_prefixes import NO_GROUP, Draw, GroupPrefix, PrefixTexts, PromptText, SharedPrefixes, prompt_after
+from workloads.prompts.rounds import Making, texts_at_once
+from workloads.prompts.shared_prefixes import (
+    NO_GROUP,
+    Draw,
+    GroupPrefix,
+    PrefixTexts,
+    PromptText,
+    SharedPrefixes,
+    ids_after,
+    text_after,
+)
 from workloads.prompts.vocabulary import Vocabulary
 
 
@@ -44,15 +54,13 @@ class TokenNormDist:
         if not len(self.token_ids):
             raise WorkloadError("the vocabulary has no token to draw from; give ", Field("vocab_size"))
         input_lengths, output_lengths = (drawn.tolist() for drawn in self.lengths.draw(most, self.seed))
-        prompts = self._prompts(input_lengths)
         prefixes = self._prefixes(most)
-        shared_tokens = 0 if self.shared is None else self.shared.tokens
         kept: list[int] = []
         requests: list[Request] = []
-        for number, (ids, output_length) in enumerate(zip(prompts, output_lengths, strict=True)):
-            if self.limits.allow(shared_tokens + len(ids), output_length):
+        for number, prompt in enumerate(self._prompts(input_lengths, output_lengths, prefixes)):
+            if prompt is not None:
                 kept.append(number)
-                requests.append(self._request(number, prefixes(number).prompt, ids, output_length))
+                requests.append(self._request(prompt, input_lengths[number], output_lengths[number]))
             if self.on_drawn is not None:
                 self.on_drawn(number + 1)
         if not requests:
@@ -69,9 +77,28 @@ class TokenNormDist:
     def _vocabulary(self) -> Vocabulary:
         return Vocabulary(self.token_ids)
 
-    def _prompts(self, lengths: Sequence[int]) -> Iterator[TokenIds]:
-        """Token ids of one prompt a length. A dropped prompt is drawn too, so that limits do not change the others."""
-        return self._vocabulary.draw_each(generator(self.seed, Stream.TOKEN_IDS), lengths)
+    @property
+    def _shared_tokens(self) -> int:
+        return 0 if self.shared is None else self.shared.tokens
+
+    def _prompts(
+        self, lengths: Sequence[int], output_lengths: Sequence[int], prefixes: Callable[[int], GroupPrefix]
+    ) -> Iterator[PromptText | None]:
+        """The prompt of each request, None for one that is dropped: its ids are drawn too, so that limits do not change the
+        others.
+        """
+        ids_of_each = self._vocabulary.draw_each(generator(self.seed, Stream.TOKEN_IDS), lengths)
+        sent = (
+            (number, ids) if self.limits.allow(self._shared_tokens + len(ids), output_length) else None
+            for number, (ids, output_length) in enumerate(zip(ids_of_each, output_lengths, strict=True))
+        )
+        if self.codec is None:
+            return (None if drawn is None else ids_after(prefixes(drawn[0]).prompt, drawn[1]) for drawn in sent)
+        makings = (
+            _dropped() if drawn is None else text_after(prefixes(drawn[0]).prompt, drawn[1], self._redraw(drawn[0]))
+            for drawn in sent
+        )
+        return self.codec.make_each(makings, texts_at_once(self._shared_tokens + sum(lengths) / max(1, len(lengths))))
 
     def _prefixes(self, count: int) -> Callable[[int], GroupPrefix]:
         """The prefix of each of ``count`` requests, by its number."""
@@ -92,13 +119,18 @@ class TokenNormDist:
 
         return draw
 
-    def _request(self, number: int, prefix: PromptText, ids: Sequence[int], output_tokens: int) -> Request:
-        made = prompt_after(prefix, self.codec, ids, self._redraw(number))
+    def _request(self, prompt: PromptText, own_tokens: int, output_tokens: int) -> Request:
         return Request(
             output_tokens=output_tokens,
-            prompt=made.text,
-            input_ids=made.ids,
-            input_tokens=len(made.ids),
-            requested_input_tokens=(0 if self.shared is None else self.shared.tokens) + len(ids),
+            prompt=prompt.text,
+            input_ids=prompt.ids,
+            input_tokens=len(prompt.ids),
+            requested_input_tokens=self._shared_tokens + own_tokens,
             ignore_eos=self.ignore_eos,
         )
+
+
+def _dropped() -> Making[None]:
+    """Makes nothing."""
+    return
+    yield

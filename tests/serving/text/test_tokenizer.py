@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,40 @@ def test_any_token_ids_are_decoded_as_by_transformers(pairs: dict[str, _Pair], n
     for skip in (True, False):
         wanted = theirs.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False)
         assert ours.decode(ids, skip_special_tokens=skip) == wanted
+
+
+@_EACH
+@given(texts=st.lists(_TEXTS, max_size=5), flag=st.booleans())
+def test_many_texts_are_encoded_and_decoded_as_one_by_one(
+    pairs: dict[str, _Pair], name: str, texts: list[str], flag: bool
+) -> None:
+    ours, _ = pairs[name]
+    encoded = [ours.encode(text, add_special_tokens=flag) for text in texts]
+    assert ours.encode_many(texts, add_special_tokens=flag) == encoded
+    decoded = [ours.decode(ids, skip_special_tokens=flag) for ids in encoded]
+    assert ours.decode_many([tuple(ids) for ids in encoded], skip_special_tokens=flag) == decoded
+
+
+_OWN_ENVIRONMENT = """
+import os, sys
+from pathlib import Path
+from serving.text.tokenizer import load_tokenizer
+
+tokenizer = load_tokenizer(Path(sys.argv[1]))
+tokenizer.encode_many(["one text", "another"] * 50)
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's list of threads")
+def test_a_user_s_own_parallelism_of_tokenizers_is_kept() -> None:
+    threads = {}
+    for value in ("false", "true"):
+        command = [sys.executable, "-c", _OWN_ENVIRONMENT, str(DEMO_ENGINE_DIR)]
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": value, "RAYON_NUM_THREADS": "3"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        threads[value] = int(ended.stdout)
+    assert threads["true"] == threads["false"] + 3
 
 
 @_EACH

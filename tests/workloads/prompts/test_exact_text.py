@@ -24,7 +24,7 @@ def test_a_text_has_exactly_the_asked_tokens(tokenizer: Tokenizer, codec: TextCo
         return drawn
 
     for _ in range(texts):
-        text, ids = exact_text(codec, draw(length), draw)
+        text, ids = codec.make(exact_text(draw(length), draw))
         assert len(ids) == length
         assert tuple(codec.encode(text)) == ids
         assert text == text.strip()
@@ -50,14 +50,14 @@ def test_drawn_prompts_have_exactly_their_lengths_as_text_and_as_ids(
 def test_where_no_text_fits_the_nearest_one_is_given() -> None:
     """Each character is two tokens: an odd length cannot be had."""
     codec = TextCodec(lambda ids: "a" * ((len(ids) + 1) // 2), lambda text: [1, 2] * len(text))
-    text, ids = exact_text(codec, (1, 2, 1), lambda count: [1] * count)
+    text, ids = codec.make(exact_text((1, 2, 1), lambda count: [1] * count))
     assert (text, len(ids)) in {("aa", 4), ("a", 2)}
 
 
 def test_of_texts_as_near_as_each_other_the_first_is_given() -> None:
     texts = chain(["aaaa", "bb"], repeat("c" * 8))
     codec = TextCodec(lambda ids: next(texts), lambda text: [0] * len(text))
-    assert exact_text(codec, (1, 2, 3), lambda count: [1] * count)[0] == "aaaa"
+    assert codec.make(exact_text((1, 2, 3), lambda count: [1] * count))[0] == "aaaa"
 
 
 def test_to_a_text_that_is_too_short_only_what_is_missing_is_added() -> None:
@@ -67,7 +67,7 @@ def test_to_a_text_that_is_too_short_only_what_is_missing_is_added() -> None:
         drawn.add(count)
         return [1] * count
 
-    exact_text(TextCodec(lambda ids: "aa", lambda text: [0] * len(text)), (1, 2, 3), draw)
+    TextCodec(lambda ids: "aa", lambda text: [0] * len(text)).make(exact_text((1, 2, 3), draw))
     assert drawn == {1}
 
 

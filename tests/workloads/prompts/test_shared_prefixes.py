@@ -30,7 +30,7 @@ from workloads.prompts.shared_prefixes import (
     SharedPrefixes,
     common_tokens,
     prefix_reuse,
-    prompt_after,
+    text_after,
 )
 from workloads.prompts.token_norm_dist import TokenNormDist
 from workloads.prompts.vocabulary import Vocabulary
@@ -220,7 +220,9 @@ def test_a_seam_that_merges_is_drawn_again() -> None:
     codec = _codec(_merging())
     prefix = PromptText(tuple(codec.encode("abc")), "abc")
     letters = iter("dcbdddaebf" * 20)
-    made = prompt_after(prefix, codec, tuple(codec.encode("cab")), lambda n: [_LETTERS.index(next(letters)) for _ in range(n)])
+    made = codec.make(
+        text_after(prefix, tuple(codec.encode("cab")), lambda n: [_LETTERS.index(next(letters)) for _ in range(n)])
+    )
     assert made.text is not None
     assert made.text.startswith("abc")
     assert made.text[3] != "c"
@@ -232,13 +234,13 @@ def test_a_seam_that_merges_without_a_change_of_length_is_drawn_again() -> None:
     codec = _codec(Tokenizer(models.BPE(vocabulary, [("b", "c"), ("a", "b")])))
     prefix = PromptText(tuple(codec.encode("xab")), "xab")
     assert len(codec.encode("xabc")) == len(prefix.ids) + 1  # x, a, bc instead of x, ab, c
-    assert prompt_after(prefix, codec, (3,), lambda n: [4] * n) == PromptText((0, 6, 4), "xabd")
+    assert codec.make(text_after(prefix, (3,), lambda n: [4] * n)) == PromptText((0, 6, 4), "xabd")
 
 
 def test_a_seam_that_always_merges_is_left_and_seen_in_the_common_share() -> None:
     codec = _codec(_merging())
     prefix = PromptText(tuple(codec.encode("abc")), "abc")
-    made = prompt_after(prefix, codec, (2,), lambda n: [2] * n)
+    made = codec.make(text_after(prefix, (2,), lambda n: [2] * n))
     assert common_tokens(prefix.ids, made.ids) == 2
     reuse = prefix_reuse([made.ids] * 2, [GroupPrefix(0, prefix)] * 2, 0)
     assert (reuse.common_share, reuse.reused_tokens) == (pytest.approx(2 / 3), 2)
