@@ -51,6 +51,7 @@ def shipped_tokenizer() -> Any:
 def text_codec(tokenizer: Any) -> TextCodec:
     """The tokenizer's two directions, without special tokens."""
     from serving.text.tokenizer import FileTokenizer
+    from serving.text.words import divides_words
     from workloads.prompts.exact_text import TextCodec
 
     codec = TextCodec(
@@ -63,6 +64,7 @@ def text_codec(tokenizer: Any) -> TextCodec:
         codec,
         decode_many=tokenizer.decode_many,
         encode_many=lambda texts: tokenizer.encode_many(texts, add_special_tokens=False),
+        divides_words=divides_words(tokenizer.backend),
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workloads.prompts.rounds import Made, Making, TokenIds, decoded, encoded, made_in_rounds
+from workloads.prompts.rounds import Made, Making, decoded, encoded, made_in_rounds
+from workloads.prompts.tails import Encoded, TokenIds, encode_tails
 
 _RATIO_TEXTS, _RATIO_TOKENS = 100, 20
 _MAX_TRIES = 64
@@ -24,13 +25,15 @@ class TextCodec:
     """``decode`` of token ids to text, and ``encode`` of text to token ids without special tokens.
 
     ``decode_many`` and ``encode_many`` give the same for many at once, and sooner than one by one; None where a tokenizer has
-    no such thing.
+    no such thing. With ``divides_words`` a text has the ids of its two parts, where it is cut before a space between two ASCII
+    letters or digits.
     """
 
     decode: Callable[[TokenIds], str]
     encode: Callable[[str], TokenIds]
     decode_many: Callable[[Sequence[TokenIds]], Sequence[str]] | None = None
     encode_many: Callable[[Sequence[str]], Sequence[TokenIds]] | None = None
+    divides_words: bool = False
 
     def make(self, making: Making[Made]) -> Made:
         """What ``making`` returns."""
@@ -38,7 +41,7 @@ class TextCodec:
 
     def make_each(self, makings: Iterable[Making[Made]], at_once: int) -> Iterator[Made]:
         """What each of ``makings`` returns, in their order; ``at_once`` of them are under way."""
-        return made_in_rounds(makings, self._decode_each, self._encode_each, at_once)
+        return made_in_rounds(makings, self._decode_each, self._encode_after, at_once)
 
     def without(self, character: str) -> TextCodec:
         """The codec whose texts leave ``character`` out."""
@@ -50,6 +53,11 @@ class TextCodec:
 
     def _decode_each(self, several: Sequence[TokenIds]) -> Sequence[str]:
         return [*map(self.decode, several)] if self.decode_many is None else self.decode_many(several)
+
+    def _encode_after(self, texts: Sequence[tuple[str, Encoded | None]]) -> Sequence[TokenIds]:
+        if self.divides_words:
+            return encode_tails(texts, self._encode_each)
+        return self._encode_each([text for text, _ in texts])
 
     def _encode_each(self, texts: Sequence[str]) -> Sequence[TokenIds]:
         return [*map(self.encode, texts)] if self.encode_many is None else self.encode_many(texts)

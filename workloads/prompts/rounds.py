@@ -11,8 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
+from workloads.prompts.tails import Encoded, TokenIds
+
 Made = TypeVar("Made")
-TokenIds = Sequence[int]
 
 Making = Generator[str | TokenIds, str | TokenIds | None, Made]
 """Asks for the text of token ids or for the token ids of a text, any number of times, and returns what it makes of them."""
@@ -44,10 +45,13 @@ def texts_at_once(mean_tokens: float) -> int:
 def made_in_rounds(
     makings: Iterable[Making[Made]],
     decode_each: Callable[[Sequence[TokenIds]], Sequence[str]],
-    encode_each: Callable[[Sequence[str]], Sequence[TokenIds]],
+    encode_each: Callable[[Sequence[tuple[str, Encoded | None]]], Sequence[TokenIds]],
     at_once: int,
 ) -> Iterator[Made]:
-    """What each of ``makings`` returns, in their order. ``at_once`` are under way: one that ends makes room for the next."""
+    """What each of ``makings`` returns, in their order. ``at_once`` are under way: one that ends makes room for the next.
+
+    ``encode_each`` is given each text with the one before it of the same making.
+    """
     source = iter(makings)
     in_order: deque[_UnderWay[Made]] = deque()
     waiting: list[_UnderWay[Made]] = []
@@ -61,7 +65,8 @@ def made_in_rounds(
         for (each, _), text in zip(ids, decode_each([asked for _, asked in ids]), strict=True):
             each.go_on(text)
         texts = [(each, each.asks) for each in waiting if isinstance(each.asks, str)]
-        for (each, _), token_ids in zip(texts, encode_each([asked for _, asked in texts]), strict=True):
+        for (each, text), token_ids in zip(texts, encode_each([(asked, each.encoded) for each, asked in texts]), strict=True):
+            each.encoded = Encoded(text, token_ids)
             each.go_on(token_ids)
         waiting = [each for each in waiting if each.asks is not None]
         while in_order and in_order[0].asks is None:
@@ -69,15 +74,16 @@ def made_in_rounds(
 
 
 class _UnderWay(Generic[Made]):
-    """A making, and what it ``asks`` for next; None once it has ended and has ``made`` its part."""
+    """A making with its last text, and what it ``asks`` for next; None once it has ended and has ``made`` its part."""
 
-    __slots__ = ("_making", "asks", "made")
+    __slots__ = ("_making", "asks", "encoded", "made")
 
     made: Made
 
     def __init__(self, making: Making[Made]) -> None:
         self._making = making
         self.asks: str | TokenIds | None = None
+        self.encoded: Encoded | None = None
         self.go_on(None)
 
     def go_on(self, answer: str | TokenIds | None) -> None:
