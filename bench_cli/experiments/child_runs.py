@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import BinaryIO, TypedDict, Unpack
 
 import click
 
@@ -24,6 +24,7 @@ from bench_cli.suggestions import with_near_names
 
 _PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
+_TOKENIZERS_PARALLELISM = "TOKENIZERS_PARALLELISM"
 _STOPPING_S = (5.0, 10.0)  # that a run has to end after the first and the second interrupt
 
 
@@ -94,7 +95,7 @@ def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
     """
     put_aside(path)
     with _appended(log) as output:
-        return _ended(subprocess.Popen(_command(arguments, path), stdout=output, **_belongs_to_this()))
+        return _ended(_start(_command(arguments, path), stdout=output))
 
 
 def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -114,14 +115,7 @@ def _logged(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
     """
     with _appended(log) as output:
         begin = output.tell()
-        started = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **(environment or {})},
-            **_belongs_to_this(),
-        )
+        started = _start(command, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         status = _ended(started)
     with log.open("rb") as written:
         written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
@@ -150,16 +144,36 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-class _OfChild(TypedDict):
-    process_group: int
-    preexec_fn: Callable[[], None]
+class _Files(TypedDict, total=False):
+    stdin: int
+    stdout: BinaryIO
+    stderr: BinaryIO
 
 
-def _belongs_to_this() -> _OfChild:
-    """Options of a process that ends with this one, and gets its signals from this one alone, not from a terminal, too: a
-    second interrupt has another meaning than the first.
+def _start(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, **files: Unpack[_Files]
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends with this one, and gets its signals from this one alone, not from a terminal, too: a second
+    interrupt has another meaning than the first. ``environment`` is added to this process's own.
     """
-    return {"process_group": 0, "preexec_fn": partial(_end_with, os.getpid())}
+    inherited = {**os.environ, **(environment or {})}
+    with _fork_without_warning():
+        return subprocess.Popen(command, env=inherited, process_group=0, preexec_fn=partial(_end_with, os.getpid()), **files)
+
+
+@contextmanager
+def _fork_without_warning() -> Iterator[None]:
+    """Some versions of ``tokenizers`` warn in each fork of a process in which they have used threads, unless this variable is
+    set. Here a fork only starts another program, which does not get the variable.
+    """
+    if _TOKENIZERS_PARALLELISM in os.environ:
+        yield
+        return
+    os.environ[_TOKENIZERS_PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        del os.environ[_TOKENIZERS_PARALLELISM]
 
 
 def _end_with(parent: int) -> None:

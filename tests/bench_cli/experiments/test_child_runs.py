@@ -72,3 +72,27 @@ def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> 
     another = partial(_end_with, os.getpid() + 1)
     ended = subprocess.run(["echo", "load"], stdout=subprocess.PIPE, preexec_fn=another, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
+
+
+_DRAWN_BEFORE = """
+import os, sys
+from pathlib import Path
+from bench_cli.experiments import child_runs
+from bench_cli.tokenizers import shipped_tokenizer
+child_runs._command = lambda arguments, path: ["sh", "-c", 'echo "run $TOKENIZERS_PARALLELISM" >&2']
+shipped_tokenizer().encode_many(["one text", "another"] * 50)
+assert child_runs.make_run((), Path("run"), Path("log")) == 0
+assert child_runs.make_quiet_run((), Path("run"), Path("log"), {}) == (0, f"run {sys.argv[1]}".strip())
+assert os.environ.get("TOKENIZERS_PARALLELISM", "") == sys.argv[1]
+"""
+
+
+@pytest.mark.parametrize("given", [None, "true"])
+def test_a_run_starts_without_a_warning_of_tokenizers_and_with_the_user_s_own_setting(
+    given: str | None, tmp_path: Path
+) -> None:
+    own = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    environment = {**own, "RAYON_NUM_THREADS": "2", **({} if given is None else {"TOKENIZERS_PARALLELISM": given})}
+    command = [sys.executable, "-c", _DRAWN_BEFORE, given or ""]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", f"run {given or ''}\n")
