@@ -1,4 +1,4 @@
-"""How far the drawing of prompts is: texts of an exact length take milliseconds each, and there may be many thousands."""
+"""How far the drawing of prompts is: a text of an exact length takes a millisecond or more, and there may be many thousands."""
 
 from __future__ import annotations
 

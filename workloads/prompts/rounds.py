@@ -87,7 +87,7 @@ class _UnderWay(Generic[Made]):
         self.go_on(None)
 
     def go_on(self, answer: str | TokenIds | None) -> None:
-        """Up to what it asks for next; ``answer`` is to what it asked for last."""
+        """Go on to the next thing that it asks for; ``answer`` is what it got for the last one."""
         try:
             self.asks = self._making.send(answer)
         except StopIteration as end:

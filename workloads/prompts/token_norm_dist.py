@@ -35,7 +35,7 @@ class TokenNormDist:
 
     With ``codec``, prompts carry text of exactly as many tokens, and the ids that it encodes to (``exact_text``).
     With ``shared``, prompts begin with the prefixes of groups, and ``lengths`` has the lengths of what follows them.
-    ``on_drawn`` is called with the number of prompts drawn so far, after each: exact texts take milliseconds each.
+    ``on_drawn`` is called with the number of prompts drawn so far, after each: an exact text takes a millisecond or more.
     """
 
     lengths: PairedLengths

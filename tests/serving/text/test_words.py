@@ -156,5 +156,5 @@ _OTHERS = {
 
 
 @pytest.mark.parametrize("name", _OTHERS)
-def test_of_other_tokenizers_nothing_is_assumed(name: str) -> None:
+def test_nothing_is_assumed_about_other_tokenizers(name: str) -> None:
     assert not divides_words(_OTHERS[name]())
