@@ -20,7 +20,7 @@ _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
 
 @dataclass(frozen=True, slots=True)
 class Simulations:
-    """How the runs were simulated: with this many ``draws`` of the constants, on ``replicas`` behind a ``router``."""
+    """How the runs were simulated: with this many ``draws`` of the constants, on ``replicas`` with this ``router``."""
 
     draws: int
     seed: int = 0
