@@ -57,6 +57,16 @@ class RecordedControl:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedForecast:
+    """What the rest of a search was expected to reach: the ``ratios`` of the brackets at its end, in the order of its sets,
+    None where no bracket was expected, and the ``seconds`` until then.
+    """
+
+    ratios: tuple[float | None, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """``arguments`` are the measuring verb and the options of every probe, without secrets; ``unit`` is "requests/s",
     "conversations/s" or "users". With ``conversations`` probes send whole ones.
@@ -69,6 +79,8 @@ class Search:
 
     ``model`` is the digest of the fitted model that the schedules of the probes are simulated with, None without one; a copy of
     the model is in the folder. ``controls`` are what that gave, by the folders of the probes, in the order of all limits.
+
+    ``forecasts`` are those after the probes of these folders; there is none of a probe after which too little was known.
     """
 
     arguments: tuple[str, ...]
@@ -88,6 +100,7 @@ class Search:
     ended: str | None = None
     model: str | None = None
     controls: dict[str, tuple[RecordedControl, ...]] = field(default_factory=dict)
+    forecasts: dict[str, RecordedForecast] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,3 +327,18 @@ FAST_TARGETS = (
     _PROPORTIONAL_STALLS,
 )
 """In seconds, for searches with a budget of time (benchmarks/timed_search.py)."""
+
+
+def _thousandfold(name: str, draw: Draw, limit_ms: float) -> CapacityTarget:
+    """A server that takes 1,000 requests/s at most, with a limit on p99 E2E latency."""
+    return CapacityTarget(name, _faster(draw, 1e3), (f"p99_e2e<={limit_ms:g}ms",), 400.0, (300.0, 990.0))
+
+
+FORECAST_TARGETS = (
+    (_thousandfold("M/M/1", _queue(_exponential), 15.35), (150.0, 300.0)),
+    (_thousandfold("M/D/1", _queue(_constant), 7.0), (110.0, 240.0)),
+    (_thousandfold("bursts", _queue(_exponential, bursts=True), 25.0), (150.0, 360.0)),
+    (engine_target("in-flight batching, 60 ms", BATCHING, 60.0, (14.0, 29.0)), (1_800.0, 5_400.0)),
+    (FAST_TARGETS[0], (240.0, 600.0)),
+)
+"""Each with a budget that is short, and one that mostly reaches ±10 %, in seconds (benchmarks/forecast_honesty.py)."""

@@ -35,13 +35,22 @@ _LAST_OVERHEADS = 3
 
 
 @dataclass(frozen=True)
+class State:
+    """A search before a probe."""
+
+    plan: Search
+    spent: Spent
+
+
+@dataclass(frozen=True)
 class Found:
-    """A search's bracket, its probes, and the seconds that it took."""
+    """A search's bracket, its probes, the seconds that it took, and where it was before each probe."""
 
     bracket: Bracket
     probes: tuple[MeasuredProbe, ...]
     seconds: float
     ended: Ended
+    states: tuple[State, ...] = ()
 
     @property
     def longest_series(self) -> int:
@@ -110,11 +119,14 @@ def search(target: CapacityTarget, budget_s: float, rng: np.random.Generator) ->
     )
     plan = replace(plan, first_load=target.first_load, first_per_s=2.0 * target.first_load)
     measured, spent_s, beside_plan_s = list[MeasuredProbe](), _CLOSED_LOOP_S, [_OVERHEAD_S]
+    states = list[State]()
     while True:
         most_s = max(_OVERHEAD_S, *beside_plan_s[-_LAST_OVERHEADS:])
-        step = next_step(plan, measured, Spent(budget_s - spent_s, _OVERHEAD_S, most_s))
+        spent = Spent(budget_s - spent_s, _OVERHEAD_S, most_s)
+        step = next_step(plan, measured, spent)
         if isinstance(step, Ended):
             break
+        states.append(State(plan, spent))
         sending_s = seconds_of(plan, measured, step)
         plan = replace(plan, probes=(*plan.probes, step))
         measured.append(_probe(target, step, rng))
@@ -122,7 +134,7 @@ def search(target: CapacityTarget, budget_s: float, rng: np.random.Generator) ->
         beside_plan_s.append(took_s - sending_s)
         spent_s += took_s
     (goal,) = goals_of(plan, sets_of(plan))
-    return Found(bracket(evidence(measured), goal), tuple(measured), spent_s, step)
+    return Found(bracket(evidence(measured), goal), tuple(measured), spent_s, step, tuple(states))
 
 
 def _probe(target: CapacityTarget, planned: PlannedProbe, rng: np.random.Generator) -> MeasuredProbe:

@@ -175,6 +175,7 @@ def continued(recorded: Search, asked: Search) -> Search | None:
         spent_s=recorded.spent_s,
         probes=recorded.probes,
         controls=recorded.controls,
+        forecasts=recorded.forecasts,
         ended=None,
     )
     return rest if same == rest else None

@@ -6,14 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bench_records.search import PlannedProbe, Search
+from bench_records.search import PlannedProbe, RecordedForecast, Search
 from reports.capacity.answer import needed_s
 from reports.capacity.limits import every_limit
 from reports.capacity.probe import ANSWERS
 from reports.capacity.reading import MeasuredProbe, evidence, goals_of, option_names, sets_of
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
 from reports.capacity.search import BLOCKS, FEWEST_REQUESTS, Bracket, Goal, Shape, bracket, next_probe
-from reports.capacity.words import certified_number, load_number, precision_text, refused_number, requests_text, time_text
+from reports.capacity.words import (
+    certified_number,
+    load_number,
+    precision_text,
+    refused_number,
+    requests_text,
+    time_text,
+    width_text,
+)
 
 CLOSED_LOOP_REQUESTS = 2_000  # at most: each is drawn before the loop starts, which takes about a millisecond
 REQUESTS_OF_A_USER = 10  # of a closed loop of conversations, which end by themselves
@@ -90,7 +98,7 @@ def next_step(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -
     guess = _guess(search, brackets)
     most = _most_requests(search, measured, spent, guess)
     for goal, found in sorted(zip(goals, brackets, strict=True), key=lambda pair: -_width(pair[1])):
-        chosen = next_probe(probes, goal, search.first_load, most)
+        chosen = next_probe(probes, goal, search.first_load, most, found)
         if chosen is None or _is_next_user(search, found):
             continue
         load = _possible_load(search, chosen.load)
@@ -296,11 +304,22 @@ def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
     of = "" if search.budget_s is None else f" of {time_text(search.budget_s)}"
     spent = f"{time_text(search.spent_s)}{of}"
     parts = [f"{probes} {'probe' if probes == 1 else 'probes'}, {capacity.requests:,} requests, {spent}"]
-    parts += [_found(tier, search, overhead_s) for tier in capacity.tiers]
+    forecast = search.forecasts.get(capacity.probes[-1].folder) if capacity.probes else None
+    ratios = [None] * len(capacity.tiers) if forecast is None else forecast.ratios
+    parts += [_found(tier, search, overhead_s, ratio) for tier, ratio in zip(capacity.tiers, ratios, strict=True)]
+    parts += [] if forecast is None or not forecast.seconds else [_expected(forecast, capacity.tiers)]
     return "; ".join(parts)
 
 
-def _found(tier: Tier, search: Search, overhead_s: float) -> str:
+def _expected(forecast: RecordedForecast, tiers: Sequence[Tier]) -> str:
+    """What the rest of the search is expected to reach."""
+    widths = ["no bracket" if ratio is None else width_text(ratio) for ratio in forecast.ratios]
+    named = [width if tier.name is None else f"{tier.name}: {width}" for width, tier in zip(widths, tiers, strict=True)]
+    return f"the search is expected to end with {', '.join(named)} after {time_text(forecast.seconds)} more"
+
+
+def _found(tier: Tier, search: Search, overhead_s: float, expected: float | None) -> str:
+    """The bracket of a set, and what the precision needs where the search is not ``expected`` to reach it."""
     found, name = tier.bracket, "" if tier.name is None else f"{tier.name}: "
     unit = LoadUnit(search.unit)
     known = [] if found.certified is None else [f"holds {load_number(certified_number(found.certified, unit))}"]
@@ -308,7 +327,7 @@ def _found(tier: Tier, search: Search, overhead_s: float) -> str:
     text = ", ".join(known) or "nothing is decided yet"
     if tier.goal.reached(found.certified, found.refused):
         return f"{name}{text}, within {precision_text(search.ratio)}"
-    if found.more_requests is None:
+    if found.more_requests is None or (expected is not None and expected <= search.ratio):
         return f"{name}{text}"
     at = found.estimate or found.certified or found.refused
     if not at or search.unit != LoadUnit.REQUESTS_PER_S:

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from bench_cli.experiments.child_runs import make_quiet_run, put_aside, run_command
+from bench_cli.experiments.forecast import forecast
 from bench_cli.experiments.search_plan import (
     CLOSED_LOOP_REQUESTS,
     REQUESTS_OF_A_USER,
@@ -264,12 +265,19 @@ class RunningSearch:
         took_s = self._clock() - begin
         self._overheads_s.append(took_s - measured.run.seconds)
         self._beside_plan_s.append(took_s - sending_s)
+        self._foresee(step)
         self.save(self.search)
         self._not_valid = 0 if measured.counts else self._not_valid + 1
         if self._not_valid:
             self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
         self._say(progress(self.capacity, self.search, self._spent().overhead_s))
         return Ended.NOT_VALID if self._not_valid >= _MOST_INVALID else None
+
+    def _foresee(self, step: PlannedProbe) -> None:
+        """Note what the rest of the search is expected to reach after the probe ``step``."""
+        found = forecast(self.search, self._measured, self._spent())
+        if found is not None:
+            self.search = replace(self.search, forecasts={**self.search.forecasts, step.folder: found})
 
     def _controlled(self, step: PlannedProbe, measured: MeasuredProbe) -> MeasuredProbe:
         """The probe with what the model has of its schedule, simulated unless it is recorded: a kill may have come between."""

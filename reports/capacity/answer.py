@@ -116,6 +116,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
     search = searched(capacity, tier)
     parts = (
         _width(capacity, search),
+        _forecast(capacity, tier),
         _deciding(search),
         _unsteady(search),
         _calm_above_a_bad_probe(search),
@@ -244,6 +245,13 @@ def _width(capacity: Capacity, search: Searched) -> str:
         needed = _needed(capacity, search)
         parts += [needed] if needed else []
     return f"{_capital('; '.join(parts))}." if parts else ""
+
+
+def _forecast(capacity: Capacity, tier: Tier) -> str:
+    """The width that was expected before the last probe."""
+    last = capacity.forecasts.get(capacity.probes[-2].folder) if len(capacity.probes) > 1 else None
+    ratio = None if last is None else last.ratios[capacity.tiers.index(tier)]
+    return "" if ratio is None else f"Before the last probe {width_text(ratio)} was expected."
 
 
 def _needed(capacity: Capacity, search: Searched) -> str:

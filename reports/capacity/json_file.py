@@ -74,7 +74,7 @@ def _interval(curve: Curve) -> list[float] | None:
 
 
 def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
-    probe = run.probe
+    probe, forecast = run.probe, capacity.forecasts.get(run.folder)
     return {
         "folder": run.folder,
         "load": probe.load,
@@ -104,5 +104,6 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
         "goodput": run.goodput,
         "e2e_mean_ms": run.e2e_mean_ms,
         "findings": list(run.findings),
+        "forecast": None if forecast is None else {"ratios": list(forecast.ratios), "seconds": forecast.seconds},
         "command": run.command,
     }

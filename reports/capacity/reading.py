@@ -136,6 +136,7 @@ def capacity_of(search: Search, measured: Sequence[MeasuredProbe]) -> Capacity:
         ended=None if search.ended is None else Ended(search.ended),
         budget_s=search.budget_s,
         spent_s=search.spent_s,
+        forecasts=search.forecasts,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bench_records.search import RecordedForecast
 from reports.capacity.probe import Probe
 from reports.capacity.search import Bracket, Goal
 from reports.criteria import Requirement
@@ -92,7 +94,8 @@ class Capacity:
     """A search with all its probes, in the order of their runs. ``measured`` is the measuring verb with its options.
 
     ``limits`` are in the order of ``Probe.violations``; ``tiers`` are not empty. ``budget_s`` None: unlimited; ``spent_s`` is
-    what the search took of it, with what was between the probes, None where unknown.
+    what the search took of it, with what was between the probes, None where unknown. ``forecasts`` are by the folders of the
+    probes after which they were made.
     """
 
     measured: str
@@ -103,6 +106,7 @@ class Capacity:
     ended: Ended | None
     budget_s: float | None
     spent_s: float | None = None
+    forecasts: Mapping[str, RecordedForecast] = field(default_factory=dict)
 
     @property
     def requests(self) -> int:

@@ -231,10 +231,13 @@ def _queues(probes: Sequence[Probe]) -> list[QueueCourse]:
     return [probe.queue for probe in probes if probe.queue is not None]
 
 
-def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requests: int) -> NextProbe | None:
+def next_probe(
+    probes: Sequence[Probe], goal: Goal, first_load: float, most_requests: int, found: Bracket | None = None
+) -> NextProbe | None:
     """The probe after ``probes``, of at most ``most_requests``; None where the goal is reached, or cannot be.
 
-    ``first_load`` is a guess from which the search starts, such as half the throughput of a closed loop.
+    ``first_load`` is a guess from which the search starts, such as half the throughput of a closed loop. ``found`` is their
+    bracket, where the caller knows it.
     """
     spent = sum(probe.requests for probe in probes)
     block = int(min(_BLOCK, (spent + most_requests) // BLOCKS))
@@ -248,7 +251,7 @@ def next_probe(probes: Sequence[Probe], goal: Goal, first_load: float, most_requ
     load = _pilot_load(shares, goal, first_load, len(probes))
     if load is not None:
         return NextProbe(_rounded(load, goal), pilot)
-    found = bracket(probes, goal)
+    found = found or bracket(probes, goal)
     whole = sum(probe.requests >= block // 2 for probe in probes)
     if goal.reached(found.certified, found.refused) and whole >= _FEWEST_PROBES and _is_sure(probes, found, block):
         return None

@@ -100,6 +100,7 @@ def test_a_model_shows_where_to_start_and_what_it_explains_is_recorded_and_said(
     rest = continued(recorded, replace(search, budget_s=3_600.0))
     assert rest is not None
     assert rest.controls == recorded.controls
+    assert rest.forecasts == recorded.forecasts
     assert continued(recorded, replace(search, model="another")) is None
 
 
