@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bench_records.search import RecordedForecast
 from reports.capacity.probe import Probe, Violations
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, verdict_of
 from reports.capacity.search import Bracket, Curve, Goal, Shape
@@ -119,6 +120,13 @@ def tiers() -> Capacity:
     return replace(found, tiers=(chat, replace(first, name="batch", goal=Goal((1,), (0.01,)), bracket=other)))
 
 
+def forecasts() -> Capacity:
+    """Of the probes after the third one, for two tiers."""
+    return replace(
+        tiers(), forecasts={"probe-151": RecordedForecast((1.18, None), 40.0), "probe-165": RecordedForecast((1.157, None), 0.0)}
+    )
+
+
 ALL = {
     "crossing": capacity(),
     "flat": flat(),
@@ -130,5 +138,6 @@ ALL = {
     "tiers": tiers(),
     "users": capacity(unit=LoadUnit.USERS),
     "nothing": replace(unknown(), probes=()),
+    "forecasts": forecasts(),
     **{f"ended {ended}": capacity(ended=ended) for ended in (*Ended, None)},
 }
