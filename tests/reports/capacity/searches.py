@@ -121,10 +121,9 @@ def tiers() -> Capacity:
 
 
 def forecasts() -> Capacity:
-    """Of the probes after the third one, for two tiers."""
-    return replace(
-        tiers(), forecasts={"probe-151": RecordedForecast((1.18, None), 40.0), "probe-165": RecordedForecast((1.157, None), 0.0)}
-    )
+    """Two tiers, with forecasts after the last two probes."""
+    made = {"probe-151": RecordedForecast((1.18, None), 40.0), "probe-165": RecordedForecast((1.157, None), 0.0)}
+    return replace(tiers(), forecasts=made)
 
 
 ALL = {
