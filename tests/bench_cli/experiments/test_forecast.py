@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench_cli.experiments.forecast import forecast
@@ -14,7 +15,9 @@ from bench_cli.experiments.search_run import search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, RecordedForecast, Search, SearchFolder
 from reports.capacity.answer import details
 from reports.capacity.json_file import document
-from reports.capacity.result import Capacity, Ended
+from reports.capacity.probe import Violations
+from reports.capacity.result import Capacity, Ended, LoadUnit
+from reports.metrics.in_flight import QueueCourse
 from tests.bench_cli.experiments.searches import OVERHEAD_S, SEARCH, FakeQueue, measured, searched
 
 
@@ -96,3 +99,28 @@ def test_a_forecast_of_several_sets_names_them(folder: SearchFolder) -> None:
     )
     assert said.endswith("; the search is expected to end with chat: ±15 %, batch: no bracket after 90 s more")
     assert capacity.ended is Ended.PRECISE
+
+
+@pytest.mark.parametrize("unit", list(LoadUnit))
+def test_a_forecast_of_any_probes_ends(unit: LoadUnit) -> None:
+    """Random targets, whose probes may be short, not valid, unanswered, or without a queue."""
+    sets = (PlannedTier("a", ("p99_ttft<=150ms",)), PlannedTier("b", ("p95_ttft<=150ms",)))
+    made = 0
+    for seed in range(12):
+        rng = np.random.default_rng([seed])
+        shown = []
+        for number, load in enumerate(np.round(40.0 * rng.lognormal(0.0, 0.5, rng.integers(1, 12)))):
+            planned = PlannedProbe(max(1.0, float(load)), int(rng.integers(100, 4_000)), 1, f"{number:03d}")
+            each = measured(planned, 0, overloaded=bool(rng.random() < 0.1), counts=bool(rng.random() < 0.9))
+            n = int(planned.requests * rng.uniform()) if rng.random() < 0.9 else 0
+            share = min(1.0, 0.01 * (planned.load / 40.0) ** rng.uniform(0.0, 20.0))
+            found = tuple(Violations(n, round(k * share * n / 3), None if rng.random() < 0.2 else 9.0) for k in (2, 3))
+            queue = None if rng.random() < 0.3 else QueueCourse(float(rng.normal()), float(rng.gamma(2.0)), 50.0)
+            probe = replace(each.run.probe, violations=found, queue=queue, needs=int(rng.integers(0, 3)) * 500)
+            rates = {"request_throughput": None, "e2e_mean_ms": None} if rng.random() < 0.2 else {}
+            shown.append(replace(each, run=replace(each.run, probe=probe, **rates)))
+        plan = replace(searched(SEARCH, shown), tiers=sets, unit=unit.value, first_load=20.0, first_per_s=60.0, most_load=300.0)
+        result = forecast(plan, shown, Spent(None if rng.random() < 0.2 else float(rng.uniform(0.0, 1_500.0))))
+        made += result is not None
+        assert result is None or (len(result.ratios) == 2 and result.seconds >= 0.0)
+    assert made > 3
