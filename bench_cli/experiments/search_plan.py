@@ -313,9 +313,12 @@ def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
 
 def _expected(forecast: RecordedForecast, tiers: Sequence[Tier]) -> str:
     """What the rest of the search is expected to reach."""
+    more = f"after {time_text(forecast.seconds)} more"
+    if not any(forecast.ratios):
+        return f"the search is expected to end without a bracket {more}"
     widths = ["no bracket" if ratio is None else width_text(ratio) for ratio in forecast.ratios]
     named = [width if tier.name is None else f"{tier.name}: {width}" for width, tier in zip(widths, tiers, strict=True)]
-    return f"the search is expected to end with {', '.join(named)} after {time_text(forecast.seconds)} more"
+    return f"the search is expected to end with {', '.join(named)} {more}"
 
 
 def _found(tier: Tier, search: Search, overhead_s: float, expected: float | None) -> str:

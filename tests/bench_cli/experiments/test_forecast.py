@@ -92,12 +92,16 @@ def test_a_forecast_of_several_sets_names_them(folder: SearchFolder) -> None:
     capacity, recorded, _ = _search(folder)
     name = capacity.probes[-1].folder
     tiers = tuple(replace(capacity.tiers[0], name=each.name) for each in sets)
-    said = progress(
-        replace(capacity, tiers=tiers),
-        replace(recorded, tiers=sets, forecasts={name: RecordedForecast((1.3, None), 90.0)}),
-        OVERHEAD_S,
-    )
-    assert said.endswith("; the search is expected to end with chat: ±15 %, batch: no bracket after 90 s more")
+    said = [
+        progress(
+            replace(capacity, tiers=tiers),
+            replace(recorded, tiers=sets, forecasts={name: RecordedForecast(ratios, 90.0)}),
+            OVERHEAD_S,
+        )
+        for ratios in ((1.3, None), (None, None))
+    ]
+    assert said[0].endswith("; the search is expected to end with chat: ±15 %, batch: no bracket after 90 s more")
+    assert said[1].endswith("; the search is expected to end without a bracket after 90 s more")
     assert capacity.ended is Ended.PRECISE
 
 
