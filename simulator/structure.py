@@ -18,6 +18,7 @@ _TERMS = (*BASE, "prefill_step")
 _LEAST_GAIN = 0.03  # of the held-out error, for a budget or a lookahead
 _FEWEST_JOINING = 10  # steps in which prompts came while others decoded
 _FULL_SHARE, _FEWEST_FULL, _WAITING_SHARE = 0.05, 20, 0.9  # of steps at the batch limit
+_PILED_UP = 2.0  # times as many steps at the limit as with one sequence fewer, where few are full: a tail falls instead
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +74,9 @@ def _batch_limit(runs: Sequence[Steps]) -> tuple[int | None, str]:
     whole = np.concatenate([steps.is_whole for steps in runs])
     most = int(sequences[whole].max(initial=1))
     is_full = whole & (sequences == most)
-    full = int(is_full.sum())
-    if full >= max(_FEWEST_FULL, _FULL_SHARE * whole.sum()) and (waiting[is_full] > 0).mean() >= _WAITING_SHARE:
+    full, fewer = int(is_full.sum()), int((whole & (sequences == most - 1)).sum())
+    is_often = full >= _FEWEST_FULL and (full >= _FULL_SHARE * whole.sum() or full >= _PILED_UP * fewer)
+    if is_often and (waiting[is_full] > 0).mean() >= _WAITING_SHARE:
         return most, f"at most {most:,} sequences a step: {full:,} steps had them while requests waited"
     return None, f"never more than {most:,} sequences in a step: nothing is known beyond, and no batch limit was seen"
 

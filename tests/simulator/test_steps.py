@@ -162,6 +162,18 @@ def test_the_structure_is_recovered(admission: Admission, rate: float) -> None:
     assert structure_of(runs).admission == admission
 
 
+def test_a_batch_limit_shows_where_steps_pile_up_however_few_they_are() -> None:
+    """Without a limit, few steps hold the largest number."""
+    rates = ((30, 1), (50, 2), (30, 3))
+    limited = replace(SERVER, admission=Admission(max_sequences=16))
+    runs = [recover_steps(simulated_run(limited, poisson(rate, 500, seed), seed, "run")) for rate, seed in rates]
+    sequences = np.concatenate([steps.sequences for steps in runs])
+    assert 20 <= np.count_nonzero(sequences == 16) < 0.05 * sequences.size
+    assert structure_of(runs).admission.max_sequences == 16
+    free = [recover_steps(simulated_run(SERVER, poisson(rate, 500, seed), seed, "run")) for rate, seed in rates]
+    assert structure_of(free).admission.max_sequences is None
+
+
 def test_a_closed_loop_is_recognised_by_its_records_and_an_open_one_is_not() -> None:
     closed = simulated_run(SERVER, poisson(1e6, 600, seed=5, users=12), 0, "closed")
     assert users_of(closed.sent_s, closed.last_s) == 12
