@@ -65,7 +65,8 @@ def search(folder: Path, budget: str, seed: int) -> tuple[float | None, float | 
     started_s = time.monotonic()
     limits = ["--slo", f"p99_ttft<={_LIMIT_MS:g}ms", "--budget", budget, "--seed", str(seed)]
     command = [*_BENCH, "capacity", *limits, "--experiment_dir", str(folder), *_LOAD]
-    subprocess.run(command, capture_output=True)
+    ended = subprocess.run(command, capture_output=True)
+    assert (folder / "capacity.json").exists(), ended.stderr.decode()
     answer = msgspec.json.decode((folder / "capacity.json").read_bytes())
     (tier,) = answer["tiers"]
     took = f"{answer['requests']} requests, {time.monotonic() - started_s:.0f} s"

@@ -17,19 +17,19 @@ from reports.capacity.reading import MeasuredProbe, evidence, goals_of, sets_of
 from reports.capacity.result import Ended
 from reports.capacity.search import bracket
 
-_MOST_PROBES = 60
+_MOST_FITS = 60  # of the curve of one limit, each some 10 ms
 
 
 def forecast(search: Search, measured: Sequence[MeasuredProbe], spent: Spent) -> RecordedForecast | None:
     """What the rest of ``search``, which knows its first load, is expected to reach. None where the probes show too little
-    (reports/capacity/expected.py), and where the end is more than 60 probes away, which only happens without a budget.
+    (reports/capacity/expected.py), and where the end is too many probes away, as without a budget or with many limits.
     """
     goals, probes = goals_of(search, sets_of(search)), evidence(measured)
     expected = expectation(probes, goals)
     if expected is None:
         return None
     played, seconds = _without_controls(measured, probes), 0.0
-    for _ in range(_MOST_PROBES):
+    for _ in range(_MOST_FITS // sum(len(goal.limits) for goal in goals)):
         step = next_step(search, played, spent)
         if isinstance(step, Ended):
             shown = evidence(played)
@@ -55,5 +55,6 @@ def _expected(expected: Expectation, planned: PlannedProbe, sending_s: float, pl
     """The probe ``planned`` as it is expected, with answers as long as those at the nearest load."""
     probe = expected.probe(planned.load, planned.requests)
     near = min(played, key=lambda each: abs(each.run.probe.load - planned.load))
-    run = replace(near.run, probe=probe, seconds=sending_s, request_throughput=planned.requests / sending_s)
+    throughput = planned.requests / (sending_s - planned.ramp_up_s)
+    run = replace(near.run, probe=probe, seconds=sending_s, request_throughput=throughput)
     return replace(near, run=run)

@@ -316,8 +316,8 @@ def _expected(forecast: RecordedForecast, tiers: Sequence[Tier]) -> str:
     more = f"after {time_text(forecast.seconds)} more"
     if not any(forecast.ratios):
         return f"the search is expected to end without a bracket {more}"
-    widths = ["no bracket" if ratio is None else width_text(ratio) for ratio in forecast.ratios]
-    named = [width if tier.name is None else f"{tier.name}: {width}" for width, tier in zip(widths, tiers, strict=True)]
+    widths = ["no bracket" if ratio is None else f"a bracket of {width_text(ratio)}" for ratio in forecast.ratios]
+    named = [width if tier.name is None else f"{width} for {tier.name}" for width, tier in zip(widths, tiers, strict=True)]
     return f"the search is expected to end with {', '.join(named)} {more}"
 
 

@@ -248,10 +248,12 @@ def _width(capacity: Capacity, search: Searched) -> str:
 
 
 def _forecast(capacity: Capacity, tier: Tier) -> str:
-    """The width that was expected before the last probe."""
+    """The width that was expected before the last probe, of a search that came to its end."""
+    if capacity.ended not in (Ended.PRECISE, Ended.BUDGET, Ended.DECIDED_BY_NOTHING):
+        return ""
     last = capacity.forecasts.get(capacity.probes[-2].folder) if len(capacity.probes) > 1 else None
     ratio = None if last is None else last.ratios[capacity.tiers.index(tier)]
-    return "" if ratio is None else f"Before the last probe {width_text(ratio)} was expected."
+    return "" if ratio is None else f"Before the last probe a bracket of {width_text(ratio)} was expected."
 
 
 def _needed(capacity: Capacity, search: Searched) -> str:

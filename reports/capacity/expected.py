@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from reports.capacity.curve import USUAL_EFFECT, Points
+from reports.capacity.curve import USUAL_EFFECT
 from reports.capacity.probe import Probe, Violations
-from reports.capacity.search import Curve, Goal, bracket, overloaded_from
+from reports.capacity.search import Curve, Goal, bracket, overloaded_from, points_of
 from reports.capacity.shares import fitted_share
 
 
@@ -73,10 +71,4 @@ def _exceeds(probe: Probe, goal: Goal) -> bool:
 
 
 def _effect(probes: Sequence[Probe], place: int, allowed: float) -> float:
-    found = [probe.violations[place] for probe in probes]
-    return Points(
-        np.array([probe.load for probe in probes]),
-        np.array([float(each.n) for each in found]),
-        np.array([float(each.above) for each in found]),
-        np.array([math.nan if each.effect is None else each.effect for each in found]),
-    ).dispersion(allowed)
+    return points_of(probes, place, None).dispersion(allowed)

@@ -343,7 +343,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     allowed = goal.allowed[place]
     tail = _SPENT * (1.0 - goal.confidence) / 2.0
     upper_tail = tail / len(goal.limits)
-    every = _points(probes, goal.limits[place], overloaded)
+    every = points_of(probes, goal.limits[place], overloaded)
     below = math.inf if overloaded is None else overloaded
     exceeded_at = float(every.load[every.above > allowed * every.n].min(initial=below))
 
@@ -384,7 +384,7 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     return _Limit(curve, _more_requests(best, goal, allowed))
 
 
-def _points(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Points:
+def points_of(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Points:
     """The points of one limit, without the probes that were overloaded from that load on."""
     below = math.inf if overloaded is None else overloaded
     kept = [probe for probe in probes if probe.load < below or not probe.overloaded]
@@ -405,7 +405,7 @@ def _met_effect(probes: Sequence[Probe], limit: int, allowed: float) -> float:
     """
     held = [probe.load for probe in probes if _shows_it_held(probe, limit, allowed)]
     below = [probe for probe in probes if held and probe.load <= max(held)]
-    return _points(below, limit, None).dispersion(allowed) if below else 1.0
+    return points_of(below, limit, None).dispersion(allowed) if below else 1.0
 
 
 def _shows_it_held(probe: Probe, limit: int, allowed: float) -> bool:

@@ -45,7 +45,7 @@ def divides_words(tokenizer: Tokenizer) -> bool:
         _normalizes_words(_state(tokenizer.normalizer))
         and _splits_words(_state(tokenizer.pre_tokenizer))
         and not any(
-            " " in token.content or token.lstrip or token.rstrip or token.single_word
+            any(map(str.isspace, token.content)) or token.lstrip or token.rstrip or token.single_word
             for token in tokenizer.get_added_tokens_decoder().values()
         )
     )

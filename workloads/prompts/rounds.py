@@ -50,7 +50,8 @@ def made_in_rounds(
 ) -> Iterator[Made]:
     """What each of ``makings`` returns, in their order. ``at_once`` are under way: one that ends makes room for the next.
 
-    ``encode_each`` is given each text with the one before it of the same making.
+    ``encode_each`` is given each text with the one before it of the same making. A making that takes many rounds holds back
+    those after it, however soon they end.
     """
     source = iter(makings)
     in_order: deque[_UnderWay[Made]] = deque()

@@ -56,9 +56,9 @@ def test_forecasts_begin_with_the_first_load_that_is_too_high_and_are_in_every_d
     assert isinstance(shown, list)
     assert [each["forecast"] is None for each in shown] == [k < first for k in range(len(shown))]
     assert shown[-2]["forecast"]["ratios"] == list(recorded.forecasts[capacity.probes[-2].folder].ratios)
-    assert "the search is expected to end with ±" in said[-3]
+    assert "the search is expected to end with a bracket of ±" in said[-3]
     assert "expected" not in said[-1]
-    assert any(text.startswith("Before the last probe ±") for text in details(capacity, capacity.tiers[0]))
+    assert any(text.startswith("Before the last probe a bracket of ±") for text in details(capacity, capacity.tiers[0]))
 
 
 def test_a_forecast_depends_on_its_arguments_alone_and_changes_none_of_them() -> None:
@@ -100,7 +100,9 @@ def test_a_forecast_of_several_sets_names_them(folder: SearchFolder) -> None:
         )
         for ratios in ((1.3, None), (None, None))
     ]
-    assert said[0].endswith("; the search is expected to end with chat: ±15 %, batch: no bracket after 90 s more")
+    assert said[0].endswith(
+        "; the search is expected to end with a bracket of ±15 % for chat, no bracket for batch after 90 s more"
+    )
     assert said[1].endswith("; the search is expected to end without a bracket after 90 s more")
     assert capacity.ended is Ended.PRECISE
 

@@ -161,7 +161,7 @@ def test_what_was_shown_is_rounded_to_the_safe_side() -> None:
             "The best estimate is 151 requests/s; the bracket is ±20 %; no number of requests is known that reaches ±10 %.",
         ),
         (unknown(), "±10 % needs about 8.1 min more (81,000 requests)."),
-        (forecasts(), "Before the last probe ±9 % was expected."),
+        (forecasts(), "Before the last probe a bracket of ±9 % was expected."),
         (
             _with(capacity(), curves=(replace(BRACKET.curves[0], clusters=4.2), BRACKET.curves[1])),
             "The probes near the limit met only 4 independent times beyond it; 10 would be sure, and what happens less often "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_probe_is_expected_on_the_curve_with_the_clusters_of_the_others(load: 
     assert violations.above == pytest.approx(10.0 * (load / curve.crossing) ** curve.slope, abs=0.6)
     assert violations.effect is not None
     assert 4.0 < violations.effect < 30.0  # between those met and what is usual at capacity
+
+
+def test_a_model_that_explains_the_clusters_makes_the_expected_ones_smaller() -> None:
+    def effect(remaining: float) -> float:
+        found = [replace(each, effect=None, remaining=remaining) for probe in _rising(90.0, 105.0) for each in probe.violations]
+        known = _known([replace(probe, violations=(each,)) for probe, each in zip(_rising(90.0, 105.0), found, strict=True)])
+        return known.effects[0]
+
+    assert effect(1.0) > 10.0
+    assert effect(0.03) == 1.0
 
 
 def test_a_probe_above_where_the_queue_grows_is_expected_to_grow_it_and_below_it_not() -> None:
