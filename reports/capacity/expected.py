@@ -60,7 +60,7 @@ def expectation(probes: Sequence[Probe], goals: Sequence[Goal]) -> Expectation |
     for goal in goals:
         for place, allowed, curve in zip(goal.limits, goal.allowed, bracket(probes, goal).curves, strict=True):
             curves |= {} if curve.crossing is None else {place: curve}
-            effects[place] = _effect([probe for probe in whole if not probe.overloaded], place, allowed)
+            effects[place] = points_of([probe for probe in whole if not probe.overloaded], place, None).dispersion(allowed)
     grows = [load for goal in goals if (load := overloaded_from(probes, goal.limits)) is not None]
     return Expectation(whole, curves, tuple(effects), min(grows, default=None))
 
@@ -68,7 +68,3 @@ def expectation(probes: Sequence[Probe], goals: Sequence[Goal]) -> Expectation |
 def _exceeds(probe: Probe, goal: Goal) -> bool:
     shares = (probe.violations[place].share or 0.0 for place in goal.limits)
     return probe.overloaded or any(share > allowed for share, allowed in zip(shares, goal.allowed, strict=True))
-
-
-def _effect(probes: Sequence[Probe], place: int, allowed: float) -> float:
-    return points_of(probes, place, None).dispersion(allowed)
