@@ -81,19 +81,18 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     check_folder("--json", options.json)
     model = read_fitted(options.model)
     material, validations = [], []
-    simulations = Simulations(options.draws, options.seed, options.replicas, Router(options.router))
+    how = (options.draws, options.seed, options.replicas, Router(options.router))
     for path in runs:
         observed = read_observed(path)
         check_measured(observed)
         material.append(material_of(path))
         say(material[-1:], lambda text: click.echo(printable(text), err=True))
         click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
-        how = (simulations.draws, simulations.seed, simulations.replicas, simulations.router)
         validations.append(validate_run(model, observed, *how))
     click.echo(validation_text(model, validations))
     doubts: list[str] = []
     say(material, doubts.append)
-    _write(Validated(options.model.name, model, simulations, tuple(validations), tuple(doubts)), options)
+    _write(Validated(options.model.name, model, Simulations(*how), tuple(validations), tuple(doubts)), options)
     return ExitStatus.VALID
 
 
