@@ -1,12 +1,13 @@
 """Whether searches for the capacity of the embedded pipeline agree with each other, and with long runs at fixed rates.
 
-Each search is one of ``bench capacity`` with a limit of 500 ms on p99 TTFT, 64 tokens in and 16 out. After it follow a run at
-0.95 of the rate that it certified and one at 1.1 of the rate that it refused.
+Each search is one of ``bench capacity`` with a limit of 500 ms on p99 TTFT. After it follow a run at 0.95 of the rate that it
+certified and one at 1.1 of the rate that it refused.
 
 Required, with 60,000 requests a search: overlapping brackets, refused over certified at most 1.25, at most 1 % of the requests
 at 0.95 of the certified rates beyond the limit, and more at 1.1 of the refused ones.
 
-Run: python -m benchmarks.embedded_searches FOLDER [--searches 5] [--budget 10m] [--requests 20000] [--seed 31]
+Run: python -m benchmarks.embedded_searches FOLDER [--searches 5] [--budget 10m] [--requests 20000] [--seed 31] [--isl 64]
+[--osl 16]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +27,6 @@ from bench_records.run_folder import RunFolder
 from reports.run_report import read_run
 
 _BENCH = [sys.executable, "-m", "bench_cli"]
-_LOAD = ["token_norm_dist", "--isl", "64", "--osl", "16"]
 _LIMIT_MS = 500.0
 _BELOW, _ABOVE = 0.95, 1.1
 _MEASURED = (0, 1, 3)  # a run beyond its capacity is not valid
@@ -46,25 +47,28 @@ def main() -> None:
     parser.add_argument("--budget", default="10m", help="time of a search")
     parser.add_argument("--requests", type=int, default=20_000, help="of a run at a fixed rate")
     parser.add_argument("--seed", type=int, default=31)
+    parser.add_argument("--isl", default="64", help="input tokens")
+    parser.add_argument("--osl", default="16", help="output tokens")
     options = parser.parse_args()
+    load = ["token_norm_dist", "--isl", options.isl, "--osl", options.osl]
     options.folder.mkdir(parents=True)
     below, above = list[Beyond](), list[Beyond]()
     for number in range(options.searches):
         seed = options.seed + 1_000 * number
-        certified, refused = search(options.folder / f"search-{number}", options.budget, seed)
+        certified, refused = search(options.folder / f"search-{number}", options.budget, seed, load)
         for name, rates, rate, factor in (("below", below, certified, _BELOW), ("above", above, refused, _ABOVE)):
             if rate is not None:
-                rates.append(at_rate(options.folder / f"{name}-{number}", factor * rate, options.requests, seed + 500))
+                rates.append(at_rate(options.folder / f"{name}-{number}", factor * rate, options.requests, seed + 500, load))
     for name, runs in (("below", below), ("above", above)):
         beyond, requests = sum(run.beyond for run in runs), sum(run.requests for run in runs)
         print(f"{name}: {beyond} of {requests} beyond the limit, {100 * beyond / max(1, requests):.2f} %")
 
 
-def search(folder: Path, budget: str, seed: int) -> tuple[float | None, float | None]:
+def search(folder: Path, budget: str, seed: int, load: Sequence[str]) -> tuple[float | None, float | None]:
     """The rate that a search certifies, and the one that it refuses."""
     started_s = time.monotonic()
     limits = ["--slo", f"p99_ttft<={_LIMIT_MS:g}ms", "--budget", budget, "--seed", str(seed)]
-    command = [*_BENCH, "capacity", *limits, "--experiment_dir", str(folder), *_LOAD]
+    command = [*_BENCH, "capacity", *limits, "--experiment_dir", str(folder), *load]
     ended = subprocess.run(command, capture_output=True)
     assert (folder / "capacity.json").exists(), ended.stderr.decode()
     answer = msgspec.json.decode((folder / "capacity.json").read_bytes())
@@ -74,10 +78,10 @@ def search(folder: Path, budget: str, seed: int) -> tuple[float | None, float | 
     return tier["certified"], tier["refused"]
 
 
-def at_rate(folder: Path, rate: float, requests: int, seed: int) -> Beyond:
+def at_rate(folder: Path, rate: float, requests: int, seed: int, load: Sequence[str]) -> Beyond:
     """A run of this many requests at a fixed rate."""
     sending = ["--request_rate", str(rate), "--num_requests", str(requests), "--seed", str(seed)]
-    ended = subprocess.run([*_BENCH, *_LOAD, *sending, "--run_dir", str(folder)], capture_output=True)
+    ended = subprocess.run([*_BENCH, *load, *sending, "--run_dir", str(folder)], capture_output=True)
     assert ended.returncode in _MEASURED, ended.stderr.decode()
     measured = read_run(RunFolder(folder)).requests
     ttft_ms = (measured.first_token_ns - measured.scheduled_ns) / 1e6
