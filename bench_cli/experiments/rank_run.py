@@ -54,7 +54,7 @@ def rank_settings(
     measured.
     """
     settings = [
-        _Setting(number, RunningSearch(folder.search_folder(planned), search, _named(planned, say), clock))
+        _Setting(number, RunningSearch(folder.search_folder(planned), search, _named(planned, say), clock, of_setting=True))
         for number, (planned, search) in enumerate(zip(plan.settings, searches, strict=True))
     ]
     failures: list[BenchError] = []

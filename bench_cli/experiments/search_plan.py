@@ -298,8 +298,10 @@ def reach(search: Search, per_s: float) -> str:
     return f"{needs}; what is left of {budget}, {time_text(left_s)}, {enough}."
 
 
-def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
-    """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending."""
+def progress(capacity: Capacity, search: Search, overhead_s: float, *, of_setting: bool = False) -> str:
+    """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending.
+    ``of_setting``: the search is one of several that take turns, and its time is not theirs.
+    """
     probes = len(capacity.probes)
     of = "" if search.budget_s is None else f" of {time_text(search.budget_s)}"
     spent = f"{time_text(search.spent_s)}{of}"
@@ -307,18 +309,19 @@ def progress(capacity: Capacity, search: Search, overhead_s: float) -> str:
     forecast = search.forecasts.get(capacity.probes[-1].folder) if capacity.probes else None
     ratios = [None] * len(capacity.tiers) if forecast is None else forecast.ratios
     parts += [_found(tier, search, overhead_s, ratio) for tier, ratio in zip(capacity.tiers, ratios, strict=True)]
-    parts += [] if forecast is None or not forecast.seconds else [_expected(forecast, capacity.tiers)]
+    parts += [] if forecast is None or not forecast.seconds else [_expected(forecast, capacity.tiers, of_setting)]
     return "; ".join(parts)
 
 
-def _expected(forecast: RecordedForecast, tiers: Sequence[Tier]) -> str:
+def _expected(forecast: RecordedForecast, tiers: Sequence[Tier], of_setting: bool) -> str:
     """What the rest of the search is expected to reach."""
-    more = f"after {time_text(forecast.seconds)} more"
+    ends = "the search of this setting is expected to end" if of_setting else "the search is expected to end"
+    more = f"after {time_text(forecast.seconds)} more{' of its own probes' if of_setting else ''}"
     if not any(forecast.ratios):
-        return f"the search is expected to end without a bracket {more}"
+        return f"{ends} without a bracket {more}"
     widths = ["no bracket" if ratio is None else f"a bracket of {width_text(ratio)}" for ratio in forecast.ratios]
     named = [width if tier.name is None else f"{width} for {tier.name}" for width, tier in zip(widths, tiers, strict=True)]
-    return f"the search is expected to end with {', '.join(named)} {more}"
+    return f"{ends} with {', '.join(named)} {more}"
 
 
 def _found(tier: Tier, search: Search, overhead_s: float, expected: float | None) -> str:

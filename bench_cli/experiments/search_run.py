@@ -175,13 +175,18 @@ class RunningSearch:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         simulation: Simulation | None = None,
+        *,
+        of_setting: bool = False,
     ) -> None:
-        """Go on with what is recorded; ``say`` gets a line before and after each probe. Raises RunFolderError."""
+        """Go on with what is recorded; ``say`` gets a line before and after each probe. ``of_setting``: other settings are
+        searched in turn with this one. Raises RunFolderError.
+        """
         self.folder = folder
         self.search = replace(search, ended=None)
         self._say = say
         self._clock = clock
         self._simulation = simulation
+        self._of_setting = of_setting
         recorded = [planned for planned in search.probes if folder.is_recorded(planned)]
         self._measured = list(map(self._controlled, recorded, read_probes(folder, search)))
         self._overheads_s: list[float] = []
@@ -265,13 +270,15 @@ class RunningSearch:
         took_s = self._clock() - begin
         self._overheads_s.append(took_s - measured.run.seconds)
         self._beside_plan_s.append(took_s - sending_s)
-        self._foresee(step)
-        self.save(self.search)
         self._not_valid = 0 if measured.counts else self._not_valid + 1
+        ended = Ended.NOT_VALID if self._not_valid >= _MOST_INVALID else None
+        if ended is None:
+            self._foresee(step)
+        self.save(self.search)
         if self._not_valid:
             self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
-        self._say(progress(self.capacity, self.search, self._spent().overhead_s))
-        return Ended.NOT_VALID if self._not_valid >= _MOST_INVALID else None
+        self._say(progress(self.capacity, self.search, self._spent().overhead_s, of_setting=self._of_setting))
+        return ended
 
     def _foresee(self, step: PlannedProbe) -> None:
         """Note what the rest of the search is expected to reach after the probe ``step``."""

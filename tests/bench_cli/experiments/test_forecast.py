@@ -61,6 +61,21 @@ def test_forecasts_begin_with_the_first_load_that_is_too_high_and_are_in_every_d
     assert any(text.startswith("Before the last probe a bracket of ±") for text in details(capacity, capacity.tiers[0]))
 
 
+def test_the_last_probe_of_a_search_that_ends_as_not_valid_has_no_forecast(folder: SearchFolder) -> None:
+    queue, said = FakeQueue(folder), list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        queue.believed = queue.believed and "the search is expected to end" not in line
+
+    capacity = search_capacity(folder, SEARCH, queue.open, say, queue.clock)
+    assert capacity.ended is Ended.NOT_VALID
+    last = [run.folder for run in capacity.probes[-4:]]
+    assert [name in folder.read().forecasts for name in last] == [True, True, True, False]
+    results = [line for line in said if " probes, " in line][-4:]
+    assert ["the search is expected to end" in line for line in results] == [True, True, True, False]
+
+
 def test_a_forecast_depends_on_its_arguments_alone_and_changes_none_of_them() -> None:
     probes = [PlannedProbe(load, 6_000, 1, f"{load:g}") for load in (50.0, 60.0, 66.0, 70.0, 74.0)]
     shown = [measured(planned, above) for planned, above in zip(probes, (2, 20, 40, 70, 120), strict=True)]
@@ -104,6 +119,12 @@ def test_a_forecast_of_several_sets_names_them(folder: SearchFolder) -> None:
         "; the search is expected to end with a bracket of ±15 % for chat, no bracket for batch after 90 s more"
     )
     assert said[1].endswith("; the search is expected to end without a bracket after 90 s more")
+    of_setting = progress(
+        capacity, replace(recorded, forecasts={name: RecordedForecast((1.3,), 90.0)}), OVERHEAD_S, of_setting=True
+    )
+    assert of_setting.endswith(
+        "; the search of this setting is expected to end with a bracket of ±15 % after 90 s more of its own probes"
+    )
     assert capacity.ended is Ended.PRECISE
 
 

@@ -74,6 +74,10 @@ def test_settings_are_searched_in_turns_and_ranked(tmp_path: Path) -> None:
         assert found.certified <= queue.served_per_s - _BELOW_S <= found.refused
         assert setting.capacity.tiers[0].goal.confidence == pytest.approx(1.0 - 0.05 / 3)
     turns = [line.split(":")[0] for line in said if ": Probe " in line]
+    expected = [line for line in said if "is expected to end" in line]
+    assert expected
+    assert all("the search of this setting is expected to end" in line for line in expected)
+    assert all(line.endswith(" more of its own probes") for line in expected)
     first = turns[: 3 * 5]
     assert all(len(set(first[k : k + 3])) >= 2 for k in range(0, len(first), 3))  # no setting has all of its probes first
     assert all(first.count(name) >= 3 for name in set(turns))
