@@ -39,12 +39,12 @@ _DERIVATIVE_STEP = 1e-3  # relative
 
 @dataclass(frozen=True, eq=False)
 class _Arrivals:
-    """The steps of a run as lists, for the recursion, and which of them are compared."""
+    """The steps of a run, and which of them are compared; each of shape [steps]."""
 
-    at_s: list[float]
-    sequences: list[float]
-    prefill: list[float]
-    tokens: list[float]
+    at_s: FloatArray
+    sequences: FloatArray
+    prefill: FloatArray
+    tokens: FloatArray
     usable: BoolArray
 
 
@@ -70,7 +70,7 @@ def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) 
     limit = outlier_limit(np.abs(residuals[~is_launch]))
     kept = ~is_launch & (np.abs(residuals) <= limit)
     own = residuals[kept]
-    loads = np.concatenate([np.array(run.sequences)[run.usable] for run in arrivals])
+    loads = np.concatenate([run.sequences[run.usable] for run in arrivals])
     relative = residuals[is_launch] / launches[is_launch]
     time_s = sum(float(np.diff(run.at_s)[run.usable[1:]].sum()) for run in arrivals)
     return FittedLaw(
@@ -97,8 +97,7 @@ def _arrivals(steps: Steps) -> _Arrivals:
     usable = usable_steps(steps)
     usable[: _STEPS_AHEAD + 1] = False
     usable[-1:] = False
-    tokens = steps.prefill + steps.decoding
-    return _Arrivals(steps.at_s.tolist(), steps.sequences.tolist(), steps.prefill.tolist(), tokens.tolist(), usable)
+    return _Arrivals(steps.at_s, steps.sequences, steps.prefill, steps.prefill + steps.decoding, usable)
 
 
 def _structure(arrivals: Sequence[_Arrivals]) -> StepLaw:
@@ -110,7 +109,7 @@ def _structure(arrivals: Sequence[_Arrivals]) -> StepLaw:
     typical = float(np.median(np.concatenate([np.diff(run.at_s) for run in arrivals])))
     starts = [_law(StepLaw(step=0.0), np.array([0.9, 2e-3, 3e-3, launch]) * typical) for launch in _LAUNCHES]
     law = min((_solve(start, arrivals) for start in starts), key=lambda each: _cost(each, arrivals))
-    most = max(max(run.tokens) for run in arrivals)
+    most = max(float(run.tokens.max()) for run in arrivals)
     of_large = [replace(law, large_step=large, launch_large=2 * law.launch) for large in LARGE_STEPS if large < most]
     law = _best(law, of_large, arrivals)
     return _best(law, [replace(law, free_prefill=free) for free in FREE_PREFILLS[1:]], arrivals)
@@ -186,25 +185,33 @@ def _residuals(law: StepLaw, arrivals: Sequence[_Arrivals]) -> tuple[FloatArray,
 
 
 def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, FloatArray]:
-    at, usable = run.at_s, run.usable.tolist()
-    step, cost, sequence, free = law.step, law.prefill, law.sequence, law.free_prefill
-    launches = [law.launch_of(prefill, tokens) for prefill, tokens in zip(run.prefill, run.tokens, strict=True)]
-    durations = [
-        step + cost * max(0.0, prefill - free) + sequence * sequences
-        for prefill, sequences in zip(run.prefill, run.sequences, strict=True)
-    ]
-    found, is_launch, launch = [], [], []
-    end = at[1]
-    for number in range(_STEPS_AHEAD, len(at) - 1):
-        decided = at[number - 2]
-        end = max(max(end, decided) + durations[number], decided + launches[number])
-        launched = at[number - 1] + launches[number + 1]
-        if usable[number]:
-            found.append(at[number] - max(end, launched))
-            is_launch.append(launches[number + 1] > 0 and launched > end)
-            launch.append(launches[number + 1])
-        end = at[number] if end >= launched or not usable[number] else min(end, at[number])
-    return np.array(found), np.array(is_launch, bool), np.array(launch)
+    """Only what depends on the step before is a loop: a fit does this thousands of times."""
+    durations = law.step + law.prefill * np.maximum(0.0, run.prefill - law.free_prefill) + law.sequence * run.sequences
+    launches = _launches(law, run)
+    predicted = slice(_STEPS_AHEAD, -1)
+    at, usable, following = run.at_s[predicted], run.usable[predicted], launches[_STEPS_AHEAD + 1 :]
+    decided = run.at_s[: len(at)]
+    launched = run.at_s[1 : len(at) + 1] + following
+    columns = (at, decided, durations[predicted], decided + launches[predicted], launched, usable)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    ends, end = [], float(run.at_s[1])
+    for at_s, decided_s, duration_s, earliest_s, launched_s, is_usable in rows:
+        end = (end if end > decided_s else decided_s) + duration_s
+        if end < earliest_s:
+            end = earliest_s
+        ends.append(end)
+        if end > at_s or end >= launched_s or not is_usable:
+            end = at_s
+    ended = np.array(ends)
+    residuals, is_launch = at - np.maximum(ended, launched), (following > 0) & (launched > ended)
+    return residuals[usable], is_launch[usable], following[usable]
+
+
+def _launches(law: StepLaw, run: _Arrivals) -> FloatArray:
+    """``StepLaw.launch_of`` for each step; shape [steps]."""
+    large = np.inf if law.large_step is None else law.large_step
+    launches: FloatArray = np.where(run.tokens <= large, law.launch, law.launch_large) * (run.prefill != 0)
+    return launches
 
 
 def _rows(law: StepLaw, run: _Arrivals) -> RunRows:
