@@ -194,6 +194,6 @@ def test_a_flood_is_not_read_faster_than_the_loop_takes_it() -> None:
         theirs.close()
         streams.close()
         # The reader counts its own 20 bytes of each event too, and this is at least as much as it counted.
-        return sum(len(one) + 20 for one in followed.events) + len(followed.rest)
+        return sum(len(event) + 20 for event in followed.events) + len(followed.rest)
 
     assert 2**20 <= asyncio.run(run()) < 2**20 + 2**18
