@@ -11,6 +11,8 @@ COMPILED := harness/clients/transport/event_reader.pyx harness/clients/triton/me
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # Python keeps what it compiled, wherever this runs: tests start hundreds of processes, which would compile the same again.
 unexport PYTHONDONTWRITEBYTECODE
+# Fits multiply small matrices: BLAS's further threads would only wait, busily, on processors that other tests use.
+test-together test-alone test-numpy2 mutants: export OPENBLAS_NUM_THREADS := 1
 # What runs under numpy 2: CONTRIBUTING.md has the reasons.
 TESTS_NUMPY2 := tests/reports tests/bench_records tests/harness/clients/test_openai_chat.py \
 	tests/harness/clients/test_openai_trial.py tests/bench_cli/measurement/test_connect.py \

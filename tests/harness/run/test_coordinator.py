@@ -27,6 +27,7 @@ from harness.host.signals import signals_blocked
 from harness.journal.worker_journal import JournalReader
 from harness.observation.sample_file import read_samples
 from harness.recording.run_result import RunResult
+from harness.run import local_pool
 from harness.run.coordinator import Phase, Run, RunPlan
 from harness.run.live_statistics import Snapshot
 from harness.run.local_pool import LocalPool
@@ -104,9 +105,11 @@ def _environment(worker: RunWorker) -> bytes:
 def test_numpy_has_one_thread_in_a_worker_and_its_setting_ends_there(
     tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The worker is spawned, as a user's is: a fork has the environment of the server that it comes from."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     for name in names:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(local_pool, "multiprocessing", multiprocessing)
     run = Run(make_plan(server.address, tmp_path, [scripted(Act.ANSWER)], [300], 1))
     seen: list[bytes] = []
     run.execute(lambda _: seen or seen.append(_environment(run.workers[0])))
