@@ -178,7 +178,7 @@ def no_times(path: Path, run: str) -> StepLogFileError:
     """The error of a ``run`` of whose requests the engine's times are not known."""
     return StepLogFileError(
         f"--step_log {path}: {run} has no times of its requests by the engine, which find their steps; measure it with "
-        "--server_timings"
+        "--server_timings, and with -i grpc or -i http, since the OpenAI front end sends no arrivals"
     )
 
 

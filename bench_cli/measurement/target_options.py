@@ -194,8 +194,8 @@ class TargetOptions(Concern, title="What to measure"):
     server_timings: bool = option(
         False,
         help="Ask the server for its own times of each request, for 'bench why': return_perf_metrics of Triton's models, which "
-        "makes their responses larger, include_metrics of vLLM, which must run with --enable-per-request-metrics, nvext.timing "
-        "of Dynamo, or /perf_metrics of trtllm-serve, which is read once a second.",
+        "makes their responses larger, include_metrics of bench serve --openai_port and of vLLM, which must run with "
+        "--enable-per-request-metrics, nvext.timing of Dynamo, or /perf_metrics of trtllm-serve, which is read once a second.",
     )
     reset_prefix_cache: bool = option(
         False,

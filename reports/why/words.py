@@ -387,7 +387,9 @@ def _unstamped(parts: PercentileParts) -> str:
 
 def _how_to_time(run: RunReport) -> str:
     match run.target.protocol:
-        case "openai" | "openai_completions" | "openai_responses":
+        case "openai" | "openai_completions":
+            return f"bench serve returns them: measure with --server_timings. vLLM does, too: {_ON_VLLM}."
+        case "openai_responses":
             return f"vLLM returns them: {_ON_VLLM}."
         case "vllm_tokens":
             return (

@@ -1,9 +1,10 @@
 """The JSON of a request. A field that is unknown is refused, as OpenAI does; one that cannot be served is refused by name.
 
 Beside OpenAI's fields these are vLLM's: ``top_k``, ``min_tokens``, ``ignore_eos``, ``repetition_penalty``, ``stop_token_ids``,
-``skip_special_tokens``, ``add_special_tokens``, ``add_generation_prompt``, ``chat_template_kwargs``, ``return_token_ids`` and
-``stream_options.continuous_usage_stats``. Routers (vllm-router 0.1.17, sglang-router 0.3.2) parse a request and send every
-field that they know, those of SGLang too, whether or not the client did: such fields are served at the values that routers add.
+``skip_special_tokens``, ``add_special_tokens``, ``add_generation_prompt``, ``chat_template_kwargs``, ``return_token_ids``,
+``include_metrics`` and ``stream_options.continuous_usage_stats``. Routers (vllm-router 0.1.17, sglang-router 0.3.2) parse a
+request and send every field that they know, those of SGLang too, whether or not the client did: such fields are served at the
+values that routers add.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
+    include_metrics: bool | None = None
     response_format: ResponseFormat | None = None
     logit_bias: Any = None
     use_beam_search: Any = None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from serving.front_end.core_response import CoreResponse
 from serving.front_end.generation import Generation
+from serving.front_end.request_times import Metrics, Stamps, metrics_of
 from serving.text.detokenization import decode
 from serving.text.generated_text import GeneratedText, TextStream
 
@@ -57,6 +58,7 @@ class Choice:
         self.tokens = 0
         self.is_finished = False
         self.is_cut = False
+        self._stamps: Stamps | None = None
 
     def add(self, response: CoreResponse) -> Piece:
         """What the response adds. After the end of the choice it adds nothing."""
@@ -73,6 +75,16 @@ class Choice:
         self.is_finished = reason is not None
         self.is_cut = self._text.stopped and not has_end
         return Piece(self._index, text, ids, self._log_probs(response), reason)
+
+    def note_times(self, response: CoreResponse) -> None:
+        """Keep the engine's stamps, of which the last response has all."""
+        if response.stamps is not None:
+            self._stamps = response.stamps
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The engine's times of the sequence so far; None unless they are requested."""
+        return None if self._stamps is None else metrics_of(self._stamps, self.tokens)
 
     def end(self) -> Piece:
         """What ends a choice whose last response did not say so."""

@@ -20,6 +20,7 @@ from serving.errors import SERVER_FAILURE, RequestError
 from serving.front_end.api_error import SERVER_ERROR, ApiError
 from serving.front_end.core_events import CoreEvents, can_stream
 from serving.front_end.core_response import CoreResponse, error_of, not_ready
+from serving.front_end.request_times import STAMP_OUTPUTS, stamps_of
 
 _SERVICE = "/inference.GRPCInferenceService/"
 _FINAL = "triton_final_response"
@@ -112,7 +113,7 @@ def read_response(response: Any) -> CoreResponse:
     """The values of a ``ModelInferResponse``."""
     token_ids: list[int] = []
     log_probs: list[float] = []
-    logits, index, length = None, 0, None
+    logits, index, length, stamps = None, 0, None, dict[str, int]()
     for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
         match output.name:
             case "output_ids":
@@ -125,8 +126,11 @@ def read_response(response: Any) -> CoreResponse:
                 log_probs = array("f", raw).tolist()
             case "generation_logits":
                 logits = np.frombuffer(raw, _FLOATS[output.datatype]).reshape(-1, output.shape[-1])
+            case name if name in STAMP_OUTPUTS:
+                [stamps[name]] = array("q", raw)
     is_final = response.parameters[_FINAL].bool_param if _FINAL in response.parameters else False
-    return CoreResponse(index, token_ids if length is None else token_ids[:length], log_probs, logits, is_final)
+    ids = token_ids if length is None else token_ids[:length]
+    return CoreResponse(index, ids, log_probs, logits, is_final, stamps_of(stamps))
 
 
 def _error_of_text(message: str) -> ApiError:

@@ -15,6 +15,7 @@ from aiohttp import ClientError, ClientSession
 
 from serving.client.request import GenerationRequest, ModelInterface, input_tensors
 from serving.front_end.core_response import CoreResponse, error_of, not_ready
+from serving.front_end.request_times import STAMP_OUTPUTS, Stamps, stamps_of
 
 _END = b"\n\n"
 _DATA = b"data: "
@@ -29,6 +30,10 @@ class _Event(msgspec.Struct):
     output_log_probs: list[float] | float = msgspec.field(default_factory=list)
     sequence_length: list[int] | int | None = None
     sequence_index: list[int] | int = 0
+    arrival_time_ns: list[int] | int | None = None
+    first_scheduled_time_ns: list[int] | int | None = None
+    first_token_time_ns: list[int] | int | None = None
+    last_token_time_ns: list[int] | int | None = None
     error: str | None = None
 
 
@@ -82,7 +87,14 @@ def read_event(event: bytes, status: int = _OK) -> CoreResponse:
     if read.sequence_length is not None:
         [length] = _list(read.sequence_length)
         ids = ids[:length]
-    return CoreResponse(index, ids, log_probs, None, is_final=False)
+    return CoreResponse(index, ids, log_probs, None, is_final=False, stamps=_stamps(read))
+
+
+def _stamps(read: _Event) -> Stamps | None:
+    if read.arrival_time_ns is None:
+        return None
+    values = ((name, getattr(read, name)) for name in STAMP_OUTPUTS)
+    return stamps_of({name: _list(value)[0] for name, value in values if value is not None})
 
 
 def _list(value: Any) -> list[Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from serving.client.request import GenerationRequest, ModelInterface, Scalar
 from serving.front_end.generation import Generation
+from serving.front_end.request_times import STAMP_OUTPUTS, TIMES_INPUT, not_timed
 
 NO_END_ID = -1
 _SEEDS = 1 << 64
@@ -18,7 +19,9 @@ _SEEDS = 1 << 64
 def core_request(
     model: ModelInterface, token_ids: Sequence[int], generation: Generation, end_ids: Sequence[int], request_id: str
 ) -> GenerationRequest:
-    """The request; ``generation.max_tokens`` is known, and ``end_ids`` are those that end a sequence."""
+    """The request; ``generation.max_tokens`` is known, and ``end_ids`` are those that end a sequence. Raises ApiError if times
+    of the engine are requested, and the model has no input for that.
+    """
     sampling = generation.sampling
     scalars: dict[str, Scalar] = {
         "request_output_len": generation.max_tokens or 1,
@@ -46,6 +49,8 @@ def core_request(
         scalars["num_return_sequences"] = generation.n
     if generation.top_logprobs is not None:
         scalars["return_generation_logits" if generation.top_logprobs else "return_log_probs"] = True
+    if generation.include_metrics:
+        scalars |= _requested_times(model)
     if "exclude_input_in_output" not in model.inputs:  # up to release 0.11, where streamed responses alone have no prompt
         del scalars["exclude_input_in_output"]
     return GenerationRequest(
@@ -62,12 +67,20 @@ def streams_tokens(model: ModelInterface, generation: Generation) -> bool:
     return generation.stream or bool(generation.stop) or "exclude_input_in_output" not in model.inputs
 
 
+def _requested_times(model: ModelInterface) -> Mapping[str, Scalar]:
+    if TIMES_INPUT not in model.inputs:  # up to release 0.18
+        raise not_timed()
+    return {TIMES_INPUT: True}
+
+
 def _outputs(generation: Generation) -> tuple[str, ...]:
     names = ["output_ids", "sequence_length"]
     if generation.top_logprobs is not None:
         names.append("generation_logits" if generation.top_logprobs else "output_log_probs")
     if generation.n > 1:
         names.append("sequence_index")
+    if generation.include_metrics:
+        names += STAMP_OUTPUTS
     return tuple(names)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from serving.front_end.choices import Piece, TokenLogProb
+from serving.front_end.request_times import Metrics
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -88,6 +89,7 @@ class _Answer(msgspec.Struct):
     choices: Sequence[AnyChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
 
 
 class _Model(msgspec.Struct):
@@ -199,17 +201,35 @@ class AnswerHead:
             answer.usage = usage
         if prompt is not None:
             answer.prompt_token_ids = prompt
-        return b"data: " + _encode(answer) + b"\n\n"
+        return _event(answer)
 
-    def whole(self, choices: Sequence[AnyChoice], usage: Usage, prompt: Sequence[int] | None = None) -> bytes:
+    def last_chunk(self, usage: Usage, metrics: Metrics | None = None) -> bytes:
+        """The event after the choices, with what is known of the whole answer."""
+        answer = self._answer(self.format.chunk_object, ())
+        answer.usage = usage
+        answer.metrics = UNSET if metrics is None else metrics
+        return _event(answer)
+
+    def whole(
+        self,
+        choices: Sequence[AnyChoice],
+        usage: Usage,
+        prompt: Sequence[int] | None = None,
+        metrics: Metrics | None = None,
+    ) -> bytes:
         answer = self._answer(self.format.whole_object, choices)
         answer.usage = usage
+        answer.metrics = UNSET if metrics is None else metrics
         if prompt is not None:
             answer.prompt_token_ids = prompt
         return _encode(answer)
 
     def _answer(self, kind: str, choices: Sequence[AnyChoice]) -> _Answer:
         return _Answer(self.format.id_prefix + self.request_id, kind, self.created, self.model, choices)
+
+
+def _event(answer: _Answer) -> bytes:
+    return b"data: " + _encode(answer) + b"\n\n"
 
 
 def models_body(model: str, created: int, context_tokens: int | None) -> bytes:

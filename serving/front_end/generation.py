@@ -36,6 +36,7 @@ class Generation:
 
     A sequence ends before one of the texts ``stop``, and with one of the tokens ``stop_token_ids`` or, unless ``ignore_eos``,
     the model's own end. ``top_logprobs`` None: no log probabilities; else that many alternatives beside each token's.
+    ``include_metrics``: the engine's times of the request.
     """
 
     sampling: Sampling = Sampling()
@@ -51,6 +52,7 @@ class Generation:
     include_usage: bool = False
     continuous_usage: bool = False
     return_token_ids: bool = False
+    include_metrics: bool = False
     echo: bool = False
 
 
@@ -95,6 +97,7 @@ def _generation(body: Body, max_tokens: int | None, top_logprobs: int | None) ->
         include_usage=bool(options and options.include_usage),
         continuous_usage=bool(options and options.continuous_usage_stats),
         return_token_ids=bool(body.return_token_ids),
+        include_metrics=bool(body.include_metrics),
     )
 
 

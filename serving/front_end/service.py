@@ -31,6 +31,7 @@ from serving.front_end.formats import (
 )
 from serving.front_end.generation import Generation, chat_generation, completion_generation
 from serving.front_end.prompts import Prompt, PromptReader
+from serving.front_end.request_times import Metrics
 from serving.front_end.settings import FrontEndSettings
 from serving.proxy.request_guard import refusal
 
@@ -64,6 +65,10 @@ class _Job:
     @property
     def usage(self) -> Usage:
         return usage_of(sum(len(prompt.token_ids) for prompt in self.prompts), sum(choice.tokens for choice in self.choices))
+
+    @property
+    def metrics(self) -> Metrics | None:
+        return self.choices[0].metrics
 
 
 class OpenAIService:
@@ -195,7 +200,11 @@ class OpenAIService:
 
     async def _job(self, request_id: str, form: Format, generation: Generation, prompts: Sequence[Prompt]) -> _Job:
         """The request to send to Triton. Raises ApiError."""
-        generation = replace(generation, max_tokens=self._max_tokens(generation, max(len(p.token_ids) for p in prompts)))
+        generation = replace(
+            generation,
+            max_tokens=self._max_tokens(generation, max(len(p.token_ids) for p in prompts)),
+            include_metrics=generation.include_metrics and _has_metrics(generation, prompts),
+        )
         own_ends = () if generation.ignore_eos else self._vocabulary.end_ids
         end_ids = tuple(dict.fromkeys((*own_ends, *generation.stop_token_ids)))
         model = await self._core.interface()
@@ -265,6 +274,7 @@ class OpenAIService:
         async with aclosing(self._core.generate(job.requests[number])) as responses:
             async for response in responses:
                 choice = choices[response.index]
+                choice.note_times(response)
                 if not choice.is_finished and (response.token_ids or response.is_final):
                     yield choice.add(response)
                     if choice.is_cut and all(other.is_finished for other in choices):
@@ -286,7 +296,7 @@ async def _whole(pieces: AsyncGenerator[Piece, None], job: _Job) -> bytes:
         returned = prompt.token_ids if generation.return_token_ids else None
         choices.append(form.whole(of_choice, prompt.text if generation.echo else "", returned))
     of_chat = job.prompts[0].token_ids if generation.return_token_ids and form is _CHAT else None
-    return job.head.whole(choices, job.usage, of_chat)
+    return job.head.whole(choices, job.usage, of_chat, job.metrics)
 
 
 async def _send(stream: web.StreamResponse, job: _Job, first: Piece, pieces: AsyncGenerator[Piece, None]) -> None:
@@ -296,10 +306,15 @@ async def _send(stream: web.StreamResponse, job: _Job, first: Piece, pieces: Asy
         async for piece in pieces:
             await stream.write(_chunk(job, piece))
         if job.generation.include_usage:
-            await stream.write(job.head.chunk((), job.usage))
+            await stream.write(job.head.last_chunk(job.usage, job.metrics))
     except ApiError as error:
         await stream.write(b"data: " + error.body() + b"\n\n")
     await stream.write(DONE)
+
+
+def _has_metrics(generation: Generation, prompts: Sequence[Prompt]) -> bool:
+    """Whether the answer has times of the engine, as vLLM's: one sequence, whole or with a chunk for its usage."""
+    return len(prompts) * generation.n == 1 and (generation.include_usage or not generation.stream)
 
 
 def _opening(job: _Job) -> bytes:

@@ -184,6 +184,49 @@ def test_log_probabilities_of_the_engine_and_of_the_logits_agree(front_end: _Fro
     assert all(token["top_logprobs"][0]["logprob"] == token["logprob"] for token in content)  # greedy: the likeliest
 
 
+@pytest.mark.parametrize(("path", "prompt"), [("/v1/completions", {"prompt": _IDS}), ("/v1/chat/completions", _CHAT)])
+def test_times_of_the_engine_are_in_the_form_of_vllm(front_end: _FrontEnd, path: str, prompt: dict[str, Any]) -> None:
+    fields = {**prompt, **_GREEDY, "include_metrics": True}
+    began_ns = time.monotonic_ns()
+    whole = front_end.post(path, **fields)["metrics"]
+    waited_ms = (time.monotonic_ns() - began_ns) / 1e6
+    *chunks, last = front_end.events(path, **fields, stream_options={"include_usage": True})
+    assert not any("metrics" in chunk for chunk in chunks)
+    for metrics in (whole, last["metrics"]):
+        prefill_ms, decode_ms = metrics["time_to_first_token_ms"], metrics["generation_time_ms"]
+        assert min(prefill_ms, decode_ms, metrics["queue_time_ms"]) > 0.0
+        assert metrics["mean_itl_ms"] == pytest.approx(decode_ms / (_TOKENS - 1))
+        assert metrics["tokens_per_second"] == pytest.approx(_TOKENS / (prefill_ms + decode_ms) * 1e3)
+    assert whole["queue_time_ms"] + whole["time_to_first_token_ms"] + whole["generation_time_ms"] < waited_ms
+    unrequested = front_end.post(path, **prompt, **_GREEDY)
+    several = front_end.post(path, **fields, n=2)
+    assert "metrics" not in unrequested.keys() | several.keys()
+    assert not any("metrics" in chunk for chunk in front_end.events(path, **fields))  # no chunk has a usage
+
+
+@pytest.mark.parametrize("protocol", ["openai", "openai_completions"])
+def test_measurement_has_the_times_of_the_engine(front_end: _FrontEnd, tmp_path: Path, protocol: str) -> None:
+    """As vLLM, the front end sends no arrival, so that the time before and after the engine has no source."""
+    target = ("-i", protocol, "--url", f"http://{front_end.host}:{front_end.port}", "--server_timings", "--run_dir", "run")
+    load = ("--num_requests", "20", "--request_rate", "40", "--ignore_eos", "--isl", "32", "--osl", "9")
+    done = subprocess.run(
+        [*BENCH, "token_norm_dist", *load, *target], cwd=tmp_path, capture_output=True, text=True, timeout=_WAIT_S
+    )
+    assert done.returncode in (0, 3), done.stderr  # a busy machine may send late
+    for request in read_table(tmp_path / "run" / "requests.parquet").to_pylist():
+        assert min(request[f"server_{phase}_ns"] for phase in ("queue", "prefill", "decode")) > 0
+        assert request["server_arrival_ns"] is None
+    explained = subprocess.run(
+        [*BENCH, "why", "run", "--format", "json"], cwd=tmp_path, capture_output=True, text=True, timeout=_WAIT_S
+    )
+    for latency in json.loads(explained.stdout)["runs"][0]["latencies"]:
+        last = latency["percentiles"][-1]
+        phases = {phase["phase"]: phase["mean_ms"]["value"] for phase in last["phases"]}
+        assert (last["timed"], last["contradicted"]) == (20, 0)
+        assert min(phases["queue"], phases["prefill"], phases["unattributed"]) > 0.0
+        assert sum(phases.values()) == pytest.approx(last["mean_ms"])
+
+
 def test_seed_repeats_an_answer(front_end: _FrontEnd) -> None:
     def sampled(**fields: Any) -> Any:
         return front_end.post("/v1/completions", **_GREEDY | {"prompt": _IDS, "temperature": 1.0} | fields)["choices"][0][

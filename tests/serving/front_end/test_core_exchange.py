@@ -19,6 +19,7 @@ from serving.front_end.core_client import read_response
 from serving.front_end.core_events import can_stream, event_body, read_event
 from serving.front_end.core_request import core_request
 from serving.front_end.generation import Generation, Sampling
+from serving.front_end.request_times import STAMP_OUTPUTS, Stamps
 from serving.repository.tensors import CORE_INPUTS, CORE_OUTPUTS, Release, parse_tensors
 
 
@@ -105,6 +106,19 @@ def test_log_probabilities(top: int, switch: str, output: str) -> None:
     assert tensors["outputs"][-1] == output
 
 
+def test_times_of_the_engine_are_requested_with_their_outputs() -> None:
+    tensors = _tensors(replace(_GREEDY, include_metrics=True))
+    assert tensors["return_perf_metrics"] is True
+    assert tensors["outputs"] == ["output_ids", "sequence_length", *STAMP_OUTPUTS]
+    assert can_stream(core_request(_model(), [5], replace(_GREEDY, stream=True, include_metrics=True), (2,), "r1"))
+
+
+def test_times_are_refused_where_the_model_has_no_input_for_them() -> None:
+    with pytest.raises(ApiError, match="'include_metrics' is not supported with this model") as caught:
+        _tensors(replace(_GREEDY, include_metrics=True), model=_model(Release.V0_11))
+    assert caught.value.status == 400
+
+
 def test_stop_texts_are_looked_for_as_tokens_come() -> None:
     assert _tensors(replace(_GREEDY, stop=("x",)))["streaming"] is True
 
@@ -149,6 +163,17 @@ def test_last_response_may_be_empty() -> None:
     read = read_response(_response(final=True))
     assert (read.token_ids, read.is_final) == ([], True)
     assert array("i").itemsize == 4  # as INT32
+
+
+def test_stamps_of_a_response_are_all_or_none() -> None:
+    response = _response()
+    for ns, name in enumerate(STAMP_OUTPUTS, start=2**40):
+        response.outputs.add(name=name, datatype="INT64", shape=[1, 1])
+        response.raw_output_contents.append(ns.to_bytes(8, "little"))
+    assert read_response(response).stamps == Stamps(2**40, 2**40 + 1, 2**40 + 2, 2**40 + 3)
+    del response.outputs[2], response.raw_output_contents[2]
+    assert read_response(response).stamps is None
+    assert read_response(_response(output_ids=np.array([[[4]]], np.int32))).stamps is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -204,8 +229,27 @@ def test_event_of_the_generate_extension(event: dict[str, Any], expected: tuple[
     assert not read.is_final  # no event says so
 
 
+@pytest.mark.parametrize(
+    ("event", "stamps"),
+    [
+        (dict(zip(STAMP_OUTPUTS, (5, 6, 7, 8), strict=True)), Stamps(5, 6, 7, 8)),
+        (dict(zip(STAMP_OUTPUTS, ([5], [6], [0], [0]), strict=True)), Stamps(5, 6, 0, 0)),
+        ({"arrival_time_ns": 5}, None),
+        ({"last_token_time_ns": 5}, None),
+    ],
+)
+def test_stamps_of_an_event_are_all_or_none(event: dict[str, Any], stamps: Stamps | None) -> None:
+    assert read_event(b"data: " + json.dumps(event | {"output_ids": 4, "sequence_length": 1}).encode()).stamps == stamps
+
+
 @pytest.mark.parametrize(("status", "answered", "text"), [(400, 400, "no"), (500, 500, "no"), (500, 429, "Maximum queue size")])
 def test_error_of_the_generate_extension(status: int, answered: int, text: str) -> None:
     with pytest.raises(ApiError, match=text) as caught:
         read_event(json.dumps({"error": text}).encode(), status)
     assert caught.value.status == answered
+
+
+def test_error_of_an_engine_without_times_names_the_field_of_the_request() -> None:
+    with pytest.raises(ApiError, match="'include_metrics' is not supported") as caught:
+        read_event(json.dumps({"error": "return_perf_metrics: the tensorrt_llm engine does not support it"}).encode(), 500)
+    assert (caught.value.status, json.loads(caught.value.body())["error"]["param"]) == (400, "include_metrics")

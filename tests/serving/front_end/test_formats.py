@@ -7,6 +7,7 @@ from typing import Any
 
 from serving.front_end.choices import Piece, TokenLogProb
 from serving.front_end.formats import AnswerHead, ChatFormat, CompletionFormat, model_body, models_body, usage_of
+from serving.front_end.request_times import Metrics
 
 _LOG_PROBS = (TokenLogProb("é", -0.5, 3, (("é", -0.5), ("a", -1.5))),)
 _CHAT, _TEXT = AnswerHead(ChatFormat(), "r1", 9, "demo"), AnswerHead(CompletionFormat(), "r1", 9, "demo")
@@ -109,3 +110,18 @@ def test_models() -> None:
     model = {"id": "demo", "object": "model", "created": 9, "owned_by": "inflight-bench"}
     assert json.loads(models_body("demo", 9, None)) == {"object": "list", "data": [model]}
     assert json.loads(model_body("demo", 9, 4096)) == {**model, "max_model_len": 4096}
+
+
+def test_times_of_the_engine_are_beside_the_usage_as_vllms() -> None:
+    metrics = {
+        "time_to_first_token_ms": 85.2,
+        "generation_time_ms": 1240.5,
+        "queue_time_ms": 12.3,
+        "mean_itl_ms": None,
+        "tokens_per_second": 103.2,
+    }
+    last = _event(_CHAT.last_chunk(usage_of(3, 1), Metrics(**metrics)))
+    assert (last["choices"], last["usage"]["total_tokens"], last["metrics"]) == ([], 4, metrics)
+    assert json.loads(_TEXT.whole((), usage_of(3, 1), metrics=Metrics(**metrics)))["metrics"] == metrics
+    assert "metrics" not in _event(_CHAT.last_chunk(usage_of(3, 1)))
+    assert "metrics" not in json.loads(_TEXT.whole((), usage_of(3, 1)))
