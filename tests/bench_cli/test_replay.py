@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,19 @@ def _record(server: ScriptedServer, *line: str, model: str = "scripted") -> Path
     of_target = ["--url", server.address, "--model", model, "--warmup_requests", "0", "--run_dir", "recorded"]
     assert run([*line, *of_target]) in _MEASURED
     return Path("recorded")
+
+
+@pytest.fixture(scope="module")
+def _plain_run(server: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that the tests copy which do not measure it otherwise."""
+    with chdir(tmp_path_factory.mktemp("plain")):
+        return _record(server, *_RANDOM, "--isl", "5").absolute()
+
+
+@pytest.fixture
+def recorded(_plain_run: Path) -> Path:
+    """A copy of the plain run, in the folder ``recorded``."""
+    return Path(shutil.copytree(_plain_run, "recorded"))
 
 
 def _replayed(*line: str) -> dict[str, Any]:
@@ -192,10 +207,8 @@ def test_a_recorded_option_can_be_left_out(server: ScriptedServer, capsys: pytes
         (["nowhere"], "nowhere is not a run folder: it has no run.json"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    server: ScriptedServer, capsys: pytest.CaptureFixture[str], line: list[str], message: str
-) -> None:
-    _record(server, *_RANDOM, "--isl", "5")
+@pytest.mark.usefixtures("recorded")
+def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], line: list[str], message: str) -> None:
     capsys.readouterr()
     assert run(["replay", *line]) == ExitStatus.USAGE
     error = capsys.readouterr().err
@@ -208,9 +221,9 @@ def test_a_mistake_is_one_sentence(
     "changed", [{"verb": "serve"}, {"verb": "replay"}, {"verb": None}, {"options": {}}, {"options": {"help": True}}]
 )
 def test_a_folder_from_elsewhere_can_only_be_measured(
-    server: ScriptedServer, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
+    recorded: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
 ) -> None:
-    path = _record(server, *_RANDOM, "--isl", "5") / "run.json"
+    path = recorded / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     capsys.readouterr()
     assert run(["replay", "recorded"]) == ExitStatus.USAGE
@@ -234,10 +247,12 @@ def test_folders_of_the_run_are_not_used_again(server: ScriptedServer, tmp_path:
 
 
 def test_the_step_log_of_the_run_is_not_used_again_and_that_is_said(
-    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _record(server, *_RANDOM, "--isl", "5", "--plots", "plots") / "run.json"
+    path = recorded / "run.json"
     document = json.loads(path.read_text())
+    assert document["options"]["plots"] is None
+    document["options"]["plots"] = "plots"
     document["options"]["engine_settings"]["step_log"] = str(tmp_path / "steps.csv")
     path.write_text(json.dumps(document))
     assert _replayed("recorded", "--seed", "3")["options"]["engine_settings"]["step_log"] is None
