@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import click
 
+from bench_cli.experiments.search_plan import SEARCH_IN_TURN
 from bench_cli.experiments.search_run import Probes, RunningSearch, TargetGoneError
 from bench_errors import BenchError
 from bench_records.search import Search
@@ -54,7 +55,9 @@ def rank_settings(
     measured.
     """
     settings = [
-        _Setting(number, RunningSearch(folder.search_folder(planned), search, _named(planned, say), clock, of_setting=True))
+        _Setting(
+            number, RunningSearch(folder.search_folder(planned), search, _named(planned, say), clock, words=SEARCH_IN_TURN)
+        )
         for number, (planned, search) in enumerate(zip(plan.settings, searches, strict=True))
     ]
     failures: list[BenchError] = []

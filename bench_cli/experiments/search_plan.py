@@ -298,10 +298,21 @@ def reach(search: Search, per_s: float) -> str:
     return f"{needs}; what is left of {budget}, {time_text(left_s)}, {enough}."
 
 
-def progress(capacity: Capacity, search: Search, overhead_s: float, *, of_setting: bool = False) -> str:
-    """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending.
-    ``of_setting``: the search is one of several that take turns, and its time is not theirs.
-    """
+@dataclass(frozen=True, slots=True)
+class SearchWords:
+    """What a line calls a ``search``, and what it says ``after`` the time that the search still needs."""
+
+    search: str
+    after: str
+
+
+ONLY_SEARCH = SearchWords("the search", "")
+SEARCH_IN_TURN = SearchWords("the search of this setting", " of its own probes")
+"""One of several that take turns: its time is not theirs."""
+
+
+def progress(capacity: Capacity, search: Search, overhead_s: float, words: SearchWords = ONLY_SEARCH) -> str:
+    """What is known so far, and what the search still needs, in one line. A probe takes ``overhead_s`` beside its sending."""
     probes = len(capacity.probes)
     of = "" if search.budget_s is None else f" of {time_text(search.budget_s)}"
     spent = f"{time_text(search.spent_s)}{of}"
@@ -309,14 +320,14 @@ def progress(capacity: Capacity, search: Search, overhead_s: float, *, of_settin
     forecast = search.forecasts.get(capacity.probes[-1].folder) if capacity.probes else None
     ratios = [None] * len(capacity.tiers) if forecast is None else forecast.ratios
     parts += [_found(tier, search, overhead_s, ratio) for tier, ratio in zip(capacity.tiers, ratios, strict=True)]
-    parts += [] if forecast is None or not forecast.seconds else [_expected(forecast, capacity.tiers, of_setting)]
+    parts += [] if forecast is None or not forecast.seconds else [_expected(forecast, capacity.tiers, words)]
     return "; ".join(parts)
 
 
-def _expected(forecast: RecordedForecast, tiers: Sequence[Tier], of_setting: bool) -> str:
+def _expected(forecast: RecordedForecast, tiers: Sequence[Tier], words: SearchWords) -> str:
     """What the rest of the search is expected to reach."""
-    ends = "the search of this setting is expected to end" if of_setting else "the search is expected to end"
-    more = f"after {time_text(forecast.seconds)} more{' of its own probes' if of_setting else ''}"
+    ends = f"{words.search} is expected to end"
+    more = f"after {time_text(forecast.seconds)} more{words.after}"
     if not any(forecast.ratios):
         return f"{ends} without a bracket {more}"
     widths = ["no bracket" if ratio is None else f"a bracket of {width_text(ratio)}" for ratio in forecast.ratios]

@@ -15,7 +15,9 @@ from bench_cli.experiments.child_runs import make_quiet_run, put_aside, run_comm
 from bench_cli.experiments.forecast import forecast
 from bench_cli.experiments.search_plan import (
     CLOSED_LOOP_REQUESTS,
+    ONLY_SEARCH,
     REQUESTS_OF_A_USER,
+    SearchWords,
     Spent,
     announcement,
     closed_loop_s,
@@ -176,17 +178,15 @@ class RunningSearch:
         clock: Callable[[], float] = time.monotonic,
         simulation: Simulation | None = None,
         *,
-        of_setting: bool = False,
+        words: SearchWords = ONLY_SEARCH,
     ) -> None:
-        """Go on with what is recorded; ``say`` gets a line before and after each probe. ``of_setting``: other settings are
-        searched in turn with this one. Raises RunFolderError.
-        """
+        """Go on with what is recorded; ``say`` gets a line before and after each probe. Raises RunFolderError."""
         self.folder = folder
         self.search = replace(search, ended=None)
         self._say = say
         self._clock = clock
         self._simulation = simulation
-        self._of_setting = of_setting
+        self._words = words
         recorded = [planned for planned in search.probes if folder.is_recorded(planned)]
         self._measured = list(map(self._controlled, recorded, read_probes(folder, search)))
         self._overheads_s: list[float] = []
@@ -277,7 +277,7 @@ class RunningSearch:
         self.save(self.search)
         if self._not_valid:
             self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
-        self._say(progress(self.capacity, self.search, self._spent().overhead_s, of_setting=self._of_setting))
+        self._say(progress(self.capacity, self.search, self._spent().overhead_s, self._words))
         return ended
 
     def _foresee(self, step: PlannedProbe) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench_cli.experiments.forecast import forecast
-from bench_cli.experiments.search_plan import Spent, progress
+from bench_cli.experiments.search_plan import SEARCH_IN_TURN, Spent, progress
 from bench_cli.experiments.search_run import search_capacity
 from bench_records.search import PlannedProbe, PlannedTier, RecordedForecast, Search, SearchFolder
 from reports.capacity.answer import details
@@ -119,10 +119,10 @@ def test_a_forecast_of_several_sets_names_them(folder: SearchFolder) -> None:
         "; the search is expected to end with a bracket of ±15 % for chat, no bracket for batch after 90 s more"
     )
     assert said[1].endswith("; the search is expected to end without a bracket after 90 s more")
-    of_setting = progress(
-        capacity, replace(recorded, forecasts={name: RecordedForecast((1.3,), 90.0)}), OVERHEAD_S, of_setting=True
+    in_turn = progress(
+        capacity, replace(recorded, forecasts={name: RecordedForecast((1.3,), 90.0)}), OVERHEAD_S, SEARCH_IN_TURN
     )
-    assert of_setting.endswith(
+    assert in_turn.endswith(
         "; the search of this setting is expected to end with a bracket of ±15 % after 90 s more of its own probes"
     )
     assert capacity.ended is Ended.PRECISE
