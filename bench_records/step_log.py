@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,6 @@ _HEAD_KEY, _VERSION = "step_log", 1
 _HEAD = b'#{"' + _HEAD_KEY.encode()
 _BATCH = "batch"
 _CUT = b",cut"  # the end of a line that the next start found cut
-_WHOLE = (
-    "start_ns",
-    "duration_ns",
-    "sequences",
-    "waiting",
-    "prefill_tokens",
-    "decode_tokens",
-    "first_tokens",
-    "context_tokens",
-    "kv_blocks",
-)
-_TYPES = {"kind": pa.string()} | {name: pa.int64() for name in _WHOLE}
 _SET_NS = 1_000_000_000  # by which the wall clock may have been set between the starts of the engine and of the run
 _AT_ONCE_NS = 1_000.0  # between a token and the end of its step
 
@@ -55,7 +43,8 @@ class StepLogFileError(BenchError):
 class LoggedSteps:
     """Steps of an engine's batch in their order, shape [n] each; NaN where unknown. Times are ns of the monotonic clock.
 
-    ``single_end_ns`` are the ends of forward passes of one request between steps, in their order, shape [m].
+    All but the last are columns of the log by their names. ``single_end_ns`` are the ends of forward passes of one request
+    between steps, in their order, shape [m].
     """
 
     start_ns: FloatArray
@@ -109,6 +98,10 @@ class LoggedSteps:
         changes = np.bincount(low, minlength=len(self) + 1) - np.bincount(high, minlength=len(self) + 1)
         covered: NDArray[np.bool_] = np.cumsum(changes)[: len(self)] > 0
         return covered
+
+
+_WHOLE = tuple(field.name for field in fields(LoggedSteps) if field.name != "single_end_ns")
+_TYPES = {"kind": pa.string()} | {name: pa.int64() for name in _WHOLE}
 
 
 def _is_among(ends_ns: FloatArray, at_ns: FloatArray) -> NDArray[np.bool_]:
