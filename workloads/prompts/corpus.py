@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,8 +16,7 @@ from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.drawn import Drawn
-from workloads.prompts.exact_text import TextCodec, exact_text
-from workloads.prompts.rounds import texts_at_once
+from workloads.prompts.exact_text import TextCodec, exact_requests
 from workloads.table.workload import Workload
 
 _CUT_CHARACTER = "\ufffd"  # what a tokenizer decodes a part of a character to
@@ -96,24 +95,10 @@ class CorpusPrompts:
 
     def _requests(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], places: Sequence[_Place]) -> Iterator[Request]:
         """The request of each place."""
-        pieces = [packed_ids(ids[start : start + length]) for length, _, start in places]
-        made: Iterable[tuple[str | None, Sequence[int]]] = ((None, piece) for piece in pieces)
-        if not self.as_ids:
-            makings = (
-                exact_text(piece, _Following(ids, start + length))
-                for piece, (length, _, start) in zip(pieces, places, strict=True)
-            )
-            mean_tokens = sum(map(len, pieces)) / max(1, len(pieces))
-            made = self._whole_characters().make_each(makings, texts_at_once(mean_tokens))
-        for (text, piece), (length, output_tokens, _) in zip(made, places, strict=True):
-            yield Request(
-                output_tokens=output_tokens,
-                prompt=text,
-                input_ids=piece,
-                input_tokens=len(piece),
-                requested_input_tokens=length,
-                ignore_eos=self.ignore_eos,
-            )
+        pieces = (packed_ids(ids[start : start + length]) for length, _, start in places)
+        following = (_Following(ids, start + length) for length, _, start in places)
+        lengths = [place[:2] for place in places]
+        return exact_requests(pieces, following, lengths, None if self.as_ids else self._whole_characters(), self.ignore_eos)
 
     def _whole_characters(self) -> TextCodec:
         """The codec without the parts of characters that a cut leaves."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workloads.prompts.rounds import Made, Making, decoded, encoded, made_in_rounds
+from workloads.elements.request import Request
+from workloads.prompts.rounds import Made, Making, decoded, encoded, made_in_rounds, texts_at_once
 from workloads.prompts.tails import Encoded, TokenIds, encode_tails
 
 _RATIO_TEXTS, _RATIO_TOKENS = 100, 20
@@ -92,3 +93,31 @@ def exact_text(token_ids: TokenIds, draw: Callable[[int], TokenIds]) -> Making[t
         ids = (*kept, *draw(length - len(kept)))
     assert nearest is not None
     return nearest
+
+
+def exact_requests(
+    pieces: Iterable[Sequence[int]],
+    further: Iterable[Callable[[int], TokenIds]],
+    lengths: Sequence[tuple[int, int]],
+    codec: TextCodec | None,
+    ignore_eos: bool,
+) -> Iterator[Request]:
+    """A request for each of ``pieces``, token ids, with its input and output tokens by ``lengths``.
+
+    With ``codec`` its prompt is the ``exact_text`` of the piece, which takes the ids that are missing from ``further``, in the
+    same order; with None it is the ids.
+    """
+    made: Iterable[tuple[str | None, Sequence[int]]] = ((None, piece) for piece in pieces)
+    if codec is not None:
+        makings = (exact_text(piece, draw) for piece, draw in zip(pieces, further, strict=True))
+        mean_tokens = sum(input_tokens for input_tokens, _ in lengths) / max(1, len(lengths))
+        made = codec.make_each(makings, texts_at_once(mean_tokens))
+    for (text, ids), (input_tokens, output_tokens) in zip(made, lengths, strict=True):
+        yield Request(
+            output_tokens=output_tokens,
+            prompt=text,
+            input_ids=ids,
+            input_tokens=len(ids),
+            requested_input_tokens=input_tokens,
+            ignore_eos=ignore_eos,
+        )

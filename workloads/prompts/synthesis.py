@@ -15,8 +15,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import NO_LIMITS, LengthLimits, Request, class_of_file
 from workloads.elements.token_ids import TokenIds, token_ids
 from workloads.prompts.drawn import Drawn
-from workloads.prompts.exact_text import TextCodec, exact_text
-from workloads.prompts.rounds import texts_at_once
+from workloads.prompts.exact_text import TextCodec, exact_requests
 from workloads.prompts.vocabulary import Vocabulary
 from workloads.table.workload import Workload
 
@@ -104,21 +103,8 @@ class Synthesis:
         self, rows: Sequence[int], lengths: Sequence[tuple[int, int]], ids_of_rows: Iterable[Sequence[int]]
     ) -> Iterator[Request]:
         """The request of each of ``rows``, whose ids are given; ``lengths`` has the input and output length of all rows."""
-        made: Iterable[tuple[str | None, Sequence[int]]] = ((None, ids) for ids in ids_of_rows)
-        if self.codec is not None:
-            makings = (exact_text(ids, self._redraw(row)) for row, ids in zip(rows, ids_of_rows, strict=True))
-            mean_tokens = sum(lengths[row][0] for row in rows) / len(rows)
-            made = self.codec.make_each(makings, texts_at_once(mean_tokens))
-        for row, (text, ids) in zip(rows, made, strict=True):
-            input_tokens, output_tokens = lengths[row]
-            yield Request(
-                output_tokens=max(1, output_tokens),
-                prompt=text,
-                input_ids=ids,
-                input_tokens=len(ids),
-                requested_input_tokens=input_tokens,
-                ignore_eos=self.ignore_eos,
-            )
+        of_rows = [(input_tokens, max(1, output_tokens)) for input_tokens, output_tokens in (lengths[row] for row in rows)]
+        return exact_requests(ids_of_rows, map(self._redraw, rows), of_rows, self.codec, self.ignore_eos)
 
     def _redraw(self, row: int) -> Callable[[int], TokenIds]:
         """Draws further ids for the text of a row."""
