@@ -28,12 +28,12 @@ _SHORT = 0.4  # of the longest probe at the lower load: in a shorter one the que
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the target, beside the points: whether it keeps up with a load, and the mean design effect of the
-    requests beyond the limit in all probes, those that gave up included: what may come at a load comes in as large clusters.
+    """What is known of the target, beside the points: whether it keeps up with a load, and the mean design effect that requests
+    beyond the limit may have there, by those in all probes, those that gave up included.
     """
 
     keeps_up_at: Callable[[float], bool]
-    met_effect: float = 1.0
+    met_effect_at: Callable[[float], float]
 
 
 def highest_held(points: Points, allowed: float, tail: float, known: Known) -> float | None:
@@ -43,7 +43,7 @@ def highest_held(points: Points, allowed: float, tail: float, known: Known) -> f
     """
 
     def holds(load: float) -> bool:
-        return _holds(_from(points, load, allowed), allowed, tail, known.met_effect)
+        return _holds(_from(points, load, allowed), allowed, tail, known.met_effect_at(load))
 
     return _last_held(points, known.keeps_up_at, holds)
 
@@ -69,7 +69,7 @@ def held_alone(points: Points, allowed: float, tail: float, known: Known) -> flo
     """As ``highest_held``, where the share may fall as the load rises: each load, and all lower ones, by its own probes."""
 
     def holds(load: float) -> bool:
-        return _holds(points.chosen(points.load == load), allowed, tail, known.met_effect)
+        return _holds(points.chosen(points.load == load), allowed, tail, known.met_effect_at(load))
 
     return _last_held(points, known.keeps_up_at, holds)
 

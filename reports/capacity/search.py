@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -354,7 +354,8 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
         return _keeps_up(from_there, goal.limits) or not any(probe.queue is not None or probe.needs for probe in from_there)
 
     before_it_grows = [probe for probe in probes if probe.load * _MARGIN <= below]  # nearer, clusters are those of the queue
-    known = Known(keeps_up_at, _met_effect(before_it_grows, goal.limits[place], allowed))
+    met = _met_points(before_it_grows, goal.limits[place], allowed)
+    known = Known(keeps_up_at, lambda load: 1.0 if met is None else _clusters_at(load, met, below).dispersion(allowed))
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
@@ -399,13 +400,24 @@ def points_of(probes: Sequence[Probe], limit: int, overloaded: float | None) -> 
     )
 
 
-def _met_effect(probes: Sequence[Probe], limit: int, allowed: float) -> float:
-    """The mean design effect of the requests beyond a limit in these probes, those that gave up included, at loads up to the
-    highest at which one that is long enough to show it met the limit; what is usual at capacity counts with it. 1 without one.
+def _met_points(probes: Sequence[Probe], limit: int, allowed: float) -> Points | None:
+    """The points of one limit in these probes, those that gave up included, at loads up to the highest at which one that is
+    long enough to show it met the limit: their requests beyond it may come at a lower load, too. None without one.
     """
     held = [probe.load for probe in probes if _shows_it_held(probe, limit, allowed)]
     below = [probe for probe in probes if held and probe.load <= max(held)]
-    return points_of(below, limit, None).dispersion(allowed) if below else 1.0
+    return points_of(below, limit, None) if below else None
+
+
+def _clusters_at(load: float, met: Points, overloaded: float) -> Points:
+    """Points whose requests beyond a limit come in the clusters that they would come in at a ``load`` that is lower.
+
+    What delays a target for a time delays the requests that arrive in it, and in the time that the queue then takes to drain:
+    together load · capacity / (capacity - load) a second. The ``overloaded`` load is above the capacity (infinite where none is
+    known), which makes the ratio of the two larger than it is.
+    """
+    shorter = np.where(met.load > load, load * (1.0 - met.load / overloaded) / (met.load * (1.0 - load / overloaded)), 1.0)
+    return replace(met, effect=1.0 + (met.effect - 1.0) * np.maximum(shorter, 0.0))
 
 
 def _shows_it_held(probe: Probe, limit: int, allowed: float) -> bool:

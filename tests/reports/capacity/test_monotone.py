@@ -13,23 +13,27 @@ def _points(shares: dict[float, float], n: float = 20_000.0, effect: float = 5.0
     return Points(load, np.full(load.size, n), np.round(n * np.array(list(shares.values()))), np.full(load.size, effect))
 
 
-_KEEPS_UP = Known(lambda _: True)
+def _known(met_effect: float = 1.0) -> Known:
+    return Known(lambda _: True, lambda _: met_effect)
+
+
+_KEEPS_UP = _known()
 
 
 def test_highest_load_with_few_beyond_the_limit_is_held() -> None:
     points = _points({10.0: 0.001, 20.0: 0.002, 30.0: 0.05})
 
     assert highest_held(points, 0.01, 0.02, _KEEPS_UP) == 20.0
-    assert highest_held(points, 0.01, 0.02, Known(lambda load: load < 20.0)) == 10.0
+    assert highest_held(points, 0.01, 0.02, Known(lambda load: load < 20.0, lambda _: 1.0)) == 10.0
     assert lowest_exceeded(points, 0.01, 0.02) == 30.0
 
 
 def test_none_beyond_the_limit_shows_little_of_what_comes_in_large_clusters() -> None:
     points = _points({10.0: 0.0}, n=15_000.0)
 
-    assert highest_held(points, 0.01, 0.02, Known(lambda _: True, 30.0)) == 10.0
-    assert highest_held(points, 0.01, 0.02, Known(lambda _: True, 300.0)) is None
-    assert held_alone(points, 0.01, 0.02, Known(lambda _: True, 300.0)) is None
+    assert highest_held(points, 0.01, 0.02, _known(30.0)) == 10.0
+    assert highest_held(points, 0.01, 0.02, _known(300.0)) is None
+    assert held_alone(points, 0.01, 0.02, _known(300.0)) is None
 
 
 def test_neighbouring_loads_count_together() -> None:

@@ -160,6 +160,15 @@ def test_calm_probes_certify_nothing_as_soon_as_a_stall_was_met_near_them() -> N
     assert bracket([*calm, _stalled(245.0), *long_after], _GOAL).certified == 230.0
 
 
+def test_stall_that_was_met_counts_less_at_loads_from_which_the_queue_drains_sooner() -> None:
+    def certified(load: float, *others: Probe) -> float | None:
+        return bracket([_calm(256.0), _stalled(245.0), *others, *(_calm(load) for _ in range(5))], _GOAL).certified
+
+    assert certified(60.0) == 60.0
+    assert certified(120.0) is None
+    assert certified(120.0, _overloaded(280.0)) == 120.0
+
+
 def test_scaled_loads_scale_the_bracket() -> None:
     one = bracket(_crossing(), _GOAL)
     tenth = bracket([replace(probe, load=probe.load / 10.0) for probe in _crossing()], _GOAL)
