@@ -15,10 +15,12 @@ import numpy as np
 from reports.capacity.curve import Points
 from reports.statistics.exceedances import Exceedances
 
+WINDOW = 1.1
+"""The ratio of the highest to the lowest load whose requests count together."""
+
 FEWEST_EXPECTED = 20.0
 """Requests beyond the limit at the allowed share: where none of fewer came, that may be chance."""
 
-_WINDOW = 1.1  # of loads whose requests count together
 _ENOUGH_EXPECTED = 100.0  # as many as decide by none of them, in clusters as large as is usual at capacity
 _SURE_FALL = 4.0  # standard errors of a logarithm
 _SHOWN_CLUSTERS = 10.0  # that the higher share must come in: fewer may be the one event of many runs
@@ -53,13 +55,13 @@ def _from(points: Points, load: float, allowed: float) -> Points:
     loads = np.unique(points.load[points.load >= load])
     requests = np.array([points.n[points.load == each].sum() for each in loads]).cumsum()
     last = loads[min(int(np.searchsorted(requests * allowed, _ENOUGH_EXPECTED)), loads.size - 1)]
-    return points.chosen((points.load >= load) & (points.load <= max(last, _WINDOW * load)))
+    return points.chosen((points.load >= load) & (points.load <= max(last, WINDOW * load)))
 
 
 def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:
     """The lowest load at which the share is more than ``allowed``; as ``highest_held``."""
     windows = [
-        (load, points.chosen((points.load <= load) & (points.load >= load / _WINDOW))) for load in np.unique(points.load)
+        (load, points.chosen((points.load <= load) & (points.load >= load / WINDOW))) for load in np.unique(points.load)
     ]
     may_decide = sum(window.n.sum() * allowed >= FEWEST_EXPECTED for _, window in windows)  # these share the error
     return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)

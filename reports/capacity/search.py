@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
-from reports.capacity.monotone import FEWEST_EXPECTED, Known, exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
+from reports.capacity.monotone import FEWEST_EXPECTED, WINDOW, Known, exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
 from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
 from reports.metrics.in_flight import QueueCourse
@@ -410,13 +410,15 @@ def _met_points(probes: Sequence[Probe], limit: int, allowed: float) -> Points |
 
 
 def _clusters_at(load: float, met: Points, overloaded: float) -> Points:
-    """Points whose requests beyond a limit come in the clusters that they would come in at a ``load`` that is lower.
+    """Points whose requests beyond a limit come in the clusters that they would come in at a ``load`` that is lower by more than
+    a window, in which they count as at the load itself.
 
     What delays a target for a time delays the requests that arrive in it, and in the time that the queue then takes to drain:
     together load · capacity / (capacity - load) a second. The ``overloaded`` load is above the capacity (infinite where none is
     known), which makes the ratio of the two larger than it is.
     """
-    shorter = np.where(met.load > load, load * (1.0 - met.load / overloaded) / (met.load * (1.0 - load / overloaded)), 1.0)
+    near = np.minimum(met.load, WINDOW * load)
+    shorter = near * (1.0 - met.load / overloaded) / (met.load * (1.0 - near / overloaded))
     return replace(met, effect=1.0 + (met.effect - 1.0) * np.maximum(shorter, 0.0))
 
 

@@ -164,9 +164,11 @@ def test_stall_that_was_met_counts_less_at_loads_from_which_the_queue_drains_soo
     def certified(load: float, *others: Probe) -> float | None:
         return bracket([_calm(256.0), _stalled(245.0), *others, *(_calm(load) for _ in range(5))], _GOAL).certified
 
-    assert certified(60.0) == 60.0
-    assert certified(120.0) is None
-    assert certified(120.0, _overloaded(280.0)) == 120.0
+    assert certified(60.0) is None
+    assert certified(40.0) == 40.0
+    assert certified(60.0, _overloaded(280.0)) == 60.0
+    assert certified(150.0, _overloaded(280.0)) == 150.0
+    assert certified(180.0, _overloaded(280.0)) is None
 
 
 def test_scaled_loads_scale_the_bracket() -> None:
