@@ -60,9 +60,7 @@ def _from(points: Points, load: float, allowed: float) -> Points:
 
 def lowest_exceeded(points: Points, allowed: float, tail: float) -> float | None:
     """The lowest load at which the share is more than ``allowed``; as ``highest_held``."""
-    windows = [
-        (load, points.chosen((points.load <= load) & (points.load >= load / WINDOW))) for load in np.unique(points.load)
-    ]
+    windows = [(load, points.chosen((points.load <= load) & (points.load >= load / WINDOW))) for load in np.unique(points.load)]
     may_decide = sum(window.n.sum() * allowed >= FEWEST_EXPECTED for _, window in windows)  # these share the error
     return next((load for load, window in windows if _exceeds(window, allowed, tail / max(1, may_decide))), None)
 

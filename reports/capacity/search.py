@@ -13,7 +13,16 @@ from enum import StrEnum
 import numpy as np
 
 from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
-from reports.capacity.monotone import FEWEST_EXPECTED, WINDOW, Known, exceeded_alone, falls, held_alone, highest_held, lowest_exceeded
+from reports.capacity.monotone import (
+    FEWEST_EXPECTED,
+    WINDOW,
+    Known,
+    exceeded_alone,
+    falls,
+    held_alone,
+    highest_held,
+    lowest_exceeded,
+)
 from reports.capacity.probe import ONE_PROBE, Probe
 from reports.capacity.stability import falls_behind, keeps_up, likely_falls_behind
 from reports.metrics.in_flight import QueueCourse
@@ -410,8 +419,8 @@ def _met_points(probes: Sequence[Probe], limit: int, allowed: float) -> Points |
 
 
 def _clusters_at(load: float, met: Points, overloaded: float) -> Points:
-    """Points whose requests beyond a limit come in the clusters that they would come in at a ``load`` that is lower by more than
-    a window, in which they count as at the load itself.
+    """Points whose requests beyond a limit come in the clusters that they would come in at a lower ``load``. Points within a
+    ``WINDOW`` of it keep their clusters.
 
     What delays a target for a time delays the requests that arrive in it, and in the time that the queue then takes to drain:
     together load · capacity / (capacity - load) a second. The ``overloaded`` load is above the capacity (infinite where none is
