@@ -10,7 +10,7 @@ its first token, and shortens the next one. Arrivals are predicted one step ahea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,30 +33,48 @@ _LAUNCHES = (1.1, 1.5, 2.2)  # of the typical time between steps: where the sear
 _LEAST_START = 0.01  # of what is typical, so that a coefficient that was 0 can grow
 _NONE = -0.1  # so that some of the draws of what is not shown are 0, and it counts as not identified
 _EVALUATIONS = 60  # at most; with 12, fits of simulated servers had not converged
+_TOKEN_START_S = 5e-6  # where the search for the front end's time for a token starts
+_RESOLUTION = 1e-4  # relative, of the search for the coefficients
+_FEWEST_PROMPTS = FEWEST_ROWS // 2  # compared steps with prompts, without which all are compared
 _STEPS_AHEAD = 2
 _DERIVATIVE_STEP = 1e-3  # relative
 
 
 @dataclass(frozen=True, eq=False)
 class _Arrivals:
-    """The steps of a run, and which of them are compared; each of shape [steps]."""
+    """The steps of a run, of which the ends of the ``usable`` ones are known and those of ``compared`` are compared with the
+    law; each of shape [steps].
+    """
 
     at_s: FloatArray
     sequences: FloatArray
     prefill: FloatArray
     tokens: FloatArray
     usable: BoolArray
+    compared: BoolArray
 
 
 def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
-    """The law, and ``draws`` of it by the bootstrap, as far apart as single runs differ."""
-    arrivals = [_arrivals(steps) for steps in runs]
-    law = _structure(arrivals)
-    fitted = _fitted(law, arrivals, draws, seed)
-    alone = [[run] for run in arrivals if np.count_nonzero(run.usable) >= FEWEST_ROWS]
+    """The law, and ``draws`` of it by the bootstrap, as far apart as single runs differ.
+
+    Its structure is chosen by all usable steps, its coefficients are those of the undisturbed ones.
+    """
+    of_all = [_arrivals(steps) for steps in runs]
+    undisturbed = [_undisturbed(steps, run) for steps, run in zip(runs, of_all, strict=True)]
+    law, token_s = _solve_with_token(_structure(of_all), undisturbed)
+    arrivals = [_without_tokens(run, token_s) for run in undisturbed]
+    fitted = _resolved(_fitted(law, arrivals, draws, seed))
+    alone = [[run] for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS]
     each = [_fitted(_solve(law, run), run, DRAWS_OF_A_RUN, seed) for run in alone]
     speeds = speeds_of([_rows(law, run) for run in arrivals], seed)
     return replace(widened(fitted, [_as_far_as_shown(run, fitted) for run in each]), speeds=speeds)
+
+
+def _resolved(law: FittedLaw) -> FittedLaw:
+    """``law`` with draws at least as far apart as the search for its coefficients and their derivatives resolve."""
+    spread = np.maximum(law.draws.std(axis=0), np.finfo(float).tiny)
+    wider = np.maximum(1.0, _RESOLUTION * law.coefficients / spread)
+    return replace(law, draws=np.maximum(law.coefficients + (law.draws - law.coefficients) * wider, 0.0))
 
 
 def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
@@ -70,9 +88,9 @@ def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) 
     limit = outlier_limit(np.abs(residuals[~is_launch]))
     kept = ~is_launch & (np.abs(residuals) <= limit)
     own = residuals[kept]
-    loads = np.concatenate([run.sequences[run.usable] for run in arrivals])
+    loads = np.concatenate([run.sequences[run.compared] for run in arrivals])
     relative = residuals[is_launch] / launches[is_launch]
-    time_s = sum(float(np.diff(run.at_s)[run.usable[1:]].sum()) for run in arrivals)
+    time_s = sum(float(np.diff(run.at_s)[run.compared[1:]].sum()) for run in arrivals)
     return FittedLaw(
         terms=_terms(law),
         base=law,
@@ -97,7 +115,47 @@ def _arrivals(steps: Steps) -> _Arrivals:
     usable = usable_steps(steps)
     usable[: _STEPS_AHEAD + 1] = False
     usable[-1:] = False
-    return _Arrivals(steps.at_s, steps.sequences, steps.prefill, steps.prefill + steps.decoding, usable)
+    tokens = steps.prefill + steps.decoding
+    return _Arrivals(steps.at_s, steps.sequences, steps.prefill, tokens, usable, usable)
+
+
+def _undisturbed(steps: Steps, run: _Arrivals) -> _Arrivals:
+    """``run``, of which a step is compared only where the engine did not wait around it, where the end of the step before is
+    known if it holds a prompt, and, beside a prompt, where no request was on its way in.
+
+    All are compared where this would leave too few with prompts.
+    """
+    has_prompt = run.prefill > 0
+    compared = run.compared & np.append(steps.is_busy[1:], False) & np.append(False, steps.is_busy[:-1])
+    compared &= _none_on_its_way(steps) | ~(has_prompt | np.append(has_prompt[1:], False))
+    for number in np.flatnonzero(has_prompt[1:]) + 1:
+        compared[number] &= compared[number - 1]
+    return replace(run, compared=compared) if np.count_nonzero(compared & has_prompt) >= _FEWEST_PROMPTS else run
+
+
+def _none_on_its_way(steps: Steps) -> BoolArray:
+    """Whether no request was on its way in at the end of each step and of the two before; shape [steps].
+
+    The way takes at most the shortest wait for a first token, less the two steps in it. Every request that waits may be on its
+    way, one after the other: a burst is there for longer than a single request.
+    """
+    joins = (steps.prompts > 0) & steps.is_busy
+    joins[1:] &= steps.is_busy[:-1]
+    joins[: _STEPS_AHEAD + 1] = False
+    [joining] = np.nonzero(joins)
+    if not len(joining):
+        return np.ones(len(steps), bool)
+    way_in_s = float((steps.at_s[joining - _STEPS_AHEAD] - steps.first_sent_s[joining]).min())
+    at_end = steps.since_sent_s > way_in_s * steps.waiting
+    free = at_end.copy()
+    for before in range(1, _STEPS_AHEAD + 1):
+        free[before:] &= at_end[:-before]
+    return free
+
+
+def _without_tokens(run: _Arrivals, token_s: float) -> _Arrivals:
+    """``run`` without the time that the front end needs for the tokens of a step before it writes the first response."""
+    return replace(run, at_s=run.at_s - token_s * run.sequences)
 
 
 def _structure(arrivals: Sequence[_Arrivals]) -> StepLaw:
@@ -139,7 +197,7 @@ def _held_out(law: StepLaw, arrivals: Sequence[_Arrivals]) -> FloatArray:
     errors = []
     for run in arrivals:
         is_early = np.arange(len(run.usable)) < len(run.usable) // 2
-        early, late = replace(run, usable=run.usable & is_early), replace(run, usable=run.usable & ~is_early)
+        early, late = (replace(run, usable=run.usable & part, compared=run.compared & part) for part in (is_early, ~is_early))
         for fitted, judged in ((late, early), (early, late)):
             errors.append(np.abs(_residuals(_solve(law, [fitted]), [judged])[0]))
     return np.concatenate(errors)
@@ -161,25 +219,45 @@ def _solve(start: StepLaw, arrivals: Sequence[_Arrivals]) -> StepLaw:
     """The law with the structure of ``start`` and the least squares of the residuals, found from there; its coefficients are
     not negative, and large residuals count by their size alone.
     """
-    scale = np.maximum(_coefficients(start), _LEAST_START * np.array([1, 1e-3, 1e-3, 1, 1][: len(_terms(start))]) * start.step)
+    scale = _scale(start)
+    return _law(start, scale * _least_squares(lambda scaled: _residuals(_law(start, scaled * scale), arrivals)[0], len(scale)))
+
+
+def _solve_with_token(start: StepLaw, arrivals: Sequence[_Arrivals]) -> tuple[StepLaw, float]:
+    """``_solve``, with the time of the front end for a token of a step, in s, beside the coefficients."""
+    scale = _scale(start)
 
     def residuals(scaled: FloatArray) -> FloatArray:
-        return _residuals(_law(start, scaled * scale), arrivals)[0]
+        without = [_without_tokens(run, float(scaled[-1]) * _TOKEN_START_S) for run in arrivals]
+        return _residuals(_law(start, scaled[:-1] * scale), without)[0]
 
-    found = least_squares(
+    found = _least_squares(residuals, len(scale) + 1)
+    return _law(start, found[:-1] * scale), float(found[-1]) * _TOKEN_START_S
+
+
+def _scale(start: StepLaw) -> FloatArray:
+    """What each coefficient is searched in units of."""
+    least = _LEAST_START * np.array([1, 1e-3, 1e-3, 1, 1][: len(_terms(start))]) * start.step
+    scale: FloatArray = np.maximum(_coefficients(start), least)
+    return scale
+
+
+def _least_squares(residuals: Callable[[FloatArray], FloatArray], terms: int) -> FloatArray:
+    """The terms that make ``residuals`` least, from 1 each; shape [terms]."""
+    found: FloatArray = least_squares(
         residuals,
-        np.ones(len(scale)),
+        np.ones(terms),
         bounds=(0.0, np.inf),
         loss="soft_l1",
         f_scale=_SCALE_S,
         max_nfev=_EVALUATIONS,
-        diff_step=np.full(len(scale), _DERIVATIVE_STEP),
-    )
-    return _law(start, found.x * scale)
+        diff_step=np.full(terms, _DERIVATIVE_STEP),
+    ).x
+    return found
 
 
 def _residuals(law: StepLaw, arrivals: Sequence[_Arrivals]) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """Arrival less prediction of each usable step in s, whether a launch decides it, and that launch's time; shape [rows]."""
+    """Arrival less prediction of each compared step in s, whether a launch decides it, and that launch's time; shape [rows]."""
     residuals, is_launch, launches = zip(*(_residuals_of(law, run) for run in arrivals), strict=True)
     return np.concatenate(residuals), np.concatenate(is_launch), np.concatenate(launches)
 
@@ -204,7 +282,8 @@ def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, 
             end = at_s
     ended = np.array(ends)
     residuals, is_launch = at - np.maximum(ended, launched), (following > 0) & (launched > ended)
-    return residuals[usable], is_launch[usable], following[usable]
+    compared = run.compared[predicted]
+    return residuals[compared], is_launch[compared], following[compared]
 
 
 def _launches(law: StepLaw, run: _Arrivals) -> FloatArray:

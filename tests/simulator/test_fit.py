@@ -266,6 +266,27 @@ def test_a_launch_little_longer_than_a_step_is_found() -> None:
 
 
 @pytest.mark.slow
+def test_a_launch_is_found_from_bursts_and_a_front_end_that_takes_long_for_a_token() -> None:
+    """Steps around a wait, and beside a burst on its way in, made it too short, and its range did not hold it."""
+    law = StepLaw(step=8e-3, prefill=24e-6, sequence=80e-6, launch=13e-3)
+    noise = np.random.default_rng(3).standard_normal(2_000) * 0.2e-3
+    front_end = replace(SERVER.front_end, token=15e-6, intake_rounds=3)
+    server = replace(
+        SERVER, law=law, admission=Admission(lookahead=1), front_end=front_end, noise=tuple((noise - noise.mean()).tolist())
+    )
+    random, runs = np.random.default_rng(6), []
+    for rate in (14, 24):
+        traffic = poisson(rate, 500, rate, output=32)
+        bursts = replace(traffic, arrivals_s=np.cumsum(random.gamma(0.25, 4 / rate, 500)))
+        runs.append(recover_steps(simulated_run(server, bursts, 1, "run")))
+    found = fit_structure(known_structure(runs, server.admission), 0)
+    column = found.terms.index("launch")
+    low, high = np.percentile(found.draws[:, column], (2.5, 97.5))
+    assert low < law.launch < high
+    assert found.coefficients[column] == pytest.approx(law.launch, rel=1e-3)
+
+
+@pytest.mark.slow
 def test_a_launch_that_no_step_waits_for_is_not_identified() -> None:
     server, runs = _launched_ahead(0.2)
     found = fit_structure(known_structure(runs, server.admission), 0)
