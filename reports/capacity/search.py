@@ -420,15 +420,15 @@ def _met_points(probes: Sequence[Probe], limit: int, allowed: float) -> Points |
 
 def _clusters_at(load: float, met: Points, overloaded: float) -> Points:
     """Points whose requests beyond a limit come in the clusters that they would come in at a lower ``load``. Points within a
-    ``WINDOW`` of it keep their clusters.
+    ``WINDOW`` of it keep their clusters. All are below the ``overloaded`` load.
 
     What delays a target for a time delays the requests that arrive in it, and in the time that the queue then takes to drain:
-    together load · capacity / (capacity - load) a second. The ``overloaded`` load is above the capacity (infinite where none is
-    known), which makes the ratio of the two larger than it is.
+    together load · capacity / (capacity - load) a second. The overloaded load is taken to be above the capacity (infinite where
+    none is known), which makes the ratio of the two larger than it is.
     """
     near = np.minimum(met.load, WINDOW * load)
-    shorter = near * (1.0 - met.load / overloaded) / (met.load * (1.0 - near / overloaded))
-    return replace(met, effect=1.0 + (met.effect - 1.0) * np.maximum(shorter, 0.0))
+    smaller = near * (1.0 - met.load / overloaded) / (met.load * (1.0 - near / overloaded))
+    return replace(met, effect=1.0 + (met.effect - 1.0) * smaller)
 
 
 def _shows_it_held(probe: Probe, limit: int, allowed: float) -> bool:
