@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -9,9 +10,9 @@ import numpy as np
 
 from bench_records.search import PlannedTier
 from reports.capacity.limits import Limit, limit_set
-from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, TPOT
 from simulator.answers import Answers
-from simulator.arrays import BoolArray, FloatArray
+from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.figures import LatencyFactors
 from simulator.latencies import LATENCIES, Latencies
 
@@ -51,6 +52,16 @@ def simulated_limits(tier: PlannedTier) -> SimulatedLimits:
     return SimulatedLimits(tier.name, limits)
 
 
+def check_shown(sets: Sequence[SimulatedLimits], output_tokens: IntArray) -> None:
+    """Raises UsageError for a limit on TPOT where no answer has the two tokens that one takes; ``output_tokens`` are those of
+    each, shape [requests].
+    """
+    if output_tokens.max(initial=0) >= 2:
+        return
+    for limit in (limit for each in sets for limit in each.limits if limit.requirement.metric is TPOT):
+        raise click.UsageError(f"--slo {limit.requirement}: no answer of this workload has two tokens, so none has a TPOT")
+
+
 def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> float:
     worst = _worst(limit, latencies, factors)
     worst = worst[~np.isnan(worst)]
@@ -58,11 +69,13 @@ def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> flo
 
 
 def _worst(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> FloatArray:
-    """How far each request is from the limit, or from the worst of its objectives; NaN where it has no such latency."""
+    """How far each request is from the limit, NaN where it has no such latency; or from the worst of its objectives, of which
+    one of TPOT says nothing about an answer of one token.
+    """
     if limit.requirement.metric is not ATTAINMENT:
         return _over(limit.requirement.metric.name, limit.requirement.limit, latencies, factors)
     shares = [_over(each.metric.name, each.limit_ms, latencies, factors) for each in limit.objectives]
-    worst: FloatArray = np.nan_to_num(np.max(shares, axis=0))
+    worst: FloatArray = np.nan_to_num(np.fmax.reduce(shares))
     return worst
 
 

@@ -16,7 +16,7 @@ from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.prepare import PrepareRequests
 from bench_cli.simulate.carry_out import check_options, prepared_traffic
 from bench_cli.simulate.deployment import Simulated
-from bench_cli.simulate.limits import SimulatedLimits, simulated_limits
+from bench_cli.simulate.limits import SimulatedLimits, check_shown, simulated_limits
 from bench_cli.simulate.size_text import SizedTier, size_text
 from bench_cli.simulate.traffic import SimulatedTraffic
 from bench_errors import ExitStatus
@@ -52,6 +52,7 @@ class Size:
         check_options(options)
         limits = [simulated_limits(tier) for tier in self.tiers]
         traffics = self._traffics(options, load, prepare_requests)
+        check_shown(limits, traffics[0].traffic.output_tokens)
         requests, times = counted(len(traffics[0].traffic), "request"), counted(self.draws, "time")
         click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
         tiers = [self._tier(each, traffics) for each in limits]

@@ -60,6 +60,13 @@ def test_sets_of_limits_have_answers_of_their_own(tmp_path: Path, capsys: pytest
     assert "slow: 1 replica, 95 %" in text
 
 
+def test_an_answer_without_tpot_is_judged_by_its_other_objectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answers have one token each."""
+    limits = ["--slo", "attainment>=90%", "--slo", "ttft<=15ms", "--slo", "tpot<=50ms"]
+    assert _sized(tmp_path, *limits, "--router", "rr", "--draws", "18") == ExitStatus.VALID
+    assert "3 replicas, 95 %" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -67,6 +74,7 @@ def test_sets_of_limits_have_answers_of_their_own(tmp_path: Path, capsys: pytest
         (("--slo", "p99_itl<=5ms"), "a simulation is judged by ttft, tpot, e2e"),
         (("--slo", "failed_share<=1%"), "no request fails in a simulation"),
         (("--slo", "p99_ttft<=5ms", "--draws", "9"), "a confidence of 0.95 needs 18 draws at least"),
+        (("--slo", "p99_tpot<=9ms"), "no answer of this workload has two tokens, so none has a TPOT"),
     ],
 )
 def test_what_cannot_be_sized_is_one_sentence(
