@@ -6,7 +6,7 @@ are built from Arrow's buffers (https://arrow.apache.org/docs/format/Columnar.ht
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,14 @@ def _offsets(lengths: Sequence[int]) -> NDArray[np.int32]:
     return ends.astype(np.int32)
 
 
-def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+def read_columns(
+    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None, of_any_size: Collection[str] = ()
+) -> pa.Table:
     """The fields of ``schema`` in its order, or those named in ``columns`` in theirs, each of the schema's type.
 
     A column that an older version did not write is null; one that only a newer version writes is ignored. Raises OSError, or
-    pyarrow.ArrowException, also where a field that is never null is missing or has a null, a whole number is beyond 2⁵³, or the
-    table is so much larger than the file that no run has written it.
+    pyarrow.ArrowException, also where a field that is never null is missing or has a null, a whole number is beyond 2⁵³ in
+    a column that is not named in ``of_any_size``, or the table is so much larger than the file that no run has written it.
 
     ``pyarrow.parquet.read_table`` would, in a folder whose name is like "worker=3", take that column from the name.
     """
@@ -96,6 +98,9 @@ def read_columns(path: Path, schema: pa.Schema, columns: Sequence[str] | None = 
     arrays = [
         _converted(table[field.name], field, limit) if field.name in present else pa.nulls(rows, field.type) for field in wanted
     ]
+    for field, array in zip(wanted, arrays, strict=True):
+        if field.name not in of_any_size:
+            _check_range(array, field.name)
     for field, array in zip(wanted, arrays, strict=True):
         if not field.nullable and array.null_count:
             raise pa.ArrowInvalid(f"{array.null_count:,} of {rows:,} values of {field.name} are missing")
@@ -130,8 +135,6 @@ def _converted(column: pa.ChunkedArray, field: pa.Field, limit: int) -> pa.Chunk
     values = pc.list_flatten(converted) if pa.types.is_list(field.type) else converted
     if pa.types.is_list(field.type) and values.null_count:
         raise pa.ArrowInvalid(f"{values.null_count:,} values within {field.name} are missing")
-    if pa.types.is_integer(values.type):
-        _check_range(values, field.name)
     return converted
 
 
@@ -143,7 +146,11 @@ def _text_bytes(chunk: pa.Array) -> int:
     return int(pc.sum(lengths.take(chunk.indices)).as_py() or 0) if len(lengths) else 0
 
 
-def _check_range(values: pa.ChunkedArray, name: str) -> None:
+def _check_range(column: pa.Array | pa.ChunkedArray, name: str) -> None:
+    """Raises pyarrow.ArrowInvalid for a whole number, also one in a list, that float64 may not hold."""
+    values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    if not pa.types.is_integer(values.type):
+        return
     extremes = pc.min_max(values)
     for extreme in ("min", "max"):
         value = extremes[extreme].as_py()

@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 
 def floats(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
     """A column of numbers, shape [n]; null is NaN. Raises pyarrow.ArrowInvalid for whole numbers that float64 does not hold."""
-    array = _whole(column.cast(pa.float64()))
-    return _viewed(pc.fill_null(array, _nan()) if array.null_count else array)
+    return _floats(column.cast(pa.float64()))
+
+
+def nearest_floats(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+    """A column of whole numbers of any size, shape [n], as the nearest ones that float64 holds; null is NaN."""
+    return _floats(column.cast(pa.float64(), safe=False))
 
 
 def integers(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
@@ -52,6 +56,11 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _floats(column: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+    array = _whole(column)
+    return _viewed(pc.fill_null(array, _nan()) if array.null_count else array)
 
 
 def _viewed(array: pa.Array) -> NDArray[Any]:

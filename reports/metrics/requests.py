@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bench_records.record import FAILED_BY_TARGET, TIMEOUTS, Outcome, TokenSource
-from reports.metrics.columns import booleans, floats, integers
+from reports.metrics.columns import booleans, floats, integers, nearest_floats
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
 
@@ -223,7 +223,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         session_of=_positions(table["session"])[0],
         finish_reason=_texts_or_empty(table["finish_reason"]),
         end_marker_missing=booleans(table["end_marker_missing"]),
-        server_arrival_ns=floats(table["server_arrival_ns"]),
+        server_arrival_ns=nearest_floats(table["server_arrival_ns"]),
         server_queue_ns=floats(table["server_queue_ns"]),
         server_prefill_ns=floats(table["server_prefill_ns"]),
         server_decode_ns=floats(table["server_decode_ns"]),

@@ -96,3 +96,11 @@ def test_no_file_a_folder_and_no_table(tmp_path: Path) -> None:
         (tmp_path / "file.parquet").write_bytes(content)
         with pytest.raises((OSError, pa.ArrowException)):
             read_columns(tmp_path / "file.parquet", _SCHEMA)
+
+
+def test_whole_numbers_beyond_2_53_are_refused_but_where_any_size_is_known(tmp_path: Path) -> None:
+    large = pa.Table.from_pylist([_ROW | {"a": 2**53 + 1}], _SCHEMA)
+    path = _written(tmp_path / "file.parquet", large)
+    with pytest.raises(pa.ArrowInvalid, match="a has the value 9007199254740993"):
+        read_columns(path, _SCHEMA)
+    assert read_columns(path, _SCHEMA, ["a"], of_any_size=("a",)).to_pylist() == [{"a": 2**53 + 1}]

@@ -8,6 +8,8 @@ import pytest
 
 from harness.clients.server_times import ServerTimes, fields_asking_for_times, of_dynamo, of_llama_cpp, of_stamps, of_vllm
 
+_YEAR_NS = 365 * 86_400 * 10**9
+
 
 @pytest.mark.parametrize(
     ("stamps", "times"),
@@ -17,6 +19,11 @@ from harness.clients.server_times import ServerTimes, fields_asking_for_times, o
         ((100, 130, 0, 0), ServerTimes(queue_ns=30, arrival_ns=100)),  # no token as yet
         ((100, 0, 0, 0), ServerTimes(arrival_ns=100)),
         ((100, 90, 180, 400), ServerTimes(prefill_ns=90, decode_ns=220, arrival_ns=100)),  # out of order: no duration
+        (
+            (_YEAR_NS, _YEAR_NS + 30, _YEAR_NS + 80, _YEAR_NS + 300),  # of a host that has run for a year
+            ServerTimes(queue_ns=30, prefill_ns=50, decode_ns=220, arrival_ns=_YEAR_NS),
+        ),
+        ((100, 130, _YEAR_NS, _YEAR_NS), ServerTimes(queue_ns=30, decode_ns=0, arrival_ns=100)),  # no prefill takes a year
         ((0, 0, 0, 0), None),  # TensorRT-LLM before 0.19 answers zeros unasked
         ((-5, -4, -3, -2), None),
         ((1 << 62, 1 << 62, 1 << 62, 1 << 62), None),

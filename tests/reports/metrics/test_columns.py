@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.metrics.columns import booleans, floats, integer_column, integers, text_column
+from reports.metrics.columns import booleans, floats, integer_column, integers, nearest_floats, text_column
 
 _EXACT = st.integers(-(2**53), 2**53)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -48,6 +48,12 @@ def test_a_column_of_no_chunks_is_empty() -> None:
 def test_a_whole_number_that_a_float_does_not_hold_is_refused() -> None:
     with pytest.raises(pa.ArrowInvalid):
         floats(pa.array([2**53 + 1], pa.int64()))
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
+def test_a_whole_number_of_any_size_has_a_nearest_float(values: list[int | None]) -> None:
+    found = nearest_floats(pa.chunked_array([pa.array(values, pa.int64())]))
+    np.testing.assert_array_equal(found, [np.nan if value is None else float(value) for value in values])
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 import numpy as np
+import pytest
 
 from bench_records.record import Outcome, Record, TokenSource
 from reports.metrics.requests import Requests
@@ -75,6 +76,13 @@ def test_nanoseconds_survive_exactly(make_requests: MakeRequests, answered: Make
     assert int(requests.sent_ns[0]) == late_ns
     assert int(requests.done_ns[0]) == late_ns + 1
     assert int(requests.token_times_ns[0]) == late_ns
+
+
+def test_a_server_may_have_run_for_a_year(make_requests: MakeRequests, answered: Make) -> None:
+    """Its clock counts from its host's start: more ns than float64 holds exactly."""
+    year_ns = 365 * 86_400 * 10**9 + 1
+    requests = make_requests([answered(0, 0, 0, [(1, 1)], server_arrival_ns=year_ns)])
+    assert requests.server_arrival_ns[0] == pytest.approx(year_ns, abs=16, rel=0)
 
 
 def test_each_request_keeps_its_number_in_the_schedule(make_requests: MakeRequests, answered: Make, failed: Make) -> None:

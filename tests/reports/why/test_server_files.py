@@ -75,6 +75,16 @@ def test_an_answer_of_perf_metrics_has_the_stamps_of_the_engine() -> None:
     assert found == (Stamps(812_004_000_000, 812_024_000_000, 812_064_000_000, 812_364_000_000),)
 
 
+def test_an_answer_of_perf_metrics_may_be_of_a_host_that_has_run_for_a_year() -> None:
+    year_s = 365 * 86_400.0
+    names = ("arrival_time", "first_scheduled_time", "first_token_time", "last_token_time")
+    timing = {name: year_s + k for k, name in enumerate(names)}
+    year_ns = round(year_s * 1e9)
+    assert of_perf_metrics([{"perf_metrics": {"timing_metrics": timing}}]) == (
+        Stamps(year_ns, year_ns + 10**9, year_ns + 2 * 10**9, year_ns + 3 * 10**9),
+    )
+
+
 @pytest.mark.parametrize(
     "entries",
     [
