@@ -15,6 +15,7 @@ from simulator.traffic import Traffic
 
 _TOLERANCE = 1.05
 _SHORTEST_S = 1e-9
+_WHOLE = 1.0 / (_TOLERANCE - 1.0)  # from which on a whole number is another one beyond the tolerance
 _RARE = 0.99  # the share of requests that a run's extent covers
 
 
@@ -84,7 +85,12 @@ def hull_of(runs: Sequence[Observed]) -> tuple[Extent, ...]:
 def beyond(hull: Sequence[Extent], extents: Mapping[str, float]) -> tuple[str, ...]:
     """What a run of these ``extents`` holds more of than was fitted, a phrase each; none where it lies inside."""
     return tuple(
-        f"{extents[extent.what]:,.0f} {extent.what}, fitted up to {extent.most:,.0f}"
+        f"{_number(extents[extent.what])} {extent.what}, fitted up to {_number(extent.most)}"
         for extent in hull
         if extent.what in extents and extents[extent.what] > _TOLERANCE * extent.most
     )
+
+
+def _number(value: float) -> str:
+    """To the whole, where that shows what lies beyond, else to three digits: large models take less than a request a second."""
+    return f"{value:,.0f}" if value >= _WHOLE else f"{value:.3g}"
