@@ -85,7 +85,7 @@ def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
     from reports.capacity.limits import limit_set
     from reports.metrics.catalogue import E2E, TPOT, TTFT
 
-    ended_by = {"request_timeout": (TTFT, E2E), "first_token_timeout": (TTFT,), "token_gap_timeout": (TPOT,)}
+    ended_by = {"request_timeout": (TTFT, E2E), "first_token_timeout": (TTFT, E2E), "token_gap_timeout": (TPOT, E2E)}
     for tier in tiers_of(limits.slo, limits.slo_preset):
         for objective in limit_set(tier.name, (*tier.limits, *tier.objectives)).objectives:
             for name, metrics in ended_by.items():

@@ -13,13 +13,30 @@ from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS, conversations_of_ended, failures_as_slowest_ms
 from reports.metrics.goodput import Objective, severities
 from reports.metrics.in_flight import QueueGrowth
+from reports.metrics.latency import time_per_output_token_by_request_ms
 from reports.metrics.metric import Metric
 from reports.metrics.requests import Requests
+
+_NS_PER_MS = 1e6
 
 
 def latency_sample(metric: Metric, requests: Requests) -> ShareOfRun:
     """Latencies in ms, from the schedule."""
     return _sample(metric.values(requests), groups_of(metric, requests))
+
+
+def tpot_sample(requests: Requests) -> ShareOfRun:
+    """TPOT in ms, also of requests without one that were to have several tokens: a failed one is slower than every limit, and
+    one that was cut off took at least as long as if all its tokens had come by then.
+    """
+    values_ms = time_per_output_token_by_request_ms(requests)
+    several = ~(requests.requested_output_tokens < 2)  # NaN is not below 2
+    values_ms[requests.failed_by_target & ~requests.cut_off & several] = np.inf
+    since_first_ns = np.nan_to_num(requests.done_ns - requests.first_token_ns)
+    least_ms = since_first_ns / _NS_PER_MS / np.fmax(requests.requested_output_tokens - 1.0, 1.0)
+    is_bound = requests.cut_off & several
+    values_ms[is_bound] = np.where(np.isnan(requests.requested_output_tokens), 0.0, least_ms)[is_bound]
+    return _sample(CensoredLatencies(values_ms, is_bound).counted, None)
 
 
 def groups_of(metric: Metric, requests: Requests) -> NDArray[np.int64] | None:

@@ -40,6 +40,8 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         (["--slo", "chat:p99_e2e<=20s", "dataset", "-t", "9"], "--request_timeout 9: it ends a request before"),
         (["--slo", "p99_e2e<=900s", "dataset"], "--request_timeout 600: it ends a request before"),
         (["--slo", "p99_tpot<=50ms", "dataset", "--token_gap_timeout", "0.04"], "give more than 0.05 s"),
+        (["--slo", "p99_e2e<=5s", "dataset", "--first_token_timeout", "2"], "--first_token_timeout 2: it ends a request before"),
+        (["--slo", "p99_e2e<=5s", "dataset", "--token_gap_timeout", "1"], "--token_gap_timeout 1: it ends a request before"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
         (

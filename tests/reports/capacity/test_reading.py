@@ -96,6 +96,25 @@ def test_failures_are_beyond_every_limit_and_a_cut_request_beyond_those_that_it_
     assert fast.n - slow.n == 5  # those cut after 200 ms decide nothing about 400 ms, those after 90 ms nothing at all
 
 
+def test_a_failed_request_is_beyond_a_limit_on_tpot_and_a_cut_one_where_it_was_too_slow_in_any_case(
+    make_requests: Callable[..., Requests], steady_run: Callable[..., list[Record]], failed: _Make
+) -> None:
+    """All were to have 3 tokens, so that one that took 200 ms from the first token to the cut took 100 ms for each or more."""
+    records = steady_run(700)
+    for k in range(300, 310):
+        records[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, sent=10 * k, done=10 * k + 1)
+    for k in range(310, 320):
+        records[k] = failed(k, 10 * k, Outcome.SERVER_ERROR, sent=10 * k, done=10 * k + 1, requested_output_tokens=1)
+    for k, after_ms in ((400, 200), (401, 90)):
+        first_ns = 1_000_000 * (10 * k + 50)
+        times = {"token_times_ns": (first_ns,), "token_counts": (1,)}
+        records[k] = failed(k, 10 * k, Outcome.TIMEOUT, sent=10 * k, done=10 * k + 50 + after_ms, **times)
+    records[402] = failed(402, 4_020, Outcome.TIMEOUT, sent=4_020, done=9_000)  # before its first token
+    [limit] = limit_set(None, ["p99_tpot<=60ms"]).limits
+    found = limit.violations(make_requests(records), None)
+    assert (found.n, found.above) == (700 - 10 - 2, 10 + 1)
+
+
 def test_a_probe_that_lost_its_server_says_nothing_of_a_load(
     folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: _Make
 ) -> None:
