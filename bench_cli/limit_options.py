@@ -35,5 +35,5 @@ class LimitOptions(Concern, title="What has to hold"):
         default="10%",
         callback=read_share,
         metavar="SHARE",
-        help="How far the two ends of the answer may be from its middle.",
+        help="How far apart the two ends of the answer may be: of 10%, the higher one is 20% above the lower one.",
     )

@@ -36,7 +36,8 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     and a probe ends early where 20 times as many requests as allowed are beyond a limit. The search ends when the answer is as
     precise as requested, or the --budget is spent, and says what more would buy.
 
-    A limit is one on a share of the requests: of p99_ttft<=500ms, 1 % may take longer. A failed request is beyond each limit.
+    A limit is one on a share of the requests: of p99_ttft<=500ms, 1 % may take longer. A failed request is beyond each limit,
+    except one on itl, which counts single tokens.
 
     With --over, the capacities of several settings are searched in turns and ranked: which setting holds more than which. All
     that it says is right together at --confidence. The embedded pipeline is deployed anew for each turn of a setting.

@@ -149,6 +149,10 @@ def recorded_search(folder: SearchFolder, options: Options) -> Search:
         )
     if options.given("slo", "slo_preset") and tiers_of(limits.slo, limits.slo_preset) != recorded.tiers:
         raise click.UsageError(f"{effort.experiment_dir} was searched by other limits; name a new folder")
+    kept = {"seed": recorded.seed, "max_users": recorded.most_load, "first_load": recorded.first_load}
+    for name in options.given(*kept):
+        if getattr(effort, name) != kept[name]:
+            raise click.UsageError(f"--{name}: {effort.experiment_dir} was searched with another one; name a new folder")
     if effort.model is not None and model_digest(effort.model) != recorded.model:
         raise click.UsageError(f"{effort.experiment_dir} was searched with another model, or none; name a new folder")
     if recorded.before_each and effort.before_each is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -383,7 +384,7 @@ def _unmet(capacity: Capacity, search: Searched) -> str:
     clusters = search.bracket.curves[search.deciding].clusters if search.bracket.curves else None
     if clusters is None or clusters >= FEWEST_CLUSTERS:
         return f"{_capital(rarer)}."
-    times = f"{clusters:.0f} independent {'time' if round(clusters) == 1 else 'times'}"
+    times = f"{math.floor(clusters)} independent {'time' if math.floor(clusters) == 1 else 'times'}"
     return f"The probes near the limit met only {times} beyond it; {FEWEST_CLUSTERS:.0f} would be sure, and {rarer}."
 
 

@@ -21,7 +21,8 @@ ONE_PROBE = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """The requests of a probe beyond one limit: ``above`` of ``n``, without the ramp. A failed request is beyond every limit.
+    """The requests of a probe beyond one limit: ``above`` of ``n``, without the ramp. A failed request is beyond every limit,
+    except one on ITL, whose ``n`` are tokens.
 
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
     ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.

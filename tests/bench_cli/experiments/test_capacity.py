@@ -40,7 +40,7 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         (["--slo", "chat:p99_e2e<=20s", "dataset", "-t", "9"], "--request_timeout 9: it ends a request before"),
         (["--slo", "p99_e2e<=900s", "dataset"], "--request_timeout 600: it ends a request before"),
         (["--slo", "p99_tpot<=50ms", "dataset", "--token_gap_timeout", "0.04"], "give more than 0.05 s"),
-        (["--slo", "p99_e2e<=5s", "dataset", "--first_token_timeout", "2"], "--first_token_timeout 2: it ends a request before"),
+        (["--slo", "p99_e2e<=5s", "dataset", "--first_token_timeout", "2"], "--first_token_timeout 2: it ends a request"),
         (["--slo", "p99_e2e<=5s", "dataset", "--token_gap_timeout", "1"], "--token_gap_timeout 1: it ends a request before"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
@@ -307,6 +307,9 @@ def test_a_search_is_continued_by_its_folder_alone_unless_its_options_have_secre
     assert (folder.read().budget_s, folder.read().confidence) == (60.0, SEARCH.confidence)
     assert bench([*command, "--slo", "p99_ttft<=9ms"]) == ExitStatus.USAGE
     assert "was searched by other limits" in " ".join(capsys.readouterr().err.split())
+    for option, value in (("--seed", "8"), ("--max_users", "9"), ("--first_load", "51")):
+        assert bench([*command, option, value]) == ExitStatus.USAGE
+        assert f"{option}: {tmp_path} was searched with another one" in " ".join(capsys.readouterr().err.split())
     folder.write(replace(SEARCH, arguments=("dataset", "--header", f"Authorization: {HIDDEN}")))
     assert bench(command) == ExitStatus.USAGE
     assert "without their secrets" in " ".join(capsys.readouterr().err.split())

@@ -167,6 +167,11 @@ def test_what_was_shown_is_rounded_to_the_safe_side() -> None:
             "The probes near the limit met only 4 independent times beyond it; 10 would be sure, and what happens less often "
             "than once in 21 s would not show.",
         ),
+        (
+            _with(capacity(), curves=(replace(BRACKET.curves[0], clusters=9.7), BRACKET.curves[1])),
+            "The probes near the limit met only 9 independent times beyond it; 10 would be sure, and what happens less often "
+            "than once in 21 s would not show.",
+        ),
     ],
 )
 def test_the_sentences_after_it(found: Capacity, sentence: str) -> None:
