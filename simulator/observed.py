@@ -225,7 +225,11 @@ def _counts(column: pa.ChunkedArray, lengths: IntArray) -> IntArray:
 def _check_streamed(observed: Observed, path: Path) -> None:
     """Raises SimulatorError."""
     several = observed.output_tokens > 1
-    if not several.any() or np.diff(observed.starts)[several].mean() < _STREAMED:
+    if not several.any():
+        raise SimulatorError(
+            f"{path} has answers of one token alone, which show no steps of the engine; measure it with longer ones (--osl)"
+        )
+    if np.diff(observed.starts)[several].mean() < _STREAMED:
         raise SimulatorError(
             f"{path} was not streamed: its answers came in one response each, which show no steps of the engine; measure it "
             "with streaming"

@@ -15,7 +15,7 @@ from reports.metrics.request_phases import ClientClock, Phase, PhaseTimes, phase
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, finite
 from reports.statistics.autocorrelation import FEWEST_VALUES, Mean, mean_of, mean_over_groups
-from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Reason
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Reason, TooFew
 from reports.statistics.percentiles import CONFIDENCE, Distribution, nearest_rank, percentile_of
 from reports.statistics.probability import student_quantile
 
@@ -277,7 +277,9 @@ def _correlated_mean(values: FloatArray, spells: NDArray[np.int64]) -> tuple[Mea
     if values.size >= FEWEST_VALUES:
         found = mean_of(values)
         return found, found.no_interval_reason
-    if values.size == 0 or spells[-1] + 1 < _FEWEST_SPELLS:
+    if values.size < _FEWEST_SPELLS:
+        return None, TooFew(values.size, _FEWEST_SPELLS)
+    if spells[-1] + 1 < _FEWEST_SPELLS:
         return None, Cause.FEW_QUEUES
     return mean_over_groups(values, spells), None
 

@@ -141,10 +141,13 @@ def test_what_sessions_repeat_is_not_known_where_the_run_does_not_say_it(tmp_pat
 def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     observed = simulated_run(SERVER, poisson(30, 50, 1), 1, "run")
     unstreamed = write_run(_unstreamed(observed), tmp_path / "unstreamed.parquet")
+    one_token = replace(poisson(30, 50, 1), output_tokens=np.ones(50, np.int64))
+    short = write_run(simulated_run(SERVER, one_token, 1, "run"), tmp_path / "short.parquet")
     garbage = tmp_path / "garbage.parquet"
     garbage.write_text("no table")
     for path, reason in (
         (unstreamed, "was not streamed: its answers came in one response each"),
+        (short, "has answers of one token alone, which show no steps of the engine"),
         (garbage, "cannot be read"),
         (tmp_path, "is not a run folder"),
     ):

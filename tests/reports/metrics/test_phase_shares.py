@@ -13,7 +13,7 @@ from reports.metrics.metric import MeasuredRun
 from reports.metrics.phase_shares import FEWEST_AROUND, PercentileParts, latency_parts
 from reports.metrics.request_phases import ClientClock, Phase
 from reports.metrics.requests import Requests
-from reports.statistics.estimate import Cause
+from reports.statistics.estimate import Cause, TooFew
 from reports.statistics.percentiles import nearest_rank
 
 Make = Callable[..., Record]
@@ -160,6 +160,13 @@ def test_requests_of_one_queue_have_no_interval(make_requests: MakeRequests, ans
     share = parts.by_phase[Phase.QUEUE]
     assert (share.mean_ms.interval, share.mean_ms.reason) == (None, Cause.FEW_QUEUES)
     assert (share.share.interval, share.share.reason) == (None, Cause.FEW_QUEUES)
+
+
+def test_fewer_requests_than_spells_are_needed_are_too_few(make_requests: MakeRequests, answered: Make) -> None:
+    """One request says nothing about queues."""
+    for count in (1, 4):
+        parts = _parts(make_requests(_queued(answered, range(count))))
+        assert parts.by_phase[Phase.QUEUE].share.reason == TooFew(count, 5)
 
 
 def test_limits_of_a_share_are_shares(make_requests: MakeRequests, answered: Make) -> None:
