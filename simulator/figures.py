@@ -9,6 +9,7 @@ import numpy as np
 import scipy.special
 
 from simulator.answers import Answers, Deployment
+from simulator.arrays import FloatArray
 from simulator.clients import Clients, OpenLoop
 from simulator.latencies import LATENCIES, THROUGHPUT, Latencies
 from simulator.model import BetweenRuns, Model
@@ -56,11 +57,11 @@ def speed_factor(between: BetweenRuns, number: int, likely: float = RANGE[1] / 1
     return float(np.exp(between.spread * scipy.special.stdtrit(between.runs - 1, quantile)))
 
 
-def figures_of(traffic: Traffic, answers: Answers) -> dict[Key, float]:
-    """The figures of the requests that were sent, from the time of sending."""
+def figures_of(due_s: FloatArray, answers: Answers) -> dict[Key, float]:
+    """The figures of the requests that were sent, from ``due_s``, when each was due, shape [requests]."""
     was_sent = answers.replicas >= 0
-    sent, first, last = answers.sent_s[was_sent], answers.first_s[was_sent], answers.last_s[was_sent]
-    return Latencies.of_times(sent, first, last, traffic.output_tokens[was_sent]).figures()
+    due, first, last = due_s[was_sent], answers.first_s[was_sent], answers.last_s[was_sent]
+    return Latencies.of_times(due, first, last, answers.output_tokens[was_sent]).figures()
 
 
 def predicted_ranges(
@@ -68,18 +69,20 @@ def predicted_ranges(
     deployment: Deployment,
     traffic: Traffic,
     clients: Callable[[], Clients],
+    due_s: Callable[[Answers], FloatArray],
     answers: Answers,
     draws: int,
     seed: int,
 ) -> Ranges:
     """The ranges of the figures of ``answers``, by simulations with ``draws`` draws of the model's constants, with the same
-    requests and ``seed``; ``clients`` makes the clients of each.
+    requests and ``seed``; ``clients`` makes the clients of each, and ``due_s`` is when its requests were due, shape [requests].
     """
-    own = figures_of(traffic, answers)
+    own = figures_of(due_s(answers), answers)
     drawn = []
     for number in range(draws):
         other = replace(deployment, server=drawn_server(model, number))
-        drawn.append(figures_of(traffic, simulate_deployment(other, traffic, clients(), seed)))
+        of_draw = simulate_deployment(other, traffic, clients(), seed)
+        drawn.append(figures_of(due_s(of_draw), of_draw))
     return ranges_of(own, drawn, model.held_out, waits=not isinstance(clients(), OpenLoop))
 
 

@@ -34,7 +34,7 @@ class Seen:
         """What they held at most, by what it is called."""
         return {
             "requests in flight": float(np.quantile(in_flight_at_sending(self.sent_s, self.last_s), _RARE)),
-            "requests a second": len(self.sent_s) / self.seconds,
+            "requests a second": (len(self.sent_s) - 1) / self.seconds,  # of one request no rate is known
             "output tokens a second": float(self.output_tokens.sum()) / self.seconds,
             "prompt tokens of a request": float(np.quantile(self.prefill_tokens, _RARE)),
             "tokens of a request": float(np.quantile(self.input_tokens + self.output_tokens, _RARE)),

@@ -204,6 +204,20 @@ def test_loads_that_wait_for_answers_hold_their_number_in_flight(tmp_path: Path,
         assert (requests.sent_ns == requests.released_ns).all()
 
 
+def test_the_range_of_a_latency_counts_from_the_schedule_as_the_latency_does(tmp_path: Path) -> None:
+    """Requests wait for the ceiling, which a range from the send would leave out."""
+    load = ["--request_rate", "60", "--max_concurrency", "2", "--num_requests", "60", "--isl", "20", "--osl", "9"]
+    folder = _simulated(tmp_path, "run", traffic=["token_norm_dist", *load])
+    ttft = json.loads((folder / "summary.json").read_text())["metrics"]["ttft_ms"]
+    ranges = json.loads((folder / "run.json").read_text())["simulation"]["ranges"]
+    assert ttft["scheduled"]["p99"] > 2.0 * ttft["sent"]["p99"]
+    for name in ("ttft_ms", "e2e_ms"):
+        scheduled = json.loads((folder / "summary.json").read_text())["metrics"][name]["scheduled"]
+        for figure in ("mean", "p50", "p99"):
+            low, high = ranges[name][figure]
+            assert low - 1e-3 <= scheduled[figure] <= high + 1e-3
+
+
 @pytest.mark.parametrize(
     ("model", "arguments", "reason"),
     [
