@@ -340,10 +340,10 @@ def _untimed(run: RunReport, parts: PercentileParts) -> str:
                 f"The server timed none of these {parts.around:,} requests: what passed between their send and their first "
                 f"token is {rest}."
             )
-        return (
-            "The server returned no times of single requests: what passed between the send and the first token is "
-            f"{rest}. {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"
-        )
+        before = f"no times of single requests: what passed between the send and the first token is {rest}."
+        if run.manifest.simulation is not None:
+            return f"A simulated server returns {before}"
+        return f"The server returned {before} {_how_to_time(run)}{_through_a_router(parts)}{_means(run)}"
     if parts.timed < parts.around:
         return f"The server timed {parts.timed:,} of these {parts.around:,} requests; of the others its part is unattributed."
     return ""

@@ -642,6 +642,14 @@ def test_a_page_explains_p99_by_all_sources_of_the_run(queued: RunReport, make_r
     assert "Slowest requests by TTFT" in text
 
 
+def test_a_simulated_run_is_not_to_be_measured_with_other_options(make_report: MakeReport, answered: Make) -> None:
+    simulation = {"model": "model.json", "digest": "0f", "fitted_to": ["a"], "replicas": 1, "router": None, "draws": 3}
+    report = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)]) for k in range(90)], simulation=simulation)
+    text = " ".join(remarks(report, _explained(report).runs[0].latencies[0].percentiles[-1]))
+    assert "A simulated server returns no times of single requests" in text
+    assert "--server_timings" not in text
+
+
 def test_a_page_says_what_it_cannot_attribute(make_report: MakeReport, answered: Make, failed: Make) -> None:
     plain = make_report([answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)], traffic_class="chat") for k in range(90)])
     sections = {section.id: section for section in run_page(plain, run_pictures(plain)).sections}
