@@ -66,6 +66,8 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
             "the conversations of a trace come at its own times, so no closed loop shows where to start: give --first_load, a "
             "rate of conversations, and no --max_users"
         )
+    if effort.max_users is not None and effort.first_load is not None and not 1 <= effort.first_load <= effort.max_users:
+        raise click.UsageError(f"--first_load {effort.first_load:g}: give a number of users from 1 to --max_users")
     if effort.max_users is not None and parsed.params.get("ramp_up") is not None:
         raise click.UsageError(
             "--ramp_up cannot be one of the run's options: the users of each probe start over about the time of one answer"

@@ -324,7 +324,8 @@ def search_capacity(
     """
     now = RunningSearch(folder, search, say, clock, simulation)
     try:
-        step = None if now.search.first_load is None else now.next_step()
+        is_known = now.search.first_load is not None and not now.needs_first_load
+        step = now.next_step() if is_known else None
         if not isinstance(step, Ended):
             with open_probes() as probes:
                 now.find_first_load(probes)

@@ -30,6 +30,8 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         ([*_LIMIT, "dataset", "--request-rate", "4"], "--request_rate cannot be one of the run's options"),
         ([*_LIMIT, "dataset", "--num_requests=9"], "--budget before the verb"),
         ([*_LIMIT, "dataset", "--concurrency", "9"], "--max_users before the verb"),
+        ([*_LIMIT, "--max_users", "9", "--first_load", "10", "dataset"], "--first_load 10: give a number of users from 1 to"),
+        ([*_LIMIT, "--max_users", "9", "--first_load", "0.4", "dataset"], "--first_load 0.4: give a number of users from 1 to"),
         ([*_LIMIT, "--max_users", "9", "dataset", "--ramp_up", "9"], "--ramp_up cannot be one of the run's options"),
         ([*_LIMIT, "dataset", "--seed", "9"], "give --seed before the verb"),
         ([*_LIMIT, "dataset", "--run_dir", "r"], "--experiment_dir before the verb"),

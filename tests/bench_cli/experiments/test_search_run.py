@@ -286,6 +286,14 @@ def test_a_first_load_that_is_given_needs_no_closed_loop(folder: SearchFolder) -
     assert queue.made[0].load == 80.0
 
 
+def test_users_to_start_from_are_no_rate_before_a_closed_loop_shows_theirs(folder: SearchFolder) -> None:
+    """At a request a second for one user, the budget would hold no probe of 100."""
+    queue = FakeQueue(folder)
+    _search(queue, replace(SEARCH, unit=LoadUnit.USERS.value, most_load=8.0, first_load=1.0, budget_s=60.0))
+    assert queue.closed_loops == 1
+    assert queue.made[0].load == 1.0
+
+
 def test_a_target_that_fails_ends_the_search_with_what_was_measured(folder: SearchFolder) -> None:
     queue, said = FakeQueue(folder, ends_after=3), list[str]()
     capacity = _search(queue, say=said.append)
