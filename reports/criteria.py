@@ -22,12 +22,12 @@ _HELD = "held"
 QUANTILES = (0.50, 0.99)
 """The percentiles of a latency that a criterion may name: they have an interval."""
 _FORM = re.compile(
-    r"\s*(?:(?P<statistic>p\d+(?:_\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
+    r"\s*(?:(?P<statistic>p\d+(?:[._]\d+)?|mean)_)?(?P<name>[a-z]\w*?)\s*(?P<sign><=|>=|<|>|=<|=>)\s*"
     r"(?P<amount>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(?P<unit>[a-z%]*(?:/s)?)\s*",
     re.IGNORECASE,
 )
 _PRECISION = re.compile(
-    r"\s*(?P<statistic>p\d+(?:_\d+)?|mean)_(?P<name>[a-z]\w*?)\s*(?:±|\+/?-)\s*(?P<amount>\d+\.?\d*|\.\d+)\s*%\s*",
+    r"\s*(?P<statistic>p\d+(?:[._]\d+)?|mean)_(?P<name>[a-z]\w*?)\s*(?:±|\+/?-)\s*(?P<amount>\d+\.?\d*|\.\d+)\s*%\s*",
     re.IGNORECASE,
 )
 _UNITS: dict[str, dict[str, float]] = {

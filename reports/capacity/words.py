@@ -56,7 +56,8 @@ def limit_text(limit: Requirement) -> str:
         return f"{bound} of the requests within their objectives"
     if limit.metric in SHARES or limit.metric.unit != "ms":
         return f"{limit.metric.label} of {bound}"
-    return f"{'mean' if limit.q is None else percentile_key(limit.q)} {limit.metric.label} of {bound}"
+    percentile = "mean" if limit.q is None else percentile_key(limit.q).replace("_", ".")
+    return f"{percentile} {limit.metric.label} of {bound}"
 
 
 def limits_text(limits: tuple[Requirement, ...]) -> str:

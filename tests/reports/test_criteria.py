@@ -171,6 +171,7 @@ def test_a_requirement_is_written_as_it_is_read(name: str, limit: float) -> None
         ("p99_ttft>500ms", Requirement(TTFT, 0.99, True, 500.0)),
         ("p70_e2e >= 2s", Requirement(E2E, 0.70, True, 2_000.0)),
         ("p99_5_tpot>30", Requirement(TPOT, 0.995, True, 30.0)),
+        ("p99.5_tpot>30", Requirement(TPOT, 0.995, True, 30.0)),
         ("failed_share>5%", Requirement(FAILED_SHARE, None, True, 0.05)),
     ],
 )

@@ -101,6 +101,10 @@ def _with(found: Capacity, **changes: object) -> Capacity:
             "TPOT of at most 50 ms (95 %); no load was high enough to fail.",
         ),
         (
+            capacity(limits=(replace(limit("p99_ttft<=500ms"), q=0.999),), unit=LoadUnit.USERS),
+            "Holds 142 users with p99.9 TTFT of at most 500 ms (95 %); fails at 165 users.",
+        ),
+        (
             capacity(limits=(limit("failed_share<=1%"),), unit=LoadUnit.USERS),
             "Holds 142 users with at most 1 % of the requests failed (95 %); fails at 165 users.",
         ),

@@ -24,6 +24,7 @@ from reports.capacity.reading import (
     steady,
 )
 from reports.capacity.result import Ended, Verdict
+from reports.criteria import parse_stop_if
 from reports.metrics.catalogue import TTFT
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
 from reports.metrics.requests import Requests
@@ -204,12 +205,16 @@ def test_equal_limits_of_several_sets_are_judged_once() -> None:
         ([["p99_tpot<=9.5ms", "failed_share<=1%"]], "p80_tpot>9.5ms"),
         ([["p99_ttft<=1s"], ["p99_ttft<=2s", "p99_tpot<=9ms"]], "p80_ttft>2000ms"),
         ([["p99_ttft<=1s"], ["p99_e2e<=2s"]], None),
+        ([["p99_99_ttft<=1s"]], "p99.8_ttft>1000ms"),
+        ([["p98.72_ttft<=1s"]], "p74.4_ttft>1000ms"),
         ([["p50_ttft<=1s"]], None),
         ([["attainment>=99%", "ttft<=1s"]], None),
     ],
 )
 def test_a_probe_ends_where_its_load_is_far_too_high_for_every_set(sets: list[list[str]], stops: str | None) -> None:
     assert hopeless([limit_set(str(number), texts) for number, texts in enumerate(sets)]) == stops
+    if stops is not None:
+        assert parse_stop_if(stops).limit > 0.0  # as the option of the probe's run takes it
 
 
 def test_a_probe_that_was_ended_is_overloaded(
