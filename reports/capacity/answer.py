@@ -16,6 +16,7 @@ from reports.capacity.words import (
     certified_number,
     confidence_text,
     count_text,
+    counted_text,
     limit_text,
     limits_text,
     load_number,
@@ -202,10 +203,11 @@ def _flat(search: Searched) -> str:
     """The range of loads over which the share hardly changes, with the shares there."""
     limit, low, high = search.required[search.deciding], *_flat_range(search)
     shares = [_share_at(search, load) for load in (low, high)]
+    counted = counted_text(limit)
     rises = (
-        "the share of requests beyond it hardly rises"
+        f"the share of {counted} beyond it hardly rises"
         if None in shares
-        else f"the share of requests beyond it goes from {share_text(shares[0] or 0.0)} to {share_text(shares[1] or 0.0)}"
+        else f"the share of {counted} beyond it goes from {share_text(shares[0] or 0.0)} to {share_text(shares[1] or 0.0)}"
     )
     allowed = allowed_text(search.goal.allowed[search.deciding])
     between = f"from {load_number(low)} to {load_text(high, search.unit)} {rises}, with {allowed} allowed; read the curve"
@@ -226,7 +228,7 @@ def _not_monotone(search: Searched) -> str:
     limit = search.required[search.deciding]
     seen = "" if fall is None else f": {share_text(fall[0].share)} at {load_text(fall[0].load, search.unit)}, "
     seen += "" if fall is None else f"{share_text(fall[1].share)} at {load_text(fall[1].load, search.unit)}"
-    sentence = f"the share of requests beyond {limit_text(limit)} falls at a higher load{seen}"
+    sentence = f"the share of {counted_text(limit)} beyond {limit_text(limit)} falls at a higher load{seen}"
     wanted = "something other than the load changed between the probes"
     if search.certified and search.refused:
         return f"{_bracket(search)[:-1]}, but {sentence}; {wanted}."
@@ -321,11 +323,12 @@ def _calm_above_a_bad_probe(search: Searched) -> str:
     if bad is None or calm is None or calm.load < _CLEARLY * bad[0].load:
         return ""
     probe, share = bad
-    limit = "the limit" if len(search.required) == 1 else limit_text(search.required[search.deciding])
+    deciding = search.required[search.deciding]
+    limit = "the limit" if len(search.required) == 1 else limit_text(deciding)
     return (
-        f"{share_text(share)} of the requests of a probe at {load_text(probe.load, search.unit)} were beyond {limit}, and "
-        f"{share_text(calm.violations[position].share or 0.0)} of one at {load_text(calm.load, search.unit)}: look at what the "
-        "target did in the first."
+        f"{share_text(share)} of the {counted_text(deciding)} of a probe at {load_text(probe.load, search.unit)} were beyond "
+        f"{limit}, and {share_text(calm.violations[position].share or 0.0)} of one at {load_text(calm.load, search.unit)}: "
+        "look at what the target did in the first."
     )
 
 

@@ -29,8 +29,7 @@ class Expectation:
         nearest load where there is no curve; its queue moves as at the nearest load.
         """
         near = self._nearest(load)
-        n = round(requests * near.violations[0].n / near.requests)
-        found = tuple(self._violations(place, load, n, near) for place in range(len(near.violations)))
+        found = tuple(self._violations(place, load, requests, near) for place in range(len(near.violations)))
         return Probe(load, requests, found, near.queue, near.gave_up)
 
     def _nearest(self, load: float) -> Probe:
@@ -39,8 +38,9 @@ class Expectation:
         side = [probe for probe in self.probes if (self.overloaded is not None and probe.load >= self.overloaded) == grows]
         return min(side or self.probes, key=lambda probe: (abs(math.log(probe.load / load)), -probe.requests))
 
-    def _violations(self, place: int, load: float, n: int, near: Probe) -> Violations:
+    def _violations(self, place: int, load: float, requests: int, near: Probe) -> Violations:
         curve, known = self.curves.get(place), near.violations[place]
+        n = round(requests * known.n / near.requests)
         share = None if curve is None or near.overloaded else fitted_share(curve, load)
         if share is None:
             here = [probe.violations[place] for probe in self.probes if probe.load == near.load]

@@ -15,6 +15,7 @@ from reports.capacity.words import (
     allowed_text,
     beyond_text,
     certified_number,
+    counted_text,
     load_text,
     refused_number,
     share_text,
@@ -74,10 +75,10 @@ def sides_picture(sides: Sequence[Side], place: int, name: str) -> Picture:
     of_tier = "" if first.tier.name is None else f" ({printable(first.tier.name)})"
     return Picture(
         name,
-        f"Requests {beyond_text(limit)}, against load{of_tier}",
+        f"{counted_text(limit).capitalize()} {beyond_text(limit)}, against load{of_tier}",
         "Bars are 95 % intervals of one probe. Overloaded probes, and those that are not valid, are left out.",
         _load_axis(first.capacity.unit, loads),
-        Axis("requests beyond the limit", "%", log=True),
+        Axis(f"{counted_text(limit)} beyond the limit", "%", log=True),
         tuple(marks),
     )
 
@@ -115,10 +116,10 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     of_tier = "" if tier.name is None else f" ({printable(tier.name)})"
     return Picture(
         f"share-{position + 1}",
-        f"Requests {beyond_text(limit)}, against load{of_tier}",
+        f"{counted_text(limit).capitalize()} {beyond_text(limit)}, against load{of_tier}",
         " ".join(note for note in notes if note),
         _load_axis(capacity.unit, loads),
-        Axis("requests beyond the limit", "%", log=True),
+        Axis(f"{counted_text(limit)} beyond the limit", "%", log=True),
         tuple(marks),
     )
 

@@ -391,7 +391,8 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     flat = best.slope < _FLAT and clusters >= _FEWEST_CLUSTERS
     shape = Shape.CLIFF if best.crossing >= below else Shape.FLAT if flat else Shape.CROSSING
     curve = Curve(shape, best.intercept, best.slope, best.crossing, low, high, clusters)
-    return _Limit(curve, _more_requests(best, goal, allowed))
+    more = _more_values(best, goal, allowed)
+    return _Limit(curve, None if more is None else max(_BLOCK, math.ceil(more / _values_a_request(probes, goal.limits[place]))))
 
 
 def points_of(probes: Sequence[Probe], limit: int, overloaded: float | None) -> Points:
@@ -446,8 +447,13 @@ def _shape_without_fit(points: Points, allowed: float, overloaded: float | None)
     return Shape.ALWAYS_HELD if overloaded is None else Shape.CLIFF
 
 
-def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
-    """The further requests that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
+def _values_a_request(probes: Sequence[Probe], limit: int) -> float:
+    """How many values of a limit a request has, at least 1: more where it counts single tokens."""
+    return max(1.0, sum(probe.violations[limit].n for probe in probes) / max(1, sum(probe.requests for probe in probes)))
+
+
+def _more_values(best: Fit, goal: Goal, allowed: float) -> float | None:
+    """The further values that the ratio needs: an interval is as narrow as the root of the clusters near the crossing."""
     if best.slope < _LEAST_FLAT:
         return None
     tail, spent = _SPENT * (1.0 - goal.confidence) / 2.0, best.expected / allowed
@@ -461,8 +467,7 @@ def _more_requests(best: Fit, goal: Goal, allowed: float) -> int | None:
     else:
         quantile = f_quantile(1.0 - 2.0 * tail, 1, _DEGREES)
         needed = _SPREAD_OUT * best.dispersion * quantile / (best.slope * width / 2.0) ** 2 / allowed
-    needed = max(needed, _MANY_CLUSTERS * mean_cluster_size(best.dispersion) / allowed)
-    return max(_BLOCK, math.ceil(needed - spent))
+    return max(needed, _MANY_CLUSTERS * mean_cluster_size(best.dispersion) / allowed) - spent
 
 
 def _binding(curves: Sequence[Curve], probes: Sequence[Probe], goal: Goal) -> int:

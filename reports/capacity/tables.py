@@ -7,7 +7,15 @@ from pathlib import Path
 from reports.capacity.answer import searched
 from reports.capacity.result import Capacity, LoadUnit, ProbeRun, Tier
 from reports.capacity.shares import share_interval
-from reports.capacity.words import allowed_text, beyond_text, bracket_text, limits_text, load_number, share_text
+from reports.capacity.words import (
+    allowed_text,
+    beyond_text,
+    bracket_text,
+    counted_text,
+    limits_text,
+    load_number,
+    share_text,
+)
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table, link_to
 
@@ -124,7 +132,10 @@ def _limits_note(capacity: Capacity) -> str:
     allowed = {
         position: share for tier in capacity.tiers for position, share in zip(tier.goal.limits, tier.goal.allowed, strict=True)
     }
-    texts = [f"requests {beyond_text(limit)} ({allowed_text(allowed[k])} allowed)" for k, limit in enumerate(capacity.limits)]
+    texts = [
+        f"{counted_text(limit)} {beyond_text(limit)} ({allowed_text(allowed[k])} allowed)"
+        for k, limit in enumerate(capacity.limits)
+    ]
     return "; ".join(texts)
 
 

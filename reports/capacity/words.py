@@ -8,7 +8,7 @@ from reports.capacity.result import LoadUnit
 from reports.capacity.search import Bracket
 from reports.criteria import Requirement
 from reports.gates.words import SHARES, percentage
-from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, ICL, ITL
 from reports.statistics.percentiles import percentile_key
 
 _DIGITS = 3
@@ -66,8 +66,13 @@ def limits_text(limits: tuple[Requirement, ...]) -> str:
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
+def counted_text(limit: Requirement) -> str:
+    """What a limit counts: "requests", or where it is one on single gaps "tokens"."""
+    return {ITL: "tokens", ICL: "gaps between responses"}.get(limit.metric, "requests")
+
+
 def beyond_text(limit: Requirement) -> str:
-    """The requests beyond a limit: "over 500 ms of TTFT"."""
+    """After what is counted, that it is beyond a limit: "with TTFT over 500 ms"."""
     if limit.metric is FAILED_SHARE:
         return "failed"
     if limit.metric is ATTAINMENT:

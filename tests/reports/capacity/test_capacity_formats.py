@@ -22,7 +22,7 @@ from reports.capacity.shares import share_interval
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import figure_of
-from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, never_held, unknown
+from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, limit, never_held, unknown
 from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -119,3 +119,11 @@ def test_the_files_have_a_row_a_probe_and_text_from_outside_is_inert(tmp_path: P
     assert "./probe-130/report.html" in html
     assert "INVALID, errors" in html
     assert "\u202e" not in CAPACITY.terminal_text(found) + page.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_a_limit_on_single_tokens_counts_tokens_in_its_words() -> None:
+    found = capacity(limits=(limit("p99_itl<=50ms"),))
+    assert "%: tokens with ITL over 50 ms (1 % allowed)." in " ".join(CAPACITY.terminal_text(found).split())
+    [picture] = capacity_pictures(found)
+    assert picture.title == "Tokens with ITL over 50 ms, against load"
+    assert picture.y.label == "tokens beyond the limit"

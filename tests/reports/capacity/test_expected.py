@@ -55,6 +55,12 @@ def test_a_probe_is_expected_on_the_curve_with_the_clusters_of_the_others(load: 
     assert 4.0 < violations.effect < 30.0  # between those met and what is usual at capacity
 
 
+def test_a_limit_on_tokens_is_expected_to_have_as_many_of_them() -> None:
+    probes = [replace(each, violations=(*each.violations, Violations(50 * _N, 0, None))) for each in _rising(85.0, 95.0, 105.0)]
+    requests, tokens = _known(probes).probe(98.0, 1_200).violations
+    assert (requests.n, tokens.n) == (1_000, 50_000)
+
+
 def test_a_model_that_explains_the_clusters_makes_the_expected_ones_smaller() -> None:
     def effect(remaining: float) -> float:
         found = [replace(each, effect=None, remaining=remaining) for probe in _rising(90.0, 105.0) for each in probe.violations]

@@ -77,6 +77,18 @@ def test_more_requests_shrink_while_they_are_spent() -> None:
     assert 0 < more.more_requests < few.more_requests
 
 
+def test_more_requests_are_requests_where_a_limit_counts_their_tokens() -> None:
+    """Each request has 50 tokens, and what the tokens show is what as many requests would."""
+    narrow = replace(_GOAL, ratio=1.01)
+    values = _crossing()
+    tokens = [replace(probe, requests=probe.violations[0].n // 50) for probe in values]
+    of_values, of_tokens = (bracket(probes, narrow).more_requests for probes in (values, tokens))
+    assert of_values is not None
+    assert of_tokens is not None
+    assert of_values > 50 * 6_000
+    assert of_tokens == pytest.approx(of_values / 50, rel=1e-3)
+
+
 def test_clusters_of_violations_widen_the_bracket() -> None:
     narrow = bracket(_crossing(), _GOAL)
     wide = bracket([replace(probe, violations=(replace(probe.violations[0], effect=16.0),)) for probe in _crossing()], _GOAL)
