@@ -31,7 +31,23 @@ class SizedTier:
     rates: Mapping[int, float]
 
 
-def size_text(tiers: Sequence[SizedTier], confidence: float, draws: int, rate_per_s: float | None) -> str:
+@dataclass(frozen=True)
+class Draws:
+    """How many ``draws`` there were, and of how many different ``constants`` and ``schedules``."""
+
+    draws: int
+    constants: int
+    schedules: int
+
+    def __str__(self) -> str:
+        constants = f"constants{self._of(self.constants)}, its " if self.constants else ""
+        return f"{self.draws:,} draws of the model's {constants}errors and the schedule{self._of(self.schedules)}"
+
+    def _of(self, different: int) -> str:
+        return f" ({different:,} different)" if different < self.draws else ""
+
+
+def size_text(tiers: Sequence[SizedTier], confidence: float, draws: Draws, rate_per_s: float | None) -> str:
     """First what lies beyond the fitted runs, then for each set the answer and a table."""
     parts = [
         f"{_named(tier)}This lies beyond what the model was fitted to, so its errors are not known: {'; '.join(tier.beyond)}."
@@ -39,11 +55,8 @@ def size_text(tiers: Sequence[SizedTier], confidence: float, draws: int, rate_pe
         if tier.beyond
     ]
     for tier in tiers:
-        parts += [f"{_named(tier)}{answer(tier, confidence, rate_per_s)}", console_table(_table(tier, draws))]
-    parts.append(
-        f"Simulated, no server was measured: {draws} draws of the model's constants, its errors and the schedule. Ranges are 5 "
-        "to 95 % of them."
-    )
+        parts += [f"{_named(tier)}{answer(tier, confidence, rate_per_s)}", console_table(_table(tier, draws.draws))]
+    parts.append(f"Simulated, no server was measured: {draws}. Ranges are 5 to 95 % of them.")
     return "\n\n".join(parts)
 
 

@@ -17,7 +17,7 @@ from bench_cli.measurement.prepare import PrepareRequests
 from bench_cli.simulate.carry_out import check_options, prepared_traffic
 from bench_cli.simulate.deployment import Simulated
 from bench_cli.simulate.limits import SimulatedLimits, check_shown, simulated_limits
-from bench_cli.simulate.size_text import SizedTier, size_text
+from bench_cli.simulate.size_text import Draws, SizedTier, size_text
 from bench_cli.simulate.traffic import SimulatedTraffic
 from bench_errors import ExitStatus
 from bench_records.search import PlannedTier
@@ -56,7 +56,8 @@ class Size:
         requests, times = counted(len(traffics[0].traffic), "request"), counted(self.draws, "time")
         click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
         tiers = [self._tier(each, traffics) for each in limits]
-        click.echo(size_text(tiers, self.confidence, self.draws, self._rate(traffics)))
+        draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), len(traffics))
+        click.echo(size_text(tiers, self.confidence, draws, self._rate(traffics)))
         return ExitStatus.VALID if all(tier.sizing.replicas is not None for tier in tiers) else ExitStatus.FAILED
 
     def _traffics(self, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> tuple[SimulatedTraffic, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench_cli import run
+from bench_cli.simulate.size_text import Draws
 from bench_errors import ExitStatus
 from simulator.model import Extent
 from simulator.server import Admission, Server, StepLaw
@@ -65,6 +66,13 @@ def test_an_answer_without_tpot_is_judged_by_its_other_objectives(tmp_path: Path
     limits = ["--slo", "attainment>=90%", "--slo", "ttft<=15ms", "--slo", "tpot<=50ms"]
     assert _sized(tmp_path, *limits, "--router", "rr", "--draws", "18") == ExitStatus.VALID
     assert "3 replicas, 95 %" in " ".join(capsys.readouterr().out.split())
+
+
+def test_draws_are_of_as_many_constants_as_the_model_has() -> None:
+    assert str(Draws(40, 40, 8)) == "40 draws of the model's constants, its errors and the schedule (8 different)"
+    assert str(Draws(200, 40, 8)).startswith("200 draws of the model's constants (40 different), its errors and ")
+    assert str(Draws(18, 0, 8)) == "18 draws of the model's errors and the schedule (8 different)"
+    assert str(Draws(5, 5, 5)).endswith(" and the schedule")
 
 
 @pytest.mark.parametrize(
