@@ -85,11 +85,18 @@ def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
     count, and any load would hold.
     """
     from reports.capacity.limits import limit_set
-    from reports.metrics.catalogue import E2E, TPOT, TTFT
+    from reports.metrics.catalogue import E2E, TPOT, TTFO, TTFT
+    from reports.metrics.goodput import Objective
 
-    ended_by = {"request_timeout": (TTFT, E2E), "first_token_timeout": (TTFT, E2E), "token_gap_timeout": (TPOT, E2E)}
-    for tier in tiers_of(limits.slo, limits.slo_preset):
-        for objective in limit_set(tier.name, (*tier.limits, *tier.objectives)).objectives:
+    ended_by = {
+        "request_timeout": (TTFT, TTFO, E2E),
+        "first_token_timeout": (TTFT, TTFO, E2E),
+        "token_gap_timeout": (TTFO, TPOT, E2E),
+    }
+    sets = (limit_set(tier.name, (*tier.limits, *tier.objectives)) for tier in tiers_of(limits.slo, limits.slo_preset))
+    for limit in (limit for each in sets for limit in each.limits):
+        single = (Objective(limit.requirement.metric, limit.requirement.limit),)
+        for objective in limit.objectives or single:
             for name, metrics in ended_by.items():
                 seconds = parsed.params.get(name)
                 if seconds is not None and objective.metric in metrics and 1e3 * seconds <= objective.limit_ms:

@@ -43,6 +43,11 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
         (["--slo", "p99_e2e<=900s", "dataset"], "--request_timeout 600: it ends a request before"),
         (["--slo", "p99_tpot<=50ms", "dataset", "--token_gap_timeout", "0.04"], "give more than 0.05 s"),
         (["--slo", "p99_e2e<=5s", "dataset", "--first_token_timeout", "2"], "--first_token_timeout 2: it ends a request"),
+        (["--slo", "p99_ttfo<=5s", "dataset", "-t", "4"], "--request_timeout 4: it ends a request before"),
+        (
+            ["--slo", "attainment>=9%", "--slo", "e2e<=5s", "dataset", "--first_token_timeout", "4"],
+            "--first_token_timeout 4: it ends a request before that can be beyond e2e<=5000ms",
+        ),
         (["--slo", "p99_e2e<=5s", "dataset", "--token_gap_timeout", "1"], "--token_gap_timeout 1: it ends a request before"),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
