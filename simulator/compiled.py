@@ -145,7 +145,7 @@ def _constants(server: Server) -> Constants:
         kv_blocks=_NO_LIMIT if admission.kv_blocks is None else admission.kv_blocks,
         lookahead=admission.lookahead,
         delay=float(front_end.delay),
-        stage=front_end.intake / front_end.intake_rounds,
+        intake=float(front_end.intake),
         rounds=front_end.intake_rounds,
         token=float(front_end.token),
         response=float(front_end.response),

@@ -19,9 +19,7 @@ _RING = 1 << 10  # at first
 
 
 class Constants(NamedTuple):
-    """The constants of a server as numbers, with a large one for what has no limit. ``stage`` is the cost of one round of a
-    request's intake.
-    """
+    """The constants of a server as numbers, with a large one for what has no limit."""
 
     step: float
     prefill: float
@@ -39,7 +37,7 @@ class Constants(NamedTuple):
     kv_blocks: int
     lookahead: int
     delay: float
-    stage: float
+    intake: float
     rounds: int
     token: float
     response: float
@@ -330,8 +328,8 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
         # Then it brings requests that are on their way in a stage further.
         kept = 0
         for number in range(staged_count):
-            clock += c.stage
             if staged_left[number] == 1:
+                clock += c.intake
                 waiting_s[waiting_tail], waiting[waiting_tail] = clock, staged[number]
                 waiting_tail += 1
             else:
@@ -347,8 +345,8 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                 request, arrival = arrival, arrival + 1
             else:
                 request, follower = arrivals + follower, follower + 1
-            clock += c.stage
             if c.rounds == 1:
+                clock += c.intake
                 waiting_s[waiting_tail], waiting[waiting_tail] = clock, request
                 waiting_tail += 1
             else:

@@ -92,15 +92,18 @@ class EventLoop:
         return start + cost * len(requests)
 
     def _take_in(self, clock: float, start: float) -> float:
-        """Bring the requests that were ready at ``start`` a stage further; returns when it is done."""
+        """Bring the requests that were ready at ``start`` a stage further; returns when it is done.
+
+        Only the last stage takes time, so the engine has the first request of a burst before the process has taken in the
+        others.
+        """
         rounds = self._costs.intake_rounds
-        cost = self._costs.intake / rounds
         ready, self._staged = self._staged, []
         while self._arrivals and self._arrivals[0][0] <= start:
             ready.append((heappop(self._arrivals)[1], rounds))
         for request, left in ready:
-            clock += cost
             if left == 1:
+                clock += self._costs.intake
                 self._hand_over(clock, request)
             else:
                 self._staged.append((request, left - 1))

@@ -16,7 +16,7 @@ from simulator.deployed import Deployed, Text
 from simulator.errors import SimulatorError
 from simulator.server import FrontEnd, Server, StepLaw
 
-MODEL_SCHEMA = 1
+MODEL_SCHEMA = 2  # since 2, a request takes all its intake in its last round
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
 

@@ -105,9 +105,9 @@ class FrontEnd:
     """The one process between clients and engine, an event loop that handles in rounds what became ready during the round
     before.
 
-    ``delay`` is the time on the way, in total. A request takes ``intake`` of the process, in ``intake_rounds`` rounds. Each
-    token that the engine hands over takes ``token``, and each response ``response``; tokens of one request that are handed over
-    before a response is written share one.
+    ``delay`` is the time on the way, in total. A request waits for ``intake_rounds`` rounds, and takes ``intake`` of the
+    process in the last. Each token that the engine hands over takes ``token``, and each response ``response``; tokens of one
+    request that are handed over before a response is written share one.
     """
 
     delay: Cost = 0.0

@@ -176,6 +176,12 @@ def test_while_the_front_end_writes_tokens_coalesce_and_requests_wait() -> None:
     assert np.median(seen.first_s - seen.sent_s) > 2 * np.median(idle.first_s - idle.sent_s)
 
 
+def test_the_engine_has_the_first_request_of_a_burst_before_the_others_are_taken_in() -> None:
+    server = Server(StepLaw(step=5e-3), front_end=FrontEnd(intake=2e-3, intake_rounds=4))
+    answers = simulate(server, _requests([0.0] * 3, [10] * 3, [1] * 3), 0)
+    assert answers.first_s * 1e3 == pytest.approx([7, 12, 12])
+
+
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     traffic = poisson(rate=1e6, requests=600, seed=5, users=12)
     seen = simulated_run(SERVER, traffic, 0, "closed")
