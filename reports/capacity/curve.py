@@ -90,9 +90,10 @@ class Fit:
     points: int
 
 
-def usable(points: Points, allowed: float) -> Points:
-    """Those near enough to the allowed share to be points of the curve."""
-    return points.chosen(points.above <= min(LARGEST_RATIO * allowed, _LARGEST_SHARE) * points.n)
+def is_usable(points: Points, allowed: float) -> NDArray[np.bool_]:
+    """Which are near enough to the allowed share to be points of the curve; shape [points]."""
+    near: NDArray[np.bool_] = points.above <= min(LARGEST_RATIO * allowed, _LARGEST_SHARE) * points.n
+    return near
 
 
 def fit(points: Points, allowed: float, tail: float) -> Fit | None:

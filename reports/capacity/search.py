@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, usable
+from reports.capacity.curve import LARGEST_RATIO, USUAL_EFFECT, Fit, Points, fit, is_usable
 from reports.capacity.monotone import (
     FEWEST_EXPECTED,
     WINDOW,
@@ -372,8 +372,9 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
     if falls(every, allowed):
         held, exceeded = held_alone(stationary, allowed, tail, known), exceeded_alone(every, allowed, upper_tail)
         return _Limit(Curve(Shape.NOT_MONOTONE, low=held, high=_least(exceeded, overloaded)), None)
-    points = usable(stationary, allowed)
-    far_beyond = min(set(stationary.load) - set(points.load), default=math.inf)  # by their own requests, whatever the curve
+    near = is_usable(stationary, allowed)
+    points = stationary.chosen(near)
+    far_beyond = float(stationary.load[~near].min(initial=math.inf))  # by its own requests, whatever others at the load have
     best = fit(points, allowed, tail)
     if best is None or not points.load.min() / _BEYOND <= best.crossing <= points.load.max() * _BEYOND:
         held, exceeded = highest_held(stationary, allowed, tail, known), lowest_exceeded(every, allowed, upper_tail)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from reports.capacity.curve import Points, fit, usable
+from reports.capacity.curve import Points, fit, is_usable
 
 
 def _points(
@@ -67,7 +67,7 @@ def test_points_far_from_the_crossing_do_not_bend_the_curve() -> None:
 def test_points_far_above_the_allowed_share_are_not_of_the_curve() -> None:
     points = Points(np.array([1.0, 2.0, 3.0]), np.full(3, 1_000.0), np.array([1.0, 140.0, 900.0]), np.full(3, 2.0))
 
-    assert usable(points, 0.01).load.tolist() == [1.0, 2.0]
+    assert points.load[is_usable(points, 0.01)].tolist() == [1.0, 2.0]
 
 
 def test_dispersion_is_between_what_is_usual_and_what_the_probes_show() -> None:

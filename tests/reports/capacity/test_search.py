@@ -172,6 +172,15 @@ def test_calm_probes_certify_nothing_as_soon_as_a_stall_was_met_near_them() -> N
     assert bracket([*calm, _stalled(245.0), *long_after], _GOAL).certified == 230.0
 
 
+def test_curve_is_not_known_above_a_probe_far_beyond_the_limit_though_others_at_its_load_were_calm() -> None:
+    lower = Probe(90.0, 20_000, (Violations(20_000, 4_000, 4.0),))
+
+    assert bracket(_crossing(), _GOAL).certified is not None
+    found = bracket([*_crossing(), lower], _GOAL)
+    assert found.curves[0].crossing is not None
+    assert (found.certified or 0.0) < 90.0
+
+
 def test_stall_that_was_met_counts_less_at_loads_from_which_the_queue_drains_sooner() -> None:
     def certified(load: float, *others: Probe) -> float | None:
         return bracket([_calm(256.0), _stalled(245.0), *others, *(_calm(load) for _ in range(5))], _GOAL).certified
