@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.capacity.probe import Violations
-from reports.capacity.violations import violations
+from reports.capacity.violations import stalled, violations
 from reports.criteria import Requirement, parse_limit
 from reports.gates.samples import failure_sample, latency_sample, severity_sample, tpot_sample
 from reports.gates.shares import ShareOfRun
@@ -61,6 +61,18 @@ class Limit:
         known = (sample.least == sample.most) | (sample.least > limit)
         groups = None if sample.groups is None else sample.groups[known]
         return violations(sample.least[known], limit, self.allowed, groups)
+
+    def stalled(self, requests: Requests) -> bool:
+        """Whether the target answered no request for longer than the limit while one waited; false of a limit on anything but
+        TTFT or E2E latency. A request that ended without a token waited until then.
+        """
+        metric = self.requirement.metric
+        if metric not in (TTFT, E2E):
+            return False
+        first_ns = requests.first_token_ns
+        answered_ns = np.where(np.isnan(first_ns), requests.done_ns, first_ns) if metric is TTFT else requests.done_ns
+        known = ~np.isnan(answered_ns) & ~np.isnan(requests.scheduled_ns)
+        return stalled(requests.scheduled_ns[known], answered_ns[known], self.requirement.limit)
 
     def reach(self, requests: Requests) -> float | None:
         """The value that the allowed share of the ``requests`` is beyond, over the limit: above 1 where it is exceeded. None of

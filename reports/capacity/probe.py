@@ -27,7 +27,7 @@ class Violations:
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
     ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.
     ``remaining`` is the share of their variance that a control variate leaves, 1 without one; ``explained`` is the number that
-    it took off ``above``.
+    it took off ``above``. ``stalled`` says that for longer than the limit no request was answered while one waited.
     """
 
     n: int
@@ -36,6 +36,7 @@ class Violations:
     none_at_capacity: float = 1.0
     remaining: float = 1.0
     explained: int = 0
+    stalled: bool = False
 
     @property
     def share(self) -> float | None:

@@ -263,7 +263,7 @@ def probe_of(load: float, sent: int, requests: Requests, configured: ConfiguredL
     kept = requests.only(steady(requests, configured))
     found = (limit.violations(kept, grew) for limit in limits)
     weighed = tuple(
-        replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), course))
+        replace(violations, none_at_capacity=none_at_capacity(limit.queue(load), course), stalled=limit.stalled(requests))
         for limit, violations in zip(limits, found, strict=True)
     )
     needs = 0 if configured.closed else requests_that_show_the_queue(requests)

@@ -215,6 +215,19 @@ def overloaded_from(probes: Sequence[Probe], limits: Sequence[int]) -> float | N
     return None
 
 
+def grows_from(probes: Sequence[Probe], limits: Sequence[int]) -> float:
+    """The lowest load from which on the queue grows; infinite where there is none. As ``overloaded_from``, without the probes
+    that gave up in a stall, which comes at a load that the target keeps up with, too.
+    """
+    load = overloaded_from([probe for probe in probes if not gave_up_in_stall(probe, limits)], limits)
+    return math.inf if load is None else load
+
+
+def gave_up_in_stall(probe: Probe, limits: Sequence[int]) -> bool:
+    """Whether a probe ended early, and for longer than one of the ``limits`` the target answered no request that waited."""
+    return probe.gave_up and any(probe.violations[limit].stalled for limit in limits)
+
+
 def _keeps_up(probes: Sequence[Probe], limits: Sequence[int]) -> bool:
     """Whether the target keeps up with the lowest load of ``probes``, by those at it or by the nearest ones: by how steady
     their queues are, or since at capacity they would not all have been without a request beyond one of the ``limits``.
@@ -362,9 +375,10 @@ def _of_limit(probes: Sequence[Probe], goal: Goal, place: int, overloaded: float
             return False
         return _keeps_up(from_there, goal.limits) or not any(probe.queue is not None or probe.needs for probe in from_there)
 
-    before_it_grows = [probe for probe in probes if probe.load * _MARGIN <= below]  # nearer, clusters are those of the queue
+    grows = grows_from(probes, goal.limits)
+    before_it_grows = [probe for probe in probes if probe.load * _MARGIN <= grows]  # nearer, clusters are those of the queue
     met = _met_points(before_it_grows, goal.limits[place], allowed)
-    known = Known(keeps_up_at, lambda load: 1.0 if met is None else _clusters_at(load, met, below).dispersion(allowed))
+    known = Known(keeps_up_at, lambda load: 1.0 if met is None else _clusters_at(load, met, grows).dispersion(allowed))
 
     if every.size == 0:
         return _Limit(Curve(Shape.UNKNOWN if overloaded is None else Shape.NEVER_HELD, high=overloaded), None)
@@ -413,23 +427,37 @@ def points_of(probes: Sequence[Probe], limit: int, overloaded: float | None) -> 
 
 def _met_points(probes: Sequence[Probe], limit: int, allowed: float) -> Points | None:
     """The points of one limit in these probes, those that gave up included, at loads up to the highest at which one that is
-    long enough to show it met the limit: their requests beyond it may come at a lower load, too. None without one.
+    long enough to show it met the limit, or one gave up in a stall. Their requests beyond it may come at a lower load, too.
+    None without such a probe.
     """
-    held = [probe.load for probe in probes if _shows_it_held(probe, limit, allowed)]
-    below = [probe for probe in probes if held and probe.load <= max(held)]
+    shown = [p.load for p in probes if gave_up_in_stall(p, (limit,)) or _shows_it_held(p, limit, allowed)]
+    below = [_as_one_cluster(probe, limit, allowed) for probe in probes if shown and probe.load <= max(shown)]
     return points_of(below, limit, None) if below else None
 
 
-def _clusters_at(load: float, met: Points, overloaded: float) -> Points:
+def _as_one_cluster(probe: Probe, limit: int, allowed: float) -> Probe:
+    """A probe that gave up in a stall, with its requests beyond the limit as one cluster. It counts for the number of requests
+    that may have such a cluster: those that it sent end with the stall, so their share and effect say nothing. Other probes are
+    as they are.
+    """
+    found = probe.violations[limit]
+    if not gave_up_in_stall(probe, (limit,)) or not found.above:
+        return probe
+    size = float(found.above)
+    one = replace(found, n=max(found.n, math.ceil(size / allowed)), effect=max(found.effect or 1.0, size))
+    return replace(probe, violations=(*probe.violations[:limit], one, *probe.violations[limit + 1 :]))
+
+
+def _clusters_at(load: float, met: Points, grows: float) -> Points:
     """Points whose requests beyond a limit come in the clusters that they would come in at a lower ``load``. Points within a
-    ``WINDOW`` of it keep their clusters. All are below the ``overloaded`` load.
+    ``WINDOW`` of it keep their clusters. The queue ``grows`` from a load above all of them on.
 
     What delays a target for a time delays the requests that arrive in it, and in the time that the queue then takes to drain:
-    together load · capacity / (capacity - load) a second. The overloaded load is taken to be above the capacity (infinite where
-    none is known), which makes the ratio of the two larger than it is.
+    together load · capacity / (capacity - load) a second. That load is taken to be above the capacity (infinite where none is
+    known), which makes the ratio of the two larger than it is.
     """
     near = np.minimum(met.load, WINDOW * load)
-    smaller = near * (1.0 - met.load / overloaded) / (met.load * (1.0 - near / overloaded))
+    smaller = near * (1.0 - met.load / grows) / (met.load * (1.0 - near / grows))
     return replace(met, effect=1.0 + (met.effect - 1.0) * smaller)
 
 

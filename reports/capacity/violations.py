@@ -21,3 +21,13 @@ def violations(values_ms: FloatArray, limit: float, allowed: float, groups: NDAr
     if n < FEWEST_VALUES:
         return Violations(n, above, None)
     return Violations(n, above, exceedances(values_ms, limit, allowed, groups).effect)
+
+
+def stalled(due_ns: FloatArray, answered_ns: FloatArray, limit_ms: float) -> bool:
+    """Whether for longer than ``limit_ms`` no request was answered while one waited; ``due_ns`` and ``answered_ns``, shape [n],
+    are known times. A target that falls behind goes on to answer.
+    """
+    order = np.lexsort((due_ns, answered_ns))
+    silent_ns = np.diff(answered_ns[order])
+    waited_ns = (answered_ns - due_ns)[order][1:]
+    return bool((np.minimum(silent_ns, waited_ns) > limit_ms * 1e6).any())

@@ -313,3 +313,18 @@ def test_a_probe_that_lasts_for_few_answers_needs_more_requests_to_show_its_queu
     assert (probe.needs, probe.queue is None) == (needed, needed > 0)
     users = probe_of(20.0, count, requests, ConfiguredLoad(closed=True), limit_set(None, ["p99_ttft<=150ms"]).limits)
     assert users.needs == 0
+
+
+@pytest.mark.parametrize(("slo", "stalled"), [("p99_ttft<=150ms", True), ("p99_ttft<=1s", False), ("p99_tpot<=50ms", False)])
+def test_a_probe_shows_whether_its_target_stalled_for_longer_than_a_limit(
+    make_requests: Callable[..., Requests], answered: _Make, failed: _Make, slo: str, stalled: bool
+) -> None:
+    """Also where it ended before the first answer after the stall."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100.0, 1), (10 * k + 120.0, 1)]) for k in range(200)]
+    records += [failed(k, 10 * k, Outcome.CANCELLED, sent=10 * k, done=2_600) for k in range(200, 250)]
+    limits = limit_set(None, [slo]).limits
+    ((violations,), (before,)) = (
+        probe_of(100.0, len(some), make_requests(some), ConfiguredLoad(rate_per_s=100.0), limits).violations
+        for some in (records, records[:200])
+    )
+    assert (violations.stalled, before.stalled) == (stalled, False)

@@ -172,6 +172,26 @@ def test_calm_probes_certify_nothing_as_soon_as_a_stall_was_met_near_them() -> N
     assert bracket([*calm, _stalled(245.0), *long_after], _GOAL).certified == 230.0
 
 
+def _gave_up(load: float, stalled: bool) -> Probe:
+    """A probe that ended early, far beyond the limit, in a stall or not."""
+    return Probe(load, 1_800, (Violations(1_400, 1_050, 25.0, stalled=stalled),), gave_up=True)
+
+
+def test_probe_that_gave_up_in_a_stall_is_a_cluster_that_was_met_and_no_bound_of_the_capacity() -> None:
+    calm = [*(_calm(210.0) for _ in range(3)), *(_calm(230.0) for _ in range(5))]
+
+    overload, stall = (bracket([*calm, _gave_up(252.0, stalled)], _GOAL) for stalled in (False, True))
+    assert (overload.certified, overload.refused) == (230.0, 252.0)
+    assert (stall.certified, stall.refused) == (None, 252.0)
+
+
+def test_stall_counts_less_far_below_a_load_at_which_the_queue_grows() -> None:
+    probes = [_gave_up(252.0, True), *(_calm(120.0) for _ in range(5))]
+
+    assert bracket(probes, _GOAL).certified is None
+    assert bracket([*probes, _overloaded(270.0)], _GOAL).certified == 120.0
+
+
 def test_curve_is_not_known_above_a_probe_far_beyond_the_limit_though_others_at_its_load_were_calm() -> None:
     lower = Probe(90.0, 20_000, (Violations(20_000, 4_000, 4.0),))
 

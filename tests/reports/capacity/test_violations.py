@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reports.capacity.violations import violations
+from reports.capacity.violations import stalled, violations
 
 
 def test_failed_requests_are_beyond_every_limit() -> None:
@@ -42,3 +42,19 @@ def test_conversations_of_their_own_speed_have_a_larger_effect() -> None:
 def test_few_requests_show_no_effect() -> None:
     assert violations(np.arange(99.0), 50.0, 0.01).effect is None
     assert violations(np.array([]), 50.0, 0.01).n == 0
+
+
+def test_target_that_answers_nothing_for_longer_than_the_limit_while_requests_wait_has_stalled() -> None:
+    due_ns = np.arange(400) * 10e6
+    held_until_ns = np.where((due_ns > 1e9) & (due_ns < 1.6e9), 1.6e9, due_ns)
+
+    assert stalled(due_ns, held_until_ns + 50e6, 500.0)
+    assert not stalled(due_ns, held_until_ns + 50e6, 700.0)
+    assert not stalled(due_ns, due_ns * 1.5 + 50e6, 500.0), "a queue that grows is answered later and later, and all the time"
+
+
+def test_target_without_requests_has_not_stalled() -> None:
+    due_ns = np.array([0.0, 5e9, 5.01e9])
+
+    assert not stalled(due_ns, due_ns + 20e6, 500.0)
+    assert not stalled(np.array([]), np.array([]), 500.0)
