@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reports.capacity.control import explained
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
-from reports.capacity.search import Bracket, Goal, Shape
+from reports.capacity.search import Bracket, Goal, Shape, gave_up_in_stall, grows_from
 from reports.capacity.shares import fitted_share
 from reports.capacity.words import (
     allowed_text,
@@ -122,6 +122,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
         _deciding(search),
         _unsteady(search),
         _calm_above_a_bad_probe(search),
+        _stalls(search),
         _explained(search),
         _at_certified(capacity, tier),
         _unmet(capacity, search),
@@ -188,7 +189,8 @@ def _never_held(search: Searched) -> str:
 
 
 def _cliff(search: Searched) -> str:
-    if search.unit is LoadUnit.USERS:  # who wait for their answers, so no queue grows
+    in_stall = any(p.load == search.bracket.refused and gave_up_in_stall(p, search.goal.limits) for p in search.probes)
+    if search.unit is LoadUnit.USERS or in_stall:  # users wait for their answers, so no queue grows
         return _bracket(search)
     certified, refused = search.certified, search.refused
     grows = f"the queue grows at {refused}" if refused else "the queue grows above it"
@@ -301,7 +303,8 @@ def _deciding(search: Searched) -> str:
 
 def _unsteady(search: Searched) -> str:
     """That the queue grew at one load, and not at a clearly higher one, which held."""
-    grew = min((probe.load for probe in search.probes if probe.overloaded), default=None)
+    of_queue = (p for p in search.probes if p.overloaded and not gave_up_in_stall(p, search.goal.limits))
+    grew = min((probe.load for probe in of_queue), default=None)
     calm = max((probe.load for probe in search.probes if _is_within(search, probe)), default=None)
     if grew is None or calm is None or calm < _CLEARLY * grew:
         return ""
@@ -329,6 +332,25 @@ def _calm_above_a_bad_probe(search: Searched) -> str:
         f"{share_text(share)} of the {counted_text(deciding)} of a probe at {load_text(probe.load, search.unit)} were beyond "
         f"{limit}, and {share_text(calm.violations[position].share or 0.0)} of one at {load_text(calm.load, search.unit)}: "
         "look at what the target did in the first."
+    )
+
+
+def _stalls(search: Searched) -> str:
+    """That most requests beyond the limit came in few probes that met a stall, too few to show how often stalls come. Loads at
+    which the queue grows do not count.
+    """
+    position, grows = search.goal.limits[search.deciding], grows_from(search.probes, search.goal.limits)
+    beyond = [v for v in (p.violations[position] for p in search.probes if p.load < grows) if v.above]
+    stalled = [violations.above for violations in beyond if violations.stalled]
+    total = sum(violations.above for violations in beyond)
+    if not stalled or len(stalled) >= FEWEST_CLUSTERS or 2 * sum(stalled) < total:
+        return ""
+    probes = f"{len(stalled)} {'probe' if len(stalled) == 1 else 'probes'}"
+    unsure = "" if search.certified is None else f", so {search.certified} may be too high"
+    return (
+        f"{sum(stalled):,} of the {total:,} requests beyond {limit_text(search.required[search.deciding])} came in {probes} in "
+        f"which the target answered nothing for longer than the limit. {FEWEST_CLUSTERS:.0f} such stalls would show how often "
+        f"they come{unsure}."
     )
 
 

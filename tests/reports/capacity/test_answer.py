@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reports.capacity.answer import answer, cost, details
-from reports.capacity.result import Capacity, Ended, LoadUnit
+from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun
 from reports.capacity.search import Shape
 from tests.reports.capacity.searches import (
     BRACKET,
@@ -215,6 +215,42 @@ def test_a_probe_far_beyond_the_limit_is_named_where_a_clearly_higher_load_held(
         assert is_said or not any("look at" in text for text in details(found, found.tiers[0]))
     falls = _with(capacity(shares={100.0: 0.13, 130.0: 0.002}), shape=Shape.NOT_MONOTONE)  # the answer has both figures
     assert sentence not in details(falls, falls.tiers[0])
+
+
+def _stalled(found: Capacity, *loads: float) -> Capacity:
+    """The same, where the target stalled in the probes at these loads."""
+
+    def with_stall(run: ProbeRun) -> ProbeRun:
+        first, *others = run.probe.violations
+        return replace(run, probe=replace(run.probe, violations=(replace(first, stalled=run.probe.load in loads), *others)))
+
+    return replace(found, probes=tuple(with_stall(run) for run in found.probes))
+
+
+def test_few_probes_with_stalls_that_have_most_requests_beyond_the_limit_are_named() -> None:
+    sentence = (
+        "1,500 of the 1,510 requests beyond p99 TTFT of at most 500 ms came in 1 probe in which the target answered nothing "
+        "for longer than the limit. 10 such stalls would show how often they come"
+    )
+    shares = {100.0: 0.0, 130.0: 0.3, 170.0: 0.002}
+    found = _stalled(capacity(shares=shares, overloaded=[130.0]), 130.0)
+    assert f"{sentence}, so 142 requests/s may be too high." in details(found, found.tiers[0])
+    assert not any("queue grew" in text for text in details(found, found.tiers[0]))
+    nothing = _with(found, certified=None)
+    assert f"{sentence}." in details(nothing, nothing.tiers[0])
+    for other in (
+        _stalled(capacity(shares={100.0: 0.0, 130.0: 0.02, 170.0: 0.002}), 170.0),  # most are beyond it for another reason
+        _stalled(capacity(shares={100.0: 0.0, 170.0: 0.3}, overloaded=[170.0])),
+    ):
+        assert not any("stalls" in text for text in details(other, other.tiers[0]))
+
+
+def test_load_that_is_refused_for_a_stall_is_no_load_at_which_the_queue_grows() -> None:
+    found = _with(capacity(shares={100.0: 0.0, 165.0: 0.3}, overloaded=[165.0]), shape=Shape.CLIFF, refused=165.0)
+
+    assert "the queue grows at 165 requests/s" in answer(found)
+    assert "queue grows" not in answer(_stalled(found, 165.0))
+    assert "fails at 165 requests/s" in answer(_stalled(found, 165.0))
 
 
 def test_a_precise_bracket_asks_for_no_more() -> None:
