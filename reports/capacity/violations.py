@@ -24,10 +24,12 @@ def violations(values_ms: FloatArray, limit: float, allowed: float, groups: NDAr
 
 
 def stalled(due_ns: FloatArray, answered_ns: FloatArray, limit_ms: float) -> bool:
-    """Whether for longer than ``limit_ms`` no request was answered while one waited; ``due_ns`` and ``answered_ns``, shape [n],
-    are known times. A target that falls behind goes on to answer.
+    """Whether, after an answer within ``limit_ms``, no request was answered for longer than that while one waited; ``due_ns``
+    and ``answered_ns``, shape [n], are known times. A target that falls behind goes on to answer, and one that is too slow for
+    the limit at any load has no answer within it.
     """
     order = np.lexsort((due_ns, answered_ns))
     silent_ns = np.diff(answered_ns[order])
-    waited_ns = (answered_ns - due_ns)[order][1:]
-    return bool((np.minimum(silent_ns, waited_ns) > limit_ms * 1e6).any())
+    waited_ns = (answered_ns - due_ns)[order]
+    limit_ns = limit_ms * 1e6
+    return bool(((np.minimum(silent_ns, waited_ns[1:]) > limit_ns) & (waited_ns[:-1] <= limit_ns)).any())

@@ -53,6 +53,12 @@ def test_target_that_answers_nothing_for_longer_than_the_limit_while_requests_wa
     assert not stalled(due_ns, due_ns * 1.5 + 50e6, 500.0), "a queue that grows is answered later and later, and all the time"
 
 
+def test_target_that_is_too_slow_for_the_limit_has_not_stalled() -> None:
+    due_ns = np.arange(50) * 50e6
+
+    assert not stalled(due_ns, due_ns + 20e6, 1.0)
+
+
 def test_target_without_requests_has_not_stalled() -> None:
     due_ns = np.array([0.0, 5e9, 5.01e9])
 
