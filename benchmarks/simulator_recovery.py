@@ -2,19 +2,20 @@
 
 Each fit has a server of its own, with constants drawn from wide ranges and a structure by turns: plain, with a batch limit,
 with chunks, with prompts first, or with steps that are launched while the one before runs. It is fitted to two runs, at about
-0.35 and 0.6 of the load that it can take, or at 0.6 and 1.1 where there is a batch limit.
+0.35 and 0.6 of the load that it can take, or at 0.6 and 1.1 where there is a batch limit. ``--structure`` names some of these.
 
 ``--servers other`` are not those that the fit was written for: the noise of a step is heavy-tailed (t of 4 degrees of freedom)
 and correlated (up to 0.8 with the step before), a token costs the front end up to 20 µs, a request is taken in within up to
 five rounds, arrivals come in bursts (gamma gaps, cv 2), and lengths are log-normal.
 
-Requirement: the intervals of 95 % contain the constants of the step in 90 to 99 % of all fits, and the structure is right in
-90 %.
+Requirement: the intervals of 95 % contain the constants of the step in 90 to 99 % of all fits, and the structure, with its
+integers, and the constants that are zero are right in 90 %. With ``--further`` each server has one more constant, by turns: a
+cost for a step with a prompt, for a token in the KV cache, or for a prompt token and token of its context.
 
 With ``--step_log`` the fit reads the log that the engine writes, as the embedded one does; no server launches steps ahead then.
 
 Run: python -m benchmarks.simulator_recovery [--fits 40] [--seed 1] [--requests 800] [--known_structure] [--servers other]
-    [--step_log]
+    [--structure ahead] [--further] [--step_log]
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from simulator.logged import logged_steps
 from simulator.recorded import simulated_run
 from simulator.server import Admission, FrontEnd, Order, Server, StepLaw
 from simulator.simulation import simulate
-from simulator.step_law import FittedLaw
+from simulator.step_law import FURTHER, FittedLaw
 from simulator.steps import Steps, recover_steps
 from simulator.structure import known_structure
 from simulator.traffic import Traffic
@@ -45,15 +46,16 @@ from simulator.traffic import Traffic
 _LOADS = (0.35, 0.6)
 _LOADS_TO_THE_LIMIT = (0.6, 1.1)  # else no run shows a batch limit
 _INTERVAL = (2.5, 97.5)  # per cent
-_CONSTANTS = ("step", "prefill", "sequence", "launch")  # the last one of servers that launch steps ahead
+_CONSTANTS = ("step", "prefill", "sequence", "launch", *FURTHER)  # "launch" of servers that launch steps ahead
 _NOISE = 4_000  # values
-_STRUCTURES = (
-    Admission(),
-    Admission(max_sequences=16),
-    Admission(token_budget=256),
-    Admission(order=Order.PREFILL_FIRST),
-    Admission(lookahead=1),
-)
+_STRUCTURES = {
+    "plain": Admission(),
+    "limit": Admission(max_sequences=16),
+    "chunks": Admission(token_budget=256),
+    "prefill_first": Admission(order=Order.PREFILL_FIRST),
+    "ahead": Admission(lookahead=1),
+}
+_FURTHER_OF_STEP = {"prefill_step": (0.1, 0.6), "context": (5e-6, 5e-5), "prefill_context": (5e-7, 5e-6)}  # of its constant
 
 Lengths = Callable[[np.random.Generator, int], tuple[IntArray, IntArray]]
 
@@ -65,15 +67,20 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=800, help="of each of the two runs")
     parser.add_argument("--known_structure", action="store_true", help="fit the law alone, which is ten times as fast")
     parser.add_argument("--servers", choices=_SERVERS, default="usual")
+    parser.add_argument("--structure", choices=_STRUCTURES, nargs="*", help="those that servers have by turns")
+    parser.add_argument("--further", action="store_true", help="one more constant for each server")
     parser.add_argument("--step_log", action="store_true", help="fit the rows of the engine's log")
     options = parser.parse_args()
     servers = _SERVERS[options.servers]
-    structures = [each for each in _STRUCTURES if not (options.step_log and each.lookahead)]
+    structures = [_STRUCTURES[name] for name in options.structure or _STRUCTURES]
+    structures = [each for each in structures if not (each.lookahead and (options.step_log or options.further))]
     made = _with_log if options.step_log else _without_log
-    start, right, inside, errors = time.monotonic(), [], [], []
+    start, right, zeros, inside, errors = time.monotonic(), [], [], [], []
     for number in range(options.fits):
         random = np.random.default_rng([options.seed, number])
         server = servers.server(random, structures[number % len(structures)])
+        if options.further:
+            server = _with_further(random, server, FURTHER[number // len(structures) % len(FURTHER)])
         capacity = capacity_of(server, servers.lengths, options.requests, random)
         loads = _LOADS if server.admission.max_sequences is None else _LOADS_TO_THE_LIMIT
         names = [f"at {load}" for load in loads]
@@ -86,16 +93,24 @@ def main() -> None:
             structure, law = fit_engine(steps, names, number)
         found = structure.admission
         right.append(found == server.admission)
+        zeros.append(_zeros_are_right(law, server))
         inside.append([_is_inside(law, server, name) for name in _CONSTANTS])
         errors.append([_relative_error(law, server, name) for name in _CONSTANTS])
         print(
-            f"{time.monotonic() - start:.0f} s, {server.admission} fitted as {found}: {inside[-1]} {np.round(errors[-1], 3)}",
+            f"{time.monotonic() - start:.0f} s, {server.admission} fitted as {found} {law.terms}: {inside[-1]} "
+            f"{np.round(errors[-1], 4).tolist()}",
             flush=True,
         )
     rows = [_row(name, column, inside, errors) for column, name in enumerate(_CONSTANTS)]
     headers = ("constant", "in its interval", "median error", "nine in ten at most")
     print(tabulate(rows, headers=headers, disable_numparse=True))
-    print(f"Structure right: {np.mean(right):.0%} of {options.fits}.")
+    print(f"Structure right: {sum(right)} of {options.fits}. Zeros right: {sum(zeros)}.")
+
+
+def _zeros_are_right(law: FittedLaw, server: Server) -> bool:
+    """Whether the law has no constant and no threshold that the server does not have."""
+    has_none = all(getattr(server.law, term) > 0 for term in law.terms)
+    return has_none and law.base.free_prefill == 0 and law.base.large_step is None
 
 
 def _row(name: str, column: int, inside: Sequence[Sequence[bool | None]], errors: Sequence[Sequence[float]]) -> tuple[str, ...]:
@@ -150,6 +165,11 @@ def _other_server(random: np.random.Generator, admission: Admission) -> Server:
     return replace(server, front_end=front_end, noise=tuple((noise - noise.mean()).tolist()))
 
 
+def _with_further(random: np.random.Generator, server: Server, term: str) -> Server:
+    cost = server.law.step * random.uniform(*_FURTHER_OF_STEP[term])
+    return replace(server, law=replace(server.law, **{term: cost}))
+
+
 def _lengths(random: np.random.Generator, requests: int) -> tuple[IntArray, IntArray]:
     return 8 + random.geometric(1 / 200, requests), random.geometric(1 / 32, requests)
 
@@ -190,7 +210,7 @@ def capacity_of(server: Server, lengths: Lengths, requests: int, random: np.rand
 
 def _is_inside(law: FittedLaw, server: Server, name: str) -> bool | None:
     """None where the server does not have the constant; a law that lacks it is wrong."""
-    if name == "launch" and not server.admission.lookahead:
+    if not getattr(server.law, name):
         return None
     if name not in law.terms:
         return False

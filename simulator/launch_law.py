@@ -35,8 +35,9 @@ _NONE = -0.1  # so that some of the draws of what is not shown are 0, and it cou
 _EVALUATIONS = 60  # at most; with 12, fits of simulated servers had not converged
 _TOKEN_START_S = 5e-6  # where the search for the front end's time for a token starts
 _RESOLUTION = 1e-4  # relative, of the search for the coefficients
-_FEWEST_PROMPTS = FEWEST_ROWS // 2  # compared steps with prompts, without which all are compared
+_FEWEST_PROMPTS = FEWEST_ROWS // 5  # compared steps with prompts of all runs, without which more are compared
 _STEPS_AHEAD = 2
+_PREDICTED = slice(_STEPS_AHEAD, -1)  # steps
 _DERIVATIVE_STEP = 1e-3  # relative
 
 
@@ -60,13 +61,14 @@ def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
     Its structure is chosen by all usable steps, its coefficients are those of the undisturbed ones.
     """
     of_all = [_arrivals(steps) for steps in runs]
-    undisturbed = [_undisturbed(steps, run) for steps, run in zip(runs, of_all, strict=True)]
+    undisturbed = _if_enough([_undisturbed(steps, run) for steps, run in zip(runs, of_all, strict=True)], of_all)
     law, token_s = _solve_with_token(_structure(of_all), undisturbed)
-    arrivals = [_without_tokens(run, token_s) for run in undisturbed]
-    fitted = _resolved(_fitted(law, arrivals, draws, seed))
-    alone = [[run] for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS]
-    each = [_fitted(_solve(law, run), run, DRAWS_OF_A_RUN, seed) for run in alone]
-    speeds = speeds_of([_rows(law, run) for run in arrivals], seed)
+    arrivals = _if_enough(_not_near_launch(law, token_s, undisturbed), undisturbed)
+    law, token_s = _solve_with_token(law, arrivals)
+    fitted = _resolved(_fitted(law, token_s, arrivals, draws, seed))
+    alone = [run for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS]
+    each = [_fitted(*_solve_with_token(law, [run]), [run], DRAWS_OF_A_RUN, seed) for run in alone]
+    speeds = speeds_of([_rows(law, _without_tokens(run, token_s)) for run in arrivals], seed)
     return replace(widened(fitted, [_as_far_as_shown(run, fitted) for run in each]), speeds=speeds)
 
 
@@ -82,8 +84,9 @@ def _as_far_as_shown(alone: FittedLaw, law: FittedLaw) -> FittedLaw:
     return replace(alone, coefficients=np.where(alone.draws.std(axis=0) > 0, alone.coefficients, law.coefficients))
 
 
-def _fitted(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FittedLaw:
-    """``law``, which was fitted to ``arrivals``, with its residuals and draws."""
+def _fitted(law: StepLaw, token_s: float, runs: Sequence[_Arrivals], draws: int, seed: int) -> FittedLaw:
+    """``law``, which was fitted to ``runs`` with this time for a token, with its residuals and draws."""
+    arrivals = [_without_tokens(run, token_s) for run in runs]
     residuals, is_launch, launches = _residuals(law, arrivals)
     limit = outlier_limit(np.abs(residuals[~is_launch]))
     kept = ~is_launch & (np.abs(residuals) <= limit)
@@ -122,15 +125,39 @@ def _arrivals(steps: Steps) -> _Arrivals:
 def _undisturbed(steps: Steps, run: _Arrivals) -> _Arrivals:
     """``run``, of which a step is compared only where the engine did not wait around it, where the end of the step before is
     known if it holds a prompt, and, beside a prompt, where no request was on its way in.
-
-    All are compared where this would leave too few with prompts.
     """
     has_prompt = run.prefill > 0
     compared = run.compared & np.append(steps.is_busy[1:], False) & np.append(False, steps.is_busy[:-1])
     compared &= _none_on_its_way(steps) | ~(has_prompt | np.append(has_prompt[1:], False))
     for number in np.flatnonzero(has_prompt[1:]) + 1:
         compared[number] &= compared[number - 1]
-    return replace(run, compared=compared) if np.count_nonzero(compared & has_prompt) >= _FEWEST_PROMPTS else run
+    return replace(run, compared=compared)
+
+
+def _if_enough(chosen: Sequence[_Arrivals], otherwise: Sequence[_Arrivals]) -> Sequence[_Arrivals]:
+    """``chosen`` where enough steps with prompts are compared in them, all runs together."""
+    prompts = sum(np.count_nonzero(run.compared & (run.prefill > 0)) for run in chosen)
+    return chosen if prompts >= _FEWEST_PROMPTS else otherwise
+
+
+def _not_near_launch(law: StepLaw, token_s: float, runs: Sequence[_Arrivals]) -> list[_Arrivals]:
+    """``runs``, of which no step is compared that is predicted to end within 3 standard deviations of the next one's launch,
+    nor the one after it.
+
+    Noise decides which comes last there. The arrival is that of the later one, so its mean is later than either, and where the
+    launch comes last, the end is known only to be before it, so its mean is earlier than predicted.
+    """
+    arrivals = [_without_tokens(run, token_s) for run in runs]
+    residuals, is_launch, _ = _residuals(law, arrivals)
+    near_s = outlier_limit(np.abs(residuals[~is_launch])) / 2
+    found = []
+    for run, arrived in zip(runs, arrivals, strict=True):
+        ended, launched, following = _predicted(law, arrived)
+        is_near = np.zeros(len(run.at_s), bool)
+        is_near[_PREDICTED] = (following > 0) & (np.abs(launched - ended) < near_s)
+        is_near[1:] |= is_near[:-1]
+        found.append(replace(run, compared=run.compared & ~is_near))
+    return found
 
 
 def _none_on_its_way(steps: Steps) -> BoolArray:
@@ -263,14 +290,23 @@ def _residuals(law: StepLaw, arrivals: Sequence[_Arrivals]) -> tuple[FloatArray,
 
 
 def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """Only what depends on the step before is a loop: a fit does this thousands of times."""
+    ended, launched, following = _predicted(law, run)
+    residuals, is_launch = run.at_s[_PREDICTED] - np.maximum(ended, launched), (following > 0) & (launched > ended)
+    compared = run.compared[_PREDICTED]
+    return residuals[compared], is_launch[compared], following[compared]
+
+
+def _predicted(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """When each of the _PREDICTED steps ends, when the next one is launched, and what that launch takes; shape [steps].
+
+    Only what depends on the step before is a loop: a fit does this thousands of times.
+    """
     durations = law.step + law.prefill * np.maximum(0.0, run.prefill - law.free_prefill) + law.sequence * run.sequences
     launches = _launches(law, run)
-    predicted = slice(_STEPS_AHEAD, -1)
-    at, usable, following = run.at_s[predicted], run.usable[predicted], launches[_STEPS_AHEAD + 1 :]
+    at, usable, following = run.at_s[_PREDICTED], run.usable[_PREDICTED], launches[_STEPS_AHEAD + 1 :]
     decided = run.at_s[: len(at)]
     launched = run.at_s[1 : len(at) + 1] + following
-    columns = (at, decided, durations[predicted], decided + launches[predicted], launched, usable)
+    columns = (at, decided, durations[_PREDICTED], decided + launches[_PREDICTED], launched, usable)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     ends, end = [], float(run.at_s[1])
     for at_s, decided_s, duration_s, earliest_s, launched_s, is_usable in rows:
@@ -280,10 +316,7 @@ def _residuals_of(law: StepLaw, run: _Arrivals) -> tuple[FloatArray, BoolArray, 
         ends.append(end)
         if end > at_s or end >= launched_s or not is_usable:
             end = at_s
-    ended = np.array(ends)
-    residuals, is_launch = at - np.maximum(ended, launched), (following > 0) & (launched > ended)
-    compared = run.compared[predicted]
-    return residuals[compared], is_launch[compared], following[compared]
+    return np.array(ends), launched, following
 
 
 def _launches(law: StepLaw, run: _Arrivals) -> FloatArray:
@@ -312,6 +345,13 @@ def _derivatives(law: StepLaw, arrivals: Sequence[_Arrivals], residuals: FloatAr
     return columns
 
 
+def _token_derivative(law: StepLaw, arrivals: Sequence[_Arrivals], residuals: FloatArray) -> FloatArray:
+    """That of the predictions by the front end's time for a token, shape [rows]."""
+    moved = [_without_tokens(run, _TOKEN_START_S) for run in arrivals]
+    derivative: FloatArray = (_residuals(law, moved)[0] - residuals) / -_TOKEN_START_S
+    return derivative
+
+
 def _weights(residuals: FloatArray) -> FloatArray:
     """Those that soft_l1 gives squares."""
     weights: FloatArray = 1 / np.sqrt(1 + (residuals / _SCALE_S) ** 2)
@@ -319,17 +359,23 @@ def _weights(residuals: FloatArray) -> FloatArray:
 
 
 def _bootstrap(law: StepLaw, arrivals: Sequence[_Arrivals], draws: int, seed: int) -> FloatArray:
-    """Coefficients of resampled blocks of steps, by one Gauss-Newton step from the solution; shape [draws, terms]."""
+    """Coefficients of resampled blocks of steps, by one Newton step from the solution; shape [draws, terms].
+
+    The time for a token is drawn with them, since they depend on it. The second derivative of the loss is less than its
+    weights, the more so the larger the residual: with weights in its place the draws would be too near to each other (Huber,
+    "The behavior of maximum likelihood estimates under nonstandard conditions", 1967).
+    """
     found = _coefficients(law)
     residuals, _, _ = _residuals(law, arrivals)
-    columns = _derivatives(law, arrivals, residuals)
+    of_law = _derivatives(law, arrivals, residuals)
+    columns = np.column_stack([of_law, _token_derivative(law, arrivals, residuals)])
     blocks = np.array_split(np.arange(len(residuals)), max(2, len(residuals) // BLOCK_ROWS))
-    products = block_products(columns, residuals, _weights(residuals), blocks)
+    weights = _weights(residuals)
+    products = block_products(columns, residuals / weights**2, weights**3, blocks)
     products[:, :, -1] -= products[:, :, -1].mean(axis=0)  # not 0 where a bound holds a coefficient
     random = np.random.default_rng(seed)
-    drawn = np.array(
-        [found + np.linalg.pinv(summed[:, :-1]) @ summed[:, -1] for summed in drawn_products([products], draws, random)]
-    )
+    moves = np.array([np.linalg.pinv(summed[:, :-1]) @ summed[:, -1] for summed in drawn_products([products], draws, random)])
+    drawn = found + moves[:, :-1]
     centred: FloatArray = drawn - drawn.mean(axis=0) + found  # the derivatives show the spread, and no better centre
-    is_shown = columns.any(axis=0)  # else a shorter launch would change nothing, nor would none
+    is_shown = of_law.any(axis=0)  # else a shorter launch would change nothing, nor would none
     return np.maximum(np.where(is_shown, centred, found * random.uniform(_NONE, 1.0, centred.shape)), 0.0)
