@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tabulate import tabulate
@@ -166,8 +167,8 @@ def _other_server(random: np.random.Generator, admission: Admission) -> Server:
 
 
 def _with_further(random: np.random.Generator, server: Server, term: str) -> Server:
-    cost = server.law.step * random.uniform(*_FURTHER_OF_STEP[term])
-    return replace(server, law=replace(server.law, **{term: cost}))
+    further: dict[str, Any] = {term: server.law.step * random.uniform(*_FURTHER_OF_STEP[term])}
+    return replace(server, law=replace(server.law, **further))
 
 
 def _lengths(random: np.random.Generator, requests: int) -> tuple[IntArray, IntArray]:

@@ -286,6 +286,11 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
             f"{law.outliers:,} of {law.rows:,} steps lie far from the law and are left out of it{time}: pauses, "
             + ("which the simulation has as noise" if law.is_logged else "or steps that were not recovered")
         )
+    if law.is_disturbed:
+        found.append(
+            "a request was on its way in beside nearly all steps with prompts, which delays their tokens: a prompt token and a "
+            "launch may be shorter than these runs show; fit runs at a lower load, too"
+        )
     fewest, most = np.percentile(law.residual_loads, (25, 75))
     residuals, loads = law.residuals_s, law.residual_loads
     if most > fewest:

@@ -69,7 +69,8 @@ def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
     alone = [run for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS]
     each = [_fitted(*_solve_with_token(law, [run]), [run], DRAWS_OF_A_RUN, seed) for run in alone]
     speeds = speeds_of([_rows(law, _without_tokens(run, token_s)) for run in arrivals], seed)
-    return replace(widened(fitted, [_as_far_as_shown(run, fitted) for run in each]), speeds=speeds)
+    wide = widened(fitted, [_as_far_as_shown(run, fitted) for run in each])
+    return replace(wide, speeds=speeds, is_disturbed=undisturbed is of_all)
 
 
 def _resolved(law: FittedLaw) -> FittedLaw:

@@ -54,6 +54,8 @@ class FittedLaw:
     counts the other rows, and ``outlier_share`` is what the law misses of them over the time of all. With rows of a log
     (``is_logged``), outliers are left out of the coefficients alone: the residuals hold them, and their mean is not 0.
     ``launch_residuals`` are relative to the time of a launch. ``speeds`` are those of the runs, None where they are not known.
+    ``is_disturbed``: steps are launched ahead, and the law is fitted to steps beside which requests were on their way in, since
+    there were hardly any others.
     """
 
     terms: tuple[str, ...]
@@ -68,6 +70,7 @@ class FittedLaw:
     rows: int
     speeds: Speeds | None = None
     is_logged: bool = False
+    is_disturbed: bool = False
 
     def law(self, coefficients: FloatArray) -> StepLaw:
         """The law with these coefficients."""
