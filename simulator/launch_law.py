@@ -347,7 +347,7 @@ def _derivatives(law: StepLaw, arrivals: Sequence[_Arrivals], residuals: FloatAr
 
 
 def _token_derivative(law: StepLaw, arrivals: Sequence[_Arrivals], residuals: FloatArray) -> FloatArray:
-    """That of the predictions by the front end's time for a token, shape [rows]."""
+    """The derivative of the predictions by the front end's time for a token, shape [rows]."""
     moved = [_without_tokens(run, _TOKEN_START_S) for run in arrivals]
     derivative: FloatArray = (_residuals(law, moved)[0] - residuals) / -_TOKEN_START_S
     return derivative

@@ -21,9 +21,12 @@ def budgets_to_try(steps: Steps) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """The prompt tokens that each step computed, and for which steps they are known; shape [steps] each."""
+    """The prompt tokens that each step computed, with ``with_context`` the sum over them of the context at the end of their
+    part of the prompt, and for which steps they are known; shape [steps] each.
+    """
 
     prefill: FloatArray
+    with_context: FloatArray
     is_known: BoolArray
 
 
@@ -36,11 +39,11 @@ def prefill_by_step(steps: Steps, budget: int | None) -> Laid:
     steps in question are not known.
     A log has what each step computed.
     """
-    computed = steps.prefill.copy()
+    computed, with_context = steps.prefill.copy(), steps.prompt_context.copy()
     is_known = np.ones(len(steps), bool)
     with_prompts = np.flatnonzero(steps.prompts > 0)
     if budget is None or steps.is_logged or not len(with_prompts):
-        return Laid(computed, is_known)
+        return Laid(computed, with_context, is_known)
     room = np.maximum(budget - steps.decoding, 1.0)
     way_s = float((steps.at_s - steps.first_sent_s)[with_prompts].min())  # to the engine, at most
     before = -1  # the step that completed a prompt last
@@ -56,9 +59,11 @@ def prefill_by_step(steps: Steps, budget: int | None) -> Laid:
             is_known[before : number + 1] = False
         if not steps.is_busy[begin]:
             _forget_unseen(steps, is_known, number, begin, before)
+        held = computed[begin:number].copy()
         _spread(steps, room, computed, number, begin)
+        _spread_context(steps, with_context, computed[begin:number] - held, number, begin)
         before = number
-    return Laid(computed, is_known)
+    return Laid(computed, with_context, is_known)
 
 
 def _begun_s(steps: Steps, room: FloatArray, number: int, way_s: float) -> float:
@@ -110,3 +115,14 @@ def _spread(steps: Steps, room: FloatArray, computed: FloatArray, number: int, b
     if begin < number and excess > 0:
         computed[begin] += excess
         computed[number] -= excess
+
+
+def _spread_context(steps: Steps, with_context: FloatArray, taken: FloatArray, number: int, begin: int) -> None:
+    """The part of a prompt that a step from ``begin`` on has ``taken``, shape [steps before number], has the parts before it and
+    what a cache had as its context, where one in ``number`` has the whole prompt.
+    """
+    own = steps.first_prefill[number]
+    is_alone = steps.prompts[number] == 1
+    cached = max(steps.prompt_context[number] / steps.prefill[number] - own, 0.0) if is_alone else 0.0
+    with_context[begin:number] += taken * (cached + np.cumsum(taken))
+    with_context[number] -= taken.sum() * (cached + own)

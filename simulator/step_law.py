@@ -81,8 +81,7 @@ def sample_of(steps: Steps, budget: int | None) -> Sample:
     """The steps of a run that begin and end clearly, and whose work is accounted for."""
     laid = prefill_by_step(steps, budget)
     prefill = laid.prefill
-    context_per_token = steps.prompt_context / np.maximum(steps.prefill, 1.0)
-    columns = [np.ones(len(steps)), prefill, steps.sequences, prefill > 0, steps.context, prefill * context_per_token]
+    columns = [np.ones(len(steps)), prefill, steps.sequences, prefill > 0, steps.context, laid.with_context]
     features = np.column_stack(columns).astype(np.float64)
     return _rows(steps, features, usable_steps(steps) & laid.is_known)
 

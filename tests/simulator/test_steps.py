@@ -100,6 +100,17 @@ def test_a_prompt_begins_in_what_another_left_of_a_step_if_it_waited_then() -> N
     assert unclear.is_known.tolist() == [True, True, False, False, True, True]
 
 
+def test_a_part_of_a_prompt_has_the_parts_before_it_and_what_a_cache_had_as_its_context() -> None:
+    """As the engine counts it: the tokens of a part times the context at its end."""
+    steps = _two_prompts(0.001)
+    laid = prefill_by_step(steps, 101)
+    assert laid.with_context.tolist() == [10 * 10, 100 * 100, 50 * 150 + 50 * 50, 40 * 90, 0, 0]
+    assert prefill_by_step(steps, None).with_context.tolist() == steps.prompt_context.tolist()
+    cached = prefill_by_step(replace(steps, prompt_context=steps.prefill * (steps.prefill + 7)), 101)
+    expected = [10 * 17, 100 * 107, 50 * 157 + 50 * 57, 40 * 97, 0, 0]
+    assert cached.with_context.tolist() == pytest.approx(expected)
+
+
 def test_a_prompt_of_a_burst_is_not_taken_for_one_that_was_sent_after_the_first_step() -> None:
     """The engine waits at 20 ms, until a prompt comes that was sent at 20.5 ms. The way takes at most 9.5 ms."""
     prefill = np.array([0, 0, 60, 90, 0, 0.0])
