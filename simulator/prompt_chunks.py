@@ -118,8 +118,8 @@ def _spread(steps: Steps, room: FloatArray, computed: FloatArray, number: int, b
 
 
 def _spread_context(steps: Steps, with_context: FloatArray, taken: FloatArray, number: int, begin: int) -> None:
-    """The part of a prompt that a step from ``begin`` on has ``taken``, shape [steps before number], has the parts before it and
-    what a cache had as its context, where one in ``number`` has the whole prompt.
+    """Each step from ``begin`` on computed a part of the first prompt of ``number``: ``taken`` tokens, shape [steps before it].
+    The context of a part is that of the parts before it, and what a cache had where ``number`` completes no other prompt.
     """
     own = steps.first_prefill[number]
     is_alone = steps.prompts[number] == 1
