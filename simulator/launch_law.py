@@ -66,7 +66,7 @@ def fit_launch_law(runs: Sequence[Steps], draws: int, seed: int) -> FittedLaw:
     arrivals = _if_enough(_not_near_launch(law, token_s, undisturbed), undisturbed)
     law, token_s = _solve_with_token(law, arrivals)
     fitted = _resolved(_fitted(law, token_s, arrivals, draws, seed))
-    alone = [run for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS]
+    alone = [run for run in arrivals if np.count_nonzero(run.compared) >= FEWEST_ROWS and _prompts([run]) >= _FEWEST_PROMPTS]
     each = [_fitted(*_solve_with_token(law, [run]), [run], DRAWS_OF_A_RUN, seed) for run in alone]
     speeds = speeds_of([_rows(law, _without_tokens(run, token_s)) for run in arrivals], seed)
     wide = widened(fitted, [_as_far_as_shown(run, fitted) for run in each])
@@ -137,8 +137,12 @@ def _undisturbed(steps: Steps, run: _Arrivals) -> _Arrivals:
 
 def _if_enough(chosen: Sequence[_Arrivals], otherwise: Sequence[_Arrivals]) -> Sequence[_Arrivals]:
     """``chosen`` where enough steps with prompts are compared in them, all runs together."""
-    prompts = sum(np.count_nonzero(run.compared & (run.prefill > 0)) for run in chosen)
-    return chosen if prompts >= _FEWEST_PROMPTS else otherwise
+    return chosen if _prompts(chosen) >= _FEWEST_PROMPTS else otherwise
+
+
+def _prompts(runs: Sequence[_Arrivals]) -> int:
+    """The compared steps of ``runs`` that hold prompts."""
+    return sum(np.count_nonzero(run.compared & (run.prefill > 0)) for run in runs)
 
 
 def _not_near_launch(law: StepLaw, token_s: float, runs: Sequence[_Arrivals]) -> list[_Arrivals]:
