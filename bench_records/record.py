@@ -34,6 +34,9 @@ FAILURES = tuple(outcome for outcome in Outcome if outcome not in (Outcome.DONE,
 FAILED_BY_TARGET = tuple(outcome for outcome in FAILURES if outcome not in (Outcome.CANCELLED, Outcome.LOST))
 """The others are the client's: it stopped, or failed itself."""
 
+LATEST_STAMP_NS = 1 << 58
+"""The latest time of a server's clock, which may count from the start of its host: nine years."""
+
 
 class TokenSource(StrEnum):
     """The source of a count of output tokens, the most trusted first."""

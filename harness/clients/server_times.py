@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from bench_records.record import LATEST_STAMP_NS
+
 STAMPS = ("arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns")
 """Outputs of TensorRT-LLM's models with ``return_perf_metrics``: ns of the server's monotonic clock, 0 before the event."""
 _LARGEST_NS = 1 << 53  # of a duration: 104 days
-_LATEST_NS = 1 << 58  # of a stamp, on a clock that counts from the start of the host: nine years
 _MOST_DIGITS = 19  # of an INT64
 _NS_PER_MS = 1e6
 
@@ -43,7 +44,7 @@ def of_stamps(*stamps: Any) -> ServerTimes | None:
         queue_ns=_between(arrival_ns, scheduled_ns),
         prefill_ns=_between(scheduled_ns, first_token_ns),
         decode_ns=_between(first_token_ns, last_token_ns),
-        arrival_ns=arrival_ns if 0 < arrival_ns <= _LATEST_NS else None,
+        arrival_ns=arrival_ns if 0 < arrival_ns <= LATEST_STAMP_NS else None,
     )
     return None if times == _NOTHING else times
 
@@ -124,7 +125,7 @@ def _stamp_ns(value: Any) -> int | None:
 
 
 def _between(start_ns: int, end_ns: int) -> int | None:
-    return end_ns - start_ns if 0 < start_ns <= end_ns <= min(_LATEST_NS, start_ns + _LARGEST_NS) else None
+    return end_ns - start_ns if 0 < start_ns <= end_ns <= min(LATEST_STAMP_NS, start_ns + _LARGEST_NS) else None
 
 
 def _of_ms(value: Any) -> int | None:

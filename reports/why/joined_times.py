@@ -12,12 +12,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_records.record import LATEST_STAMP_NS
 from reports.errors import ServerTimesError
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 
 TIMES_COLUMNS = ("server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns")
-LATEST_NS = 1 << 58  # of a clock that counts from the start of the host: nine years
 _TOLERANCE_NS = 1_000_000  # of the run's start on the monotonic clock
 _LONGEST_RETURN_NS = 10_000_000_000
 _NEAREST = 32  # entries that are compared with a request
@@ -44,7 +44,7 @@ class Stamps:
 
     @property
     def in_order(self) -> bool:
-        return 0 < self.arrival_ns <= self.started_ns <= self.first_ns <= self.last_ns <= LATEST_NS
+        return 0 < self.arrival_ns <= self.started_ns <= self.first_ns <= self.last_ns <= LATEST_STAMP_NS
 
 
 def joined(requests: Requests, times: Sequence[Stamps], start_ns: int | None) -> Requests:

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from bench_records.record import LATEST_STAMP_NS
 from bench_records.regular_file import read_bounded, regular
 from reports.errors import ServerTimesError
 from reports.metrics.request_phases import monotonic_start_ns
 from reports.run_report import RunReport
-from reports.why.joined_times import LATEST_NS, Stamps, joined
+from reports.why.joined_times import Stamps, joined
 
 _MOST_BYTES = 1 << 30
 _CORE_MODEL = "tensorrt_llm"
@@ -108,7 +109,7 @@ def of_perf_metrics(entries: Iterable[msgspec.Raw | Mapping[str, Any]]) -> tuple
             continue
         timing = read.perf_metrics.timing_metrics
         seconds = (timing.arrival_time, timing.first_scheduled_time, timing.first_token_time, timing.last_token_time)
-        if all(0 < value < LATEST_NS / 1e9 for value in seconds):
+        if all(0 < value < LATEST_STAMP_NS / 1e9 for value in seconds):
             arrival, started, first, last = (round(value * 1e9) for value in seconds)
             found.append(Stamps(arrival, started, first, last))
     return tuple(request for request in found if request.in_order)
