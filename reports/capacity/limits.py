@@ -63,8 +63,8 @@ class Limit:
         return violations(sample.least[known], limit, self.allowed, groups)
 
     def stalled(self, requests: Requests) -> bool:
-        """Whether the target answered no request for longer than the limit while one waited; false of a limit on anything but
-        TTFT or E2E latency. A request that ended without a token waited until then.
+        """Whether the target ``stalled`` for longer than the limit; false of a limit on anything but TTFT or E2E latency. A
+        request that ended without a token waited until then.
         """
         metric = self.requirement.metric
         if metric not in (TTFT, E2E):

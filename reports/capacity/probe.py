@@ -27,7 +27,7 @@ class Violations:
     ``effect`` is their design effect within the probe (Kish), at least 1; None where the requests are too few to show it.
     ``none_at_capacity`` is at least the probability that a probe like this one has none of them at a load of capacity or more.
     ``remaining`` is the share of their variance that a control variate leaves, 1 without one; ``explained`` is the number that
-    it took off ``above``. ``stalled`` says that for longer than the limit no request was answered while one waited.
+    it took off ``above``. ``stalled`` says that after an answer within the limit, none came for longer while one waited.
     """
 
     n: int

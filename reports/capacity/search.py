@@ -224,7 +224,7 @@ def grows_from(probes: Sequence[Probe], limits: Sequence[int]) -> float:
 
 
 def gave_up_in_stall(probe: Probe, limits: Sequence[int]) -> bool:
-    """Whether a probe ended early, and for longer than one of the ``limits`` the target answered no request that waited."""
+    """Whether a probe ended early, and the target stalled for longer than one of the ``limits``."""
     return probe.gave_up and any(probe.violations[limit].stalled for limit in limits)
 
 
