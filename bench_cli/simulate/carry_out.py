@@ -91,8 +91,14 @@ class Simulating:
         if simulated.draws:
             click.echo(f"Simulating them with {simulated.draws} draws of the model's constants.", err=True)
         return predicted_ranges(
-            *(simulated.model, simulated.deployment, traffic.traffic, traffic.clients, traffic.due_s),
-            *(answers, simulated.draws, seed),
+            simulated.model,
+            simulated.deployment,
+            traffic.traffic,
+            traffic.clients,
+            traffic.due_s,
+            answers,
+            simulated.draws,
+            seed,
         )
 
     def _facts(self, outside: tuple[str, ...], ranges: Ranges) -> Simulation:
