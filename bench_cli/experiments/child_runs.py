@@ -21,6 +21,7 @@ from bench_cli.declared import call_of
 from bench_cli.measurement.options import MEASURING_VERBS
 from bench_cli.private_files import files_as_private_as
 from bench_cli.suggestions import with_near_names
+from harness.host.signals import signals_blocked
 
 _PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
@@ -95,7 +96,7 @@ def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
     """
     put_aside(path)
     with _appended(log) as output:
-        return _ended(_start(_command(arguments, path), stdout=output))
+        return _run(_command(arguments, path), stdout=output)
 
 
 def make_quiet_run(arguments: Sequence[str], path: Path, log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -115,24 +116,34 @@ def _logged(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
     """
     with _appended(log) as output:
         begin = output.tell()
-        started = _start(command, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        status = _ended(started)
+        status = _run(command, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     with log.open("rb") as written:
         written.seek(max(begin, log.stat().st_size - _LAST_BYTES))
         lines = written.read().decode(errors="replace").split("\n")
     return status, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
+class _Files(TypedDict, total=False):
+    stdin: int
+    stdout: BinaryIO
+    stderr: BinaryIO
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None, **files: Unpack[_Files]) -> int:
     """The exit status of a process, once it has ended; where this one is interrupted, the other stops and saves first."""
+    process = None
     try:
+        with signals_blocked():  # so that an interrupt finds a process to stop
+            process = _start(command, environment, **files)
         return process.wait()
     except KeyboardInterrupt:
-        _stop(process)
+        if process is not None:
+            _stop(process)
         raise
     finally:
-        process.kill()  # where it has not ended by then
-        process.wait()
+        if process is not None:
+            process.kill()  # where it has not ended by then
+            process.wait()
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -142,12 +153,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             process.wait(wait_s)
             return
-
-
-class _Files(TypedDict, total=False):
-    stdin: int
-    stdout: BinaryIO
-    stderr: BinaryIO
 
 
 def _start(
@@ -177,7 +182,11 @@ def _fork_without_warning() -> Iterator[None]:
 
 
 def _end_with(parent: int) -> None:
-    """In a child: a search that is killed leaves no load behind, which would be added to that of the one that continues it."""
+    """In a child: a search that is killed leaves no load behind, which would be added to that of the one that continues it.
+
+    The signals that are blocked while it starts reach it again.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it was killed before, so that no signal comes
         os._exit(1)

@@ -68,6 +68,37 @@ def test_a_run_is_stopped_once_and_has_the_time_to_save(by: str, tmp_path: Path)
     assert "Stopped; recorded: 0 of 2 runs. To go on, give the same command with --experiment_dir e" in said
 
 
+_INTERRUPTED_AT_START = """
+import os, signal, subprocess
+from pathlib import Path
+from bench_cli.experiments import child_runs
+
+class Interrupted(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        while not Path("ready").exists():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):  # in which Python raises what has come
+            pass
+
+subprocess.Popen = Interrupted
+run = "trap 'echo saved > saved; exit 130' INT; echo > ready; while :; do sleep 0.05; done"
+child_runs._command = lambda arguments, path: ["sh", "-c", run]
+try:
+    child_runs.make_run((), Path("run"), Path("log"))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_run_that_is_interrupted_while_it_starts_saves_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_AT_START]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "interrupted\n"), ended.stderr
+    assert (tmp_path / "saved").exists()
+
+
 def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> None:
     another = partial(_end_with, os.getpid() + 1)
     ended = subprocess.run(["echo", "load"], stdout=subprocess.PIPE, preexec_fn=another, check=False)
