@@ -173,6 +173,8 @@ def mean(values: FloatArray) -> Measured:
     if n < FEWEST_VALUES:
         return _unknown(values, TooFew(n, FEWEST_VALUES), float(values[known].mean()) if n else None)
     value = float(values[known].mean())
+    if value == 0.0:  # as TPOT where a proxy holds answers back and sends all their tokens at once
+        return _unknown(values, Cause.ALL_ZERO, value)
     return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))
 
 
@@ -192,8 +194,10 @@ def throughput(requests: Requests, metric: Metric) -> Measured:
     start_ns, end_ns = float(requests.scheduled_ns.min()), float(requests.done_ns[requests.done].max())
     value = rate_value(events, start_ns, end_ns)
     done = int(requests.done.sum())
-    if done < FEWEST_VALUES or not value:
+    if done < FEWEST_VALUES or value is None:
         return _unknown(nothing, TooFew(done, FEWEST_VALUES), value)
+    if value == 0.0:  # tokens/s of answers without a token
+        return _unknown(nothing, Cause.ALL_ZERO, value)
     full = full_load(requests, events)
     if full is None:
         return Measured(value, _deviations(events.per_bin(start_ns, end_ns, BINS)))

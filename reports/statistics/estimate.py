@@ -98,6 +98,7 @@ class Cause(Enum):
     SENT_UNLIKE = "sent at different rates"
     SHORT_RUNS = "runs too short to know what that changes"  # between schedules
     ZEROS = "some values are 0"
+    ALL_ZERO = "0 in a run"
 
     def __str__(self) -> str:
         return str(self.value)

@@ -196,6 +196,23 @@ def test_a_constant_measure_is_no_evidence_where_all_others_are_unknown(noisy_ru
     assert summary_sentence("B", "A", unknown) == "These runs do not show whether B differs from A."
 
 
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_answers_whose_tokens_all_arrived_at_once_are_compared_without_their_tpot(
+    answered: Callable[..., Record], make_run: Callable[..., RunFolder], tmp_path: Path, repeats: int
+) -> None:
+    """A proxy that holds answers back until their end: TPOT is 0, and 0 has no ratio to another number."""
+    rng = np.random.default_rng(1)
+    for side in "ab":
+        (tmp_path / side).mkdir()
+        for repeat in range(repeats):
+            ends = [10 * k + took for k, took in enumerate(50.0 * rng.lognormal(0.0, 0.2, 200))]
+            made = make_run([answered(k, 10 * k, 10 * k, [(end, 1), (end, 1), (end, 1)]) for k, end in enumerate(ends)])
+            made.path.rename(tmp_path / side / str(repeat))
+    (one,) = compare([read_arm(tmp_path / "a"), read_arm(tmp_path / "b")]).comparisons
+    tpot = next(d for d in one.differences if d.measure.name == "mean_tpot")
+    assert (tpot.a, tpot.b, tpot.change, tpot.verdict, tpot.reason) == (0.0, 0.0, None, Verdict.UNKNOWN, Cause.ALL_ZERO)
+
+
 def test_runs_of_other_work_are_refused_with_what_differs(noisy_run: Callable[..., RunFolder]) -> None:
     runs = [noisy_run(1), noisy_run(2, workload={"description": "other", "dropped_too_long": 0})]
     with pytest.raises(NotComparableError, match=r"workload\.description: 7 prompts of test\.json against other"):

@@ -114,6 +114,13 @@ def test_a_mean_of_too_few_values_has_no_contributions(n: int, value: float | No
     assert (measured.sample == np.zeros(n + 7)).all()
 
 
+def test_a_mean_of_zeros_has_no_ratio_to_another() -> None:
+    """TPOT where a proxy holds each answer back until its end: all tokens arrive at one time."""
+    measured = mean(np.zeros(100))
+    assert (measured.value, measured.reason) == (0.0, Cause.ALL_ZERO)
+    assert (measured.sample == 0.0).all()
+
+
 def test_contributions_to_the_share_of_failures_are_of_the_requests_that_ended() -> None:
     measured = share(np.array([0.0, 0.0, 0.0, 1.0, np.nan]))
     assert measured.value == 0.25
@@ -220,6 +227,15 @@ def test_a_throughput_without_successes_or_token_counts_is_unknown(
         assert measured.sample.tolist() == [0.0] * BINS
     assert throughput(uncounted, OUTPUT_TOKEN_THROUGHPUT).reason == Cause.UNCOUNTED
     assert throughput(uncounted, REQUEST_THROUGHPUT).reason == TooFew(1, 100)
+
+
+def test_tokens_per_second_of_answers_without_a_token_are_zero_and_not_too_few(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [], done=10 * k + 10) for k in range(100)])
+    measured = throughput(requests, OUTPUT_TOKEN_THROUGHPUT)
+    assert (measured.value, measured.reason) == (0.0, Cause.ALL_ZERO)
+    assert throughput(requests, REQUEST_THROUGHPUT).reason is None
 
 
 # ---- what the schedule fixed
