@@ -23,6 +23,7 @@ from reports.compare.measures import Measure, Measured
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
 from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import mean_of
 from reports.statistics.estimate import Cause, OtherSchedules, Reason
 
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
@@ -186,6 +187,8 @@ def _spread(
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
     if len(a) > 1 or len(b) > 1:
         runs = between_pairs(*sides) if runs_paired else between_runs(*sides)
+        if not measure.relative and not runs.error:
+            runs = replace(runs, error=_error_of_shares(a, b))
         return between_schedules(measure, a, b, runs) if schedules_apart else runs
     return _within(measure, a[0], b[0], requests_paired=requests_paired)
 
@@ -197,6 +200,14 @@ def _within(measure: Measure, a: Measured, b: Measured, *, requests_paired: bool
         return quantiles_within_runs(measure.q, a, b) if pairs is None else pairs
     judge = within_pairs if requests_paired else within_runs
     return judge(a, b, _scaled(measure, b.value) - _scaled(measure, a.value))
+
+
+def _error_of_shares(a: Sequence[Measured], b: Sequence[Measured]) -> float:
+    """The standard error of a difference of shares, each the mean over the runs of a side, from within the runs.
+
+    Counts of a few failures are often equal in all repeats of a side, and no spread between them is no certainty.
+    """
+    return math.sqrt(sum((mean_of(run.sample).standard_error / len(side)) ** 2 for side in (a, b) for run in side))
 
 
 def _scaled(measure: Measure, value: float | None) -> float:

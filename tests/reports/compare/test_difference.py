@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
 from reports.compare.looks import weighted_holm
-from reports.compare.measures import Measure, Measured, percentile
+from reports.compare.measures import Measure, Measured, percentile, share
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
 from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TPOT, TTFT
@@ -202,6 +202,25 @@ def test_a_share_of_failures_differs_in_points() -> None:
     assert (difference.a, difference.b, difference.change) == pytest.approx((0.2, 0.3, 0.1))
     half = float(t.ppf(0.975, 2)) * math.sqrt(0.02)
     assert difference.interval == pytest.approx((0.1 - half, 0.1 + half))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_one_failure_in_each_repeat_of_a_side_is_no_certainty(paired: bool) -> None:
+    """Two repeats of 700 requests with one failure each, against none: equal servers do so in one comparison of fifteen."""
+    failed = np.zeros(700)
+    failed[350] = 1.0
+    sides = [[{"failed_share": share(happened)}] * 2 for happened in (np.zeros(700), failed)]
+    (difference,) = compare_measures([FAILURES], *sides, requests_paired=False, runs_paired=paired)
+    assert difference.change == pytest.approx(1 / 700)
+    assert difference.interval is not None
+    assert difference.interval[0] < 0.0 < difference.interval[1]
+    assert (difference.verdict, difference.reason) == (Verdict.NONE, None)
+
+
+def test_failures_of_all_requests_of_all_repeats_are_certain() -> None:
+    sides = [[{"failed_share": share(np.full(700, value))}] * 2 for value in (0.0, 1.0)]
+    (difference,) = compare_measures([FAILURES], *sides, requests_paired=False, runs_paired=False)
+    assert (difference.verdict, difference.reason) == (Verdict.WORSE, Cause.NO_SPREAD)
 
 
 @pytest.mark.parametrize(("lower", "quantile"), [(True, 0.05), (False, 0.95)])
