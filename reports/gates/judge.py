@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from reports.criteria import Requirement
 from reports.findings.checks import Validity
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
-from reports.gates.samples import failure_sample, groups_of, latency_sample, severity_sample
+from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
@@ -60,7 +61,8 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
 
 
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
-    latencies = [requirement.metric.values(run.requests) for run in runs]
+    values = requirement.metric.values if requirement.q is None else partial(limited_latencies, requirement.metric)
+    latencies = [values(run.requests) for run in runs]
     joined = CensoredLatencies(
         np.concatenate([latency.values_ms for latency in latencies]),
         np.concatenate([latency.is_bound for latency in latencies]),

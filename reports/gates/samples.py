@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.gates.shares import ShareOfRun
+from reports.metrics.catalogue import TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS, conversations_of_ended, failures_as_slowest_ms
 from reports.metrics.goodput import Objective, severities
@@ -22,10 +23,15 @@ _NS_PER_MS = 1e6
 
 def latency_sample(metric: Metric, requests: Requests) -> ShareOfRun:
     """Latencies in ms, from the schedule."""
-    return _sample(metric.values(requests), groups_of(metric, requests))
+    return _sample(limited_latencies(metric, requests), groups_of(metric, requests))
 
 
-def tpot_sample(requests: Requests) -> ShareOfRun:
+def limited_latencies(metric: Metric, requests: Requests) -> CensoredLatencies:
+    """The latencies that a limit on a percentile counts, from the schedule."""
+    return _tpot_of_all(requests) if metric is TPOT else metric.values(requests)
+
+
+def _tpot_of_all(requests: Requests) -> CensoredLatencies:
     """TPOT in ms, also of requests without one that were to have several tokens: a failed one is slower than every limit, and
     one that was cut off took at least as long as if all its tokens had come by then.
     """
@@ -36,7 +42,7 @@ def tpot_sample(requests: Requests) -> ShareOfRun:
     least_ms = since_first_ns / _NS_PER_MS / np.fmax(requests.requested_output_tokens - 1.0, 1.0)
     is_bound = requests.cut_off & several
     values_ms[is_bound] = np.where(np.isnan(requests.requested_output_tokens), 0.0, least_ms)[is_bound]
-    return _sample(CensoredLatencies(values_ms, is_bound).counted, None)
+    return CensoredLatencies(values_ms, is_bound).counted
 
 
 def groups_of(metric: Metric, requests: Requests) -> NDArray[np.int64] | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bench_records.record import Outcome, Record
 from reports.criteria import parse_fail_if, parse_slo
@@ -79,6 +80,27 @@ def test_every_latency_has_the_share_that_was_over_its_own_limit(run_of: MakeRun
     gate = gate_of(f"p99_{name}<={below}ms", run)
     assert (gate.status, gate.evidence.beyond is not None) == (Status.FAILED, True)
     assert f"were over {below} ms" in gate.why
+
+
+@pytest.mark.parametrize("outcome", [Outcome.WITHDRAWN, Outcome.SERVER_ERROR])
+def test_a_limit_on_tpot_counts_requests_that_failed_or_were_cut_off(
+    judged: MakeRun, answered: Make, failed: Make, outcome: Outcome
+) -> None:
+    """A tenth gave one token of five, and none in the second until they ended; the others' tokens came each 10 ms."""
+    records = [
+        failed(
+            k, 10 * k, outcome, 10 * k, 10 * k + 1_050, requested_output_tokens=5, token_times_ns=((10 * k + 50) * 1_000_000,)
+        )
+        if k % 10 == 0
+        else answered(k, 10 * k, 10 * k, [(10 * k + 50 + 10 * token, 1) for token in range(5)])
+        for k in range(1_000)
+    ]
+    gate = gate_of("p99_tpot<=50ms", judged(records))
+    assert gate.status is Status.FAILED
+    assert "10.0 % of 1,000 were over 50 ms" in gate.why
+    assert gate.why.startswith("at least 250 ms" if outcome is Outcome.WITHDRAWN else "failed")
+    cut_soon = judged([structs.replace(record, done_ns=(record.token_times_ns or (0,))[-1] + 1) for record in records])
+    assert gate_of("p99_tpot<=50ms", cut_soon).status is not Status.PASSED
 
 
 def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> None:
