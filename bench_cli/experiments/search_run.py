@@ -32,21 +32,21 @@ from bench_cli.experiments.search_plan import (
 from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
-from reports.capacity.limits import hopeless
 from reports.capacity.reading import (
+    WARM,
     MeasuredProbe,
     capacity_of,
+    judged_limits,
     load_options,
+    probe_options,
     reach_of,
     read_probe,
     read_probes,
     sets_of,
-    size_options,
     timeout_options,
     with_controls,
 )
 from reports.capacity.result import Capacity, Ended, LoadUnit
-from reports.criteria import parse_slo
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 _LEAST_OVERHEAD_S = 1.0
 _LAST_OVERHEADS = 3  # of which the longest is what the next probe may take
-_WARM = ("--warmup_requests", "0")  # the run before has warmed the target up, and a warm-up takes as long as an answer
 _STARTING = 0.2  # of the time of a closed loop, in which its users start
 _MOST_INVALID = 3  # probes one after the other, after which the client, not the target, is what is measured
 
@@ -106,7 +105,7 @@ class ChildProbes:
             size += ["--ramp_up", f"{_STARTING * closed_loop_s(search):g}"] if search.unit == LoadUnit.USERS else []
         size += timeout_options(closed_loop_timeout_s(search), search.arguments)
         folder = self.folder.first
-        self._make([option, str(users), *size, "--seed", str(search.seed), *_limits(search)], folder)
+        self._make([option, str(users), *size, "--seed", str(search.seed), *judged_limits(search)], folder)
         report = read_run(folder)
         per_s = report.metrics.rates[REQUEST_THROUGHPUT].value
         if not per_s:
@@ -116,10 +115,7 @@ class ChildProbes:
 
     def probe(self, search: Search, planned: PlannedProbe, *, is_warm: bool) -> MeasuredProbe:
         folder = self.folder.run_folder(planned)
-        stop_if = hopeless(sets_of(search))
-        stops = () if stop_if is None else ("--stop_if", stop_if)
-        options = [*load_options(search, planned.load), *size_options(search, planned), *stops, *_limits(search)]
-        self._make(options, folder, _WARM if is_warm and self.before_each is None else ())
+        self._make(probe_options(search, planned), folder, WARM if is_warm and self.before_each is None else ())
         measured = read_probe(self.folder, search, planned)
         if measured.target_gone:
             put_aside(folder.path)
@@ -151,20 +147,6 @@ def _check_recorded(folder: RunFolder) -> None:
         raise click.ClickException(
             f"the client could not write its journal in {folder.path}: {problem}; make room on that disk, then go on"
         )
-
-
-def _limits(search: Search) -> list[str]:
-    """The limits of the first set, by which the probes' own reports judge, so far as these have an interval of the number."""
-    first = search.tiers[0]
-    return [word for text in (*first.limits, *first.objectives) if _is_judged(text) for word in ("--slo", text)]
-
-
-def _is_judged(text: str) -> bool:
-    try:
-        parse_slo(text)
-    except ValueError:
-        return False
-    return True
 
 
 class RunningSearch:

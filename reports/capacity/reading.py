@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from bench_records.search import PlannedProbe, RecordedControl, Search, SearchFolder
 from bench_records.settings import PlannedRanking, RankingFolder
 from reports.capacity.control import controlled
-from reports.capacity.limits import Limit, LimitSet, every_limit, limit_set
+from reports.capacity.limits import Limit, LimitSet, every_limit, hopeless, limit_set
 from reports.capacity.probe import ANSWERS, Control, Probe
 from reports.capacity.ranking import Ranking, Setting
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
 from reports.capacity.search import Bracket, Goal, bracket
 from reports.capacity.stability import none_at_capacity
 from reports.capacity.target_gone import is_gone
+from reports.criteria import parse_slo
 from reports.findings.checks import Validity
 from reports.findings.client import ClientSaturated, ScheduleSlip
 from reports.findings.finding import Severity
@@ -31,6 +32,9 @@ from reports.metrics.goodput import goodput
 from reports.metrics.in_flight import filling_ns, queue_of
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport, read_run
+
+WARM = ("--warmup_requests", "0")
+"""The option of a probe after another run, which has warmed the target up: a warm-up takes as long as an answer."""
 
 _RAMP = 0.1  # of the sending, at its beginning, and at most of it at its end
 _LONGEST_RAMP = 1 / 3
@@ -149,9 +153,32 @@ def _target_is_gone(report: RunReport) -> bool:
     return is_gone(report.requests, streamed=report.manifest.target.streaming is not False)
 
 
-def probe_command(search: Search, planned: PlannedProbe) -> str:
-    """The command that repeats a probe."""
-    return shlex.join(["bench", *search.arguments, *load_options(search, planned.load), *size_options(search, planned)])
+def probe_command(search: Search, planned: PlannedProbe, warm_up: int | None) -> str:
+    """The command that repeats a probe which had ``warm_up`` requests before it; without --before_each, which is not kept."""
+    verb, *given = search.arguments
+    warm = WARM if warm_up == 0 and not {"--warmup_requests"} & set(option_names(given)) else ()
+    return shlex.join(["bench", verb, *warm, *given, *probe_options(search, planned)])
+
+
+def probe_options(search: Search, planned: PlannedProbe) -> tuple[str, ...]:
+    """The options that the search gives a probe: its load and size, what ends it early, and what its report judges."""
+    stop_if = hopeless(sets_of(search))
+    stops = () if stop_if is None else ("--stop_if", stop_if)
+    return *load_options(search, planned.load), *size_options(search, planned), *stops, *judged_limits(search)
+
+
+def judged_limits(search: Search) -> tuple[str, ...]:
+    """The limits of the first set, by which the probes' own reports judge, so far as these have an interval of the number."""
+    first = search.tiers[0]
+    return tuple(word for text in (*first.limits, *first.objectives) if _is_judged(text) for word in ("--slo", text))
+
+
+def _is_judged(text: str) -> bool:
+    try:
+        parse_slo(text)
+    except ValueError:
+        return False
+    return True
 
 
 def load_options(search: Search, load: float) -> tuple[str, str]:
@@ -219,7 +246,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             folder=planned.folder,
             has_page=report.folder.html.exists(),
             valid=counts,
-            command=probe_command(search, planned),
+            command=probe_command(search, planned, report.manifest.warm_up.requests),
             verdict=Verdict.UNDECIDED,
             seconds=report.manifest.duration_s or metrics.window_s or 0.0,
             request_throughput=metrics.rates[REQUEST_THROUGHPUT].value,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, PlannedTier, RecordedControl, Search, SearchFolder
 from reports.capacity.answer import details
-from reports.capacity.reading import MeasuredProbe
+from reports.capacity.reading import MeasuredProbe, probe_command
 from reports.capacity.result import Capacity, Ended, LoadUnit
 from tests.bench_cli.experiments.searches import CAPACITY, LIMIT_S, SEARCH, SERVED_PER_S, FakeQueue, measured
 
@@ -237,6 +238,10 @@ def test_a_target_that_a_run_has_warmed_up_is_not_warmed_up_again(
         probes.probe(SEARCH, PlannedProbe(50.0, 600, 1, "001-50"), is_warm=is_warm)
     assert made[0] == "token_norm_dist"
     assert [made[k + 1] for k, word in enumerate(made) if word == "--warmup_requests"] == sent
+    if not given and before_each is None:  # what the result shows is what was run
+        search = replace(SEARCH, arguments=("token_norm_dist",))
+        shown = probe_command(search, PlannedProbe(50.0, 600, 1, "001-50"), 0 if is_warm else 10)
+        assert shlex.split(shown)[1:] == made
 
 
 def test_a_probe_whose_client_failed_ends_the_search_and_is_made_again(

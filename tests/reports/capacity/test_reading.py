@@ -15,6 +15,7 @@ from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.limits import every_limit, hopeless, limit_set
 from reports.capacity.reading import (
+    probe_command,
     probe_of,
     reach_of,
     read_capacity,
@@ -56,6 +57,18 @@ def _record(folder: SearchFolder, planned: PlannedProbe, report: RunReport) -> N
     report.folder.path.rename(folder.run_folder(planned).path)
 
 
+@pytest.mark.parametrize(
+    ("given", "warm_up", "expected"),
+    [((), 0, "--warmup_requests 0 "), ((), 10, ""), ((), None, ""), (("--warmup-requests", "0"), 0, "--warmup-requests 0 ")],
+)
+def test_the_command_of_a_probe_warms_the_target_up_as_the_probe_did(
+    given: tuple[str, ...], warm_up: int | None, expected: str
+) -> None:
+    search = replace(_SEARCH, arguments=("token_norm_dist", *given))
+    command = probe_command(search, _SEARCH.probes[0], warm_up)
+    assert command.startswith(f"bench token_norm_dist {expected}--request_rate 25 ")
+
+
 def test_the_recorded_probes_are_read_in_their_order_with_the_bracket_of_each_set(
     folder: SearchFolder, make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
 ) -> None:
@@ -69,7 +82,10 @@ def test_the_recorded_probes_are_read_in_their_order_with_the_bracket_of_each_se
     assert [(tier.name, tier.goal.limits) for tier in capacity.tiers] == [("fast", (0, 1)), ("slow", (2,))]
     assert [tier.goal.allowed for tier in capacity.tiers] == [(0.01, 0.01), (0.01,)]
     assert (below.folder, below.probe.requests, below.probe.overloaded) == ("25", 700, False)
-    assert below.command == "bench token_norm_dist --isl 8 --request_rate 25 --num_requests 700 --seed 25"
+    assert below.command == (
+        "bench token_norm_dist --warmup_requests 0 --isl 8 --request_rate 25 --num_requests 700 --seed 25 "
+        "--stop_if 'p80_ttft>400ms' --slo 'p99_ttft<=150ms' --slo 'failed_share<=1%'"
+    )
     assert [violations.above for violations in below.probe.violations] == [0, 0, 0]
     assert below.goodput == pytest.approx(below.request_throughput)
     assert beyond.probe.overloaded
