@@ -55,8 +55,10 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     Runs that are invalid or measured different work are listed apart, with the difference; runs that were cut are listed, too.
     """
     from reports.errors import NotComparableError
+    from reports.render.plain_text import printable
     from reports.trend.formats import TREND
     from reports.trend.history import read_trend
+    from reports.trend.tables import newer_text
 
     judged = options.conditions
     check_outputs(options.outputs)
@@ -71,4 +73,6 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     newest = trend.newest_compared
     if judged.fail_if and newest is None:
         raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
+    if judged.fail_if and newest is not None and trend.newer:
+        click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}", err=True)
     return ExitStatus.VALID if newest is None or judged.passed(newest.conditions) else ExitStatus.FAILED

@@ -77,6 +77,13 @@ class Trend:
     def newest_compared(self) -> TrendRun | None:
         return next((run for run in reversed(self.runs) if run.standing is Standing.COMPARED), None)
 
+    @property
+    def newer(self) -> tuple[TrendRun, ...]:
+        """The runs after the newest that is compared, without those of the baseline: no condition judges them."""
+        newest = self.newest_compared
+        later = () if newest is None else self.runs[self.runs.index(newest) + 1 :]
+        return tuple(run for run in later if run.standing is not Standing.BASELINE)
+
     def _has(self, run: TrendRun, measure: Measure) -> bool:
         value = run.estimates[measure.name].value if measure.name in run.estimates else None
         return value is not None and (measure.relative or value > 0)

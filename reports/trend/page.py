@@ -11,7 +11,7 @@ from reports.compare.tables import conditions_table
 from reports.glossary import terms
 from reports.page.page import Card, Page, Section, Tone
 from reports.render.plain_text import printable
-from reports.trend.history import Trend, TrendRun
+from reports.trend.history import Trend
 from reports.trend.pictures import trend_pictures
 from reports.trend.tables import (
     LinkTarget,
@@ -37,7 +37,7 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
     settings = tuple(table for table in (settings_table(trend), left_out_table(trend)) if table.rows)
     conditions = () if newest is None or not newest.conditions else (conditions_table(newest.conditions),)
     sections = (
-        Section("conditions-section", "Conditions of the newest run", conditions),
+        Section("conditions-section", f"Conditions of the newest {'comparable ' if trend.newer else ''}run", conditions),
         Section("trend", "Over the runs", trend_pictures(trend), pairs=True),
         Section("runs", "Runs", (runs_table(trend, link_target), changes_table(trend))),
         Section("settings", "Differences in the settings", settings),
@@ -47,7 +47,7 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
         lead=printable("" if trend.baseline is None else f"All runs are compared with the baseline {trend.baseline}."),
         facts=_facts(trend),
         verdict=headline(trend),
-        tone=_tone(newest),
+        tone=_tone(trend),
         aside="",
         cards=_cards(trend),
         sections=tuple(section for section in sections if section.blocks),
@@ -58,12 +58,14 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
     )
 
 
-def _tone(newest: TrendRun | None) -> Tone:
+def _tone(trend: Trend) -> Tone:
+    newest = trend.newest_compared
     if newest is None:
         return Tone.CAUTION
     if any(result.failed for result in newest.conditions):
         return Tone.BAD
-    return Tone.CAUTION if is_inconclusive(newest.differences) else tone_of(newest.verdict)
+    tone = tone_of(newest.verdict)
+    return Tone.CAUTION if is_inconclusive(newest.differences) or (trend.newer and tone is not Tone.BAD) else tone
 
 
 def _facts(trend: Trend) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from reports.render.tables import Cell, Table, cell_text, link_to
 from reports.statistics.estimate import Estimate
 from reports.trend.history import Standing, Trend, TrendRun
 
+_MOST_NAMED = 3  # runs in a sentence
 _UNFOLDED = 12  # rows of a table of less interest
 
 LinkTarget = Callable[[Path], Path]
@@ -81,7 +82,17 @@ def headline(trend: Trend) -> str:
     newest = trend.newest_compared
     if newest is None:
         return printable(f"No run is comparable to the baseline {trend.baseline}.")
-    return printable(f"The newest run: {summary_sentence(newest.name, trend.baseline, newest.differences)}")
+    which = "The newest comparable run" if trend.newer else "The newest run"
+    sentence = f"{which}: {summary_sentence(newest.name, trend.baseline, newest.differences)}"
+    return printable(" ".join(filter(None, (sentence, newer_text(trend)))))
+
+
+def newer_text(trend: Trend) -> str:
+    """The runs that are newer than the one that is judged, in one sentence; "" where there are none."""
+    if not trend.newer:
+        return ""
+    listed = ", ".join(f"{run.name} ({run.standing.value})" for run in trend.newer[-_MOST_NAMED:])
+    return printable(f"Newer, and not judged: {listed}{' and others' if len(trend.newer) > _MOST_NAMED else ''}.")
 
 
 def counts_text(trend: Trend) -> str:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace as replace_trend
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from bench_records.record import Outcome, Record
 from bench_records.run_folder import RunFolder
 from reports.compare.comparison import compare, read_arm
 from reports.errors import NotComparableError
-from reports.page.page import render_page
+from reports.page.page import Tone, render_page
 from reports.render.picture import Dots, Line, Shape, Trail, Whiskers
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause
@@ -30,6 +31,7 @@ from reports.trend.history import Standing, Trend, estimates_of, read_trend
 from reports.trend.json_file import document
 from reports.trend.page import trend_page
 from reports.trend.pictures import trend_pictures
+from reports.trend.tables import headline, newer_text
 from tests.reports.markup import checked
 
 Nights = Callable[..., list[Path]]
@@ -173,7 +175,8 @@ def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys:
     outputs[0].parent.mkdir()
     assert bench(["trend", str(nights), *(f"--output={path}" for path in outputs)]) == 0
     printed = capsys.readouterr().out
-    assert "The newest run: Between these starts, n4 is worse than n1: TTFT p50 +" in printed
+    assert "The newest comparable run: Between these starts, n4 is worse than n1: TTFT p50 +" in printed
+    assert "Newer, and not judged: n5 (not valid)." in printed
     assert f"Written: {outputs[3]}" in printed
     content = json.loads(outputs[0].read_text(encoding="utf-8"))
     assert [run["verdict"] for run in content["runs"]] == [
@@ -231,10 +234,23 @@ def test_a_limit_is_judged_of_the_newest_comparable_run(
     outputs = [tmp_path / f"t.{suffix}" for suffix in ("json", "md", "html")]
     condition = f"p50_ttft>{limit}"
     assert bench(["trend", str(nights), "--fail_if", condition, *(f"--output={path}" for path in outputs)]) == status
-    assert f"{result}: {condition}: " in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert f"{result}: {condition}: " in out
+    assert "--fail_if judges n4. Newer, and not judged: n5 (not valid).\n" in err
     runs = json.loads(outputs[0].read_text())["runs"]
     assert [r["conditions"][0]["status"] for r in runs if r["standing"] == "compared"][-1] == result.lower()
     assert all(limit in path.read_text() for path in outputs[1:])
+
+
+def test_the_newest_run_is_so_called_where_no_other_is_newer(nights: Path) -> None:
+    trend = read_trend([nights / "n1", nights / "n2"])
+    assert trend.newer == ()
+    assert headline(trend).startswith("The newest run: ")
+    behind = read_trend([nights])
+    assert [run.name for run in behind.newer] == ["n5"]
+    quiet = replace_trend(behind, runs=(*behind.runs[:2], behind.runs[4]))
+    assert trend_page(quiet, lambda path: path).tone is Tone.CAUTION
+    assert newer_text(replace_trend(behind, runs=(*behind.runs, *[behind.runs[4]] * 3))).endswith("n5 (not valid) and others.")
 
 
 def test_a_change_from_one_baseline_run_is_judged_only_on_request(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
