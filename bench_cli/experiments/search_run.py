@@ -258,7 +258,8 @@ class RunningSearch:
             self._foresee(step)
         self.save(self.search)
         if self._not_valid:
-            self._say(f"It is not valid, and decides nothing: see {self.folder.run_folder(step).html}.")
+            problem = "" if measured.run.problem is None else f" {measured.run.problem}."
+            self._say(f"It is not valid, and decides nothing.{problem} See {self.folder.run_folder(step).html}.")
         self._say(progress(self.capacity, self.search, self._spent().overhead_s, self._words))
         return ended
 

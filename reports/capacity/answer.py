@@ -86,7 +86,7 @@ def answer(capacity: Capacity) -> str:
     if not capacity.probes and capacity.ended is Ended.BUDGET and capacity.budget_s is not None:
         return f"Undecided: the budget of {time_text(capacity.budget_s)} leaves no time for a probe."
     if capacity.probes and not any(run.valid for run in capacity.probes):
-        return " ".join(["Undecided: no probe is valid; their findings say why.", *early_ends(capacity)])
+        return " ".join([f"Undecided: no probe is valid. {_why_not_valid(capacity)}", *_target_failed(capacity)])
     sentences = [named(tier, tier_answer(searched(capacity, tier))) for tier in capacity.tiers]
     return " ".join([*sentences, *early_ends(capacity)])
 
@@ -154,11 +154,21 @@ def cost(capacity: Capacity) -> str:
 def early_ends(capacity: Capacity) -> Iterator[str]:
     """Why the search ended, where that limits its answer."""
     if capacity.ended is Ended.NOT_VALID:
-        yield "The last probes are not valid, so the search ended; their findings say why."
+        yield f"The last probes are not valid, so the search ended. {_why_not_valid(capacity)}"
+    yield from _target_failed(capacity)
+
+
+def _target_failed(capacity: Capacity) -> Iterator[str]:
     if capacity.ended is Ended.TARGET_FAILED:
         probes = len(capacity.probes)
         after = f"stopped answering after {probes} {'probe' if probes == 1 else 'probes'}" if probes else "did not answer"
         yield f"The target {after}."
+
+
+def _why_not_valid(capacity: Capacity) -> str:
+    """The problem of the last probe that is not valid, and what to do."""
+    problems = [run.problem for run in capacity.probes if not run.valid and run.problem]
+    return f"{problems[-1]}." if problems else "Their findings say why."
 
 
 # ---- the sentence of each shape

@@ -254,6 +254,7 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
             goodput=goodputs[0],
             e2e_mean_ms=None if e2e is None else e2e.mean.value,
             findings=tuple(finding.code for finding in report.findings if finding.severity.value != "note"),
+            problem=next((finding.brief for finding in report.findings if finding.severity is Severity.INVALID), None),
         ),
         counts=counts,
         target_gone=gone,

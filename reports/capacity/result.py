@@ -45,7 +45,8 @@ class Ended(StrEnum):
 class ProbeRun:
     """A probe and its recorded run: its folder within the search's, and the command that repeats it. Rates are per second.
 
-    ``verdict`` is by the bracket of all probes, for the tier that is shown first. None is unknown.
+    ``verdict`` is by the bracket of all probes, for the tier that is shown first. ``problem`` is the first finding by which the
+    run is not valid, with its remedy, in one line. None is unknown.
     """
 
     probe: Probe
@@ -60,6 +61,7 @@ class ProbeRun:
     goodput: float | None
     e2e_mean_ms: float | None
     findings: tuple[str, ...]
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,7 +361,7 @@ def test_probes_that_cannot_be_believed_end_the_search_and_decide_nothing(folder
     assert capacity.ended is Ended.NOT_VALID
     assert len(queue.made) == 3
     assert capacity.tiers[0].bracket.certified is None
-    assert sum(line.startswith("It is not valid, and decides nothing: see ") for line in said) == 3
+    assert sum(line.startswith("It is not valid, and decides nothing. See ") for line in said) == 3
     again = FakeQueue(folder, believed=False)  # which may be on a calmer machine
     search_capacity(folder, replace(folder.read(), probes=()), again.open, said.append, again.clock)
     assert len(again.made) == 3

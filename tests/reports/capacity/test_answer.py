@@ -123,14 +123,19 @@ def test_a_target_that_died_is_in_the_answer() -> None:
 
 def test_probes_that_are_not_valid_say_nothing() -> None:
     found = unknown(ended=Ended.NOT_VALID)
-    invalid = replace(found, probes=tuple(replace(run, valid=False) for run in found.probes))
-    assert answer(invalid).startswith("Undecided: no probe is valid; their findings say why. ")
+    late = "Client delayed by other processes: give it cores of its own"
+    invalid = replace(found, probes=tuple(replace(run, valid=False, problem=late) for run in found.probes))
+    assert answer(invalid) == f"Undecided: no probe is valid. {late}."
+    nameless = tuple(replace(run, problem=None) for run in invalid.probes)
+    assert answer(replace(invalid, probes=nameless)) == "Undecided: no probe is valid. Their findings say why."
+    gone = answer(replace(invalid, ended=Ended.TARGET_FAILED))
+    assert gone == f"Undecided: no probe is valid. {late}. The target stopped answering after 2 probes."
     for search, says_so in ((found, True), (invalid, False)):
         ended = _with(replace(search, ended=Ended.BUDGET), more_requests=None, certified=None)
         assert ("A longer --budget would show more." in details(ended, ended.tiers[0])) is says_so
     half = replace(found, probes=(invalid.probes[0], found.probes[1]))
     assert answer(half).startswith("Undecided: 5,200 requests in 1 probe at 160 requests/s are too few")
-    assert answer(half).endswith(" The last probes are not valid, so the search ended; their findings say why.")
+    assert answer(half).endswith(f" The last probes are not valid, so the search ended. {late}.")
 
 
 def test_what_was_shown_is_rounded_to_the_safe_side() -> None:

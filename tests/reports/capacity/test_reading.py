@@ -161,6 +161,8 @@ def test_a_client_that_is_late_beside_short_latencies_and_not_beside_the_limit_i
     found = read_probe(folder, search, search.probes[0])
     assert not read_run(folder.run_folder(search.probes[0])).valid
     assert (found.counts, found.run.valid) == (counts, counts)
+    assert found.run.problem is not None
+    assert found.run.problem.startswith("Late sends: ")
 
 
 def test_limits_of_attainment_count_requests_that_miss_an_objective(
