@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from reports.compare.sent import why_other_requests
+from reports.findings.completeness import EndedEarly
 from reports.findings.consistency import TokensCountedFromText
 from reports.findings.target import MachineShared, TargetPaused
 from reports.run_report import RunReport
@@ -118,6 +119,7 @@ _ONE_SIDE = (
 )
 _ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
 _ESTIMATED = "Numbers of tokens are estimates where they are counted from text: part of their difference may be that."
+_WORST_PART = "A run that --stop_if ended has the numbers of its worst part: they show a load that is too high, and no change."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {
     MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",
@@ -225,9 +227,16 @@ def _credibility(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Dis
     for code, advice in (*_DISTURBED.items(), (TokensCountedFromText.code, _ESTIMATED)):
         if any(_sentence(code, run) != ABSENT for run in runs):
             yield Disagreement(code, Weight.WARN, _sides(a, b, partial(_sentence, code)), advice)
+    if any(_gave_up(run) != ABSENT for run in runs):
+        yield Disagreement(EndedEarly.code, Weight.WARN, _sides(a, b, _gave_up), _WORST_PART)
     if any(run.manifest.interrupted for run in runs):
         sides = _sides(a, b, lambda run: "interrupted" if run.manifest.interrupted else "whole")
         yield Disagreement("interrupted", Weight.WARN, sides, "An interrupted run is shorter than requested.")
+
+
+def _gave_up(run: RunReport) -> str:
+    early = run.manifest.early_end
+    return early.rule if early is not None and early.gave_up else ABSENT
 
 
 def _invalid_findings(run: RunReport) -> str:

@@ -145,6 +145,20 @@ def test_an_interrupted_run_is_a_warning(make_report: MakeReport, steady_run: St
     assert not refused([one])
 
 
+def test_a_run_that_a_rule_gave_up_is_a_warning_and_one_that_is_precise_is_none(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    end = {"rule": "--stop_if p99_ttft>500ms", "reason": "too many", "gave_up": True, "at_s": 1.0, "requests": 4}
+    whole, given_up, precise = (
+        make_report(steady_run(4), early_end=early)
+        for early in (None, end, end | {"rule": "--until p99_ttft±5%", "gave_up": False})
+    )
+    (one,) = disagreements([whole], [given_up])
+    assert (one.what, one.weight, one.values) == ("ended_early", Weight.WARN, ("–", "--stop_if p99_ttft>500ms"))
+    assert "worst part" in one.advice
+    assert disagreements([whole], [precise]) == ()
+
+
 def test_other_numbers_of_requests_are_a_warning_where_the_schedule_is_one(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
