@@ -48,7 +48,8 @@ class Experiment:
     """``kind`` is "experiment" or "sweep"; ``arguments`` are the measuring verb and the options of every run.
 
     ``runs`` are in the order of their execution. A block holds one run of every arm, with one seed. With ``until`` the last
-    ones may not be made.
+    ones may not be made. ``before_each`` says whether a command ran before each run, which may hold secrets and is not kept;
+    None is unknown.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Experiment:
     runs: tuple[PlannedRun, ...]
     seed: int
     until: UntilDecided | None = None
+    before_each: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

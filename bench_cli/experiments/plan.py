@@ -34,11 +34,13 @@ def plan_runs(
 
 def continued(recorded: Experiment, asked: Experiment) -> Experiment | None:
     """The plan ``recorded`` with the blocks that ``asked`` has beyond it; None where they differ in more than their number of
-    blocks, or ``asked`` has fewer.
+    blocks and a command before each run, or ``asked`` has fewer.
 
     The order within the blocks that are added is that of ``asked``, so of two arms one may go first more often than the other.
     """
-    if replace(recorded, runs=()) != replace(asked, runs=()) or len(asked.runs) < len(recorded.runs):
+    if replace(recorded, runs=()) != replace(asked, runs=(), before_each=recorded.before_each) or len(asked.runs) < len(
+        recorded.runs
+    ):
         return None
     return replace(recorded, runs=recorded.runs + asked.runs[len(recorded.runs) :])
 

@@ -60,7 +60,8 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
         runs.check_options(arm.options, where)
         if options.experiment_dir is None or not ExperimentFolder(options.experiment_dir).plan.exists():
             _check_command(runs, arm, where)
-    experiment = plan_runs(series.kind, arguments, arms, options.repeats, options.seed, series.until)
+    planned = plan_runs(series.kind, arguments, arms, options.repeats, options.seed, series.until)
+    experiment = replace(planned, before_each=options.before_each is not None)
     path = options.experiment_dir or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{series.kind}"
     with signals_as_interrupt(), ExitStack() as held:
         with private_files(shared=not {"--shared_results", "--shared-results"}.isdisjoint(arguments)):
@@ -105,6 +106,13 @@ def open_folder(path: Path, experiment: Experiment) -> ExperimentFolder:
                 f"{folder.path} holds another plan; name a new folder, or give the options that it was started with, and at "
                 "least as many --repeats",
                 param_hint="--experiment_dir",
+            )
+        if recorded.before_each is not None and recorded.before_each is not experiment.before_each:
+            raise click.BadParameter(
+                f"a command ran before each run in {folder.path}, and is not kept: give it again"
+                if recorded.before_each
+                else f"no command ran before the runs in {folder.path}; name a new folder, or leave it out",
+                param_hint="--before_each",
             )
         if extended != recorded:
             added = counted(len(extended.runs) - len(recorded.runs), "run is", "runs are")

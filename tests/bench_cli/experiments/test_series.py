@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -86,6 +87,24 @@ def test_a_folder_with_another_plan_is_refused_and_the_same_plan_is_continued(tm
     ):
         with pytest.raises(click.BadParameter, match="another plan"):
             open_folder(tmp_path / "e", other)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "message"), [(True, False, "give it again"), (False, True, "leave it out"), (None, True, None)]
+)
+def test_a_command_before_each_run_is_not_left_out_or_added_between(
+    tmp_path: Path, recorded: bool | None, asked: bool, message: str | None
+) -> None:
+    """A server that was restarted before the first runs alone is another one. An older folder does not say what it was."""
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 2, 0)
+    open_folder(tmp_path / "e", replace(plan, before_each=recorded))
+    again = replace(plan, before_each=asked)
+    if message is None:
+        assert open_folder(tmp_path / "e", again).read().before_each is None
+        return
+    with pytest.raises(click.BadParameter, match=message):
+        open_folder(tmp_path / "e", again)
+    assert open_folder(tmp_path / "e", replace(again, before_each=recorded)).read().before_each is recorded
 
 
 def test_more_repeats_are_added_to_the_plan_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
