@@ -8,9 +8,11 @@ import numpy as np
 
 from reports.capacity.limits import Limit, share_limits
 from reports.capacity.probe import Probe
-from reports.capacity.reading import is_evidence, probe_of
+from reports.capacity.reading import is_evidence, probe_of, requests_that_show_the_queue
 from reports.capacity.result import LoadUnit
+from reports.metrics.in_flight import queue_of
 from reports.run_report import RunReport
+from reports.statistics.autocorrelation import FEWEST_VALUES
 
 _UNITS = {"request_rate": LoadUnit.REQUESTS_PER_S, "concurrency": LoadUnit.USERS}
 
@@ -41,3 +43,14 @@ def at_load(settings: tuple[tuple[str, str], ...], report: RunReport) -> AtLoad 
         return None
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
     return AtLoad(_UNITS[name.replace("-", "_")], limits, probe_of(load, sent, report.requests, report.judged.load, limits))
+
+
+def shows_queue(report: RunReport) -> bool:
+    """Whether a run would show that its queue grows: users bound it, and in an open loop it takes 100 requests, due over as
+    long as several answers take.
+    """
+    requests = report.judged.requests
+    if report.judged.load.closed:
+        return True
+    known = requests.outcome.size >= FEWEST_VALUES and queue_of(requests) is not None
+    return known and not requests_that_show_the_queue(requests)

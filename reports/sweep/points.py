@@ -19,7 +19,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.statistics.percentiles import Distribution
-from reports.sweep.loads import AtLoad, at_load
+from reports.sweep.loads import AtLoad, at_load, shows_queue
 
 QUEUE_GROWING = QueueGrowing.code
 Settings = tuple[tuple[str, str], ...]
@@ -60,16 +60,17 @@ class SweepPoint:
     findings: tuple[str, ...]
     objectives: tuple[Objective, ...] = ()
     at_loads: tuple[AtLoad, ...] = ()  # the runs that show whether limits hold at a load
+    shows_queue: bool = True  # whether every run would show that its queue grows
 
     @property
     def held(self) -> bool | None:
         """Whether the target held this point: the queue did not grow, and every gate passed; None where a gate is undecided,
-        or a run is not valid.
+        or a run is not valid, or too short to show a queue that grows.
         """
         statuses = {gate.status for gate in self.gates}
         if QUEUE_GROWING in self.findings or Status.FAILED in statuses:
             return False
-        return None if not self.valid or Status.UNDECIDED in statuses else True
+        return None if not self.valid or not self.shows_queue or Status.UNDECIDED in statuses else True
 
     @property
     def valid(self) -> bool:
@@ -128,6 +129,7 @@ class _Measured:
     failed: int
     findings: frozenset[str]
     at_load: AtLoad | None
+    shows_queue: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def _measured(report: RunReport, run: SweepRun, settings: Settings) -> _Measured
         failed=metrics.failed,
         findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
         at_load=at_load(settings, report),
+        shows_queue=shows_queue(report),
     )
 
 
@@ -241,6 +244,7 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
             dict.fromkeys(objective for run in runs if run.goodput is not None for objective in run.goodput.objectives)
         ),
         at_loads=tuple(run.at_load for run in runs if run.at_load is not None),
+        shows_queue=all(run.shows_queue for run in runs),
     )
 
 

@@ -1,0 +1,55 @@
+"""A sweep whose runs are too short to show whether the queue grows: nothing is known to be held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench_cli.experiments.plan import plan_runs
+from bench_records.experiment import ExperimentFolder, PlannedArm
+from bench_records.record import Record
+from bench_records.run_folder import RunFolder
+from reports.criteria import parse_held
+from reports.gates.gate import Status
+from reports.sweep.held import gates_of
+from reports.sweep.points import Sweep, read_sweep
+from reports.sweep.tables import answer
+from tests.reports.manifests import asked_load
+
+_RATES = (20, 400)  # of a server that answers 49 a second
+
+
+@pytest.fixture
+def short_sweep(
+    tmp_path: Path, make_run: Callable[..., RunFolder], queued_run: Callable[..., list[Record]]
+) -> Callable[[int], Sweep]:
+    def make(requests: int) -> Sweep:
+        arms = [PlannedArm(f"request_rate={rate}", ("--request_rate", str(rate))) for rate in _RATES]
+        plan, folder = plan_runs("sweep", ["dataset"], arms, 1, 0), ExperimentFolder(tmp_path)
+        folder.write(plan)
+        for run in plan.runs:
+            rate = float(_RATES[run.arm])
+            made = make_run(queued_run(rate, 1, count=requests), load=asked_load(rate))
+            made.path.rename(folder.run_folder(run).path)
+        return read_sweep(folder, (parse_held("held<200"),))
+
+    return make
+
+
+def test_ten_requests_show_no_load_that_is_held(short_sweep: Callable[[int], Sweep]) -> None:
+    sweep = short_sweep(10)
+    assert [point.held for point in sweep.points] == [None, None]
+    assert answer(sweep).startswith("Undecided at every request_rate (20, 400): the runs are too short")
+    assert gates_of(sweep)[0].status is Status.UNDECIDED
+
+
+def test_a_queue_that_grows_within_few_requests_is_seen(short_sweep: Callable[[int], Sweep]) -> None:
+    assert [point.held for point in short_sweep(99).points] == [None, False]
+
+
+def test_runs_that_last_for_several_answers_decide(short_sweep: Callable[[int], Sweep]) -> None:
+    sweep = short_sweep(700)
+    assert [point.held for point in sweep.points] == [True, False]
+    assert gates_of(sweep)[0].status is Status.UNDECIDED  # between 20 and 400
