@@ -5,7 +5,8 @@ attainment from the send is shown beside it, since a client that sends late cost
 A request that failed, or never gave a token, met none. One that the client cancelled as planned, or that was in flight when
 the run was stopped, is judged by what is known of it (``reports/metrics/censoring.py``): it missed an objective whose limit it
 had exceeded when it was cut off, it met one of TTFT if its first token came in time, and it is undetermined otherwise. An
-undetermined request counts among neither; how many there are limits what is known of attainment.
+undetermined request counts among neither; how many there are limits what is known of attainment. Attainment from the send
+counts the same requests: one that is decided from the schedule alone was missed there, and is not good from the send either.
 """
 
 from __future__ import annotations
@@ -166,7 +167,9 @@ def _severities(requests: Requests, objectives: Sequence[Objective], anchor_ns: 
 def _attainment_interval(
     requests: Requests, objectives: Sequence[Objective], anchor_ns: FloatArray, judged: NDArray[np.bool_]
 ) -> Interval | None:
-    values = _severities(requests, objectives, anchor_ns).values_ms[judged]
+    severity = _severities(requests, objectives, anchor_ns).of(judged)
+    # A bound was missed from the schedule, and is not decided from the send.
+    values = np.where(severity.is_bound, _JUST_ABOVE, severity.values_ms)
     missed = interval_of_share_above(values, 1.0, groups=requests.session_of[judged])
     return None if missed is None else (1.0 - missed[1], 1.0 - missed[0])
 

@@ -272,6 +272,22 @@ def test_from_the_send_a_cut_is_earlier_and_what_was_missed_from_the_schedule_is
     assert (found.good, found.good_from_send, found.sent, found.attainment_from_send) == (3, 3, 4, 0.75)
 
 
+def test_the_interval_from_the_send_counts_what_was_missed_from_the_schedule_alone(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Each second request was sent 100 ms late and cut off 1,000 ms later, beyond the limit from the schedule only."""
+    records = [
+        failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k + 100, 10 * k + 1_100)
+        if k % 2
+        else answered(k, 10 * k, 10 * k + 100, [(10 * k + 200, 1)])
+        for k in range(700)
+    ]
+    found = _goodput_of(make_requests(records), "ttft<=1050ms")
+    assert (found.attainment, found.attainment_from_send) == (0.5, 0.5)
+    assert found.from_send_interval is not None
+    assert found.from_send_interval == found.attainment_interval
+
+
 def test_a_good_request_that_was_cancelled_counts_in_the_rate_at_its_end(make_requests: MakeRequests, answered: Make) -> None:
     requests = make_requests([answered(0, 0, 0, [(300, 1)], done=2_000, outcome=Outcome.WITHDRAWN)])
     rate_of_good = _goodput_of(requests, "ttft<=500ms").rate
