@@ -129,6 +129,7 @@ def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]
 def notes(comparison: ArmComparison) -> list[str]:
     """Notes on the table: differences of paired requests, blocks left out, and variation that the intervals lack."""
     a, b, texts = comparison.baseline, comparison.arm, [*_judged_alone(comparison), *_of_starts(comparison)]
+    texts += _at_equal_lengths(comparison.differences)
     if comparison.pairs is not None:
         d = comparison.pairs.difference_ms
         interval = d.percentile(0.50).interval_text
@@ -166,6 +167,23 @@ def _judged_alone(comparison: ArmComparison) -> list[str]:
     judged = sum(d.p_value is not None for d in comparison.differences)
     return [
         f"Differs only when judged alone: {names}. Among {judged} measures, one often does by chance, so it has no verdict."
+    ]
+
+
+def _at_equal_lengths(differences: Sequence[Difference]) -> list[str]:
+    """Why a change is not the ratio of the two columns beside it, where a reader can see that."""
+    adjusted = [
+        d.measure.title
+        for d in differences
+        if d.measure.relative and d.a and d.b is not None and d.change is not None
+        if change_text(d.measure, d.b / d.a - 1.0) != change_text(d.measure, d.change)
+    ]
+    if not adjusted:
+        return []
+    one, other = ("change", "is") if len(adjusted) == 1 else ("changes", "are")
+    return [
+        f"At equal lengths: the {one} of {', '.join(adjusted)} {other} without what the requested lengths explain, and not "
+        "the plain ratio of the two columns."
     ]
 
 

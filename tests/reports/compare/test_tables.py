@@ -269,6 +269,19 @@ def test_of_single_runs_what_would_show_more_has_a_number_of_requests(run: RunRe
 # ---- notes
 
 
+def test_a_change_that_is_not_the_ratio_of_its_columns_says_why(run: RunReport) -> None:
+    """What the lengths explain may turn the sign of a change."""
+    turned, alike = _difference(P99_E2E, change=-0.016), _difference(P99)
+    assert notes(_comparison(run, alike, turned))[0] == (
+        "At equal lengths: the change of E2E latency p99 is without what the requested lengths explain, and not the plain "
+        "ratio of the two columns."
+    )
+    both = notes(_comparison(run, turned, _difference(P50, change=0.24)))[0]
+    assert both.startswith("At equal lengths: the changes of E2E latency p99, TTFT p50 are without")
+    unseen = notes(_comparison(run, alike, _difference(P50, change=0.25004), _difference(RATE, a=0.0, change=None)))
+    assert not any("lengths" in note for note in unseen)
+
+
 def test_paired_requests_are_noted_with_their_median_its_interval_and_the_share_that_took_longer(run: RunReport) -> None:
     difference_ms = summarise(np.tile([-1.0, 2.0, 2.5], 100))
     assert difference_ms is not None
