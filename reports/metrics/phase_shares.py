@@ -50,7 +50,8 @@ class PhaseShare:
 class PercentileParts:
     """The ``q``-quantile of a latency, and what the latency of the requests around it consists of.
 
-    ``percentile`` is that of ``n`` requests, in ms; its value is None where it falls among those that failed or were cut off.
+    ``percentile`` is that of ``n`` requests, in ms; its value is None where it falls among those that failed, and where those
+    that were cut off decide it: then it has a lower bound.
     ``around`` requests are those ranked half a percent of all to either side, at least FEWEST_AROUND; ``left_out`` of them have
     no latency. ``mean_ms`` is their mean latency: the sum of the ``shares``' means and of ``contradiction_ms``, which is at
     most 0, where the sources of ``contradicted`` of them contradict each other. The server timed ``timed`` of them; its
@@ -119,7 +120,8 @@ def latency_parts(run: MeasuredRun, metric: Metric, clock: ClientClock, quantile
     ranking = _ranking(latencies)
     if not np.isfinite(latencies.slowest_ms[ranking]).any():
         return None
-    ranked = _Ranked(run.requests, latencies.slowest_ms, ranking, phase_times(run.requests, metric, run.streaming, clock))
+    times = phase_times(run.requests, metric, run.streaming, clock)
+    ranked = _Ranked(run.requests, latencies.slowest_ms, latencies.values_ms, ranking, times)
     found = metric.latency_of(run)
     distribution = found.scheduled if isinstance(found, Anchored) else None
     return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times, ranking[: ranked.known])
@@ -160,10 +162,13 @@ def _ranking(latencies: CensoredLatencies) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class _Ranked:
-    """Requests by their latency: ``ranking`` are the positions of those that count, the fastest first."""
+    """Requests by their latency: ``ranking`` are the positions of those that count, the fastest first. A request that
+    was cut off has an infinite ``slowest_ms``, and what it had taken by then as ``least_ms``.
+    """
 
     requests: Requests
     slowest_ms: FloatArray
+    least_ms: FloatArray
     ranking: NDArray[np.int64]
     times: PhaseTimes
 
@@ -192,10 +197,15 @@ class _Ranked:
         )
 
     def _percentile(self, q: float, distribution: Distribution | None) -> Estimate:
-        """The percentile, with the interval that the reports have."""
-        value_ms = finite(nearest_rank(self.slowest_ms[self.ranking], q))
+        """The percentile, with the interval that the reports have; a lower bound where requests that were cut off decide it."""
+        most_ms = nearest_rank(self.slowest_ms[self.ranking], q)
+        least_ms = nearest_rank(np.sort(self.least_ms[self.ranking]), q)
+        if least_ms < most_ms:
+            return Estimate(None, reason=Cause.CUT_OFF, lower_bound=least_ms)
+        if not math.isfinite(most_ms):
+            return Estimate(None)
         known = Estimate(None) if distribution is None else distribution.percentiles.get(q, Estimate(None))
-        return Estimate(value_ms) if value_ms is None else replace(known, value=value_ms)
+        return replace(known, value=most_ms)
 
     def _share(self, phase: Phase, around: NDArray[np.int64], percentile: Estimate, q: float) -> PhaseShare:
         requests, times = self.requests, self.times
@@ -209,6 +219,8 @@ class _Ranked:
         """The percentile if every request had been faster by its time in the phase, which is not more than its latency,
         whatever its source says; one without a latency stays the slowest.
         """
+        if percentile.value is None:
+            return percentile
         counted = ~np.isnan(self.slowest_ms)
         phase_ms = np.nan_to_num(self.times.by_phase[phase][counted], nan=0.0) / _NS_PER_MS
         if not phase_ms.any():

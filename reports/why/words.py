@@ -138,6 +138,11 @@ def percentile_name(q: float) -> str:
 def answer(metric: Metric, parts: PercentileParts) -> str:
     """The percentile and the shares of its phases, the largest first and what is unattributed last."""
     name = f"{percentile_name(parts.q)} {metric.label}"
+    if parts.percentile.lower_bound is not None:
+        return (
+            f"{name} is at least {three_digits(parts.percentile.lower_bound)} ms; requests that were cut off leave it "
+            "open. A lower --percentile may be known."
+        )
     if parts.value_ms is None:
         return (
             f"{name} falls among requests that failed or were cut off, of which no whole latency is known; a lower "

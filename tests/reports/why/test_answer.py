@@ -330,6 +330,24 @@ def test_a_percentile_among_failures_has_no_parts(make_report: MakeReport, answe
     assert parts.around > 0
 
 
+def test_a_percentile_that_cut_requests_decide_has_the_lower_bound_of_the_report(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """It was shown as known: with the cut ones slowest, it is that of the answers above it, 50 ms here."""
+    records = [answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + (20 if k < 50 else 50), 1)]) for k in range(80)]
+    records += [failed(80 + k, 8e4 + k, Outcome.WITHDRAWN, 8e4 + k, 8e4 + k + 20) for k in range(20)]
+    report = make_report(records)
+    why = explain([report], [TTFT], 0.7)
+    parts = why.runs[0].latencies[0].percentiles[-1]
+    assert (parts.value_ms, parts.percentile.lower_bound) == (None, 20.0)
+    assert console_text(document(why)).startswith("p70 TTFT is at least 20.0 ms; requests that were cut off leave it open.")
+    assert report.metrics.ttft_ms is not None
+    reported = report.metrics.ttft_ms.scheduled.percentile(0.9)
+    p90 = explain([report], [TTFT], 0.9).runs[0].latencies[0].percentiles[-1]
+    assert (p90.value_ms, p90.percentile.lower_bound) == (None, reported.lower_bound)
+    assert [share.without_ms for share in p90.shares] == [None] * len(p90.shares)
+
+
 def test_where_no_latency_around_a_percentile_is_known_no_zero_is_shown(
     make_report: MakeReport, answered: Make, failed: Make
 ) -> None:
