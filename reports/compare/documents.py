@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reports.compare.comparison import ArmComparison, Comparison
 from reports.compare.lines import Group, groups
-from reports.compare.tables import conditions_notes, difference_table, headline, notes, runs_text
+from reports.compare.tables import conditions_notes, difference_table, headline, judged_apart, notes, runs_text
 from reports.render.console import WIDTH
 from reports.render.document import Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
@@ -22,12 +22,17 @@ _INDENT = " " * 10
 
 def terminal_document(comparison: Comparison) -> Document:
     """The document for a terminal, in at most 100 columns."""
-    return tuple(block for pair in comparison.comparisons for block in _terminal(pair))
+    return (*(block for pair in comparison.comparisons for block in _terminal(pair)), *_together(comparison))
 
 
 def full_document(comparison: Comparison) -> Document:
     """The document for a pull request."""
-    return tuple(block for pair in comparison.comparisons for block in _full(pair))
+    return (*(block for pair in comparison.comparisons for block in _full(pair)), *_together(comparison))
+
+
+def _together(comparison: Comparison) -> Document:
+    text = judged_apart(comparison)
+    return (Paragraph(text),) if text else ()
 
 
 def _terminal(pair: ArmComparison) -> Document:

@@ -9,7 +9,16 @@ from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
 from reports.compare.lines import groups
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
-from reports.compare.tables import change_text, conditions_table, difference_table, headline, interval_text, notes, runs_text
+from reports.compare.tables import (
+    change_text,
+    conditions_table,
+    difference_table,
+    headline,
+    interval_text,
+    judged_apart,
+    notes,
+    runs_text,
+)
 from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone
 from reports.render.plain_text import printable
@@ -23,7 +32,7 @@ def comparison_page(comparison: Comparison) -> Page:
     first = comparison.comparisons[0]
     return Page(
         title=printable(" against ".join(arm.name for arm in reversed(comparison.arms))),
-        lead=printable(f"A is {first.baseline.name}; all others are compared with it."),
+        lead=printable(f"A is {first.baseline.name}; all others are compared with it. {judged_apart(comparison)}".strip()),
         facts=tuple((printable(arm.name), _facts(arm)) for arm in comparison.arms),
         verdict=printable(" ".join(headline(pair) for pair in comparison.comparisons)),
         tone=max(map(_tone, comparison.comparisons), key=list(Tone).index),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.compare.comparable import one_start
-from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, overall
+from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, Comparison, overall
 from reports.compare.conditions import Condition, ConditionResult
 from reports.compare.difference import Difference, Verdict
 from reports.compare.looks import DECIDING_SHARE, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
+from reports.compare.spread import CONFIDENCE
 from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 from reports.statistics.estimate import reason_text
@@ -124,6 +125,15 @@ def summary_sentence(name: str, baseline: str, differences: Sequence[Difference]
         comparative = "better than" if shown[0].verdict.is_better else "worse than"
     starts = "" if verdict in (MIXED, Verdict.BETTER, Verdict.WORSE) else "Between these starts, "
     return f"{starts}{name} is {comparative} {baseline}: {parts}."
+
+
+def judged_apart(comparison: Comparison) -> str:
+    """What several comparisons cost, each of which is judged by itself, in one sentence; "" for one."""
+    count = len(comparison.comparisons)
+    if count == 1:
+        return ""
+    share = f"{min(1.0, count * (1.0 - CONFIDENCE)):.0%}"
+    return f"Each of {count} arms is judged by itself: if all equal A, one is called different in up to {share} of cases."
 
 
 def notes(comparison: ArmComparison) -> list[str]:

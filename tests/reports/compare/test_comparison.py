@@ -388,6 +388,15 @@ def test_a_page_shows_good_news_bad_news_and_what_is_to_be_weighed(verdict: str,
     assert tone_of(verdict) is tone
 
 
+def test_several_arms_say_that_each_is_judged_by_itself(noisy_run: Callable[..., RunFolder]) -> None:
+    """A family of measures is corrected by Holm, one of arms by nothing."""
+    several, single = (_compare([noisy_run(seed) for seed in range(1, runs + 1)]) for runs in (4, 2))
+    sentence = "Each of 3 arms is judged by itself: if all equal A, one is called different in up to 15% of cases."
+    for text in (COMPARISON.terminal_text(several), markdown_text(full_document(several)), comparison_page(several).lead):
+        assert sentence in " ".join(text.split())
+    assert "by itself" not in COMPARISON.terminal_text(single) + comparison_page(single).lead
+
+
 def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., RunFolder]) -> None:
     page = comparison_page(_compare([noisy_run(1), noisy_run(2, 60.0), noisy_run(3)]))
     assert page.tone is Tone.CAUTION  # of single runs
