@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from reports.compare.looks import Looks, weighted_holm
+from reports.compare.looks import FIRST_LOOK, Looks, weighted_holm
 from reports.compare.measures import Measure, Measured
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
@@ -112,7 +112,7 @@ def compare_measures(
         for measure, (a, b) in zip(common, groups, strict=True)
     ]
     if looks is not None:
-        spreads = [looks.at(spread, len(a_runs)) if _is_of_blocks(spread) else spread for spread in spreads]
+        spreads = [_at_look(spread, looks, len(a_runs)) for spread in spreads]
     known = {m.name: s for m, s in zip(common, spreads, strict=True) if isinstance(s, Spread | QuantileSpread)}
     weights = _weights({name: spread.error for name, spread in known.items()}, looks)
     adjusted = iter(weighted_holm([spread.p_value for spread in known.values()], list(weights.values())))
@@ -126,6 +126,13 @@ def compare_measures(
 
 def _weights(errors: Mapping[str, float], looks: Looks | None) -> dict[str, float]:
     return {name: 1.0 / len(errors) for name in errors} if looks is None else looks.weights(errors)
+
+
+def _at_look(spread: Spread | QuantileSpread | Reason, looks: Looks, blocks: int) -> Spread | QuantileSpread | Reason:
+    """The spread with what the looks cost; before the first one no interval holds."""
+    if not _is_of_blocks(spread):
+        return spread
+    return looks.at(spread, blocks) if blocks >= FIRST_LOOK else Cause.BEFORE_LOOKS
 
 
 def _is_of_blocks(spread: Spread | QuantileSpread | Reason) -> TypeGuard[Spread]:

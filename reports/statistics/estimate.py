@@ -99,6 +99,7 @@ class Cause(Enum):
     SHORT_RUNS = "runs too short to know what that changes"  # between schedules
     ZEROS = "some values are 0"
     ALL_ZERO = "0 in a run"
+    BEFORE_LOOKS = "too few blocks for a look"  # at an experiment that ends when it is decided
 
     def __str__(self) -> str:
         return str(self.value)

@@ -495,6 +495,26 @@ def test_an_experiment_ends_when_it_is_decided_and_a_second_call_makes_no_run(
     assert decides["interval"][0] < fixed.interval[0] < fixed.interval[1] < decides["interval"][1]
 
 
+def test_an_experiment_that_was_stopped_before_its_first_look_tells_nothing_yet(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of ten blocks: their test has no level, so an interval would hold every change, and every share of failures."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 10, 0, UntilDecided(10)), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for run in plan.runs[:4]:
+        noisy_run(run.block, 60.0 if run.arm else 50.0, failures=run.arm * (1 + run.block)).path.rename(
+            folder.run_folder(run).path
+        )
+    condition = ["--fail_if", "p50_ttft>+5%", "--output", str(tmp_path / "c.json")]
+    assert bench(["compare", str(tmp_path), *condition]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "These runs do not show whether b differs from a, after 2 of at most 10 blocks." in shown
+    assert "undecided: p50_ttft>+5%: too few blocks for a look" in shown
+    (only,) = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)["comparisons"]
+    assert {difference["interval"] for difference in only["differences"]} == {None}
+
+
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
     noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
