@@ -8,7 +8,7 @@ from reports.compare.comparable import one_start
 from reports.compare.comparison import MIXED, STARTS_MIXED, Arm, ArmComparison, Comparison, overall
 from reports.compare.conditions import Condition, ConditionResult
 from reports.compare.difference import Difference, Verdict
-from reports.compare.looks import DECIDING_SHARE, Looks
+from reports.compare.looks import DECIDING_SHARE, FIRST_LOOK, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.compare.spread import CONFIDENCE
@@ -147,7 +147,7 @@ def notes(comparison: ArmComparison) -> list[str]:
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
             f"(95 %: {interval}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
         )
-    if comparison.looks is not None:
+    if comparison.looks is not None and len(b.runs) >= FIRST_LOOK:
         decides = comparison.deciding
         named = "" if decides is None else f" {decides.measure.title} decides, and has {DECIDING_SHARE:.0%} of the 5 %."
         texts.append(f"Intervals and p are paid for the looks after each block: they hold whenever the experiment ends.{named}")

@@ -511,6 +511,7 @@ def test_an_experiment_that_was_stopped_before_its_first_look_tells_nothing_yet(
     shown = " ".join(capsys.readouterr().out.split())
     assert "These runs do not show whether b differs from a, after 2 of at most 10 blocks." in shown
     assert "undecided: p50_ttft>+5%: too few blocks for a look" in shown
+    assert "paid for the looks" not in shown
     (only,) = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)["comparisons"]
     assert {difference["interval"] for difference in only["differences"]} == {None}
 
