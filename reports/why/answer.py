@@ -61,6 +61,7 @@ class Detail:
 
 
 _NO_DETAIL = Detail()
+_SEEN_BY_CLIENT = (Phase.CEILING, Phase.CONNECT)  # a run without such a phase did not wait there
 
 
 @dataclass(frozen=True)
@@ -219,10 +220,16 @@ def _differences(a: ExplainedRun, b: ExplainedRun) -> list[PartsDifference]:
 def _phases(a: PercentileParts, b: PercentileParts) -> tuple[PhaseDifference, ...]:
     of_a, of_b = a.by_phase, b.by_phase
     return tuple(
-        PhaseDifference(phase, of_a[phase].mean_ms if phase in of_a else None, of_b[phase].mean_ms if phase in of_b else None)
-        for phase in Phase
-        if phase in of_a or phase in of_b
+        PhaseDifference(phase, _mean_of(phase, a), _mean_of(phase, b)) for phase in Phase if phase in of_a or phase in of_b
     )
+
+
+def _mean_of(phase: Phase, parts: PercentileParts) -> Estimate | None:
+    """The mean of a phase; 0 of a wait that the client would have seen, None of what the run has no source of."""
+    found = parts.by_phase.get(phase)
+    if found is not None:
+        return found.mean_ms
+    return Estimate(0.0, (0.0, 0.0)) if phase in _SEEN_BY_CLIENT else None
 
 
 def _difference(a: Estimate, b: Estimate) -> Estimate:

@@ -421,6 +421,19 @@ def test_the_difference_of_two_runs_is_the_sum_of_its_phases(
     assert _widest(text) <= WIDTH
 
 
+def test_a_run_that_did_not_wait_at_a_ceiling_waited_there_for_0_ms(make_report: MakeReport, answered: Make) -> None:
+    """It was taken for a run without a source of that phase, and the phases did not add up to the change."""
+    free = make_report([answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 100, 1)]) for k in range(100)])
+    waited = [answered(k, 1_000 * k, 1_000 * k + 50, [(1_000 * k + 150, 1)]) for k in range(100)]
+    held = make_report([with_fields(record, released_ns=record.sent_ns) for record in waited])
+    for runs, sign in (([free, held], 1), ([held, free], -1)):
+        ttft = explain(runs, [TTFT], 0.99).differences[0]
+        found = next(phase for phase in ttft.phases if phase.phase is Phase.CEILING).difference
+        assert found is not None
+        assert found.value == pytest.approx(50.0 * sign)
+        assert ttft.same_sources
+
+
 def test_runs_with_other_sources_are_not_compared_by_phases(queued: RunReport, make_report: MakeReport, answered: Make) -> None:
     plain = make_report([answered(k, 1_000 * k, 1_000 * k, [(1_000 * k + 300, 1)]) for k in range(100)])
     why = explain([plain, queued], METRICS, 0.99)
