@@ -56,7 +56,8 @@ class FewClusters:
     requests: int
 
     def __str__(self) -> str:
-        return f"values beyond it in {self.clusters} clusters, {self.needed} needed{_would_do(self.requests)}"
+        clusters = "1 cluster" if self.clusters == 1 else f"{self.clusters} clusters"
+        return f"{clusters} of values beyond it, {self.needed} needed{_would_do(self.requests)}"
 
     @property
     def sentence(self) -> str:

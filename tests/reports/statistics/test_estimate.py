@@ -57,7 +57,8 @@ def test_a_reason_is_short_in_tables_and_needs_none_in_a_sentence(reason: Reason
     ("reason", "text"),
     [
         (Correlated(8, 30, 3_800), "effective n 8; about 3,800 requests would do"),
-        (FewClusters(3, 5, 12_000), "values beyond it in 3 clusters, 5 needed; about 12,000 requests would do"),
+        (FewClusters(3, 5, 12_000), "3 clusters of values beyond it, 5 needed; about 12,000 requests would do"),
+        (FewClusters(1, 5, 9_200), "1 cluster of values beyond it, 5 needed; about 9,200 requests would do"),
     ],
 )
 def test_a_reason_names_how_many_requests_would_do(reason: Reason, text: str) -> None:
