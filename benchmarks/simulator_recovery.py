@@ -48,7 +48,7 @@ _LOADS = (0.35, 0.6)
 _LOADS_TO_THE_LIMIT = (0.6, 1.1)  # else no run shows a batch limit
 _INTERVAL = (2.5, 97.5)  # per cent
 _CONSTANTS = ("step", "prefill", "sequence", "launch", *FURTHER)  # "launch" of servers that launch steps ahead
-_NOISE = 4_000  # values
+_NOISE, _OTHER_NOISE = 50_000, 4_000  # values: no run uses the first up, so that its steps are independent
 _STRUCTURES = {
     "plain": Admission(),
     "limit": Admission(max_sequences=16),
@@ -142,7 +142,7 @@ def _with_log(server: Server, traffic: Traffic, seed: int, name: str) -> Steps:
 def _server(random: np.random.Generator, admission: Admission) -> Server:
     step = random.uniform(4e-3, 20e-3)
     launch = step * random.uniform(1.2, 2) if admission.lookahead else 0.0
-    noise = random.standard_normal(2_000) * step * random.uniform(0.01, 0.04)
+    noise = random.standard_normal(_NOISE) * step * random.uniform(0.01, 0.04)
     return Server(
         StepLaw(
             step=step, prefill=step * random.uniform(1e-3, 5e-3), sequence=step * random.uniform(4e-3, 2e-2), launch=launch
@@ -157,7 +157,7 @@ def _server(random: np.random.Generator, admission: Admission) -> Server:
 
 def _other_server(random: np.random.Generator, admission: Admission) -> Server:
     server = _server(random, admission)
-    correlation, white, noise = random.uniform(0, 0.8), random.standard_t(4, _NOISE), np.empty(_NOISE)
+    correlation, white, noise = random.uniform(0, 0.8), random.standard_t(4, _OTHER_NOISE), np.empty(_OTHER_NOISE)
     before = 0.0
     for number, value in enumerate(white.tolist()):
         noise[number] = before = correlation * before + value
