@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +29,16 @@ class Series:
     values: FloatArray
     server: str = ""
 
-    def increase(self) -> float | None:
-        """The increase of a counter since the run's start; None when it fell (the server restarted) or is not known."""
+    def increase(self, page_since_ns: float = np.inf) -> float | None:
+        """The increase of a counter since the run's start; None when it fell (the server restarted) or is not known.
+
+        ``page_since_ns`` is when its page was first read: a counter that was not there then, and came after the run's start,
+        began at 0. Servers export a counter with labels, such as a reason, from its first count on.
+        """
         first = max(0, int(np.searchsorted(self.times_ns, 0.0, side="right")) - 1)
         values = self.values[first:]
+        if self.times_ns[first] > max(0.0, page_since_ns):
+            values = np.concatenate([[0.0], values])
         if values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
             return None
         return float(values[-1] - values[0])
@@ -79,6 +86,16 @@ class Telemetry:
         own = {name: tuple(s for s in series if s.server == server) for name, series in self.by_name.items()}
         return Telemetry({name: series for name, series in own.items() if series})
 
+    @cached_property
+    def _since_ns(self) -> Mapping[str, float]:
+        """When each page was first read; infinite for the series that bench itself read, each at times of its own."""
+        since: dict[str, float] = {}
+        for name, all_of_name in self.by_name.items():
+            for series in all_of_name:
+                first_ns = np.inf if name.startswith(OWN_PREFIXES) else float(series.times_ns[0])
+                since[series.server] = min(first_ns, since.get(series.server, np.inf))
+        return since
+
     @property
     def served(self) -> Telemetry | None:
         """The series that the server itself exported; None where there are none."""
@@ -91,7 +108,7 @@ class Telemetry:
 
     def increase(self, name: str, **labels: str) -> float | None:
         """The sum of the increases of the selected series; None where there is none, or one of them is unknown."""
-        increases = [series.increase() for series in self.select(name, **labels)]
+        increases = [series.increase(self._since_ns[series.server]) for series in self.select(name, **labels)]
         known = [increase for increase in increases if increase is not None]
         return sum(known) if known and len(known) == len(increases) else None
 

@@ -60,6 +60,28 @@ def test_increases_of_several_series_are_added_and_one_unknown_makes_the_sum_unk
     assert _read(tmp_path, known).increase("d") is None
 
 
+@pytest.mark.parametrize(
+    ("values", "increase"),
+    [
+        ({1: 3, 2: 50}, 50.0),  # it came between two readings of its page
+        ({2: 4}, 4.0),
+        ({-0.5: 3, 2: 50}, 47.0),  # it came before the start
+        ({1: 3, 2: 1}, None),
+        ({1: 3, 2: float("nan")}, None),
+    ],
+)
+def test_a_counter_that_its_page_had_not_at_first_began_at_0(
+    tmp_path: Path, values: dict[float, float], increase: float | None
+) -> None:
+    page = metric("requests", {-1: 100, 0.5: 100, 1: 120, 2: 300})
+    assert _read(tmp_path, page + metric("finished", values, reason="stop")).increase("finished") == increase
+
+
+def test_what_bench_read_itself_does_not_say_when_a_page_was_first_read(tmp_path: Path) -> None:
+    own = metric("gpu_power_watts", {-1: 100, 2: 300})
+    assert _read(tmp_path, own + metric("finished", {1: 3, 2: 50})).increase("finished") == 47.0
+
+
 def test_gauges_are_added_up_at_each_reading_of_the_run(tmp_path: Path) -> None:
     telemetry = _read(
         tmp_path,
