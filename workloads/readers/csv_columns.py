@@ -28,6 +28,7 @@ from workloads.readers.source import Source
 _BLOCK_BYTES = 4 << 20
 _MOST_SKIPPED = 100_000  # lines of another number of columns: then the file is not what its header announces
 _SECOND_NS = 1_000_000_000
+_NO_QUOTE = "\ufffd".encode()
 _WHOLE = r"^[0-9]{1,8}$"
 _SECONDS = r"^(?P<whole>[0-9]{1,10})(?:\.(?P<fraction>[0-9]{0,9})[0-9]*)?$"
 _DATE = r"(?P<date>(?:19[7-9]|20[0-9])[0-9]-[0-9]{2}-[0-9]{2})[ T](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
@@ -116,12 +117,15 @@ class _SkippedLines:
             rejects.malformed(f"line {line}", reason)
 
 
-class _Utf8(io.RawIOBase):
-    """Content with each byte that is not UTF-8 replaced by U+FFFD, which no number has: pyarrow stops at such a byte."""
+class _Readable(io.RawIOBase):
+    """Content with U+FFFD, which no number has, for what pyarrow does not confine to a row: each byte that is not UTF-8, at
+    which it stops, and the quotes of a line with one that is not closed, which would take the lines after it into the row.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._decoder = stream, codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = b""
+        self._begun = b""  # the line with quotes of which the end is not read yet
 
     def readable(self) -> bool:
         return True
@@ -130,18 +134,28 @@ class _Utf8(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         while not self._pending:
             data = self._stream.read(len(view))
-            self._pending = self._decoder.decode(data, final=not data).encode()
+            self._pending = self._whole_lines(self._decoder.decode(data, final=not data).encode(), is_last=not data)
             if not data:
                 break
         part, self._pending = self._pending[: len(view)], self._pending[len(view) :]
         view[: len(part)] = part
         return len(part)
 
+    def _whole_lines(self, data: bytes, is_last: bool) -> bytes:
+        """``data`` after what was kept back of the content before it, without a last line that goes on."""
+        data, self._begun = self._begun + data, b""
+        if b'"' not in data:
+            return data
+        lines = data.splitlines(keepends=True)
+        if not is_last and len(lines[-1]) < _BLOCK_BYTES and not lines[-1].endswith((b"\n", b"\r")):
+            self._begun = lines.pop()
+        return b"".join(line.replace(b'"', _NO_QUOTE) if line.count(b'"') % 2 else line for line in lines)
+
 
 def _reader(source: Source, columns: int, skipped: _SkippedLines) -> pa_csv.CSVStreamingReader:
     names = [str(number) for number in range(columns)]
     return pa_csv.open_csv(
-        io.BufferedReader(_Utf8(source.stream), _BLOCK_BYTES),
+        io.BufferedReader(_Readable(source.stream), _BLOCK_BYTES),
         pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names, skip_rows=1),
         pa_csv.ParseOptions(invalid_row_handler=skipped.skip, ignore_empty_lines=False),
         pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 
 from workloads.elements.errors import DatasetError
@@ -15,6 +16,7 @@ from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
 
 _DELIMITERS = ",;\t"
+_END = "\x03\x04"  # a last line, which is a row of its own unless a quote before it is never closed
 
 
 def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
@@ -27,16 +29,16 @@ def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
     text = io.TextIOWrapper(source.stream, "utf-8-sig", "surrogateescape", newline="")
     first = source.head.partition(b"\n")[0].decode("utf-8", "replace")
     csv.field_size_limit(MOST_LINE_BYTES)
-    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=first.count))
+    reader = csv.reader(itertools.chain(text, (_END,)), delimiter=max(_DELIMITERS, key=first.count))
     try:
         header = [name.strip() for name in next(reader, [])]
         _check(source, header)
         line = reader.line_num + 1
         for cells in reader:
-            where, line = f"line {line}", reader.line_num + 1
-            if not any(cells):
+            where, lines, line = f"line {line}", reader.line_num - line, reader.line_num + 1
+            if not any(cells) or cells == [_END]:
                 continue
-            problem = _problem(cells, header)
+            problem = _problem(cells, header) if not cells[-1].endswith(_END) else _unclosed(lines)
             if problem is None:
                 yield where, {name: cell or None for name, cell in zip(header, cells, strict=True)}
             else:
@@ -46,11 +48,17 @@ def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
 
 
 def _check(source: Source, header: list[str]) -> None:
-    if not any(header):
+    if not any(header) or header == [_END]:
         raise DatasetError(source.path, "is empty")
+    if header[-1].endswith(_END):
+        raise DatasetError(source.path, "has a quote that is not closed", "line 1")
     twice = next((name for number, name in enumerate(header) if name in header[:number]), None)
     if twice is not None:
         raise DatasetError(source.path, f"the column {twice!r} occurs twice", "line 1")
+
+
+def _unclosed(lines: int) -> str:
+    return "has a quote that is not closed" + (f", so the {lines:,} lines from it to the end are one row" if lines > 1 else "")
 
 
 def _problem(cells: list[str], header: list[str]) -> str | None:

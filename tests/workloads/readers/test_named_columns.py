@@ -155,3 +155,21 @@ def test_a_format_of_its_own_contradicts_named_columns(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="format fields needs field"):
         read_workload_file(path, "fields")
     assert len(read_workload_file(path, "fields", columns=NamedColumns.of(["prompt=q"])).workload) == 1
+
+
+def test_a_quote_that_is_not_closed_is_no_prompt_of_all_lines_after_it(read_as: ReadAs) -> None:
+    content = b'n,prompt\n5,"one\nof two lines"\n6,"two\n7,three\n8,four'
+    reading = read_as(content, "prompt=prompt", "output_tokens=n", strict=False)
+    assert reading.workload.table["prompt"].to_pylist() == ["one\nof two lines"]
+    (reject,) = reading.rejects.first
+    assert (reading.rejects.count, reject.where) == (1, "line 4")
+    assert reject.reason == "has a quote that is not closed, so the 3 lines from it to the end are one row"
+    with pytest.raises(DatasetError, match="line 4: has a quote that is not closed"):
+        read_as(content, "prompt=prompt")
+
+
+def test_a_quote_that_is_not_closed_in_the_last_line_or_in_the_header(read_as: ReadAs) -> None:
+    reading = read_as(b'n,prompt\n5,one\n6,"two', "prompt=prompt", strict=False)
+    assert [reject.reason for reject in reading.rejects.first] == ["has a quote that is not closed"]
+    with pytest.raises(DatasetError, match="line 1: has a quote that is not closed"):
+        read_as(b'n,"prompt\n5,one\n6,two\n', "prompt=prompt")

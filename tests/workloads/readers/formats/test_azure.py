@@ -131,3 +131,22 @@ def test_a_file_that_pandas_wrote_is_read(read: Read) -> None:
     reading = read(b"\xef\xbb\xbf" + "\r\n".join(lines).encode(), "trace.csv")
     assert reading.workload.table["output_tokens"].to_pylist() == [44, 8]
     assert reading.rejects.count == 2
+
+
+@pytest.mark.parametrize("cells", ['"4,5', '4,"5', '"4,5"",1', 'x"",",5'])
+def test_a_quote_that_is_not_closed_costs_one_row(read: Read, cells: str) -> None:
+    """Not the rows after it, which would otherwise be in its cell."""
+    before, after = ("".join(f"2024-05-12 00:0{m}:{s:02d},1,2\n" for s in range(50)) for m in (0, 2))
+    reading = read(f'{_HEADER}\n{before}2024-05-12 00:01:00,{cells}\n{after}2024-05-12 00:03:00,"1","2"'.encode(), "t.csv")
+    assert (len(reading.workload), reading.rejects.count, reading.rejects.first[0].where) == (101, 1, "line 52")
+
+
+def test_a_quote_that_is_not_closed_costs_one_row_wherever_the_blocks_of_a_large_file_end(read: Read) -> None:
+    lines = [f'2024-05-12 00:00:{number % 60:02d},"{number + 1}","2"' for number in range(200_000)]  # 6 MB, in blocks of 4 MiB
+    cut = range(0, len(lines), 1_000)
+    for number in cut:
+        lines[number] = lines[number][:-1]
+    reading = read("\n".join([_HEADER, *lines]).encode(), "t.csv")
+    assert (len(reading.workload), reading.rejects.count) == (len(lines) - len(cut), len(cut))
+    kept = set(range(1, len(lines) + 1)) - {number + 1 for number in cut}
+    assert set(reading.workload.table["input_tokens"].to_pylist()) == kept
