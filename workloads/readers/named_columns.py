@@ -66,7 +66,7 @@ class NamedColumns:
         first = list(itertools.islice(rows, _LOOKED_AT))
         self._check(rejects.path, first)
         located = accepted(itertools.chain(first, rows), self._row, rejects)
-        return text_workload(NAME, timed_rows(located, rejects), rejects)
+        return text_workload(NAME, timed_rows(_requests(located, rejects), rejects), rejects)
 
     def _check(self, path: Path, rows: Sequence[LocatedRow]) -> None:
         objects = [(where, row) for where, row in rows if isinstance(row, dict)]
@@ -109,6 +109,15 @@ def _rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
     if is_array(source.head) or first_object(source.head) is not None:
         return json_rows(source, rejects)
     return csv_rows(source, rejects)
+
+
+def _requests(located: Iterator[tuple[str, TextRow]], rejects: RejectCounter) -> Iterator[tuple[str, TextRow]]:
+    """The rows that hold a request; of a file without prompts, those of failed ones have a length of 0, and are counted."""
+    for where, row in located:
+        if row.prompt is None and not (row.input_tokens and row.output_tokens):
+            rejects.left_out(where, "the request failed: it has no tokens")
+        else:
+            yield where, row
 
 
 def _has(row: Row, column: str) -> bool:

@@ -173,3 +173,15 @@ def test_a_quote_that_is_not_closed_in_the_last_line_or_in_the_header(read_as: R
     assert [reject.reason for reject in reading.rejects.first] == ["has a quote that is not closed"]
     with pytest.raises(DatasetError, match="line 1: has a quote that is not closed"):
         read_as(b'n,"prompt\n5,one\n6,two\n', "prompt=prompt")
+
+
+def test_rows_of_failed_requests_are_left_out_and_counted(read_as: ReadAs) -> None:
+    """As those of the known traces: a prompt of no token cannot be sent, nor an answer of none be requested."""
+    content = b"a,b\n10,5\n0,5\n12,0\n0,0\n14,7\n"
+    reading = read_as(content, "input_tokens=a", "output_tokens=b")
+    assert reading.workload.table["input_tokens"].to_pylist() == [10, 14]
+    assert reading.rejects.count == reading.workload.facts.rejected_rows == 3
+    assert (reading.rejects.first[0].where, reading.rejects.first[0].reason) == (
+        "line 3",
+        "the request failed: it has no tokens",
+    )
