@@ -68,9 +68,9 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     """Measure every combination of the values of --over, in an order drawn by --seed, and show throughput against latency.
     The sweep's folder gets sweep.html, with interactive curves, and sweep.json, sweep.csv and sweep.md.
 
-    A point held if its queue did not grow, and the --slo and --fail_if of the measuring verb held. A sweep goes past the
-    limit on purpose, so a point that fails does not fail the command; the sweep's own --fail_if judges the highest load
-    that held.
+    A point held if its queue was steady, and the --slo and --fail_if of the measuring verb held; it is undecided if its
+    requests are too few to show that. A sweep goes past the limit on purpose, so a point that fails does not fail the
+    command; the sweep's own --fail_if judges the highest load that held.
 
     Every run deploys the embedded pipeline anew. With --url, the server is not restarted between runs; use --before_each
     to restart it.

@@ -19,7 +19,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import UNKNOWN, Estimate
 from reports.statistics.percentiles import Distribution
-from reports.sweep.loads import AtLoad, at_load, shows_queue
+from reports.sweep.loads import AtLoad, at_load, shows_steady_queue
 
 QUEUE_GROWING = QueueGrowing.code
 Settings = tuple[tuple[str, str], ...]
@@ -60,17 +60,17 @@ class SweepPoint:
     findings: tuple[str, ...]
     objectives: tuple[Objective, ...] = ()
     at_loads: tuple[AtLoad, ...] = ()  # the runs that show whether limits hold at a load
-    shows_queue: bool = True  # whether every run would show that its queue grows
+    steady_queue: bool = True  # whether its runs show that the target keeps up
 
     @property
     def held(self) -> bool | None:
-        """Whether the target held this point: the queue did not grow, and every gate passed; None where a gate is undecided,
-        or a run is not valid, or too short to show a queue that grows.
+        """Whether the target held this point: the queue was steady, and every gate passed; None where a gate is undecided,
+        or a run is not valid, or the runs are too short to show that the target keeps up.
         """
         statuses = {gate.status for gate in self.gates}
         if QUEUE_GROWING in self.findings or Status.FAILED in statuses:
             return False
-        return None if not self.valid or not self.shows_queue or Status.UNDECIDED in statuses else True
+        return None if not self.valid or not self.steady_queue or Status.UNDECIDED in statuses else True
 
     @property
     def valid(self) -> bool:
@@ -129,7 +129,6 @@ class _Measured:
     failed: int
     findings: frozenset[str]
     at_load: AtLoad | None
-    shows_queue: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +137,7 @@ class _MeasuredArm:
 
     runs: tuple[_Measured, ...]
     gates: tuple[Gate, ...]
+    steady_queue: bool
 
 
 def read_sweep(folder: ExperimentFolder, required: Sequence[HeldRequirement] = ()) -> Sweep:
@@ -201,6 +201,7 @@ def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Seq
             for run, report in zip(planned, reports, strict=True)
         ),
         tuple(judge_together(requirement, judged, validity) for requirement in required),
+        shows_steady_queue(reports),
     )
 
 
@@ -218,7 +219,6 @@ def _measured(report: RunReport, run: SweepRun, settings: Settings) -> _Measured
         failed=metrics.failed,
         findings=frozenset(finding.code for finding in report.findings if finding.severity.value != "note"),
         at_load=at_load(settings, report),
-        shows_queue=shows_queue(report),
     )
 
 
@@ -244,7 +244,7 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
             dict.fromkeys(objective for run in runs if run.goodput is not None for objective in run.goodput.objectives)
         ),
         at_loads=tuple(run.at_load for run in runs if run.at_load is not None),
-        shows_queue=all(run.shows_queue for run in runs),
+        steady_queue=measured.steady_queue,
     )
 
 

@@ -53,3 +53,18 @@ def test_runs_that_last_for_several_answers_decide(short_sweep: Callable[[int], 
     sweep = short_sweep(700)
     assert [point.held for point in sweep.points] == [True, False]
     assert gates_of(sweep)[0].status is Status.UNDECIDED  # between 20 and 400
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hundred_requests_above_capacity_are_not_held(
+    tmp_path: Path, make_run: Callable[..., RunFolder], queued_run: Callable[..., list[Record]], seed: int
+) -> None:
+    """60 a second, of a server that answers 49: the queue of 100 requests grows by less than chance might explain."""
+    arms = [PlannedArm("request_rate=60", ("--request_rate", "60"))]
+    plan, folder = plan_runs("sweep", ["dataset"], arms, 1, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    made = make_run(queued_run(60.0, seed, count=100), load=asked_load(60.0))
+    made.path.rename(folder.run_folder(plan.runs[0]).path)
+    sweep = read_sweep(folder, (parse_held("held<60"),))
+    assert sweep.points[0].held is not True
+    assert gates_of(sweep)[0].status is not Status.PASSED
