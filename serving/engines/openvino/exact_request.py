@@ -72,6 +72,10 @@ class ExactRunning(Tracked):
             return None
         return self._increment(finish)
 
+    def undelivered_tokens(self) -> int:
+        """Tokens that were generated and not delivered."""
+        return len(self._tokens)
+
     def close(self) -> None:
         self._session.close()
 

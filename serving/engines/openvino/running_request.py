@@ -119,6 +119,16 @@ class Running(Tracked):
         """A beam search returns no token before its end: its first step counts as the context phase."""
         return self.first_token_ns == 0 and not self._searching
 
+    def undelivered_tokens(self) -> int:
+        """Tokens that were generated and not delivered, of a request that is about to be cancelled: its ``output`` gets them.
+        0 for a beam search, whose tokens are unknown before its end.
+        """
+        if self.submit.sampling.beam_width > 1:
+            return 0
+        tokens, _, _ = self._read_tokens()
+        self.output.extend(tokens)
+        return len(self._undelivered) + len(tokens)
+
     def close(self) -> None:
         if self._follower is not None:
             self._follower.close()

@@ -207,11 +207,13 @@ class _Worker:
             self._steps.add(new.request_id, running)
 
     def _cancel(self, message: Cancel) -> None:
-        running = self._running.get(message.request_id)
+        running, exact = self._running.get(message.request_id), self._exact.get(message.request_id)
         if running is not None:
+            self._telemetry.generated_tokens += running.undelivered_tokens()
             running.handle.cancel()
             self._end(message.request_id)
-        elif message.request_id in self._exact:
+        elif exact is not None:
+            self._telemetry.generated_tokens += exact.undelivered_tokens()
             self._end(message.request_id)
         elif (self._waiting.pop(message.request_id, None) or self._unchecked.pop(message.request_id, None)) is None:
             return

@@ -182,6 +182,28 @@ def test_cancelled_request_ends_and_others_continue(engine: Engine, streaming: b
     assert other.tokens() == alone
 
 
+@pytest.mark.parametrize("stop_words", [(), ((7, 7, 7, 7),)])
+def test_tokens_of_a_cancelled_unstreamed_request_are_counted(engine: Engine, stop_words: tuple[tuple[int, ...], ...]) -> None:
+    before = engine.stats()
+    request_id, cancelled = _submit(engine, _PROMPT, Sampling(3000, stop_words=stop_words), streaming=False)
+    _ask(engine, _PROMPT, Sampling(50), streaming=True)
+    engine.cancel(request_id)
+    assert cancelled.last().finish is FinishReason.CANCELLED
+    after = engine.stats()
+    generated = after.generated_tokens_total - before.generated_tokens_total
+    assert generated == after.scheduled_requests_total - before.scheduled_requests_total  # a token of each in each step
+    assert generated >= 99
+
+
+def test_tokens_of_a_cancelled_exact_request_are_counted(engine: Engine) -> None:
+    before = engine.stats().generated_tokens_total
+    request_id, cancelled = _submit(engine, _PROMPT, Sampling(3000, bad_words=((5,),)), streaming=False)
+    _ask(engine, _PROMPT, Sampling(20, bad_words=((5,),)), streaming=True)
+    engine.cancel(request_id)
+    assert cancelled.last().finish is FinishReason.CANCELLED
+    assert engine.stats().generated_tokens_total - before >= 39
+
+
 def test_cancelling_unknown_or_ended_requests_has_no_effect(engine: Engine) -> None:
     request_id, answer = _submit(engine, _PROMPT, Sampling(2))
     answer.last()
