@@ -102,7 +102,7 @@ class Running(Tracked):
             return Increment((), error=_CACHE_TOO_SMALL)
         if self.submit.sampling.beam_width > 1:
             self._searching = True
-            return self._read_beams(now_ns, telemetry) if ended else None
+            return self._read_beams(now_ns) if ended else None
         tokens, log_probs, finish = self._read_tokens()
         if tokens:
             self.note_tokens(len(tokens), now_ns, telemetry)
@@ -180,7 +180,8 @@ class Running(Tracked):
             perf=self.perf(ended=ended, generated=len(self.output)) if returns.perf_metrics else None,
         )
 
-    def _read_beams(self, now_ns: int, telemetry: Telemetry) -> Increment:
+    def _read_beams(self, now_ns: int) -> Increment:
+        """The beams of a search that ended. When their first tokens came is unknown: the pipeline returns all at the end."""
         outputs = [output for output in self.handle.read().values() if output.generated_ids] if self.handle.can_read() else []
         outputs.sort(key=lambda output: -output.score)
         returns = self.submit.returns
@@ -197,7 +198,7 @@ class Running(Tracked):
             beams.append(Beam(tuple(output.generated_ids), sum(log_probs), log_probs, kept))
         longest = max((len(beam.token_ids) for beam in beams), default=0)
         if longest:
-            self.note_tokens(longest, now_ns, telemetry)
+            self._last_token_ns = now_ns
             self.output = list(beams[0].token_ids)
         stopped = all(output.finish_reason == genai.GenerationFinishReason.STOP for output in outputs)
         perf = self.perf(ended=True, generated=longest) if returns.perf_metrics else None

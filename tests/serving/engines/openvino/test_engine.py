@@ -20,6 +20,7 @@ from serving.engines.protocol import (
     EngineStats,
     FinishReason,
     Increment,
+    Returns,
     Sampling,
     SchedulerPolicy,
 )
@@ -165,6 +166,17 @@ def test_cache_reuse_does_not_change_output(engine: Engine) -> None:
     fresh = _ask(engine, _PROMPT * 5, Sampling(16)).tokens()
     with _open(EngineOptions(enable_kv_cache_reuse=True)) as reusing:
         assert [_ask(reusing, _PROMPT * 5, Sampling(16)).tokens() for _ in range(3)] == [fresh] * 3
+
+
+def test_time_of_the_first_token_of_a_beam_search_is_unknown(engine: Engine) -> None:
+    before, answer = engine.stats().time_to_first_token, _Answer()
+    sampling = Sampling(40, beam_width=2, return_beams=2)
+    engine.submit(next(_ids), _PROMPT, sampling, answer.deliver, streaming=False, returns=Returns(perf_metrics=True))
+    details = answer.last().details
+    assert details is not None
+    assert details.perf is not None
+    assert (details.perf.first_token_time_ns, details.perf.last_token_time_ns > 0) == (0, True)
+    assert engine.stats().time_to_first_token == before
 
 
 # ---- cancelling
