@@ -273,12 +273,13 @@ def _piecewise(text: str, points: tuple[tuple[float, float], ...]) -> Piecewise:
 
 
 def _pair(text: str, part: str, between: str) -> tuple[float, float]:
-    """The two numbers of a part, of which one is requests/s."""
+    """The two numbers of a part, in their order, of which one is requests/s and has no unit of time."""
     first, found, second = (piece.strip() for piece in part.partition(between))
-    numbers = [number_of(piece.removesuffix("/s").strip()) for piece in (first, second)]
-    if not found or numbers[0] is None or numbers[1] is None:
+    rate, time = (first, second) if between == "*" else (second, first)
+    rate = rate.removesuffix("/s").strip()
+    rate_per_s, at_s = number_of(rate) if rate[-1:].isdigit() else None, number_of(time)
+    if not found or rate_per_s is None or at_s is None:
         raise WorkloadError(_FIELD, f" {text}: {part!r} is no stage or point; write {FORMS}")
-    rate_per_s, at_s = (numbers[0], numbers[1]) if between == "*" else (numbers[1], numbers[0])
     if rate_per_s > _FASTEST_PER_S or at_s > _LONGEST_S:
         raise WorkloadError(_FIELD, f" {text}: {part!r} is out of range")
-    return numbers[0], numbers[1]
+    return (rate_per_s, at_s) if between == "*" else (at_s, rate_per_s)
