@@ -64,9 +64,11 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         enough = math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests)))
         drawn = _draw_with_progress(workload, enough)
-    requests, prefixes = drawn.requests[:count], drawn.prefixes[:count]
+    requests, prefixes, kept = drawn.requests[:count], drawn.prefixes[:count], drawn.kept[:count]
+    if len(requests) == count:  # those that were drawn after the last one are neither sent nor dropped
+        drawn = replace(drawn, dropped_too_long=kept[-1] + 1 - count)
     prepared = PreparedRequests(
-        drawn=replace(drawn, requests=requests, prefixes=prefixes),
+        drawn=replace(drawn, requests=requests, prefixes=prefixes, kept=kept),
         description=f"{request_count_text(load, len(requests))} random prompts of {prompts.lengths}",
         parameters={
             **prompts.options,

@@ -15,8 +15,9 @@ class Drawn:
     """``requests`` in the order of sending. ``dropped_too_long`` are not among them, nor are ``dropped_behind``: turns that
     wait for one that is not sent.
 
-    Requests of a file are made of its rows ``kept``, of the first ``rows`` rows. ``without_length`` requests have the output
-    length for rows without one; ``without_history`` are sent without the messages that the file has before their prompt.
+    Requests of a file are made of its rows ``kept``, of the first ``rows`` rows, and those of a law of its draws ``kept``.
+    ``without_length`` requests have the output length for rows without one; ``without_history`` are sent without the messages
+    that the file has before their prompt.
     ``inexact`` have another length than the law drew, since no text of it was found, or are left out, since there was none.
 
     Per request, and empty where a source has none: the places ``turns`` in conversations, and the shared ``prefixes``.

@@ -71,7 +71,7 @@ class TokenNormDist:
                 "every prompt is longer than allowed; ", *shorter, "request shorter ones, or raise ", Field("max_input_len")
             )
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
-        return Drawn(tuple(requests), most - len(requests), prefixes=of_requests)
+        return Drawn(tuple(requests), most - len(requests), kept=tuple(kept), prefixes=of_requests)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
+from workloads.elements.random_streams import Stream
+from workloads.lengths.families import Uniform
 from workloads.table.workload import Workload, WorkloadFacts
 
 _LENGTHS = ("input_mean", "input_stdev", "output_mean", "output_stdev")
@@ -157,3 +160,18 @@ def test_a_file_that_does_not_fit_is_refused_before_a_folder_is_made(
     error = capsys.readouterr().err
     assert words.format(**files) in error.splitlines()[-1]
     assert not (tmp_path / "run").exists()
+
+
+def test_prompts_drawn_after_the_last_one_of_a_duration_are_not_counted_as_dropped(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More are drawn than the duration needs, so that those that are left fill it."""
+    target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100", "--run_dir", str(tmp_path / "run")]
+    load = ["--request_rate=400", "--duration=0.5", "--isl=uniform:min=1,max=40", "--osl=1", "--max_input_len=30"]
+    run(["token_norm_dist", *target, "--warmup_requests", "1", *load])
+    document = RunFolder(tmp_path / "run").read_document()[0]
+    sent = RunFolder(tmp_path / "run").read_requests().num_rows
+    drawn = Uniform(1, 40).draw(10_000, 0, Stream.INPUT_LENGTHS)
+    last = int(np.flatnonzero(drawn <= 30)[sent - 1])
+    assert document["workload"]["dropped_too_long"] == last + 1 - sent
+    assert f"Dropped {last + 1 - sent:,} prompts that are too long." in capsys.readouterr().err
