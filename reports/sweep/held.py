@@ -16,12 +16,14 @@ LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mean
 @dataclass(frozen=True, slots=True)
 class Held:
     """Loads along ``axis``: ``highest`` held, of those below ``failed``, which is the lowest that failed; None where there is
-    none. ``undecided`` lists the others that neither held nor failed; ``most`` is the largest measured.
+    none. ``above`` lists those that held above ``failed``, which show no limit, and ``undecided`` those that neither held nor
+    failed; ``most`` is the largest measured.
     """
 
     axis: str
     highest: float | None
     failed: float | None
+    above: tuple[float, ...]
     undecided: tuple[float, ...]
     most: float
     whole: bool
@@ -30,6 +32,11 @@ class Held:
     def low(self) -> float:
         """The load that the target is known to hold."""
         return self.highest or 0.0
+
+    @property
+    def needs_more_requests(self) -> bool:
+        """Whether loads beside the limit are undecided: further ones with as many requests would be, too."""
+        return any(self.low < load < (self.failed or math.inf) for load in self.undecided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,12 @@ def held_of(sweep: Sweep) -> Held | None:
         return None
     failed = next((load for load, point in known if point.held is False), None)
     held = [load for load, point in known if point.held and (failed is None or load < failed)]
+    above = tuple(load for load, point in known if point.held and failed is not None and load > failed)
     return Held(
         axis=sweep.axes[0],
         highest=held[-1] if held else None,
         failed=failed,
+        above=above,
         undecided=tuple(load for load, point in known if point.held is None),
         most=known[-1][0],
         whole=all(load.is_integer() for load, _ in known),
@@ -88,8 +97,11 @@ def _judged(requirement: HeldRequirement, held: Held | None) -> SweepGate:
 
 def found_text(held: Held) -> str:
     """What held and what failed, in words: "highest request_rate that held: 20; lowest that failed: 40"."""
-    parts = [f"highest {held.axis} that held: {load_text(held.highest)}" if held.highest else f"no {held.axis} held"]
-    parts += [] if held.failed is None else [f"lowest that failed: {load_text(held.failed)}"]
+    failed = "" if held.failed is None else load_text(held.failed)
+    none = f"no {held.axis} below {failed} held" if held.above else f"no {held.axis} held"
+    parts = [f"highest {held.axis} that held: {load_text(held.highest)}" if held.highest else none]
+    though = f", though {', '.join(map(load_text, held.above))} held" if held.above else ""
+    parts += [f"lowest that failed: {failed}{though}"] if failed else []
     undecided = ", ".join(map(load_text, held.undecided))
     return "; ".join([*parts, f"undecided: {undecided}"] if undecided else parts)
 

@@ -77,11 +77,14 @@ def answer(sweep: Sweep) -> str:
         )
     found = found_text(held)
     found = found[0].upper() + found[1:]
+    if held.failed is None and held.needs_more_requests:
+        return printable(f"{found}; raise --num_requests to decide.")
     low, high = (held.most, 2.0 * held.most) if held.failed is None else (held.low, held.failed)
     values = _between(low, high, whole=held.whole)
     if not values:
         return printable(f"{found}.")
     verb = "to find the limit" if held.failed is None else "to narrow it"
+    verb += ", with a higher --num_requests" if held.needs_more_requests else ""
     return printable(f"{found}; {verb}: bench sweep --over {held.axis}={','.join(values)} {sweep.measured}")
 
 

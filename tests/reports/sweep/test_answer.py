@@ -59,7 +59,8 @@ def _sweep(*points: SweepPoint) -> Sweep:
         ),
         (
             {"10": HELD, "20": UNDECIDED, "30": FAILED},
-            "Highest request_rate that held: 10; lowest that failed: 30; undecided: 20; to narrow it: "
+            "Highest request_rate that held: 10; lowest that failed: 30; undecided: 20; to narrow it, with a higher "
+            "--num_requests: "
             "bench sweep --over request_rate=14,18,22,26 dataset --num_requests 700",
         ),
         (
@@ -78,8 +79,17 @@ def _sweep(*points: SweepPoint) -> Sweep:
         ),
         (  # one that held above one that failed is no limit that holds
             {"10": HELD, "20": FAILED, "30": HELD},
-            "Highest request_rate that held: 10; lowest that failed: 20; to narrow it: "
+            "Highest request_rate that held: 10; lowest that failed: 20, though 30 held; to narrow it: "
             "bench sweep --over request_rate=12,14,16,18 dataset --num_requests 700",
+        ),
+        (
+            {"10": FAILED, "20": HELD},
+            "No request_rate below 10 held; lowest that failed: 10, though 20 held; to narrow it: "
+            "bench sweep --over request_rate=2,4,6,8 dataset --num_requests 700",
+        ),
+        (  # loads above what is undecided would be undecided, too
+            {"10": HELD, "20": UNDECIDED},
+            "Highest request_rate that held: 10; undecided: 20; raise --num_requests to decide.",
         ),
         ({"4": HELD, "5": FAILED}, "Highest request_rate that held: 4; lowest that failed: 5."),
         (
