@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -50,7 +51,8 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
         if page is not None:
             click.echo(f"Live: {page.url}", err=True)
         if options.locust_processes:
-            cleaning.enter_context(_local_workers(options, port, token))
+            processes = cleaning.enter_context(_local_workers(options, port, token))
+            pool.watch(partial(_ended, processes))
         if (options.locust_processes or 0) < options.workers:
             awaited = options.workers - (options.locust_processes or 0)
             click.echo(
@@ -62,7 +64,7 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
 
 
 @contextmanager
-def _local_workers(options: DistributionOptions, port: int, token: Token) -> Iterator[None]:
+def _local_workers(options: DistributionOptions, port: int, token: Token) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Workers on this host. They have no signals of their own: the master stops them."""
     host = options.master_bind_host if options.master_bind_host not in ("*", "0.0.0.0") else "127.0.0.1"  # noqa: S104
     with TemporaryDirectory(prefix="bench-workers-") as folder:
@@ -77,9 +79,18 @@ def _local_workers(options: DistributionOptions, port: int, token: Token) -> Ite
                 for number in range(options.locust_processes or 0)
             ]
         try:
-            yield
+            yield processes
         finally:
             _end(processes)
+
+
+def _ended(processes: list[subprocess.Popen[bytes]]) -> str | None:
+    """That a worker of this host ended, which none does before the run; None while all live."""
+    status = next((status for process in processes if (status := process.poll()) is not None), None)
+    if status is None:
+        return None
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    return f"--locust_processes {len(processes)}: a worker on this host ended {how} before the run; 'bench worker' shows why"
 
 
 def _with_token(token: Token) -> str:

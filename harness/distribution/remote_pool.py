@@ -115,6 +115,7 @@ class RemotePool:
         self._noted_lost: set[int] = set()
         self._aborted_ns: int | None = None
         self._problem: RunError | None = None
+        self._missing_worker: Callable[[], str | None] = lambda: None
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="bench-distribution", daemon=True)
 
@@ -127,6 +128,10 @@ class RemotePool:
                 raise RunError(f"{address}: workers cannot be awaited there; choose another host or port")
             time.sleep(_PERIOD_S)
         return self._port
+
+    def watch(self, missing_worker: Callable[[], str | None]) -> None:
+        """Give up waiting for workers once ``missing_worker`` says why one that was started here cannot come."""
+        self._missing_worker = missing_worker
 
     @property
     def has_page(self) -> bool:
@@ -155,6 +160,9 @@ class RemotePool:
             self._check()
             if self._command is not Command.RUN:
                 raise KeyboardInterrupt
+            missing = self._missing_worker()
+            if missing is not None:
+                raise RunError(missing)
             if time.monotonic() > deadline_s:
                 raise RunError(
                     f"--expect_workers {count}: {len(peers)} came within {self._master.wait_s:g} s; start the "

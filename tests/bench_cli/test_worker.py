@@ -17,6 +17,7 @@ import pytest
 
 from bench_cli import run
 from bench_cli import worker as verb
+from bench_cli.measurement import distribution
 from bench_cli.worker import worker_command
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
@@ -148,3 +149,30 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
         assert [local[key] for key in same] == [other[key] for key in same]
     assert {row["worker"] for row in rows[1]} == {0, 1}
     assert RunFolder(tmp_path / "distributed").read_client() is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [("raise SystemExit(3)", "with status 3"), ("import os; os.kill(os.getpid(), 9)", "by signal 9")]
+)
+def test_a_worker_here_that_ends_before_it_comes_ends_the_wait(
+    server: ScriptedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: str,
+    how: str,
+) -> None:
+    monkeypatch.setattr(distribution, "worker_command", lambda *_: [sys.executable, "-c", code])
+    options = [
+        *_NORMAL,
+        "--url",
+        server.address,
+        "--num_requests",
+        "24",
+        "--request_rate",
+        "20",
+        "--expect_workers_max_wait",
+        "30",
+    ]
+    assert run([*options, "--run_dir", str(tmp_path / "run"), "--locust_processes", "2"]) == ExitStatus.FAILED
+    assert f"--locust_processes 2: a worker on this host ended {how} before the run" in capsys.readouterr().err
