@@ -85,9 +85,13 @@ def _drawn_from_clients(path: Path, duration: float | None, start: float, seed: 
     from workloads.readers.servegen import read_client_profiles
 
     if duration is None:
-        raise click.UsageError(f"{path} has clients, whose traffic has no end: give --duration")
+        raise click.UsageError(f"{path} has clients, of which requests are drawn: give --duration")
     profiles = read_client_profiles(path)
-    return profile_workload(profiles, path.name, seed, duration, start), f"{len(profiles):,} clients"
+    end = max(profile.rates[-1].end_s for profile in profiles)
+    if start < end < start + duration:
+        click.echo(f"The clients' rates end at second {end:g}: --duration {duration:g} is cut to {end - start:g} s.", err=True)
+        duration = end - start
+    return profile_workload(profiles, path.name, seed, duration, start), counted(len(profiles), "client")
 
 
 def _read(path: Path, options: Options) -> Workload:

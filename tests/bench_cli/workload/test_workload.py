@@ -120,10 +120,16 @@ def test_requests_are_generated_from_clients(tmp_path: Path, capsys: pytest.Capt
     output = tmp_path / "w.parquet"
     arguments = ["workload", "synthesize", str(tmp_path), "--duration", "100", "--seed", "4", "-o", str(output)]
     assert run(arguments) == ExitStatus.VALID
-    assert "requests of 1 clients. Written" in capsys.readouterr().out
+    assert "requests of 1 client. Written" in capsys.readouterr().out
     workload = read_workload_file(output).workload
     assert 400 < len(workload) < 600
     assert set(workload.table["request_class"].to_pylist()) == {"chunk-3"}
+    beyond = ["workload", "synthesize", str(tmp_path), "--start", "900", "--duration", "7200", "-o", str(output)]
+    assert run(beyond) == ExitStatus.VALID
+    assert "The clients' rates end at second 1200: --duration 7200 is cut to 300 s." in capsys.readouterr().err
+    workload = read_workload_file(output).workload
+    assert workload.facts.source == f"{tmp_path.name}, seed 0, 300 s from 900 s"
+    assert workload.table["arrival_ns"].to_pylist()[-1] < 300e9
 
 
 def test_a_trace_is_scaled_and_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,4 +167,4 @@ def test_what_cannot_be_synthesized_is_refused(
 def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
     assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
-    assert "has clients, whose traffic has no end: give --duration" in capsys.readouterr().err
+    assert "has clients, of which requests are drawn: give --duration" in capsys.readouterr().err
