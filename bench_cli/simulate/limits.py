@@ -11,6 +11,7 @@ import numpy as np
 from bench_records.search import PlannedTier
 from reports.capacity.limits import Limit, limit_set
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, TPOT
+from reports.statistics.percentiles import nearest_rank
 from simulator.answers import Answers
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.figures import LatencyFactors
@@ -64,8 +65,8 @@ def check_shown(sets: Sequence[SimulatedLimits], output_tokens: IntArray) -> Non
 
 def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> float:
     worst = _worst(limit, latencies, factors)
-    worst = worst[~np.isnan(worst)]
-    return float(np.quantile(worst, 1.0 - limit.allowed, method="higher")) if worst.size else 0.0
+    worst = np.sort(worst[~np.isnan(worst)])
+    return nearest_rank(worst, 1.0 - limit.allowed) if worst.size else 0.0
 
 
 def _worst(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> FloatArray:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench_cli import run
+from bench_cli.simulate.limits import simulated_limits
 from bench_cli.simulate.size_text import Draws
 from bench_errors import ExitStatus
+from bench_records.search import PlannedTier
+from simulator.answers import Answers
 from simulator.model import Extent
 from simulator.server import Admission, Server, StepLaw
 from tests.bench_cli.test_simulate_run import model_file
@@ -98,3 +102,21 @@ def test_an_error_of_the_fit_makes_the_answer_less_sure(tmp_path: Path, capsys: 
     limits = ["--slo", "p90_ttft<=10.1ms", "--router", "rr", "--draws", "18", "--max_replicas", "6"]
     assert run(["size", "--model", str(model), *limits, *_TRAFFIC]) == ExitStatus.FAILED
     assert "from 3 on that cannot be excluded" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("limits", "reached"),
+    [
+        (("p99_ttft<=99ms",), 1.0),
+        (("p50_ttft<=50ms",), 1.0),
+        (("p99_ttft<=98ms",), 99 / 98),
+        (("attainment>=99%", "ttft<=99ms"), 1.0),
+    ],
+)
+def test_a_limit_holds_where_as_many_requests_are_beyond_it_as_it_allows(limits: tuple[str, ...], reached: float) -> None:
+    """100 requests of 1 to 100 ms: the percentile is the nearest rank, as in a report."""
+    times_s, whole = np.arange(1.0, 101.0) / 1e3, np.ones(100, dtype=np.int64)
+    answers = Answers(np.zeros(100), times_s, times_s, whole, 0 * whole, 0 * whole, 100, 1, 1.0, 0.0)
+    found = simulated_limits(PlannedTier(None, limits[:1], limits[1:]))
+    factors = {"ttft": 1.0, "tpot": 1.0, "e2e": 1.0}
+    assert found.reached(np.zeros(100), answers, factors) == pytest.approx((reached,), rel=1e-12)
