@@ -19,10 +19,11 @@ _LISTENS = "0A"  # state of a socket
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _STAT_BYTES = 4096  # a line of 52 numbers and a name of at most 64 bytes is shorter
 _BOOT = "btime "  # the line of /proc/stat with the Unix time, in s
-# Who starts the ranks of a parallel program, of which one alone may listen.
-_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
+# Who starts the ranks of a parallel program, or our Triton with a front end beside it: one alone of these may listen.
+_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "bench-launcher")
 # Who listens in the place of a server that may be anywhere.
 _FORWARDERS = ("bench-proxy", "docker-proxy", "rootlessport", "ssh", "sshd", "socat", "kubectl")
+_FRONT_END = "bench-openai"  # the same, unless it was started beside its server
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def listeners(host: str, port: int, proc: Path = _PROC) -> frozenset[int] | None
     owners = {pid for pid in processes if _holds(f"{proc}/{pid}/fd", sockets)}
     if not owners or any(processes[pid].name in _FORWARDERS for pid in owners):
         return None
-    return frozenset(_launcher_of(processes, pid) for pid in owners)
+    roots = frozenset(_launcher_of(processes, pid) for pid in owners)
+    return None if any(processes[root].name == _FRONT_END for root in roots) else roots
 
 
 def _own_addresses(host: str, port: int) -> frozenset[str]:

@@ -27,7 +27,9 @@ from serving.launch.shared_memory import own_regions, remove_dead_regions
 
 _PRIVATE = 0o077  # prompts are in shared memory and in logs
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+PROCESS_NAME = "bench-launcher"  # 15 characters at most: prctl(2)
 _BESIDE_END_S = 2.0
 _BESIDE_LOST = 1  # exit status
 
@@ -35,6 +37,7 @@ _BESIDE_LOST = 1  # exit status
 def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> int:
     """``beside``: the commands of the processes beside the server, by the name that a message has for them."""
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NAME, PROCESS_NAME.encode(), 0, 0, 0)  # measurements find all processes of the server by it
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the server's orphans become children of this process
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal's Ctrl-C goes to the whole group; only the owner ends the server

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness.host.processes import Process, began_at, listeners, read_processes, tree_of
+from serving.front_end import settings as front_end
+from serving.launch import supervisor
+from serving.proxy import settings as proxy
 
 _LISTENER = """
 import os, socket, sys, time
@@ -55,7 +58,15 @@ def test_a_port_without_a_listener_and_a_host_elsewhere_have_no_process() -> Non
 
 @pytest.mark.parametrize(
     ("name", "parent", "expected"),
-    [("python", "bash", {7}), ("tritonserver", "mpirun", {6}), ("docker-proxy", "bash", None), ("ssh", "bash", None)],
+    [
+        ("python", "bash", {7}),
+        ("tritonserver", "mpirun", {6}),
+        ("docker-proxy", "bash", None),
+        ("ssh", "bash", None),
+        (front_end.PROCESS_NAME, supervisor.PROCESS_NAME, {6}),  # beside the server that computes
+        (front_end.PROCESS_NAME, "bash", None),
+        (proxy.PROCESS_NAME, supervisor.PROCESS_NAME, None),  # its server may be in a container
+    ],
 )
 def test_ranks_are_their_launcher_s_and_a_forwarder_is_no_server(
     tmp_path: Path, name: str, parent: str, expected: set[int] | None
