@@ -73,6 +73,6 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     newest = trend.newest_compared
     if judged.fail_if and newest is None:
         raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
-    if judged.fail_if and newest is not None and trend.newer:
+    if judged.fail_if and newest is not None and newer_text(trend):
         click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}", err=True)
     return ExitStatus.VALID if newest is None or judged.passed(newest.conditions) else ExitStatus.FAILED

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder, RunFolderError
 
 
@@ -22,10 +23,11 @@ class FoundRun:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A run that is not in the trend, and why."""
+    """A run that is not in the trend, and why. ``started_at`` is None where its manifest does not say."""
 
     name: str
     why: str
+    started_at: datetime | None
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOut, ...]]:
@@ -45,9 +47,9 @@ def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOu
                 continue
             name = _name(folder, path, alone=len(paths) == 1)
             try:
-                found[real] = FoundRun(RunFolder(folder), name, _started_at(RunFolder(folder)))
+                found[real] = FoundRun(RunFolder(folder), name, _finished_run_start(RunFolder(folder)))
             except RunFolderError as error:
-                left_out[real] = LeftOut(name, str(error))
+                left_out[real] = LeftOut(name, str(error), _known_start(RunFolder(folder)))
     if not found and not left_out:
         raise RunFolderError(f"there is no run in {', '.join(map(str, paths))}: no folder there has a run.json")
     return tuple(sorted(found.values(), key=lambda run: (run.started_at, run.name))), tuple(left_out.values())
@@ -68,10 +70,22 @@ def _name(folder: Path, searched: Path, *, alone: bool) -> str:
     return below if alone else f"{searched.resolve().name}/{below}"
 
 
-def _started_at(folder: RunFolder) -> datetime:
+def _finished_run_start(folder: RunFolder) -> datetime:
     """The start of a finished run. Raises RunFolderError."""
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
+    return _started_at(folder, manifest)
+
+
+def _known_start(folder: RunFolder) -> datetime | None:
+    try:
+        return _started_at(folder, folder.read_manifest())
+    except RunFolderError:
+        return None
+
+
+def _started_at(folder: RunFolder, manifest: Manifest) -> datetime:
+    """Raises RunFolderError."""
     try:
         started_at = datetime.fromisoformat(manifest.started_at or "")
     except ValueError:

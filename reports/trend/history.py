@@ -84,6 +84,14 @@ class Trend:
         later = () if newest is None else self.runs[self.runs.index(newest) + 1 :]
         return tuple(run for run in later if run.standing is not Standing.BASELINE)
 
+    @property
+    def newer_left_out(self) -> tuple[LeftOut, ...]:
+        """The runs that began after the newest that is compared, and were left out: no condition judges them."""
+        newest = self.newest_compared
+        if newest is None:
+            return ()
+        return tuple(run for run in self.left_out if run.started_at is not None and run.started_at > newest.started_at)
+
     def _has(self, run: TrendRun, measure: Measure) -> bool:
         value = run.estimates[measure.name].value if measure.name in run.estimates else None
         return value is not None and (measure.relative or value > 0)
@@ -108,7 +116,7 @@ def read_trend(
         try:
             report = read_run(run.folder, criteria)
         except RunFolderError as error:
-            unreadable.append(LeftOut(run.name, str(error)))
+            unreadable.append(LeftOut(run.name, str(error), run.started_at))
             continue
         is_baseline = run.folder.path.resolve() in its_runs
         runs.append(_trend_run(run, report, arm, conditions, is_baseline=is_baseline))

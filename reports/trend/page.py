@@ -19,6 +19,7 @@ from reports.trend.tables import (
     counts_text,
     headline,
     left_out_table,
+    newer_text,
     runs_table,
     settings_table,
     start_text,
@@ -37,7 +38,7 @@ def trend_page(trend: Trend, link_target: LinkTarget) -> Page:
     settings = tuple(table for table in (settings_table(trend), left_out_table(trend)) if table.rows)
     conditions = () if newest is None or not newest.conditions else (conditions_table(newest.conditions),)
     sections = (
-        Section("conditions-section", f"Conditions of the newest {'comparable ' if trend.newer else ''}run", conditions),
+        Section("conditions-section", f"Conditions of the newest {'comparable ' if newer_text(trend) else ''}run", conditions),
         Section("trend", "Over the runs", trend_pictures(trend), pairs=True),
         Section("runs", "Runs", (runs_table(trend, link_target), changes_table(trend))),
         Section("settings", "Differences in the settings", settings),
@@ -65,7 +66,7 @@ def _tone(trend: Trend) -> Tone:
     if any(result.failed for result in newest.conditions):
         return Tone.BAD
     tone = tone_of(newest.verdict)
-    return Tone.CAUTION if is_inconclusive(newest.differences) or (trend.newer and tone is not Tone.BAD) else tone
+    return Tone.CAUTION if is_inconclusive(newest.differences) or (newer_text(trend) and tone is not Tone.BAD) else tone
 
 
 def _facts(trend: Trend) -> tuple[tuple[str, str], ...]:

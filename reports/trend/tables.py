@@ -82,17 +82,20 @@ def headline(trend: Trend) -> str:
     newest = trend.newest_compared
     if newest is None:
         return printable(f"No run is comparable to the baseline {trend.baseline}.")
-    which = "The newest comparable run" if trend.newer else "The newest run"
+    is_newest = newest is trend.runs[-1] and not trend.newer_left_out
+    which = "The newest run" if is_newest else "The newest comparable run"
     sentence = f"{which}: {summary_sentence(newest.name, trend.baseline, newest.differences)}"
     return printable(" ".join(filter(None, (sentence, newer_text(trend)))))
 
 
 def newer_text(trend: Trend) -> str:
     """The runs that are newer than the one that is judged, in one sentence; "" where there are none."""
-    if not trend.newer:
+    newer = [(run.started_at, f"{run.name} ({run.standing.value})") for run in trend.newer]
+    newer += [(run.started_at, f"{run.name} (left out)") for run in trend.newer_left_out if run.started_at is not None]
+    if not newer:
         return ""
-    listed = ", ".join(f"{run.name} ({run.standing.value})" for run in trend.newer[-_MOST_NAMED:])
-    return printable(f"Newer, and not judged: {listed}{' and others' if len(trend.newer) > _MOST_NAMED else ''}.")
+    listed = ", ".join(text for _, text in sorted(newer)[-_MOST_NAMED:])
+    return printable(f"Newer, and not judged: {listed}{' and others' if len(newer) > _MOST_NAMED else ''}.")
 
 
 def counts_text(trend: Trend) -> str:

@@ -176,7 +176,7 @@ def test_every_format_has_the_same_content(nights: Path, tmp_path: Path, capsys:
     assert bench(["trend", str(nights), *(f"--output={path}" for path in outputs)]) == 0
     printed = capsys.readouterr().out
     assert "The newest comparable run: Between these starts, n4 is worse than n1: TTFT p50 +" in printed
-    assert "Newer, and not judged: n5 (not valid)." in printed
+    assert "Newer, and not judged: n5 (not valid), n6 (left out)." in printed
     assert f"Written: {outputs[3]}" in printed
     content = json.loads(outputs[0].read_text(encoding="utf-8"))
     assert [run["verdict"] for run in content["runs"]] == [
@@ -236,7 +236,7 @@ def test_a_limit_is_judged_of_the_newest_comparable_run(
     assert bench(["trend", str(nights), "--fail_if", condition, *(f"--output={path}" for path in outputs)]) == status
     out, err = capsys.readouterr()
     assert f"{result}: {condition}: " in out
-    assert "--fail_if judges n4. Newer, and not judged: n5 (not valid).\n" in err
+    assert "--fail_if judges n4. Newer, and not judged: n5 (not valid), n6 (left out).\n" in err
     runs = json.loads(outputs[0].read_text())["runs"]
     assert [r["conditions"][0]["status"] for r in runs if r["standing"] == "compared"][-1] == result.lower()
     assert all(limit in path.read_text() for path in outputs[1:])
@@ -250,7 +250,24 @@ def test_the_newest_run_is_so_called_where_no_other_is_newer(nights: Path) -> No
     assert [run.name for run in behind.newer] == ["n5"]
     quiet = replace_trend(behind, runs=(*behind.runs[:2], behind.runs[4]))
     assert trend_page(quiet, lambda path: path).tone is Tone.CAUTION
-    assert newer_text(replace_trend(behind, runs=(*behind.runs, *[behind.runs[4]] * 3))).endswith("n5 (not valid) and others.")
+    assert newer_text(replace_trend(behind, runs=(*behind.runs, *[behind.runs[4]] * 3))).endswith(
+        "n5 (not valid), n6 (left out) and others."
+    )
+
+
+def test_a_run_older_than_the_baseline_is_not_called_the_newest(nights: Path) -> None:
+    trend = read_trend([nights / "n1", nights / "n2"], nights / "n2")
+    assert [run.standing for run in trend.runs] == [Standing.COMPARED, Standing.BASELINE]
+    assert headline(trend).startswith("The newest comparable run: ")
+
+
+def test_a_newer_run_that_was_cut_is_said_beside_the_verdict(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build would pass by a run of days ago, while the nightly run of today crashed."""
+    trend = read_trend([nights / "n1", nights / "n2", nights / "n6"])
+    assert headline(trend).startswith("The newest comparable run: ")
+    assert headline(trend).endswith("Newer, and not judged: n6 (left out).")
+    assert bench(["trend", *(str(nights / name) for name in ("n1", "n2", "n6")), "--fail_if", "p50_ttft>10s"]) == 0
+    assert "(left out)" in capsys.readouterr().err
 
 
 def test_a_change_from_one_baseline_run_is_judged_only_on_request(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
