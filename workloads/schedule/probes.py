@@ -34,7 +34,9 @@ def probe_seed(seed: int) -> int:
 
 
 def probe_offsets_ns(stream: ProbeStream, schedule: Schedule | SessionSchedule, seed: int) -> NDArray[np.int64]:
-    """When probes are due: from a gap after the first send of the load until its last that has a time; shape [probes]."""
+    """When probes are due: from a gap after the beginning of the run until the last send of the load that has a time; shape
+    [probes]. A trace's window may begin with silence, which is part of it, so there are probes in it, too.
+    """
     last_ns = max((offset_ns for offset_ns in schedule.offsets_ns if offset_ns is not None), default=0)
     from_first: NDArray[np.int64] = offsets_within(Exponential(stream.rate_per_s), last_ns / 1e9, probe_seed(seed))[1:]
     return from_first

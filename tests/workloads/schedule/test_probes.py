@@ -59,6 +59,13 @@ def test_probes_are_a_poisson_process_of_the_asked_rate() -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
 
 
+def test_probes_come_in_the_silence_before_the_first_request_of_a_trace_s_window() -> None:
+    schedule = Schedule(_schedule(2, 0).requests, (10 * 10**9, 11 * 10**9), 0)
+    offsets_s = probe_offsets_ns(ProbeStream(20.0, 3, 2), schedule, 0) / 1e9
+    assert 150 < np.sum(offsets_s < 10.0) < 250
+    assert offsets_s[-1] < 11.0
+
+
 def test_the_first_probe_does_not_come_with_the_first_request() -> None:
     firsts = [int(probe_offsets_ns(ProbeStream(2.0, 4, 2), _schedule(200, seed), seed)[0]) for seed in range(200)]
     assert np.mean(firsts) / 1e9 == pytest.approx(0.5, rel=0.25)
