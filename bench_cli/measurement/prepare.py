@@ -115,9 +115,10 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
     if isinstance(load, OpenLoop):  # --duration may end it before
         wanted = load.most_requests(traffic.seed, traffic.num_requests)
     if traffic.num_requests is not None and wanted is not None and available < wanted:
-        remedy = " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters else ""
         prompts = counted(available, "prompt, which is", "prompts, which are")
-        click.echo(f"--num_requests {traffic.num_requests}: there are only {prompts} all sent.{remedy}", err=True)
+        click.echo(
+            f"--num_requests {traffic.num_requests}: there are only {prompts} all sent.{_more_prompts(workload)}", err=True
+        )
     schedule = load.schedule(workload.requests, traffic.seed)
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(
@@ -129,6 +130,13 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
             "measure it with --no_ignore_eos"
         )
     return schedule
+
+
+def _more_prompts(workload: PreparedRequests) -> str:
+    """How a dataset has more prompts, as a sentence; "" where none of its options makes more."""
+    if "pieces" in workload.parameters:
+        return " --pieces random cuts more of a text." if workload.parameters["pieces"] == "consecutive" else ""
+    return " --repeat_dataset sends a dataset again." if "dataset" in workload.parameters and workload.load is None else ""
 
 
 def request_count_text(load: AnyLoad, prepared: int) -> str:

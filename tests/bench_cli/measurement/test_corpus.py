@@ -79,3 +79,17 @@ def test_a_file_that_is_no_text_is_not_cut(server: ScriptedServer, tmp_path: Pat
     prompts.write_text('{"prompt": "a"}\n')
     assert _measure(server, tmp_path / "r", prompts, "--isl", "9") == ExitStatus.USAGE
     assert "--isl cuts prompts from a text corpus" in capsys.readouterr().err
+
+
+def test_a_text_with_too_few_pieces_has_more_at_random_places(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "short.txt"
+    corpus.write_text("A text that is long enough for a few prompts, and no more than these.", encoding="utf-8")
+    options = ("--isl", "5", "--osl", "2", "--num_requests", "50")
+    _measure(server, tmp_path / "r", corpus, *options)
+    printed = capsys.readouterr().err
+    assert "prompts, which are all sent. --pieces random cuts more of a text." in printed
+    assert "--repeat_dataset" not in printed
+    _measure(server, tmp_path / "more", corpus, *options, "--pieces", "random")
+    assert "there are only" not in capsys.readouterr().err

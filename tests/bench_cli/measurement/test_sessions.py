@@ -96,6 +96,15 @@ def test_conversations_that_are_too_few_for_the_duration_have_a_finding(
     assert ("requests_ran_out" in found) is ran_out
 
 
+def test_conversations_that_are_too_few_cannot_be_repeated_and_no_line_says_so(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--sessions", "think_time", "--request_rate", "100", "--num_requests", "9")
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 2, 2), *options)
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("--num_requests 9"))
+    assert line == "--num_requests 9: there are only 4 prompts, which are all sent."
+
+
 def test_the_real_conversations_wait_for_their_answers(server: ScriptedServer, tmp_path: Path, shared_data: Path) -> None:
     dataset = shared_data / "fastchat_dummy_conversation.json"
     _measure(server, tmp_path / "r", dataset, "--sessions", "think_time", "--request_rate", "200", "--num_requests", "300")
