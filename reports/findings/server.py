@@ -11,7 +11,7 @@ from bench_records.manifest import OneTarget, RepeatedPrefix
 from bench_records.record import TIMEOUTS, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.findings.target import MAY_DELAY, delayed_by
-from reports.metrics.model_statistics import counted_requests, failed_by, failed_requests
+from reports.metrics.model_statistics import counted_by, counted_requests, failed_by, failed_requests
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 from reports.metrics.requests import Requests
 from reports.metrics.target_numbers import TargetNumbers
@@ -70,7 +70,10 @@ class CountersDisagree(Finding):
 
 @dataclass(frozen=True)
 class RequestsDisagree(CountersDisagree):
-    """Requests that the server counted, against the client's that must have reached it and those that may have."""
+    """Requests that the server counted, against the client's that must have reached it and those that may have.
+
+    ``server`` is what its count grew by; below 0 where it fell, as of a server that began anew.
+    """
 
     counter: str = field(default="requests", init=False)
     ours_least: int
@@ -87,6 +90,8 @@ class RequestsDisagree(CountersDisagree):
     @classmethod
     def _of_target(cls, facts: RunFacts, numbers: TargetNumbers, target: OneTarget) -> Self | None:
         counted, requests = numbers.counted.requests, facts.sent_requests
+        if counted is None:  # or it fell
+            counted = counted_by(target.server_statistics, facts.target.model)
         if counted is None:
             return None
         own = requests.only(requests.target == numbers.number)
@@ -112,8 +117,10 @@ class RequestsDisagree(CountersDisagree):
         ours = f"{self.ours_least:,}"
         if self.ours_least != self.ours_most:
             ours += f" to {self.ours_most:,}"
-        server = "The server" if self.target is None else f"The server at {self.target}"
-        return f"{server} counted {counted(self.server, 'request')}; {ours} of this run reached it."
+        at = "" if self.target is None else f" at {self.target}"
+        if self.server < 0:
+            return f"The count of requests of the server{at} fell by {-self.server:,}; {ours} of this run reached it."
+        return f"The server{at} counted {counted(self.server, 'request')}; {ours} of this run reached it."
 
 
 def _requests_at_server(requests: Requests, failed: int) -> tuple[int, int]:

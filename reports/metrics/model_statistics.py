@@ -28,8 +28,13 @@ class ModelWork:
 
 
 def model_work(manifest: Manifest) -> tuple[ModelWork, ...]:
-    """Every model with requests during the run, by name; empty where the statistics are unknown, or fell."""
-    return work_of(manifest.server_statistics)
+    """Every model with requests during the run, by name; without those whose statistics are unknown, or fell at a server."""
+    of_targets = [target.server_statistics for target in manifest.targets or ()]
+    return tuple(
+        work
+        for work in work_of(manifest.server_statistics)
+        if not any(_fell_by(statistics, work.name) for statistics in of_targets)
+    )
 
 
 def work_of(statistics: ServerStatistics | None) -> tuple[ModelWork, ...]:
@@ -67,11 +72,24 @@ def failed_by(statistics: ServerStatistics | None, model: str) -> int:
     return next((work.failed for work in work_of(statistics) if work.name == model), 0)
 
 
+def _fell_by(statistics: ServerStatistics | None, model: str) -> bool:
+    before, after = (None, None) if statistics is None else (statistics.before, statistics.after)
+    if not before or not after or model not in before or model not in after:
+        return False
+    return _fell(before[model], after[model])
+
+
+def _fell(before: ModelStatistics, after: ModelStatistics) -> bool:
+    """Whether a count or a time is less than before, as of a server that began anew: of busy ones the others may be more."""
+    totals = [(getattr(before, phase), getattr(after, phase)) for phase in ("success", "fail", "queue", *_COMPUTE)]
+    return any(late.count < early.count or late.ns < early.ns for early, late in totals)
+
+
 def _work(name: str, before: ModelStatistics | None, after: ModelStatistics) -> ModelWork | None:
     earlier = before or ModelStatistics()
-    succeeded, failed = after.success.count - earlier.success.count, after.fail.count - earlier.fail.count
-    if succeeded < 0 or failed < 0:
+    if _fell(earlier, after):
         return None
+    succeeded, failed = after.success.count - earlier.success.count, after.fail.count - earlier.fail.count
 
     def mean_ms(*phases: str) -> float | None:
         grown_ns: int = sum(getattr(after, phase).ns - getattr(earlier, phase).ns for phase in phases)

@@ -107,6 +107,8 @@ def _arrived(own: Requests) -> float | None:
 def _counted(manifest: Manifest, target: OneTarget, load: ServerLoad | None) -> CountedByServer:
     model = manifest.target.model or ""
     counted = counted_by(target.server_statistics, model)
+    if counted is not None and counted < 0:  # its counts began anew
+        return CountedByServer(None, None, None)
     final = load if load is not None and load.until_end else None  # before the last answer its counters lack requests
     return CountedByServer(
         requests=(None if final is None else final.finished_requests) if counted is None else counted,

@@ -72,6 +72,19 @@ def test_a_count_of_failures_that_fell_is_of_a_server_that_began_anew() -> None:
     assert model_work(_changed(before, after)) == ()
 
 
+def test_a_time_that_fell_is_of_a_server_that_began_anew_and_counts_more_than_before() -> None:
+    assert model_work(_changed(statistics(core=(50, 100.0)), statistics(core=(60, 2.0)))) == ()
+
+
+def test_a_model_that_fell_at_one_of_two_servers_has_no_sum() -> None:
+    anew = {"before": statistics(core=(500, 1.0), pre=(1, 1.0)), "after": statistics(core=(40, 1.0), pre=(2, 1.0))}
+    other = {"before": statistics(core=(0, 1.0), pre=(1, 1.0)), "after": statistics(core=(600, 1.0), pre=(3, 1.0))}
+    both = {"before": statistics(core=(500, 1.0), pre=(2, 1.0)), "after": statistics(core=(640, 1.0), pre=(5, 1.0))}
+    targets = [{"address": address, "server_statistics": known} for address, known in (("a:1", anew), ("b:1", other))]
+    found = model_work(manifest_of({"targets": targets, "server_statistics": both}))
+    assert [(work.name, work.succeeded) for work in found] == [("pre", 3)]
+
+
 def test_a_model_that_is_known_on_one_side_alone_has_no_count() -> None:
     one, other = statistics(core=(4, 1.0)), statistics(other=(9, 1.0))
     both = one | other

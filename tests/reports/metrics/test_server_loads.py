@@ -92,6 +92,16 @@ def test_differences_of_two_servers_that_cancel_each_other_are_found(make_report
     assert "71 requests; 70 of this run" in found.sentence
 
 
+def test_a_count_that_fell_is_unknown_and_found(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    statistics = [counted_by_server(*counts)["server_statistics"] for counts in ((40, 500), (30, 0))]
+    report = make_report(_records(steady_run), **_several(server_statistics=statistics))
+    assert [(numbers.counted.requests, numbers.counted.failed) for numbers in report.targets] == [(None, None), (30, 0)]
+    finding = finding_of(report, "counters_disagree")
+    assert finding is not None
+    assert finding.sentence == "The count of requests of the server at a:8000 fell by 460; 70 of this run reached it."
+    assert "restarted" in finding.advice
+
+
 def test_a_page_that_belongs_to_no_target_is_in_no_row(make_report: MakeReport, steady_run: SteadyRun) -> None:
     """As many pages as targets are theirs in order; one page is that of a router, or of one of them."""
     both = make_report(_records(steady_run), server=[*_vllm(0, 8, 70, 210), *_vllm(1, 2, 30, 90)], **_several())
