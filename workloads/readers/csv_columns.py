@@ -28,7 +28,7 @@ from workloads.readers.source import Source
 _BLOCK_BYTES = 4 << 20
 _MOST_SKIPPED = 100_000  # lines of another number of columns: then the file is not what its header announces
 _SECOND_NS = 1_000_000_000
-_NO_QUOTE = "\ufffd".encode()
+_DAMAGED = "\ufffd"
 _WHOLE = r"^[0-9]{1,8}$"
 _SECONDS = r"^(?P<whole>[0-9]{1,10})(?:\.(?P<fraction>[0-9]{0,9})[0-9]*)?$"
 _DATE = r"(?P<date>(?:19[7-9]|20[0-9])[0-9]-[0-9]{2}-[0-9]{2})[ T](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
@@ -149,7 +149,7 @@ class _Readable(io.RawIOBase):
         lines = data.splitlines(keepends=True)
         if not is_last and len(lines[-1]) < _BLOCK_BYTES and not lines[-1].endswith((b"\n", b"\r")):
             self._begun = lines.pop()
-        return b"".join(line.replace(b'"', _NO_QUOTE) if line.count(b'"') % 2 else line for line in lines)
+        return b"".join(line.replace(b'"', _DAMAGED.encode()) if line.count(b'"') % 2 else line for line in lines)
 
 
 def _reader(source: Source, columns: int, skipped: _SkippedLines) -> pa_csv.CSVStreamingReader:
@@ -197,11 +197,16 @@ def timestamps_ns(block: Block, name: str) -> Column:
 
 
 def accepted_rows(block: Block, columns: Sequence[Column], rejects: RejectCounter) -> NDArray[np.bool_]:
-    """Which rows have a valid value in each of ``columns``; the others are counted as malformed, except blank lines."""
+    """Which rows have a valid value in each of ``columns``, and readable texts in the others of the block; the rest are counted
+    as malformed, except blank lines.
+    """
     is_blank = np.logical_and.reduce([_mask(pc.equal(column.texts, "")) for column in columns])
-    is_accepted: NDArray[np.bool_] = np.logical_and.reduce([column.is_valid for column in columns])
+    is_damaged = np.logical_or.reduce([_mask(pc.match_substring(texts, _DAMAGED)) for texts in block.texts.values()])
+    is_accepted: NDArray[np.bool_] = np.logical_and.reduce([~is_damaged, *(column.is_valid for column in columns)])
 
     def describe(row: int) -> tuple[str, str]:
+        if is_damaged[row]:
+            return block.where(row), "is not UTF-8, or has a quote that is not closed"
         column = next(column for column in columns if not column.is_valid[row])
         return block.where(row), f'"{column.name}" must be {column.expected}, found {shown(column.texts[row].as_py())}'
 

@@ -74,3 +74,18 @@ def test_a_fraction_keeps_nine_digits_of_large_times(csv_rows: Rows) -> None:
 def test_whole_seconds_are_a_tick(read: Read) -> None:
     lines = [f"{number * number // 40},m,1,1,2,l" for number in range(200)]
     assert read("\n".join([_OLD, *lines]).encode(), "t.csv").workload.facts.tick_ns == _S
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"6,GPT\x924,1,1,2,API log", b"6,GPT-4,1,1,2,API\xa0log", b'6,"GPT-4,1,1,2,API log', b'6,GPT-4,1,1,2,"API log',
+    ],
+)  # fmt: skip
+def test_a_text_that_is_not_utf_8_or_not_closed_costs_its_row(read: Read, line: bytes) -> None:
+    content = f"{_OLD}\n5,GPT-4,1,1,2,API log\n".encode() + line + b'\n7,"GPT-4",1,1,2,"API log"\n'
+    reading = read(content, "t.csv")
+    assert reading.workload.table["request_class"].to_pylist() == ["GPT-4, API log"] * 2
+    (reject,) = reading.rejects.first
+    assert (reading.rejects.count, reject.where) == (1, "line 3")
+    assert reject.reason == "is not UTF-8, or has a quote that is not closed"
