@@ -9,6 +9,7 @@ from reports.capacity.json_file import document
 from reports.capacity.page import capacity_page
 from reports.capacity.result import Capacity, ProbeRun
 from reports.capacity.shares import share_interval
+from reports.capacity.words import column_names
 from reports.page.formats import Formats
 from reports.render.plain_text import spreadsheet_text
 
@@ -19,8 +20,8 @@ _LAST = ("request_throughput", "output_token_throughput", "goodput", "e2e_mean_m
 def rows(capacity: Capacity) -> Iterator[Sequence[object]]:
     """The rows of the file, with the names of the columns first."""
     of_limits = [
-        f"{limit.name}_{part}"
-        for limit in capacity.limits
+        f"{name}_{part}"
+        for name in column_names(capacity.limits)
         for part in ("limit", "share_beyond", "share_beyond_low", "share_beyond_high")
     ]
     yield [*_FIRST, *of_limits, *_LAST]

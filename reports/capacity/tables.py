@@ -11,6 +11,7 @@ from reports.capacity.words import (
     allowed_text,
     beyond_text,
     bracket_text,
+    column_names,
     counted_text,
     limits_text,
     load_number,
@@ -61,7 +62,7 @@ def probes_table(capacity: Capacity) -> Table:
         "probes",
         "Probes",
         (
-            *(str(capacity.unit), "verdict", "requests", "s", *(f"{limit.name} beyond, %" for limit in capacity.limits)),
+            *(str(capacity.unit), "verdict", "requests", "s", *(f"{name} beyond, %" for name in column_names(capacity.limits))),
             *("tokens/s", *(("findings",) if has_remarks else ())),
         ),
         tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from reports.capacity.result import LoadUnit
 from reports.capacity.search import Bracket
@@ -64,6 +65,12 @@ def limits_text(limits: tuple[Requirement, ...]) -> str:
     """Several limits in one phrase."""
     texts = [limit_text(limit) for limit in limits]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def column_names(limits: Sequence[Requirement]) -> tuple[str, ...]:
+    """The name of each limit in a column: "p99_ttft", or "p99_ttft<=500ms" where sets have several of that name."""
+    names = [limit.name for limit in limits]
+    return tuple(str(limit) if names.count(limit.name) > 1 else limit.name for limit in limits)
 
 
 def counted_text(limit: Requirement) -> str:

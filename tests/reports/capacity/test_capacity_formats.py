@@ -19,6 +19,7 @@ from reports.capacity.pictures import capacity_pictures
 from reports.capacity.probe import Violations
 from reports.capacity.result import Capacity
 from reports.capacity.shares import share_interval
+from reports.capacity.tables import probes_table
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import figure_of
@@ -119,6 +120,18 @@ def test_the_files_have_a_row_a_probe_and_text_from_outside_is_inert(tmp_path: P
     assert "./probe-130/report.html" in html
     assert "INVALID, errors" in html
     assert "\u202e" not in CAPACITY.terminal_text(found) + page.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_limits_of_one_name_have_columns_of_their_own(tmp_path: Path) -> None:
+    """A reader by names would take the shares beyond one for those beyond the other."""
+    found = capacity(limits=(limit("p99_ttft<=500ms"), limit("p99_ttft<=2s")))
+    page = CAPACITY.write_all(found, tmp_path)
+    with page.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+        columns = next(csv.reader(file))
+    assert len(set(columns)) == len(columns)
+    assert {"p99_ttft<=500ms_share_beyond", "p99_ttft<=2000ms_share_beyond"} < set(columns)
+    table = probes_table(found)
+    assert {"p99_ttft<=500ms beyond, %", "p99_ttft<=2000ms beyond, %"} < set(table.columns)
 
 
 def test_a_limit_on_single_tokens_counts_tokens_in_its_words() -> None:
