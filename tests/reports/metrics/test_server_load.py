@@ -72,6 +72,15 @@ def test_a_count_of_failures_that_fell_is_of_a_server_that_began_anew() -> None:
     assert model_work(_changed(before, after)) == ()
 
 
+def test_tokens_of_cancelled_answers_are_generated_tokens(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    of_answers = metric("nv_llm_output_token_len_sum", {-0.1: 10, 60: 310}, model="tensorrt_llm")
+    of_engine = metric("inflight_bench_engine_generated_tokens", {-0.1: 10, 60: 350}, model="tensorrt_llm")
+    for samples, expected in ((of_answers, 300.0), (of_answers + of_engine, 340.0)):
+        server = make_report(steady_run(100), server=samples).server
+        assert server is not None
+        assert server.generated_tokens == expected
+
+
 def test_a_time_that_fell_is_of_a_server_that_began_anew_and_counts_more_than_before() -> None:
     assert model_work(_changed(statistics(core=(50, 100.0)), statistics(core=(60, 2.0)))) == ()
 
