@@ -118,17 +118,25 @@ def shipped_histogram(key: str, side: Side) -> Histogram:
 def read_histogram(path: Path, side: Side) -> Histogram:
     """The histogram of one side from JSON: ``{"input": [[min, max, count], …], "output": …}``. Raises DatasetError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
     except OSError as error:
         raise DatasetError(path, error.strerror or str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise DatasetError(path, f"is no JSON: {error}") from error
+        raise DatasetError(path, f"is no JSON that can be read: {error}") from error
     rows = document.get(side.value) if isinstance(document, dict) else None
     if not isinstance(rows, list):
         raise DatasetError(path, f'has no "{side.value}", a list of buckets [min, max, count]')
     return Histogram(
         tuple(_bucket(path, f"{side.value}, bucket {number}", row) for number, row in enumerate(rows, 1)), str(path)
     )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a key occurs twice, of which no reader could know the right one."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a key occurs twice in an object with {', '.join(map(repr, values))}"[:200])
+    return values
 
 
 def _bucket(path: Path, where: str, row: Any) -> Bucket:

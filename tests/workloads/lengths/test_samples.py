@@ -94,6 +94,17 @@ def test_a_file_that_is_not_there_is_named() -> None:
             read(Path("nothere"))
 
 
+def test_a_side_that_a_histogram_has_twice_is_an_error(tmp_path: Path) -> None:
+    """Python's reader of JSON takes the last one, with no word."""
+    path = tmp_path / "h.json"
+    path.write_text('{"input": [[1, 10, 3]], "output": [[5, 6, 1]], "input": [[100, 100, 1]]}', encoding="utf-8")
+    for side in Side:
+        with pytest.raises(
+            WorkloadError, match=r"h\.json: is no JSON .*a key occurs twice in an object with 'input', 'output'"
+        ):
+            read_histogram(path, side)
+
+
 def test_pairs_print_the_name_of_their_file() -> None:
     assert str(EmpiricalPairs((1,), (2,), "data/trace.csv")) == "pairs of lengths of trace.csv"
 
