@@ -11,6 +11,7 @@ from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint
 
 LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mean")  # the higher, the harder to hold
+_NOTHING_TO_HOLD = "users bound the queue, and no --slo or --fail_if of the measuring verb says what has to hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class SweepGate:
 
 
 def held_of(sweep: Sweep) -> Held | None:
-    """What was held; None of a sweep that is not over one measure of the load."""
+    """What was held; None of a sweep that is not over one measure of the load, or of which nothing was to hold."""
+    if not any(point.can_fail for point in sweep.points):
+        return None
     if len(sweep.axes) != 1 or sweep.axes[0].replace("-", "_") not in LOADS:
         return None
     known = sorted(_loads(sweep, sweep.axes[0]), key=lambda pair: pair[0])
@@ -81,12 +84,14 @@ def gates_of(sweep: Sweep) -> tuple[SweepGate, ...]:
     undecided, for the loads between were not measured, or not decided.
     """
     held = held_of(sweep)
-    return tuple(_judged(requirement, held) for requirement in sweep.required)
+    limited = any(point.can_fail for point in sweep.points)
+    unknown = "the sweep is not over one measure of the load" if limited else _NOTHING_TO_HOLD
+    return tuple(_judged(requirement, held, unknown) for requirement in sweep.required)
 
 
-def _judged(requirement: HeldRequirement, held: Held | None) -> SweepGate:
+def _judged(requirement: HeldRequirement, held: Held | None, unknown: str) -> SweepGate:
     if held is None:
-        return SweepGate(requirement, Status.UNDECIDED, None, None, "the sweep is not over one measure of the load")
+        return SweepGate(requirement, Status.UNDECIDED, None, None, unknown)
     if held.highest is not None and held.highest >= requirement.at_least:
         status = Status.PASSED
     else:

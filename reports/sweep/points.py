@@ -61,16 +61,18 @@ class SweepPoint:
     objectives: tuple[Objective, ...] = ()
     at_loads: tuple[AtLoad, ...] = ()  # the runs that show whether limits hold at a load
     steady_queue: bool = True  # whether its runs show that the target keeps up
+    can_fail: bool = True  # whether anything was to hold: a limit, or a queue that users do not bound
 
     @property
     def held(self) -> bool | None:
         """Whether the target held this point: the queue was steady, and every gate passed; None where a gate is undecided,
-        or a run is not valid, or the runs are too short to show that the target keeps up.
+        or a run is not valid, the runs are too short to show that the target keeps up, or nothing was to hold.
         """
         statuses = {gate.status for gate in self.gates}
         if QUEUE_GROWING in self.findings or Status.FAILED in statuses:
             return False
-        return None if not self.valid or not self.steady_queue or Status.UNDECIDED in statuses else True
+        is_known = self.valid and self.steady_queue and self.can_fail
+        return None if not is_known or Status.UNDECIDED in statuses else True
 
     @property
     def valid(self) -> bool:
@@ -138,6 +140,7 @@ class _MeasuredArm:
     runs: tuple[_Measured, ...]
     gates: tuple[Gate, ...]
     steady_queue: bool
+    can_fail: bool
 
 
 def read_sweep(folder: ExperimentFolder, required: Sequence[HeldRequirement] = ()) -> Sweep:
@@ -202,6 +205,7 @@ def _measured_arm(folder: ExperimentFolder, experiment: Experiment, planned: Seq
         ),
         tuple(judge_together(requirement, judged, validity) for requirement in required),
         shows_steady_queue(reports),
+        can_fail=bool(required) or not all(report.judged.load.closed for report in reports),
     )
 
 
@@ -245,6 +249,7 @@ def _point(arm: PlannedArm, measured: _MeasuredArm, streamed: bool) -> SweepPoin
         ),
         at_loads=tuple(run.at_load for run in runs if run.at_load is not None),
         steady_queue=measured.steady_queue,
+        can_fail=measured.can_fail,
     )
 
 

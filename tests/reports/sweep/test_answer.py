@@ -112,6 +112,16 @@ def test_a_growing_queue_fails_a_point_without_objectives_and_leaves_the_front()
     assert answer(sweep).startswith("Highest request_rate that held: 10; lowest that failed: 20; ")
 
 
+def test_users_without_a_limit_show_nothing_that_held() -> None:
+    points = [dataclasses.replace(_point(users, HELD, "concurrency"), gates=(), can_fail=False) for users in ("2", "40")]
+    sweep = dataclasses.replace(_sweep(*points), required=(parse_held("held<40"),))
+    assert [point.held for point in points] == [None, None]
+    assert answer(sweep).startswith("On the Pareto front: ")
+    (gate,) = gates_of(sweep)
+    assert gate.status is Status.UNDECIDED
+    assert "no --slo or --fail_if of the measuring verb says what has to hold" in gate.why
+
+
 def test_a_point_with_an_invalid_run_is_undecided() -> None:
     invalid = dataclasses.replace(_point("10", HELD), runs=(SweepRun("p", has_page=False, valid=False, command="bench"),))
     assert invalid.held is None

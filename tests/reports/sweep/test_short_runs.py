@@ -68,3 +68,22 @@ def test_a_hundred_requests_above_capacity_are_not_held(
     sweep = read_sweep(folder, (parse_held("held<60"),))
     assert sweep.points[0].held is not True
     assert gates_of(sweep)[0].status is not Status.PASSED
+
+
+@pytest.mark.parametrize(("slo", "held"), [({}, None), ({"criteria": {"slo": ["p50_ttft<=300ms"]}}, True)])
+def test_users_hold_where_a_limit_says_what(
+    tmp_path: Path,
+    make_run: Callable[..., RunFolder],
+    queued_run: Callable[..., list[Record]],
+    slo: dict[str, dict[str, list[str]]],
+    held: bool | None,
+) -> None:
+    """They wait for their answers, so no queue grows, however slow the target is."""
+    arms = [PlannedArm("concurrency=2", ("--concurrency", "2"))]
+    plan, folder = plan_runs("sweep", ["dataset"], arms, 1, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    closed = {"mode": "closed", "prepared": 700, "ran_out": False}
+    make_run(queued_run(20.0, 1), load=closed, **slo).path.rename(folder.run_folder(plan.runs[0]).path)
+    (point,) = read_sweep(folder).points
+    assert len(point.gates) == len(slo)
+    assert point.held is held
