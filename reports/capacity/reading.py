@@ -336,9 +336,9 @@ def _tier(name: str | None, goal: Goal, found: Bracket, measured: Sequence[Measu
         name=name,
         goal=goal,
         bracket=found,
-        users=load if unit is LoadUnit.USERS else _at(load, in_flight),
-        goodput=_at(load, goodputs),
-        output_token_throughput=_at(load, tokens),
+        users=load if unit is LoadUnit.USERS else _at(load, in_flight, unit),
+        goodput=_at(load, goodputs, unit),
+        output_token_throughput=_at(load, tokens, unit),
     )
 
 
@@ -349,9 +349,9 @@ def _in_flight(run: ProbeRun) -> float | None:
     return run.request_throughput * run.e2e_mean_ms / 1e3
 
 
-def _at(load: float | None, points: Sequence[tuple[float, float | None]]) -> float | None:
+def _at(load: float | None, points: Sequence[tuple[float, float | None]], unit: LoadUnit) -> float | None:
     """The number at ``load``, straight between the means of the nearest loads that were measured; beyond them in proportion to
-    the load.
+    a rate, and unknown of users, of whom a target that is busy with fewer answers no more.
     """
     known: dict[float, list[float]] = {}
     for at, value in points:
@@ -362,6 +362,8 @@ def _at(load: float | None, points: Sequence[tuple[float, float | None]]) -> flo
     loads = sorted(known)
     means = [sum(known[at]) / len(known[at]) for at in loads]
     if not loads[0] <= load <= loads[-1]:
+        if unit is LoadUnit.USERS:
+            return None
         nearest = 0 if load < loads[0] else -1
         return means[nearest] * load / loads[nearest]
     return float(np.interp(load, loads, means))

@@ -15,6 +15,7 @@ from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.limits import every_limit, hopeless, limit_set
 from reports.capacity.reading import (
+    _at,
     probe_command,
     probe_of,
     reach_of,
@@ -24,7 +25,7 @@ from reports.capacity.reading import (
     size_options,
     steady,
 )
-from reports.capacity.result import Ended, Verdict
+from reports.capacity.result import Ended, LoadUnit, Verdict
 from reports.criteria import parse_stop_if
 from reports.metrics.catalogue import TTFT
 from reports.metrics.configuration import OPEN_LOOP, ConfiguredLoad
@@ -346,3 +347,15 @@ def test_a_probe_shows_whether_its_target_stalled_for_longer_than_a_limit(
         for some in (records, records[:200])
     )
     assert (violations.stalled, before.stalled) == (stalled, False)
+
+
+@pytest.mark.parametrize(("unit", "below", "above"), [(LoadUnit.REQUESTS_PER_S, 100.0, 300.0), (LoadUnit.USERS, None, None)])
+def test_a_number_beyond_the_measured_loads_is_in_proportion_to_a_rate_alone(
+    unit: LoadUnit, below: float | None, above: float | None
+) -> None:
+    """A target that is busy with 4 users answers 6 no more, so 4 have not two thirds of what 6 have."""
+    points = [(6.0, 150.0), (8.0, 200.0)]
+    assert _at(4.0, points, unit) == (None if below is None else pytest.approx(below))
+    assert _at(7.0, points, unit) == pytest.approx(175.0)
+    assert _at(12.0, points, unit) == (None if above is None else pytest.approx(above))
+    assert _at(None, points, unit) is None
