@@ -113,7 +113,7 @@ def server_load(
     known = Telemetry({}) if telemetry is None else telemetry
     ends_ns = requests.done_ns[~np.isnan(requests.done_ns)]
     until_ns = float(ends_ns.max()) if ends_ns.size else 0.0
-    return _Reading(known, _core_labels(known, target.model), until_ns, target).load(models)
+    return _Reading(known, _core_labels(known, target.model), until_ns, target, bool(requests.done.all())).load(models)
 
 
 def _core_labels(telemetry: Telemetry, target: str) -> dict[str, str]:
@@ -129,6 +129,7 @@ class _Reading:
     core: dict[str, str]
     until_ns: float
     target: ConfiguredTarget
+    all_done: bool
 
     def load(self, models: tuple[ModelWork, ...]) -> ServerLoad:
         prompt_tokens = self._first_increase(*names_of("prompt_tokens"))
@@ -213,11 +214,15 @@ class _Reading:
         return sum(known) if len(known) == len(parts) else None
 
     def _summed_e2e_ms(self) -> float | None:
-        """E2E latency from the sums of TTFT and gaps that the project's engine exports; of streamed requests alone."""
+        """E2E latency from the sums of TTFT and gaps that the project's engine exports; of streamed requests alone, and of runs
+        whose answers are all whole: the sums have the beginnings of the others, too.
+        """
+        if not self.all_done or not self.target.streaming:
+            return None
         count = self._first_increase(f"{_OWN_TTFT}_count")
         parts = [self._first_increase(f"{name}_sum") for name in (_OWN_TTFT, _OWN_GAPS)]
         known = [part for part in parts if part is not None]
-        return sum(known) / count * 1e3 if count and len(known) == len(parts) and self.target.streaming else None
+        return sum(known) / count * 1e3 if count and len(known) == len(parts) else None
 
     def _speculation(self) -> Speculation | None:
         drafts, drafted, accepted = (

@@ -156,7 +156,9 @@ def test_triton_with_tensorrt_llm(make_report: MakeReport, steady_run: SteadyRun
     assert load.models == ()
 
 
-def test_our_engine_exports_its_times_and_the_blocks_of_prompts(make_report: MakeReport, steady_run: SteadyRun) -> None:
+def test_our_engine_exports_its_times_and_the_blocks_of_prompts(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Callable[..., Record]
+) -> None:
     core = {"model": "tensorrt_llm", "version": "1"}
     samples = (
         metric(_REQUESTS, {0.1: 4}, request_type="active", **core)
@@ -175,6 +177,8 @@ def test_our_engine_exports_its_times_and_the_blocks_of_prompts(make_report: Mak
     assert load.times.e2e_ms == pytest.approx(100.0)
     unstreamed = _load(make_report, steady_run(100), samples, target={"model": "tensorrt_llm", "streaming": False})
     assert unstreamed.times.e2e_ms is None  # the gaps are not exported
+    cut = _load(make_report, [*steady_run(99), failed(99, 990, Outcome.TIMEOUT, 990, 1000)], samples)
+    assert (cut.times.ttft_ms, cut.times.e2e_ms) == (20.0, None)  # the sum of the gaps has those of the answer that was cut off
 
 
 def test_vllm(make_report: MakeReport, steady_run: SteadyRun) -> None:
