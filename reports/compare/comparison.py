@@ -129,6 +129,11 @@ class ArmComparison:
         return len(self.baseline.runs) == len(self.arm.runs) == 1
 
     @property
+    def simulated(self) -> bool:
+        """Whether both sides were simulated, so that no server started."""
+        return all(run.manifest.simulation is not None for run in (*self.baseline.runs, *self.arm.runs))
+
+    @property
     def schedules_apart(self) -> bool:
         """Whether each side repeats schedules of its own."""
         return schedules_apart(self.baseline.runs, self.arm.runs)

@@ -58,7 +58,7 @@ def headline(comparison: ArmComparison) -> str:
     sentence = summary_sentence(comparison.arm.name, comparison.baseline.name, comparison.differences)
     if not any(d.verdict.differs for d in comparison.differences):
         return " ".join([sentence, *_failed_alone(comparison)])
-    if not comparison.single_runs or not any(d.verdict.differs for d in comparison.differences):
+    if not comparison.single_runs or comparison.simulated:
         return sentence
     return f"{sentence[:-1]}; whether every start would be, {_EXPERIMENT} would show{_duration(comparison)}."
 
@@ -159,7 +159,9 @@ def notes(comparison: ArmComparison) -> list[str]:
             "Each side repeats schedules of its own, so the intervals include what one schedule differs from another, as far "
             "as these runs show it. The same seeds on both sides, drawn by one release (--seed), show smaller changes."
         )
-    if comparison.single_runs:
+    if comparison.single_runs and comparison.simulated:
+        texts.append("One simulation each: repeats of both with other seeds (--seed) show what the schedule changes.")
+    elif comparison.single_runs:
         texts.append(
             f"One run each: the intervals lack the variation between starts. Use {_EXPERIMENT}"
             f"{_duration(comparison)}, or repeat the runs."

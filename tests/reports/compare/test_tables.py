@@ -340,3 +340,15 @@ def test_repeats_that_come_from_one_start_of_a_server_are_named(
     about_starts = [note for note in found if "one start" in note]
     assert about_starts == ([] if expected is None else [expected])
     assert expected is None or found[0] == expected
+
+
+def test_no_experiment_is_advised_of_simulations_which_have_no_starts(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], run: RunReport
+) -> None:
+    """'bench experiment' measures a server, and shows nothing of a model."""
+    simulated = make_report(steady_run(120), simulation={"model": "m.json", "digest": "0f" * 32})
+    worse = _difference(P50, Verdict.STARTS_WORSE, evidence=Evidence.REQUEST_PAIRS)
+    compared = _comparison(simulated, worse)
+    assert "bench experiment" not in " ".join((headline(compared), *notes(compared)))
+    assert notes(compared)[0].startswith("One simulation each: repeats of both with other seeds")
+    assert "bench experiment" in headline(_comparison(run, worse))
