@@ -122,8 +122,8 @@ def predictions_table(validation: Validation, number: int) -> Table:
 def _prediction(each: Prediction) -> tuple[str, Quantity, Quantity, str, Quantity]:
     return (
         f"{words(each.key)}, {unit_of(each)}",
-        Quantity(each.measured, f"{each.measured:,.1f}"),
-        Quantity(each.predicted, f"{each.predicted:,.1f}"),
+        Quantity(each.measured, number_text(each.measured)),
+        Quantity(each.predicted, number_text(each.predicted)),
         range_text(each),
         Quantity(each.error, f"{each.error:+.1%}"),
     )
@@ -136,7 +136,12 @@ def unit_of(prediction: Prediction) -> str:
 
 def range_text(prediction: Prediction) -> str:
     """The range of a figure, 5 to 95 %."""
-    return f"{prediction.low:,.1f} – {prediction.high:,.1f}"
+    return f"{number_text(prediction.low)} – {number_text(prediction.high)}"
+
+
+def number_text(value: float) -> str:
+    """A figure to a tenth, or to three digits where it has fewer: a large model takes less than a request a second."""
+    return f"{value:,.1f}" if value >= 9.95 else f"{value:.3g}"
 
 
 def errors_table(validations: Sequence[Validation]) -> Table:

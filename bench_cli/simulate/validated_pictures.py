@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_cli.simulate.validated import inside_and_beyond, range_text, unit_of
+from bench_cli.simulate.validated import inside_and_beyond, number_text, range_text, unit_of
 from reports.render.picture import Axis, Colour, Dots, Mark, Picture, Shape, Spans, Stroke, Trail
 from reports.render.plain_text import printable
 from reports.statistics.arrays import FloatArray
@@ -34,8 +34,8 @@ class _Row:
         each, unit = self.prediction, unit_of(self.prediction)
         beyond = ", beyond what was fitted" if self.run.beyond else ""
         return printable(
-            f"{self.run.name}{beyond}, {words(each.key)}: measured {each.measured:,.1f} {unit}, predicted (simulated) "
-            f"{each.predicted:,.1f} {unit}, range {range_text(each)} {unit}, error {each.error:+.1%}"
+            f"{self.run.name}{beyond}, {words(each.key)}: measured {number_text(each.measured)} {unit}, predicted (simulated) "
+            f"{number_text(each.predicted)} {unit}, range {range_text(each)} {unit}, error {each.error:+.1%}"
         )
 
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench_cli.simulate.validated import Simulations, Validated, coverage_table, validation_document
+from bench_cli.simulate.validated import (
+    Simulations,
+    Validated,
+    coverage_table,
+    number_text,
+    predictions_table,
+    validation_document,
+)
 from bench_cli.simulate.validated_json import document
 from bench_cli.simulate.validated_page import validated_page
 from bench_cli.simulate.validated_pictures import error_picture, latency_pictures
@@ -18,7 +25,7 @@ from reports.render.picture import Dots, Spans
 from reports.render.plain_text import json_text
 from reports.render.tables import Table, cell_text
 from simulator.model import UNFIT, read_model
-from simulator.validation import GOOD, Validation
+from simulator.validation import GOOD, Prediction, Validation
 from tests.bench_cli.test_simulate_run import model_file
 from tests.bench_cli.validated_runs import BEYOND, validated_run
 from tests.reports.markup import checked
@@ -164,3 +171,11 @@ def test_names_from_outside_are_text(validated: Validated) -> None:
     html = checked(render_page(validated_page(replace(validated, name=hostile, validations=(validated_run(hostile, 0.1),)))))
     assert "<script>window.broken" not in html
     assert "\u202e" not in html
+
+
+def test_a_throughput_of_less_than_one_request_a_second_keeps_its_digits() -> None:
+    """Rounded to a tenth, 0.042 requests a second were "0.0", measured, predicted and in their range."""
+    slow = Prediction(("throughput", "mean"), 0.0421, 0.0433, 0.0399, 0.0466)
+    (row,) = predictions_table(Validation("slow", 400, None, (), (slow,)), 1).rows
+    assert [cell_text(cell) for cell in row] == ["throughput, 1/s", "0.0421", "0.0433", "0.0399 – 0.0466", "+2.9%"]
+    assert number_text(1234.56) == "1,234.6"
