@@ -14,19 +14,24 @@ from serving.front_end.generation import Generation
 from serving.front_end.request_times import Metrics, Stamps, metrics_of
 from serving.text.detokenization import decode
 from serving.text.generated_text import GeneratedText, TextStream
+from serving.text.token_bytes import token_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLogProb:
-    """The text of one token, its natural log probability, and those of the likeliest tokens in its place.
-
-    ``offset`` counts the characters of the tokens before it.
-    """
+class LikelyToken:
+    """The text of one token, its bytes, which may be a part of a character, and its natural log probability."""
 
     text: str
+    utf8: bytes
     log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogProb(LikelyToken):
+    """A token of a sequence, and the likeliest tokens in its place. ``offset`` counts the characters of those before it."""
+
     offset: int
-    top: tuple[tuple[str, float], ...] = ()
+    top: tuple[LikelyToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +113,14 @@ class Choice:
         values -= np.log(np.exp(values).sum())
         count = min(self._generation.top_logprobs or 0, len(values))
         likeliest = np.argsort(-values, kind="stable")[:count]
-        top = tuple((self._token_text(int(id_)), float(values[id_])) for id_ in likeliest)
+        top = tuple(LikelyToken(*self._text_of(int(id_)), float(values[id_])) for id_ in likeliest)
         return self._token(token, float(values[token]), top)
 
-    def _token(self, token: int, log_prob: float, top: tuple[tuple[str, float], ...] = ()) -> TokenLogProb:
-        text, offset = self._token_text(token), self._characters
+    def _token(self, token: int, log_prob: float, top: tuple[LikelyToken, ...] = ()) -> TokenLogProb:
+        (text, utf8), offset = self._text_of(token), self._characters
         self._characters += len(text)
-        return TokenLogProb(text, log_prob, offset, top)
+        return TokenLogProb(text, utf8, log_prob, offset, top)
 
-    def _token_text(self, token: int) -> str:
-        return decode(self._tokenizer, (token,), skip_special_tokens=False)
+    def _text_of(self, token: int) -> tuple[str, bytes]:
+        text = decode(self._tokenizer, (token,), skip_special_tokens=False)
+        return text, token_bytes(self._tokenizer, token, text)

@@ -261,8 +261,8 @@ def _chat_log_probs(tokens: Sequence[TokenLogProb] | None) -> _ChatLogProbs | No
 
 
 def _chat_token(token: TokenLogProb) -> _ChatToken:
-    top = [_TokenProbability(text, log_prob, list(text.encode())) for text, log_prob in token.top]
-    return _ChatToken(token.text, token.log_prob, list(token.text.encode()), top)
+    top = [_TokenProbability(likely.text, likely.log_prob, list(likely.utf8)) for likely in token.top]
+    return _ChatToken(token.text, token.log_prob, list(token.utf8), top)
 
 
 def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> _TextLogProbs | None:
@@ -271,6 +271,6 @@ def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> _TextLogProbs | No
     return _TextLogProbs(
         tokens=[token.text for token in tokens],
         token_logprobs=[token.log_prob for token in tokens],
-        top_logprobs=[dict(token.top) or None for token in tokens],
+        top_logprobs=[{likely.text: likely.log_prob for likely in token.top} or None for token in tokens],
         text_offset=[token.offset for token in tokens],
     )

@@ -51,6 +51,11 @@ class FileTokenizer:
         text: str = self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
 
+    def convert_ids_to_tokens(self, token_id: int) -> str | None:
+        """A token as the vocabulary has it; None where it has none of this id."""
+        token: str | None = self.backend.id_to_token(token_id)
+        return token
+
     def encode_many(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of each text, on all cores unless TOKENIZERS_PARALLELISM is false."""
         encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)

@@ -91,6 +91,14 @@ def test_log_probabilities_of_the_chosen_tokens() -> None:
     assert [token.offset for token in (*first, *second)] == [0, len(texts[0]), len(texts[0]) + len(texts[1])]
 
 
+def test_bytes_of_tokens_join_to_characters_that_are_parted_among_them() -> None:
+    choice = Choice(0, Generation(max_tokens=99, top_logprobs=0), _TOKENIZER, frozenset(), (_END,))
+    found = choice.add(_response(_IDS, log_probs=[-0.5] * len(_IDS))).log_probs
+    assert found is not None
+    assert "\ufffd" in "".join(token.text for token in found)
+    assert b"".join(token.utf8 for token in found).decode() == _TOKENIZER.decode(_IDS)
+
+
 def test_likeliest_tokens_come_from_logits() -> None:
     logits = np.full((1, 3072), -np.inf, np.float32)
     logits[0, [10, 11, 12]] = [0.0, math.log(2), math.log(5)]
@@ -99,8 +107,8 @@ def test_likeliest_tokens_come_from_logits() -> None:
     assert pieces is not None
     [token] = pieces
     assert token.log_prob == pytest.approx(math.log(1 / 8))
-    assert [text for text, _ in token.top] == [_TOKENIZER.decode([12]), _TOKENIZER.decode([11])]
-    assert [value for _, value in token.top] == pytest.approx([math.log(5 / 8), math.log(2 / 8)])
+    assert [likely.text for likely in token.top] == [_TOKENIZER.decode([12]), _TOKENIZER.decode([11])]
+    assert [likely.log_prob for likely in token.top] == pytest.approx([math.log(5 / 8), math.log(2 / 8)])
 
 
 def test_no_log_probabilities_unless_requested() -> None:

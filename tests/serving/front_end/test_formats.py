@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from serving.front_end.choices import Piece, TokenLogProb
+from serving.front_end.choices import LikelyToken, Piece, TokenLogProb
 from serving.front_end.formats import AnswerHead, ChatFormat, CompletionFormat, model_body, models_body, usage_of
 from serving.front_end.request_times import Metrics
 
-_LOG_PROBS = (TokenLogProb("é", -0.5, 3, (("é", -0.5), ("a", -1.5))),)
+_LOG_PROBS = (TokenLogProb("é", b"\xc3\xa9", -0.5, 3, (LikelyToken("é", b"\xc3\xa9", -0.5), LikelyToken("a", b"a", -1.5))),)
 _CHAT, _TEXT = AnswerHead(ChatFormat(), "r1", 9, "demo"), AnswerHead(CompletionFormat(), "r1", 9, "demo")
 _LOGPROB = {"token": "é", "logprob": -0.5, "bytes": [195, 169]}
 _LIKELY = {"token": "a", "logprob": -1.5, "bytes": [97]}
