@@ -64,7 +64,7 @@ def parse_law(text: str) -> ArrivalLaw:
 
     Raises WorkloadError.
     """
-    spelt = parse_spelt(text, "arrival", FORMS)
+    spelt = parse_spelt(text, "arrival", FORMS, ("cv", "shape", "size"))
     readers: Mapping[str, Callable[[Spelt], ArrivalLaw]] = {
         LawName.EXPONENTIAL: lambda spelt: _without_parameter(spelt, EXPONENTIAL),
         LawName.CONSTANT: lambda spelt: _without_parameter(spelt, CONSTANT),

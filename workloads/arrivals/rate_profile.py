@@ -228,9 +228,9 @@ def parse_profile(text: str) -> RateProfile:
     name, _, rest = text.strip().lower().partition(":")
     match name.strip():
         case "sine":
-            return _sine(parse_spelt(text, _FIELD, FORMS))
+            return _sine(parse_spelt(text, _FIELD, FORMS, ("amplitude",)))
         case "on_off":
-            return _on_off(parse_spelt(text, _FIELD, FORMS))
+            return _on_off(parse_spelt(text, _FIELD, FORMS, ()))
         case "stages":
             return _stages(text, tuple(_pair(text, part, "*") for part in rest.split(",")))
         case "piecewise":

@@ -62,18 +62,18 @@ def spelt_parts(text: str) -> tuple[str, dict[str, str]]:
     return name.strip(), values
 
 
-def parse_spelt(text: str, field: str, forms: str) -> Spelt:
-    """The name and numbers of ``text``, in any letter case. Raises WorkloadError."""
+def parse_spelt(text: str, field: str, forms: str, plain: Sequence[str]) -> Spelt:
+    """The name and numbers of ``text``, in any letter case; those named ``plain`` are no times. Raises WorkloadError."""
     try:
         name, values = spelt_parts(text.lower())
-        numbers = {key: _number(f"{key}={value}", value) for key, value in values.items()}
+        numbers = {key: _number(f"{key}={value}", value, key not in plain) for key, value in values.items()}
     except MisspeltError as error:
         raise _error(field, text, f"{error.part!r} is not a name and a number; write {forms}") from error
     return Spelt(text, field, forms, name, numbers)
 
 
-def _number(part: str, value: str) -> float:
-    number = number_of(value)
+def _number(part: str, value: str, may_have_unit: bool) -> float:
+    number = number_of(value) if may_have_unit or value[-1:].isdigit() else None
     if number is None:
         raise MisspeltError(part)
     return number

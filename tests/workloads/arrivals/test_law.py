@@ -85,6 +85,8 @@ def test_a_law_prints_its_name_and_its_parameter_in_small_letters(law: ArrivalLa
         ("gamma:cv=-1", "'cv=-1' is not a name and a number"),
         ("gamma:2=3", "'2=3' is not a name and a number"),
         ("gamma:cv", "'cv' is not a name and a number"),
+        ("gamma:cv=500ms", "'cv=500ms' is not a name and a number"),
+        ("bursts:size=2m", "'size=2m' is not a name and a number"),
         ("gamma:cv=1e999", "'cv=1e999' is not a name and a number"),
         ("gamma:cv=nan", "'cv=nan' is not a name and a number"),
         ("weibull:cv=1e9", "Weibull gaps have a cv from"),

@@ -157,6 +157,7 @@ def test_the_end_of_a_profile_ends_the_arrivals() -> None:
         ("sine:amplitude=2,period=5s", "the amplitude is a share of the mean rate, from 0 to 1"),
         ("sine:amplitude=0.5,period=0s", "the period must be above 0 s"),
         ("sine:amplitude=0.5,periods=5s", "sine has no 'periods'"),
+        ("sine:amplitude=500ms,period=5s", "'amplitude=500ms' is not a name and a number"),
         ("sine:amplitude=0.5,period=10000001s", "and at most 1e+07 s"),
         ("on_off:on=0s,off=5s", "the time with requests must be above 0 s"),
         ("on_off:on=10000001s,off=5s", "and both at most 1e+07 s"),
