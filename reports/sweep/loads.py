@@ -50,7 +50,7 @@ def at_load(settings: tuple[tuple[str, str], ...], report: RunReport) -> AtLoad 
 
 def shows_steady_queue(reports: Sequence[RunReport]) -> bool:
     """Whether runs at one load show that the target keeps up with it: at a load of capacity or more, queues as steady as theirs
-    together come in at most 10 % of runs (reports/capacity/stability.py). Users bound a queue; in an open loop it takes 100
+    together come in about 10 % of runs (reports/capacity/stability.py). Users bound a queue; in an open loop it takes 100
     requests in each run, due over as long as several answers take.
     """
     queues = [_course(report) for report in reports if not report.judged.load.closed]
