@@ -72,6 +72,7 @@ _INTERRUPTED_AT_START = """
 import os, signal, subprocess
 from pathlib import Path
 from bench_cli.experiments import child_runs
+from bench_cli.signals import signals_as_interrupt
 
 class Interrupted(subprocess.Popen):
     def __init__(self, *arguments, **options):
@@ -86,7 +87,8 @@ subprocess.Popen = Interrupted
 run = "trap 'echo saved > saved; exit 130' INT; echo > ready; while :; do sleep 0.05; done"
 child_runs._command = lambda arguments, path: ["sh", "-c", run]
 try:
-    child_runs.make_run((), Path("run"), Path("log"))
+    with signals_as_interrupt():  # as the commands do; else a shell's & would have it ignored
+        child_runs.make_run((), Path("run"), Path("log"))
 except KeyboardInterrupt:
     print("interrupted")
 """

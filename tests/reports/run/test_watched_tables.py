@@ -78,7 +78,7 @@ def test_the_engine_s_view_is_beside_the_client_s(make_report: MakeReport, stead
     server = [
         *histogram("vllm:time_to_first_token_seconds", {"0.1": 98, "0.25": 1, "+Inf": 1}, 9.0),
         *histogram("vllm:e2e_request_latency_seconds", {"0.1": 1, "+Inf": 99}, 12.0),
-        *metric("vllm:num_preemptions_total", {0.1: 1.0, 2.0: 4.0}),
+        *metric("vllm:num_preemptions_total", {-0.1: 1.0, 2.0: 4.0}),
         *metric("vllm:spec_decode_num_drafts_total", {0.1: 0.0, 2.0: 50.0}),
         *metric("vllm:spec_decode_num_draft_tokens_total", {0.1: 0.0, 2.0: 200.0}),
         *metric("vllm:spec_decode_num_accepted_tokens_total", {0.1: 0.0, 2.0: 150.0}),
