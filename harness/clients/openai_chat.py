@@ -6,7 +6,8 @@ chunk often names the role alone, and carries no token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,15 +17,22 @@ from harness.clients.protocol import Response
 from workloads.elements.request import Message, Request
 
 DEFAULT_PATH = f"{BASE}{CHAT}"
+_CALL = ("name", "arguments")
+_ABSENT = (None,) * 4
 
 
 class _Content(msgspec.Struct, gc=False):
-    """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both."""
+    """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both. ``function_call`` is the older
+    form of ``tool_calls``.
+    """
 
     role: str | None = None
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: Any = None  # no server's oddity here may fail a request
+    tool_calls: Any = None
+    function_call: Any = None
 
 
 class _Choice(Choice, gc=False):
@@ -53,12 +61,21 @@ def _texts(choice: _Choice) -> tuple[str, str] | None:
     content = choice.delta or choice.message
     if content is None:
         return None
-    reasoning = content.reasoning_content or content.reasoning
+    reasoning, answer = content.reasoning_content or content.reasoning, content.content or ""
+    if content.tool_calls or content.refusal or content.function_call:
+        answer += "".join(_pieces_beside(content))
     if reasoning:
-        return reasoning, content.content or ""
-    if content.content is None and content.role is None and content.reasoning_content is None and content.reasoning is None:
-        return None
-    return "", content.content or ""
+        return reasoning, answer
+    fields = (content.content, content.role, content.reasoning_content, content.reasoning)
+    return ("", answer) if answer or fields != _ABSENT else None
+
+
+def _pieces_beside(content: _Content) -> Iterator[str]:
+    """The generated texts beside the content: a refusal, and the name and the arguments of each tool that is called."""
+    calls = content.tool_calls if isinstance(content.tool_calls, list) else []
+    functions = [*(call.get("function") for call in calls if isinstance(call, dict)), content.function_call]
+    of_calls = (function.get(name) for function in functions if isinstance(function, dict) for name in _CALL)
+    return (text for text in (content.refusal, *of_calls) if isinstance(text, str))
 
 
 def _names_role(choice: _Choice) -> bool:

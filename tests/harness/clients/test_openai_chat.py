@@ -124,6 +124,11 @@ def _delta(**delta: Any) -> dict[str, Any]:
     return {"id": "1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
+def _call(name: str | None, arguments: str | None) -> list[dict[str, Any]]:
+    """A piece of a call of a tool."""
+    return [{"index": 0, "id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}]
+
+
 _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}}
 
 
@@ -139,6 +144,13 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_delta(content=None, reasoning_content="Let me"), Response(text="Let me", reasoning_characters=6)),
         (_delta(reasoning="Let me", reasoning_content="Let me", content=None), Response(text="Let me", reasoning_characters=6)),
         (_delta(reasoning="Let me", content="The"), Response(text="Let meThe", reasoning_characters=6)),
+        (_delta(role="assistant", content=None, tool_calls=_call("f", "")), Response(text="f")),
+        (_delta(tool_calls=_call(None, '{"a":')), Response(text='{"a":')),
+        (_delta(tool_calls=[*_call("f", "{}"), *_call("g", "[]")]), Response(text="f{}g[]")),
+        (_delta(tool_calls=_call("f", "{}"), reasoning="So"), Response(text="Sof{}", reasoning_characters=2)),
+        (_delta(function_call={"name": "f", "arguments": "{"}), Response(text="f{")),
+        (_delta(refusal="No"), Response(text="No")),
+        *((_delta(tool_calls=odd, refusal=7, function_call="f"), Response()) for odd in ([], "f", [None, {}, {"function": 3}])),
         (_delta(content="The") | {"usage": None}, Response(text="The")),
         (_delta(content="A") | {"usage": _USAGE["usage"]}, Response(text="A", server_tokens_so_far=4, server_input_tokens=9)),
         (_USAGE, Response(server_tokens_so_far=4, server_input_tokens=9)),
@@ -199,8 +211,9 @@ def test_an_error_that_is_no_utf_8_is_still_one_of_the_server(body: bytes) -> No
 
 
 _TEXT = st.sampled_from([None, "", "Ha", "\u00fc"])
+_NAMES = ("role", "content", "reasoning", "reasoning_content", "refusal")
 _CHOICE = st.fixed_dictionaries(
-    {"delta": st.fixed_dictionaries({}, optional=dict.fromkeys(("role", "content", "reasoning", "reasoning_content"), _TEXT))},
+    {"delta": st.fixed_dictionaries({}, optional=dict.fromkeys(_NAMES, _TEXT))},
     optional={
         "index": st.sampled_from([None, 0, 1, -1, 0.0, False, True, "0", []]),
         "finish_reason": st.sampled_from([None, "", "stop", 0, 7, []]),
@@ -309,6 +322,14 @@ def test_counts_that_run_along_give_each_chunks_tokens(
     record = _record(_running(*steps))
     assert (record.token_counts, record.token_times_ns) == (counts, times)
     assert record.output_tokens == (steps[-1][1] if steps else None)
+
+
+def test_an_answer_ends_with_the_tool_that_it_calls() -> None:
+    call = [(30, _delta(tool_calls=_call("f", ""))), (40, _delta(tool_calls=_call(None, '{"a"'))), (50, _delta())]
+    record = _record([(10, _delta(role="assistant", content="")), (20, _delta(content="Let me see")), *call, (60, _USAGE)])
+    assert (record.token_times_ns, record.output_tokens, record.token_counts) == ((20, 30, 40), 4, None)
+    alone = _record([(10, _delta(role="assistant", content=None)), *call, (60, _USAGE)])
+    assert (alone.token_times_ns, alone.output_tokens) == ((30, 40), 4)
 
 
 def test_answer_that_is_not_streamed_has_all_its_tokens_in_one_response() -> None:
