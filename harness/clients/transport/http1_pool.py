@@ -306,13 +306,15 @@ class HttpCaller:
         self._idle: dict[HttpConnection, None] = {}  # in the order of their last use
         self._open: set[HttpConnection] = set()
         self._opened = 0
+        self._at_start = 0
 
     def reset_usage(self) -> None:
         self.arrival.unstamped_reads = 0
+        self._at_start = len(self._open)
 
     def usage(self, since_ns: int) -> ConnectionUsage:
         """The number of connections; there are no waits, since each exchange has its own connection."""
-        return ConnectionUsage(per_worker=1, opened=self._opened, unstamped_reads=self.arrival.unstamped_reads)
+        return ConnectionUsage(self._at_start, self._opened, unstamped_reads=self.arrival.unstamped_reads)
 
     async def connect(self, timeout_s: float) -> None:
         """Open the first connection, which also resolves the address. Raises ExchangeFailedError (CONNECT)."""

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from bench_records.record import Outcome
-from harness.clients.protocol import AnswerEnd, ExchangeFailedError
+from harness.clients.protocol import AnswerEnd, ConnectionUsage, ExchangeFailedError
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
@@ -462,6 +462,9 @@ def test_connections_are_there_before_the_requests_that_need_them() -> None:
             assert len({bodies[0] for bodies, _, _ in at_once}) == 120
             await caller.prepare(7, 5.0)
             assert len(caller._open) == 120
+            caller.reset_usage()  # the run starts
+            await asyncio.gather(*(exchange(caller, _ask(origin)) for _ in range(121)))
+            assert caller.usage(0) == ConnectionUsage(per_worker=120, opened=121)
             await caller.close()
 
     uvloop.run(run())
