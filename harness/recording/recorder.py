@@ -153,7 +153,9 @@ class Recorder:
         if echoed and request.text is not None:
             first = _first_with_content(responses)
             texts[first] = texts[first][request.text.length :]
-        of_server = next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
+        of_server = _last_count(responses)
+        if of_server == 0 and any(texts):  # the server does not count, or its count was cut off
+            of_server = None
         attribution = attribute_tokens(responses, texts, of_server)
         text_chunks, empty_chunks = count_text_chunks(responses, of_server)
         timed = replace(
@@ -209,6 +211,11 @@ def _count_of_server(responses: Sequence[Response]) -> int | None:
     counts = [response.server_tokens for response in responses if response.server_tokens is not None]
     if len(counts) == len(responses):
         return sum(counts)
+    return _last_count(responses)
+
+
+def _last_count(responses: Sequence[Response]) -> int | None:
+    """The server's last count of all tokens so far; None where it sent none."""
     return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
 
 

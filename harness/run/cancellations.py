@@ -71,8 +71,8 @@ class TokensSoFar:
                 response = self._client.decode(body)
             except MalformedResponseError:
                 continue
-            so_far = response.server_tokens_so_far
-            self.count = self.count + _tokens_of(response) if so_far is None else max(self.count, so_far)
+            so_far = response.server_tokens_so_far  # 0 beside text, too, where a server does not count
+            self.count = max(self.count, so_far) if so_far else self.count + _tokens_of(response)
         return self.count
 
 

@@ -345,6 +345,23 @@ def test_server_that_does_not_count_leaves_it_to_us(count_tokens: CountTokens | 
     assert record.output_tokens_source is (None if tokens is None else TokenSource.TEXT)
 
 
+def test_a_count_of_0_beside_text_is_none() -> None:
+    zero = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+    texts = [(20, _delta(content="The sea")), (40, _delta(content=" is"))]
+    for chunks in ([*texts, (50, {"choices": []} | zero)], [(ns, delta | zero) for ns, delta in texts]):
+        record = _record(chunks, _words)
+        assert (record.output_tokens, record.output_tokens_source, record.text_chunks) == (3, TokenSource.TEXT, 2)
+        assert (record.token_times_ns, record.input_tokens, record.server_counted_input) == ((20, 40), 5, False)
+    empty = _record([(10, _delta(role="assistant", content="")), (50, {"choices": []} | zero)], _words)
+    assert (empty.output_tokens, empty.output_tokens_source) == (0, TokenSource.SERVER)
+
+
+def test_a_count_that_came_before_the_text_of_an_answer_that_was_cut_is_none() -> None:
+    opening = _delta(role="assistant", content="") | {"usage": {"prompt_tokens": 9, "completion_tokens": 0}}
+    record = _record([(10, opening), (20, _delta(content="The")), (30, _delta(content=" sea"))], failure=Outcome.WITHDRAWN)
+    assert (record.output_tokens, record.output_tokens_source, record.input_tokens) == (None, None, 9)
+
+
 @pytest.mark.parametrize(("index", "checked"), [(0, 2), (1, None), (16, 2)])
 def test_some_answers_are_tokenised_again_to_check_the_servers_count(index: int, checked: int | None) -> None:
     record = _record([(20, _delta(content="The sea")), (50, _USAGE)], _words, index=index)

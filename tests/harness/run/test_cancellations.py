@@ -135,6 +135,12 @@ def test_running_counts_of_a_server_are_not_added_up_and_chunks_with_text_count_
     assert tokens.add([counted]) == 7
 
 
+def test_a_count_of_0_beside_text_is_none() -> None:
+    tokens = TokensSoFar(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"))
+    assert tokens.add([b'{"choices":[{"delta":{"content":"c"}}],"usage":{"completion_tokens":0}}'] * 2) == 2
+    assert tokens.add([b'{"choices":[],"usage":{"completion_tokens":0}}']) == 2
+
+
 def test_only_requests_with_a_point_are_watched() -> None:
     requests = [Request(1, prompt="a"), Request(1, prompt="b", cancel=CancelPoint(after_tokens=2))]
     watched = planned_cancellations([4, 9], requests, _Client())  # type: ignore[arg-type]
