@@ -35,6 +35,7 @@ from harness.clients.transport.url import parse_grpc
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
 _PREFIX_BYTES = _PREFIX.size
 _STATUS = {str(code.value[0]): code for code in grpc.StatusCode}
+_CONTENT_TYPE = "application/grpc"
 _USER_AGENT = "inflight-bench"
 
 
@@ -153,6 +154,9 @@ class _Call(OutgoingRequest):
         if self.head_ns is None:
             self.head_ns = self._arrival.ns
         if not ended:
+            problem = _why_no_grpc(headers)
+            if problem is not None:
+                self._give_up(problem)
             return
         status = headers.get("grpc-status")
         if status == "0":
@@ -164,7 +168,7 @@ class _Call(OutgoingRequest):
             code = _STATUS.get(status, grpc.StatusCode.UNKNOWN)
             self.fail(CallFailedError(code, unquote(headers.get("grpc-message", ""))))
         elif (http_status := headers.get(":status", "200")) != "200":
-            self.fail(CallFailedError(grpc.StatusCode.UNKNOWN, f"the answer is no gRPC, but HTTP status {http_status}"))
+            self.fail(_http_status_error(http_status))
         else:
             self.fail(BadAnswerError("the answer ended without a gRPC status"))
 
@@ -192,11 +196,25 @@ class _Call(OutgoingRequest):
         if not self.ended.done():
             self.ended.set_exception(error)
 
-    def _give_up(self, error: BadAnswerError | AnswerTooLongError) -> None:
+    def _give_up(self, error: CallFailedError | AnswerTooLongError) -> None:
         """Fail, keep nothing that is incomplete, and take nothing more."""
         self.fail(error)
         self._partial = None
         self._room_bytes = -1
+
+
+def _why_no_grpc(head: Headers) -> CallFailedError | None:
+    """Why an answer with this head, which has a body, is no gRPC, as that of a proxy that fails; None where it may be."""
+    kind, status = head.get("content-type", ""), head.get(":status", "200")
+    if kind.startswith(_CONTENT_TYPE) or status.startswith("1"):
+        return None
+    if status != "200":
+        return _http_status_error(status)
+    return BadAnswerError(f"the answer is no gRPC, but {kind}") if kind else None
+
+
+def _http_status_error(status: str) -> CallFailedError:
+    return CallFailedError(grpc.StatusCode.UNKNOWN, f"the answer is no gRPC, but HTTP status {status}")
 
 
 class GrpcCaller:
@@ -219,7 +237,7 @@ class GrpcCaller:
                 (":path", method),
                 (":authority", origin.address),
                 ("te", "trailers"),
-                ("content-type", "application/grpc"),
+                ("content-type", _CONTENT_TYPE),
                 ("user-agent", _USER_AGENT),
             ]
         )

@@ -76,10 +76,32 @@ def test_headers_compressed_with_huffman_and_the_static_table_are_read() -> None
     assert calls(answering(answer), [b"request"]) == [[b"one"]]
 
 
+def _page(status: str) -> Callable[[Peer, int], None]:
+    """The answer of a proxy that does not know gRPC."""
+
+    def send(peer: Peer, stream: int) -> None:
+        peer.headers(stream, [(":status", status), ("content-type", "text/html")])
+        peer.send(FrameType.DATA, 0, stream, b"<html>Bad ")
+        peer.send(FrameType.DATA, Flag.END_STREAM, stream, b"gateway</html>")
+
+    return send
+
+
+def test_interim_headers_are_no_answer() -> None:
+    def answer(peer: Peer, stream: int) -> None:
+        peer.headers(stream, [(":status", "103")])
+        peer.headers(stream, [(":status", "200"), ("content-type", "application/grpc+proto")])
+        peer.answer(stream, b"one")
+
+    assert calls(answering(answer), [b"request"]) == [[b"one"]]
+
+
 @pytest.mark.parametrize(
     ("send", "code", "words"),
     [
         (lambda p, s: p.headers(s, [(":status", "503")], Flag.END_STREAM), grpc.StatusCode.UNKNOWN, "HTTP status 503"),
+        (_page("502"), grpc.StatusCode.UNKNOWN, "HTTP status 502"),
+        (_page("200"), grpc.StatusCode.INTERNAL, "no gRPC, but text/html"),
         (lambda p, s: p.send(FrameType.DATA, Flag.END_STREAM, s, b""), grpc.StatusCode.INTERNAL, "without a gRPC status"),
         (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 7)), grpc.StatusCode.RESOURCE_EXHAUSTED, "error 7"),
         (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 2)), grpc.StatusCode.CANCELLED, "error 2"),
