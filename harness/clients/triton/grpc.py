@@ -6,6 +6,7 @@ definitions are those that ``tritonclient`` ships (KServe v2 with Triton's exten
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any, Self
@@ -38,6 +39,7 @@ from harness.errors import NoSuchModelError, TargetError
 from workloads.elements.request import Request
 
 _CLOSED = "Socket closed"  # in details of gRPC
+_TOO_LARGE = re.compile(r"message (larger than max|exceeds maximum size)")  # of gRPC in C++ and Go, and in Java
 _FORMATS = {"INT32": "i", "UINT64": "Q", "BOOL": "?"}
 
 
@@ -188,7 +190,8 @@ def _failure(error: CallFailedError) -> ExchangeFailedError:
         return ExchangeFailedError(Outcome.CONNECT, message)
     if isinstance(error, BadAnswerError):
         return ExchangeFailedError(Outcome.MALFORMED, message)
-    if is_full_message(message) or error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+    exhausted = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE.search(message) is None
+    if is_full_message(message) or exhausted:
         return ExchangeFailedError(Outcome.REFUSED, message)
     match error.code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:

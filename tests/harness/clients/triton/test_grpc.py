@@ -546,6 +546,7 @@ _STATUSES = [
     (grpc.StatusCode.DEADLINE_EXCEEDED, "too slow", Outcome.TIMEOUT),
     (grpc.StatusCode.CANCELLED, "not any more", Outcome.STREAM_CUT),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "full", Outcome.REFUSED),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "gRPC message exceeds maximum size 4194304: 5000000", Outcome.SERVER_ERROR),
     (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size", Outcome.REFUSED),
     (grpc.StatusCode.UNAVAILABLE, "Maximum queue size of 8", Outcome.REFUSED),
     (grpc.StatusCode.UNAVAILABLE, "Socket closed", Outcome.STREAM_CUT),
@@ -567,6 +568,20 @@ def test_status_of_the_server_decides_the_kind_of_failure(code: grpc.StatusCode,
         assert message.startswith(code.name)
         assert details in message
         assert bodies in ([b"one"], [])
+
+
+def test_a_request_that_is_too_large_for_the_server_does_not_show_that_it_is_full() -> None:
+    async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async for raw in requests:
+            yield raw
+
+    async def run() -> tuple[list[bytes], Outcome | None, str]:
+        async with _serving(stream) as address, _connected(address) as connection:
+            return await _exchange(connection, b"x" * (5 << 20))  # gRPC takes 4 MiB by default
+
+    bodies, outcome, message = asyncio.run(run())
+    assert (bodies, outcome) == ([], Outcome.SERVER_ERROR)
+    assert message.startswith("RESOURCE_EXHAUSTED: ")
 
 
 def test_status_before_the_request_was_read_is_reported_too() -> None:
