@@ -4,6 +4,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record
 from harness.distribution.live_histograms import E2E, SLIP, TPOT, TTFT, LiveHistograms, bucket_ms
@@ -51,6 +52,12 @@ def test_an_answer_in_one_piece_has_no_latencies_of_tokens() -> None:
     histograms = LiveHistograms(streamed=False)
     histograms.add(_record(0))
     assert {histogram.name for histogram in histograms.take(0).histograms} == {E2E, SLIP}
+
+
+def test_an_answer_whose_tokens_came_in_one_response_has_no_time_between_them() -> None:
+    histograms = LiveHistograms(streamed=True)
+    histograms.add(replace(_record(0), token_times_ns=(40 * _MS,), token_counts=(3,)))
+    assert {histogram.name for histogram in histograms.take(0).histograms} == {E2E, TTFT, SLIP}
 
 
 def test_updates_add_up_to_all_records() -> None:
