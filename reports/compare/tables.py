@@ -14,7 +14,7 @@ from reports.compare.recommendation import preferred
 from reports.compare.spread import CONFIDENCE
 from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
-from reports.statistics.estimate import reason_text
+from reports.statistics.estimate import reason_text, two_decimals
 
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 _SIDES = f"l{'r' * 7}l"
@@ -260,7 +260,7 @@ def difference_row(d: Difference) -> tuple[Cell, ...]:
         f"{d.measure.title}, {d.measure.unit}" if d.measure.relative else f"{d.measure.title}, %",
         _value(d.measure, d.a),
         _value(d.measure, d.b),
-        _value(d.measure, d.difference, "+"),
+        _value(d.measure, d.difference, signed=True),
         _in_percent(d.change, change_text(d.measure, d.change)),
         interval_text(d),
         None if d.p_adjusted is None else Quantity(d.p_adjusted, f"{d.p_adjusted:.3f}" if d.p_adjusted >= 0.001 else "<0.001"),
@@ -269,11 +269,11 @@ def difference_row(d: Difference) -> tuple[Cell, ...]:
     )
 
 
-def _value(measure: Measure, value: float | None, sign: str = "") -> Quantity | None:
+def _value(measure: Measure, value: float | None, *, signed: bool = False) -> Quantity | None:
     if value is None:
         return None
     shown = value if measure.relative else 100 * value
-    return Quantity(shown, f"{shown:{sign},.2f}")
+    return Quantity(shown, f"{'+' if signed and shown >= 0 else ''}{two_decimals(shown)}")
 
 
 def _in_percent(share: float | None, text: str) -> Quantity | None:

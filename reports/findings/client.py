@@ -14,6 +14,7 @@ from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_by_request_ms, client_slip_ms
 from reports.metrics.output_events import mean_rate
 from reports.render.counts import counted
+from reports.statistics.estimate import two_decimals
 from reports.statistics.percentiles import nearest_rank
 
 _SLIP_FLOOR_MS = 2.0
@@ -132,7 +133,8 @@ class AchievedBelowOffered(_Delayed, Finding):
         return Severity.INVALID if self.achieved_rate < _RATE_SHARE_INVALID * self.offered_rate else Severity.WARNING
 
     def _sentence(self) -> str:
-        return f"{self.achieved_rate:.2f} requests/s were sent where {self.offered_rate:.2f} were offered."
+        achieved, offered = two_decimals(self.achieved_rate), two_decimals(self.offered_rate)
+        return f"{achieved} requests/s were sent where {offered} were offered."
 
 
 @dataclass(frozen=True)

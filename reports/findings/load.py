@@ -14,6 +14,7 @@ from reports.metrics.configuration import Law, configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.render.counts import counted
+from reports.render.tables import three_digits
 from reports.statistics.percentiles import nearest_rank
 
 # A p99 of the waits at the ceiling that is below one of these changes no conclusion.
@@ -172,10 +173,15 @@ class QueueGrowing(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"The target completes {self.completed_per_s:,.1f} requests/s while {self.offered_per_s:,.1f}/s arrive: the queue "
-            f"grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests, by {self.share_left_behind:.0%} "
-            f"of {self.arrivals:,} arrivals."
+            f"The target completes {_rate(self.completed_per_s)} requests/s while {_rate(self.offered_per_s)}/s arrive: the "
+            f"queue grew from {self.in_system_before:,.0f} to {self.in_system_after:,.0f} requests, by "
+            f"{self.share_left_behind:.0%} of {self.arrivals:,} arrivals."
         )
+
+
+def _rate(per_s: float) -> str:
+    """A rate to a tenth, or to three digits of a small one: a large model completes less than a request a second."""
+    return f"{per_s:,.1f}" if per_s >= 9.95 else three_digits(per_s)
 
 
 @dataclass(frozen=True)

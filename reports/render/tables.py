@@ -11,6 +11,7 @@ from urllib.parse import quote
 from tabulate import tabulate
 
 from reports.render.plain_text import escaped, printable
+from reports.statistics.estimate import two_decimals
 
 UNKNOWN = "–"
 
@@ -89,11 +90,13 @@ def cell_text(cell: Cell) -> str:
         return cell.text
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:.3g}" if 0 < abs(cell) < 0.01 else f"{cell:,.2f}"
+    return two_decimals(cell)
 
 
 def three_digits(value: float) -> str:
-    """A number to three digits, or to the whole where it has more."""
+    """A number to three digits, or to the whole where it has more; from 0.1 to 1 with two decimals."""
+    if 0 < abs(value) < 0.1:
+        return f"{value:.3g}"
     decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{decimals}f}"
 

@@ -66,12 +66,17 @@ def render_answer(report: RunReport) -> str:
 
 def _requests(metrics: Metrics) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    parts = [f"{metrics.done:,} of {metrics.scheduled:,} requests succeeded"]
-    parts[0] += "" if metrics.window_s is None else f" in {metrics.window_s:,.1f} s"
+    parts = [f"{metrics.done:,} of {counted(metrics.scheduled, 'request')} succeeded"]
+    parts[0] += "" if metrics.window_s is None else f" in {_seconds(metrics.window_s)} s"
     parts += [f"cancelled as planned: {metrics.withdrawn:,}"] if metrics.withdrawn else []
     parts += [f"failed: {kinds}"] if kinds else []
     parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
     return "; ".join(parts) + "."
+
+
+def _seconds(length_s: float) -> str:
+    """A length to a tenth of a second, or to three digits of a short one."""
+    return f"{length_s:,.1f}" if length_s >= 0.05 else three_digits(length_s)
 
 
 def _first_error(findings: Iterable[Finding]) -> str:

@@ -12,6 +12,7 @@ from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics.metric import Better
 from reports.metrics.run_metrics import Metrics
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamStatistic
+from reports.statistics.estimate import two_decimals
 
 OP_STATS_COLUMNS = [statistic.column for statistic in UPSTREAM_STATISTICS]
 
@@ -27,9 +28,14 @@ class PerfCheck:
     passed: bool
 
     def __str__(self) -> str:
-        value = "none" if self.value is None else f"{self.value:.2f}"
+        value = "none" if self.value is None else _number(self.value)
         change = "" if self.worse_by is None else f" ({abs(self.worse_by):.1%} {'worse' if self.worse_by > 0 else 'better'})"
-        return f"{'pass' if self.passed else 'FAIL'}  {self.metric}: {value} against {self.reference:.2f}{change}"
+        return f"{'pass' if self.passed else 'FAIL'}  {self.metric}: {value} against {_number(self.reference)}{change}"
+
+
+def _number(value: float) -> str:
+    """Without separators, as scripts parse it."""
+    return two_decimals(value).replace(",", "")
 
 
 def op_stats(metrics: Metrics) -> dict[str, float | int | None]:

@@ -17,7 +17,7 @@ from reports.findings.finding import Finding
 from reports.metrics.request_phases import client_clock
 from reports.metrics.run_metrics import Metrics
 from reports.render.plain_text import printable
-from reports.render.tables import html_table
+from reports.render.tables import cell_text, html_table
 from reports.run.headline import describe_run, verdict
 from reports.run.tables import latency_table
 from reports.run_data.columns import RECORDED
@@ -103,7 +103,7 @@ class Run:
         latency, anchored = metrics.latency
         p50, p99 = (None, None) if anchored.scheduled is None else (anchored.scheduled.p50, anchored.scheduled.p99)
         percentiles = ", ".join(
-            f"{latency.label} {name} {value:,.2f} ms" for name, value in (("p50", p50), ("p99", p99)) if value is not None
+            f"{latency.label} {name} {cell_text(value)} ms" for name, value in (("p50", p50), ("p99", p99)) if value is not None
         )
         parts = (f"{metrics.done:,} of {metrics.scheduled:,} requests done", percentiles, f"findings: {len(self.findings)}")
         validity = "valid" if self.valid else "NOT VALID"

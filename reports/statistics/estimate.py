@@ -126,8 +126,9 @@ Reason = TooFew | Correlated | FewClusters | OtherSchedules | Cause
 FEWEST_INDEPENDENT_ARRIVALS = 200  # that clustered ones must be worth
 
 
-def _two_decimals(value: float) -> str:
-    return f"{value:,.2f}"
+def two_decimals(value: float) -> str:
+    """A number with two decimals, or three significant digits of one that these would hide."""
+    return f"{value:.3g}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,8 @@ class Estimate:
 
     @property
     def interval_text(self) -> str:
-        """As ``limits_text``, with two decimals."""
-        return self.limits_text(_two_decimals)
+        """As ``limits_text``, with two decimals, or three significant digits of small limits."""
+        return self.limits_text(two_decimals)
 
     def limits_text(self, number: Callable[[float], str]) -> str:
         """The interval, or the reason for having none, after the lower limit where there is one; "" where none is computed."""

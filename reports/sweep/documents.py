@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.render.document import Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
-from reports.render.tables import Table
+from reports.render.tables import Table, cell_text
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import FRONT_NOTE, answer, counts_text, gate_table, has_objectives, held_text, points_table
@@ -54,7 +54,7 @@ def _row(point: SweepPoint, on_front: bool, with_goodput: bool) -> tuple[str, ..
     invalid = () if point.valid else ("INVALID",)
     return (
         printable(f"{'*' if on_front else ' '} {point.name}"),
-        *("–" if number is None else f"{number:,.2f}" for number in numbers),
+        *map(cell_text, numbers),
         held_text(point),
         str(point.failed),
         ", ".join((*invalid, *point.findings)),

@@ -352,3 +352,8 @@ def test_no_experiment_is_advised_of_simulations_which_have_no_starts(
     assert "bench experiment" not in " ".join((headline(compared), *notes(compared)))
     assert notes(compared)[0].startswith("One simulation each: repeats of both with other seeds")
     assert "bench experiment" in headline(_comparison(run, worse))
+
+
+def test_small_numbers_of_both_sides_are_no_zeros() -> None:
+    cells = difference_row(_difference(RATE, a=0.0042, b=0.0039))[1:4]
+    assert [cell.text for cell in cells if isinstance(cell, Quantity)] == ["0.0042", "0.0039", "-0.0003"]

@@ -9,7 +9,8 @@ import pytest
 
 from bench_records.client_sample import ClientSample
 from bench_records.record import Outcome, Record
-from reports.findings.client import ClientSaturated
+from reports.findings.client import AchievedBelowOffered, ClientSaturated
+from reports.findings.client_delay import DelayCause
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import CEILING, CLOSED, held_at_ceiling, late_sends, stretched_sends
@@ -550,3 +551,8 @@ def test_slip_of_a_closed_loop_has_the_same_evidence_and_an_advice_for_first_sen
     assert finding is not None
     assert finding.evidence == {"p99_slip_ms": 20, "p50_latency_from_sent_ms": 80, "cause": "unknown"}
     assert ("--ramp_up" in finding.advice) is of_users
+
+
+def test_small_rates_of_sends_are_no_zeros() -> None:
+    finding = AchievedBelowOffered(0.0051, 0.0042, DelayCause.NOT_CPU)
+    assert finding.sentence == "0.0042 requests/s were sent where 0.0051 were offered."

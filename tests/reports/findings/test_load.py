@@ -476,3 +476,9 @@ def test_why_a_run_is_not_steady_is_named_and_an_interrupted_one_is_not_blamed(m
     assert finding.evidence == {"reason": report.metrics.windows.not_steady}
     assert finding.sentence == f"No steady state was found: {report.metrics.windows.not_steady}."
     assert finding_of(make_report(queue_of_one_server(answered, 13.0), interrupted=True), "not_steady") is None
+
+
+def test_a_growing_queue_of_a_slow_target_has_rates_that_are_no_zeros() -> None:
+    assert QueueGrowing(1.2, 40.4, 200, 0.2, 0.0512, 0.0413).sentence.startswith(
+        "The target completes 0.0413 requests/s while 0.0512/s arrive: the queue grew from 1 to 40 requests"
+    )

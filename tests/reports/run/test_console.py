@@ -188,8 +188,12 @@ def test_every_finding_has_a_line_for_each_of_its_remedies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.00"), (9.99, "9.99"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"), (12345.6, "12,346")]
-)
+    ("value", "text"),
+    [
+        (0.0, "0.00"), (0.0042, "0.0042"), (0.04217, "0.0422"), (-0.0042, "-0.0042"), (0.5, "0.50"), (9.99, "9.99"),
+        (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"), (12345.6, "12,346"),
+    ],
+)  # fmt: skip
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert three_digits(value) == text
 
@@ -428,5 +432,10 @@ def test_a_name_from_outside_is_not_broken(make_report: MakeReport, steady_run: 
 
 def test_what_a_run_does_not_have_is_left_out(make_report: MakeReport, failed: Make) -> None:
     text = render_answer(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
-    assert "0 of 1 requests succeeded; failed: connect 1." in " ".join(text.split())
+    assert "0 of 1 request succeeded; failed: connect 1." in " ".join(text.split())
     assert "\nRequest throughput       – requests/s\n" in text
+
+
+def test_a_short_run_of_one_request_took_some_time(make_report: MakeReport, answered: Make) -> None:
+    text = render_answer(make_report([answered(0, 0, 0, [(9, 1), (12, 1)])]))
+    assert "1 of 1 request succeeded in 0.013 s." in " ".join(text.split())

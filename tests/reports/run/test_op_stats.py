@@ -16,7 +16,7 @@ from reports.errors import CheckPerfError, OpStatsError
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import Metrics, compute_metrics
 from reports.metrics.upstream import UpstreamTable
-from reports.run.op_stats import append_op_stats, check_perf, op_stats, read_reference
+from reports.run.op_stats import PerfCheck, append_op_stats, check_perf, op_stats, read_reference
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -252,3 +252,10 @@ def test_a_missing_entry_is_refused_by_the_option_s_name(tmp_path: Path, documen
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckPerfError, match="needs --check_perf_key"):
         read_reference(_file(tmp_path, "{}"), None)
+
+
+def test_small_numbers_of_a_check_are_no_zeros() -> None:
+    assert str(PerfCheck("Requests/Sec", 0.0042, 0.0051, 0.176, passed=False)) == (
+        "FAIL  Requests/Sec: 0.0042 against 0.0051 (17.6% worse)"
+    )
+    assert "12345.68 against 10000.00" in str(PerfCheck("Total latency (ms)", 12_345.678, 10_000.0, 0.235, passed=False))

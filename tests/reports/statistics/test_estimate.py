@@ -14,6 +14,8 @@ from reports.statistics.estimate import Cause, Correlated, Estimate, FewClusters
         (Estimate(1_500.0, (1_234.5, 2_000.125)), "1,234.50 – 2,000.12"),
         (Estimate(1_500.0, None, TooFew(99, 100), 1_234.5), "≥ 1,234.50; n too small"),
         (Estimate(None, reason=Cause.AMONG_FAILURES), "failed"),
+        (Estimate(0.0042, (0.0031, 0.0123)), "0.0031 – 0.01"),
+        (Estimate(0.0042, None, TooFew(99, 100), 0.0031), "≥ 0.0031; n too small"),
         (Estimate(20.0), ""),
     ],
 )

@@ -202,3 +202,8 @@ def test_goodput_has_columns_where_there_are_objectives() -> None:
     assert row["attainment %"] == pytest.approx(97.0)
     assert row["goodput/s"] == 9.7
     assert row["held"] == "yes"
+
+
+def test_small_numbers_of_a_point_are_no_zeros() -> None:
+    point = dataclasses.replace(_point("0.005", HELD), offered_rate=0.0042, request_throughput=Estimate(0.0039))
+    assert {"0.0042", "0.0039"} <= set(SWEEP.terminal_text(_sweep(point)).split())
