@@ -280,14 +280,14 @@ def announcement(search: Search) -> str:
         return f"The search starts at {search.first_load:.0f} users, of at most {search.most_load:.0f}."
     of_capacity = 0.5 if search.model is None else 1.0  # where it starts: a model knows its own
     per_s = search.first_per_s or search.first_load / of_capacity
-    return f"The search starts at {search.first_load:.3g} {unit}. {reach(search, per_s)}"
+    return f"The search starts at {load_number(search.first_load)} {unit}. {reach(search, per_s)}"
 
 
 def reach(search: Search, per_s: float) -> str:
     """What the rest of the budget can reach at this many requests per second, before anything is measured of the limits."""
     least_s, most_s = (with_precision(count, search.ratio) / per_s for count in TYPICAL)
     takes = f"{time_text(least_s)} to {time_text(most_s)}"
-    needs = f"{precision_text(search.ratio)} usually needs {takes} at {per_s:.3g} requests/s"
+    needs = f"{precision_text(search.ratio)} usually needs {takes} at {load_number(per_s)} requests/s"
     if search.budget_s is None:
         return f"{needs}."
     left_s = max(0.0, search.budget_s - search.spent_s)

@@ -47,6 +47,7 @@ from reports.capacity.reading import (
     with_controls,
 )
 from reports.capacity.result import Capacity, Ended, LoadUnit
+from reports.capacity.words import load_number
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.run_report import read_run
 
@@ -216,7 +217,7 @@ class RunningSearch:
         self._is_warm = True
         first_load = search.first_load or _first_load(search, found)
         self.save(replace(search, first_per_s=found.requests_per_s, first_load=first_load))
-        self._say(f"It had {found.requests_per_s:.3g} requests/s. {announcement(self.search)}")
+        self._say(f"It had {load_number(found.requests_per_s)} requests/s. {announcement(self.search)}")
 
     def next_step(self, reserved_s: float = 0.0) -> PlannedProbe | Ended:
         """The probe that was planned and not recorded, or the next one, or why the search ends; its first load is known.

@@ -373,10 +373,10 @@ def _explained(search: Searched) -> str:
         return "Too few requests were beyond the limit to know what the model explains of them, so it counts for nothing."
     if share <= 0.0:
         return "The model explains nothing of when requests are beyond the limit, and counts for nothing."
-    times = f"{1.0 / (1.0 - share):.2g}"
+    times = 1.0 / (1.0 - share)
     return (
         f"The model explains {share:.0%} of the variance of the requests beyond the limit, as far as the probes show: without "
-        f"it the search would need {times} times as many."
+        f"it the search would need {f'{times:,.0f}' if times >= 9.95 else f'{times:.2g}'} times as many."
     )
 
 

@@ -101,17 +101,18 @@ def share_text(share: float) -> str:
 
 def allowed_text(share: float) -> str:
     """ "1 %"."""
-    return f"{100.0 * share:.4g} %"
+    return f"{100.0 * share:.10g} %"
 
 
 def confidence_text(confidence: float) -> str:
     """ "95 %"."""
-    return f"{100.0 * confidence:.4g} %"
+    return f"{100.0 * confidence:.6g} %"
 
 
 def width_text(ratio: float) -> str:
     """The width of a bracket, from its ends' ratio: "±10 %" of 1.2."""
-    return f"±{50.0 * (ratio - 1.0):.2g} %"
+    half = 50.0 * (ratio - 1.0)
+    return f"±{half:,.0f} %" if half >= 99.5 else f"±{half:.2g} %"
 
 
 def precision_text(ratio: float) -> str:

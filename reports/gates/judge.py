@@ -14,7 +14,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import NO_OBJECTIVE, amount, number
+from reports.gates.words import NO_OBJECTIVE, amount, number, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -141,7 +141,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         _mean_attainment(runs),
         1.0 - requirement.limit / rate,
         1.0,
-        f"missed an objective, at {rate:.3g} requests/s",
+        f"missed an objective, at {significant(rate)} requests/s",
     )
     known_to_arrive = all(run.load.rate_per_s is not None for run in runs)
     growing = any(run.growth is not None for run in runs)
@@ -149,10 +149,9 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     if not clear and not (known_to_arrive and needed.allowed < 0.0):
         return gate
     if needed.allowed < 0.0:
-        arrive = (
-            "at most {:.3g} requests/s arrive" if known_to_arrive else "no more than {:.3g} requests/s are likely to arrive"
-        )
-        return replace(gate, status=Status.FAILED, grounds=(*gate.grounds, arrive.format(rate)))
+        per_s = f"{significant(rate)} requests/s"
+        arrive = f"at most {per_s} arrive" if known_to_arrive else f"no more than {per_s} are likely to arrive"
+        return replace(gate, status=Status.FAILED, grounds=(*gate.grounds, arrive))
     by_attainment = judge_share(needed, _severities(runs), runs)
     if by_attainment.status is not Status.FAILED:
         return gate

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
-from reports.gates.words import amount, number, would_decide
+from reports.gates.words import amount, number, significant, would_decide
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Interval, Reason
@@ -141,7 +141,7 @@ def _grounds(
     growth = next((run.growth for run in runs if run.growth is not None), None) if known.grows else None
     if growth is not None:
         grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
-        return (f"the queue grew by {grew:.3g} requests/s, so a longer run is worse",)
+        return (f"the queue grew by {significant(grew)} requests/s, so a longer run is worse",)
     if status is not Status.UNDECIDED:
         return ()
     if known.reason is not None:

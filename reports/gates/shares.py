@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
-from reports.gates.words import amount, duration, percentage, would_decide
+from reports.gates.words import amount, duration, percentage, significant, would_decide
 from reports.metrics.full_batch import of_several_starts
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
@@ -213,7 +213,7 @@ class _Case:
     def _why_failed(self, beyond: Beyond) -> list[str]:
         if self.growth is not None:
             grew = max(0.0, self.growth.offered_per_s - self.growth.completed_per_s)
-            return [f"the queue grew by {grew:.3g} requests/s, so a longer run is worse"]
+            return [f"the queue grew by {significant(grew)} requests/s, so a longer run is worse"]
         if self.claim.at_least:
             return [self._limits(beyond)]
         if beyond.low <= self.claim.allowed and self._far_above:

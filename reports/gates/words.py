@@ -20,8 +20,11 @@ def amount(requirement: Requirement, value: float) -> str:
 
 def number(requirement: Requirement, value: float) -> str:
     """The value in the unit of ``amount``."""
-    if requirement.metric in SHARES:
-        return percentage(value)
+    return percentage(value) if requirement.metric in SHARES else significant(value)
+
+
+def significant(value: float) -> str:
+    """A number to three significant digits, or to the whole where it has more."""
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
 
 
@@ -39,7 +42,7 @@ def duration(seconds: float) -> str:
     """ "40 s", "2.5 h"."""
     for length, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
+            return f"{significant(seconds / length)} {unit}"
     return f"{seconds:.2g} s" if seconds < 99.5 else f"{seconds:.0f} s"
 
 

@@ -203,7 +203,7 @@ def _gpus(report: RunReport) -> str:
         return ""
     count = "GPU" if len(use.gpus) == 1 else f"{len(use.gpus)} GPUs"
     count += " of this machine, perhaps not the target's" if telemetry is not None and not telemetry.of_target else ""
-    parts = [f"{use.joules_per_token:.2g} J a token"] if use.joules_per_token is not None else []
+    parts = [f"{three_digits(use.joules_per_token)} J a token"] if use.joules_per_token is not None else []
     parts += [f"{use.power_w:,.0f} W"] if use.power_w is not None else []
     parts += [f"busy {use.busy_share:.0%}"] if use.busy_share is not None else []
     return f"{count}: {', '.join(parts)}." if parts else ""
@@ -214,7 +214,7 @@ def _host_energy(energy: HostEnergy | None) -> str:
     if energy is None:
         return ""
     cpu, dram = energy.cpu, energy.dram
-    parts = [] if cpu is None or cpu.joules_per_token is None else [f"{cpu.joules_per_token:.2g} J a token"]
+    parts = [] if cpu is None or cpu.joules_per_token is None else [f"{three_digits(cpu.joules_per_token)} J a token"]
     parts += [] if cpu is None or cpu.power_w is None else [f"{cpu.power_w:,.0f} W"]
     sentences = [f"CPU: {', '.join(parts)}"] if parts else []
     sentences += [] if dram is None or dram.power_w is None else [f"DRAM {dram.power_w:,.0f} W"]

@@ -9,7 +9,7 @@ from reports.metrics.host_energy import HostEnergy
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
 from reports.render.plain_text import printable
-from reports.render.tables import Table
+from reports.render.tables import Table, three_digits
 from reports.run.target_table import server_level_table
 from reports.run_report import RunReport
 
@@ -128,8 +128,12 @@ def _gpus(report: RunReport) -> Table:
     )
     note = f"From {use.start_s:,.1f} to {use.end_s:,.1f} s of the run, read every {use.period_s:,.2g} s. "
     if use.joules_per_token is not None:
-        error = "" if use.joules_per_token_error is None else f" ± {use.joules_per_token_error:.2g} by the readings' period"
-        note += f"{use.joules_per_token:.3g} J per output token{error}, idle power included. "
+        error = (
+            ""
+            if use.joules_per_token_error is None
+            else f" ± {three_digits(use.joules_per_token_error)} by the readings' period"
+        )
+        note += f"{three_digits(use.joules_per_token)} J per output token{error}, idle power included. "
     if telemetry is not None and not telemetry.of_target:
         note += "These are all GPUs of the machine: on which of them the target computes is not known. "
     return Table("gpus", "GPUs", columns, rows, note + _MORE)

@@ -112,5 +112,5 @@ def found_text(held: Held) -> str:
 
 
 def load_text(load: float) -> str:
-    """A load to three digits."""
-    return f"{load:.3g}" if load < 1_000 else f"{load:.0f}"
+    """A load as it was given."""
+    return f"{load:.10g}"

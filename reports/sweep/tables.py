@@ -99,11 +99,18 @@ def gate_table(sweep: Sweep) -> Table:
 
 
 def _between(low: float, high: float, *, whole: bool) -> list[str]:
-    """At most four settings between two, evenly; ``whole`` numbers where those of the sweep are."""
+    """At most four settings between two, evenly, to three digits or as many as part them; ``whole`` numbers where those of the
+    sweep are.
+    """
     numbers = [low + (high - low) * part / 5 for part in range(1, 5)]
     if whole:
         numbers = [number for number in map(float, map(round, numbers)) if low < number < high]
-    return list(dict.fromkeys(map(load_text, numbers)))
+    digits = 10 if whole else 3
+    while True:
+        texts = [f"{float(f'{number:.{digits}g}'):.10g}" for number in numbers]
+        if digits == 10 or all(low < float(text) < high for text in texts):
+            return list(dict.fromkeys(texts))
+        digits += 1
 
 
 def counts_text(sweep: Sweep) -> str:

@@ -16,6 +16,7 @@ from harness.host.clock import now_ns
 from harness.observation import observation, power_sampler
 from harness.observation.nvml import Reading
 from harness.observation.rapl import Rapl
+from reports.render.tables import three_digits
 from tests.harness.metrics_server import metrics_server
 from tests.harness.observation.powercap import RANGE_UJ, count, two_sockets
 from tests.harness.scripted_server import ScriptedServer
@@ -91,7 +92,7 @@ def test_a_run_ends_with_the_energy_of_the_counters(
         assert found[part]["joules_per_token"] == pytest.approx(watts * length_s / found["output_tokens"], rel=1e-4)
         assert [zone["power_w"] for zone in found[part]["zones"]] == pytest.approx(zones, rel=1e-4)
     answer = capsys.readouterr().out
-    assert f"CPU: {found['cpu']['joules_per_token']:.2g} J a token, 95 W; DRAM 12 W." in answer
+    assert f"CPU: {three_digits(found['cpu']['joules_per_token'])} J a token, 95 W; DRAM 12 W." in answer
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "CPU and DRAM power" in page
     assert "CPU and DRAM energy" in page

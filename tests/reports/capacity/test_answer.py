@@ -9,6 +9,7 @@ import pytest
 from reports.capacity.answer import answer, cost, details
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun
 from reports.capacity.search import Shape
+from reports.capacity.words import confidence_text, limit_text, width_text
 from tests.reports.capacity.searches import (
     BRACKET,
     always_held,
@@ -288,3 +289,9 @@ def test_a_budget_of_which_some_is_left_is_not_said_to_be_spent() -> None:
 def test_a_fall_of_the_share_beside_a_bracket_is_a_reservation() -> None:
     found = _with(not_monotone(), certified=100.0, refused=120.0, shape=Shape.NOT_MONOTONE)
     assert answer(found).startswith(f"Holds 100 requests/s with {TTFT} (95 %); fails at 120 requests/s, but the share of ")
+
+
+def test_shares_and_widths_are_neither_rounded_to_all_nor_written_with_an_exponent() -> None:
+    assert limit_text(limit("attainment>=99.999%")) == "at least 99.999 % of the requests within their objectives"
+    assert [width_text(ratio) for ratio in (1.2, 3.5)] == ["±10 %", "±125 %"]
+    assert confidence_text(0.99995) == "99.995 %"

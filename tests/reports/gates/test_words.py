@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.criteria import Requirement, parse_slo
-from reports.gates.words import amount, duration, number, percentage, rounded_up, several, would_decide
+from reports.gates.words import amount, duration, number, percentage, rounded_up, several, significant, would_decide
 
 
 def _required(text: str) -> Requirement:
@@ -74,6 +74,7 @@ def test_a_share_of_some_is_never_shown_as_none_or_all(share: float) -> None:
         (120, "2 min"),
         (7_199, "120 min"),
         (9_000, "2.5 h"),
+        (5_000_000, "1,389 h"),
     ],
 )
 def test_a_duration_is_in_the_unit_that_it_has_two_of(seconds: float, text: str) -> None:
@@ -126,3 +127,8 @@ def test_a_number_of_requests_is_rounded_up(count: float, rounded: int) -> None:
 @given(st.floats(min_value=1.0, max_value=1e9))
 def test_a_rounded_number_of_requests_is_enough_and_at_most_half_as_many_again(count: float) -> None:
     assert math.floor(count) <= rounded_up(count) <= 2.0 * count
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.0123"), (45.0, "45"), (99.6, "100"), (12_345.6, "12,346")])
+def test_a_large_number_has_no_exponent(value: float, text: str) -> None:
+    assert significant(value) == text

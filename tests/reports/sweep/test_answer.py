@@ -207,3 +207,10 @@ def test_goodput_has_columns_where_there_are_objectives() -> None:
 def test_small_numbers_of_a_point_are_no_zeros() -> None:
     point = dataclasses.replace(_point("0.005", HELD), offered_rate=0.0042, request_throughput=Estimate(0.0039))
     assert {"0.0042", "0.0039"} <= set(SWEEP.terminal_text(_sweep(point)).split())
+
+
+def test_loads_are_named_as_they_were_given_and_those_between_lie_between() -> None:
+    text = answer(_sweep(_point("12.35", HELD), _point("12.36", FAILED)))
+    assert text.startswith("Highest request_rate that held: 12.35; lowest that failed: 12.36; to narrow it: ")
+    assert "--over request_rate=12.352,12.354,12.356,12.358 " in text
+    assert "held: 999.6;" in answer(_sweep(_point("999.6", HELD), _point("1200.5", FAILED)))
