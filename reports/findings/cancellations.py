@@ -12,7 +12,7 @@ from bench_records.record import Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.metric import Anchored
 from reports.metrics.run_metrics import Metrics
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 from reports.statistics.arrays import known
 
 _GENERATED_ON = 0.5
@@ -79,10 +79,10 @@ class LatenciesCutOff(Finding):
         bounds = f"Therefore these are lower bounds: {', '.join(self.bounds)}."
         if self.requests == 1:
             cut = f"was cut off before its answer ended, after {self.shortest_ms:,.0f} ms: {kinds}."
-            return f"1 request ({self.share:.1%}) {cut} {bounds}"
+            return f"1 request ({percent(self.share, 1)}) {cut} {bounds}"
         return (
-            f"{self.requests:,} requests ({self.share:.1%}) were cut off before their answer ended: {kinds}. The shortest had "
-            f"taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. {bounds}"
+            f"{self.requests:,} requests ({percent(self.share, 1)}) were cut off before their answer ended: {kinds}. The "
+            f"shortest had taken {self.shortest_ms:,.0f} ms by then, half of them at most {self.median_ms:,.0f} ms. {bounds}"
         )
 
 

@@ -13,7 +13,7 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
 from reports.metrics.latency import client_slip_by_request_ms, client_slip_ms
 from reports.metrics.output_events import mean_rate
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 from reports.statistics.estimate import two_decimals
 from reports.statistics.percentiles import nearest_rank
 
@@ -173,7 +173,7 @@ class ObjectivesLostToClient(_Delayed, Finding):
         met = counted(self.lost, "request was sent late and met", "requests were sent late and met")
         return (
             f"{met} every objective from the send, but not from the schedule: attainment is "
-            f"{self.attainment:.1%} from the schedule and {self.attainment_from_send:.1%} from the send.{used}"
+            f"{percent(self.attainment, 1)} from the schedule and {percent(self.attainment_from_send, 1)} from the send.{used}"
         )
 
 

@@ -21,7 +21,7 @@ from reports.metrics.output_events import summed_token_counts
 from reports.metrics.requests import Requests
 from reports.metrics.waves import waves_of
 from reports.metrics.windows import Window
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 from reports.statistics.arrays import FloatArray
 
 _INPUT_TOLERANCE = 0.01
@@ -79,7 +79,7 @@ class OutputLongerThanAsked(Finding):
         return (
             f"{counted(self.requests, 'answer was', 'answers were')} longer than requested: "
             f"{counted(self.tokens_beyond, 'token')} too many, "
-            f"{self.share_of_tokens:.1%} of all."
+            f"{percent(self.share_of_tokens, 1)} of all."
         )
 
 
@@ -115,8 +115,8 @@ class TokenCountsDisagree(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"The responses of {counted(self.requests, 'answer')} ({self.share:.0%}) do not sum to the reported token count: "
-            f"{self.in_responses:,.0f} tokens in responses, {self.reported:,.0f} reported in all."
+            f"The responses of {counted(self.requests, 'answer')} ({percent(self.share)}) do not sum to the reported token "
+            f"count: {self.in_responses:,.0f} tokens in responses, {self.reported:,.0f} reported in all."
         )
 
 
@@ -178,7 +178,7 @@ class TokenCountsUnknown(Finding):
     def _sentence(self) -> str:
         if not self.share:
             return "The number of tokens of a chunk is unknown, for all chunks."
-        text = f"The number of tokens is known for {self.share:.1%} of the gaps between chunks"
+        text = f"The number of tokens is known for {percent(self.share, 1)} of the gaps between chunks"
         if self.tpot_of_known_ms is None or not self.tpot_of_all_ms:  # 0 where each answer came in one piece
             return f"{text}."
         bias = self.tpot_of_known_ms / self.tpot_of_all_ms - 1
@@ -248,7 +248,7 @@ class TokensCountedFromText(Finding):
     def _sentence(self) -> str:
         cut = counted(self.requests, "answer that was cut off", "answers that were cut off")
         answers = counted(self.requests, "answer") if self.done else cut
-        text = f"The output tokens of {answers} were counted from text: {self.share:.1%} of all output tokens."
+        text = f"The output tokens of {answers} were counted from text: {percent(self.share, 1)} of all output tokens."
         if self.ratio is None or self.ratio < 1 + _TEXT_SHARE:
             return text
         return f"{text} Text of random tokens makes {self.ratio:.2f} times as many when it is tokenised again."

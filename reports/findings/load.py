@@ -13,7 +13,7 @@ from reports.metrics.cold_start import EXPLAINED_RATIO, EXPLAINED_SHARE, find_co
 from reports.metrics.configuration import Law, configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 from reports.render.tables import three_digits
 from reports.statistics.percentiles import nearest_rank
 
@@ -92,7 +92,7 @@ class WaitedAtCeiling(Finding):
     def _sentence(self) -> str:
         most = "as many as --max_concurrency allows" if self.max_concurrency is None else f"{self.max_concurrency:,}"
         return (
-            f"{counted(self.waited, 'request')} ({self.share:.0%}) waited in the client because {most} were in "
+            f"{counted(self.waited, 'request')} ({percent(self.share)}) waited in the client because {most} were in "
             f"flight, p99 {self.p99_wait_ms:,.1f} ms. p99 {self.latency} is {_milliseconds(self.p99_from_schedule_ms)} from "
             f"the schedule, which includes the wait, and {_milliseconds(self.p99_from_send_ms)} from the send, which does not."
         )

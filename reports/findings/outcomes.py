@@ -14,7 +14,7 @@ from bench_records.record import FAILURES, Outcome
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, SILENCE, last_answer
 from reports.metrics.requests import Requests
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
@@ -93,7 +93,9 @@ class Errors(Finding):
 
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
-        return f"{counted(self.failed, 'request')} failed ({self.share:.1%}): {kinds}. The first error: {self.first_error}"
+        return (
+            f"{counted(self.failed, 'request')} failed ({percent(self.share, 1)}): {kinds}. The first error: {self.first_error}"
+        )
 
 
 def _too_long(requests: Requests) -> int:
@@ -222,7 +224,8 @@ class OutputShorterThanAsked(Finding):
         return self.advices[2] if 2 * self.at_limit >= self.requests else self.ended_early
 
     def _sentence(self) -> str:
-        answers = counted(self.requests, f"answer ({self.share:.0%}) was", f"answers ({self.share:.0%}) were")
+        share = percent(self.share)
+        answers = counted(self.requests, f"answer ({share}) was", f"answers ({share}) were")
         at_limit = f" The server says that a limit of length ended {self.at_limit:,} of them." if self.at_limit else ""
         return f"{answers} shorter than requested: {self.got_tokens:,.0f} of {self.asked_tokens:,.0f} tokens in all.{at_limit}"
 
@@ -273,7 +276,7 @@ class ReasoningAlone(Finding):
         return cls(alone, alone / facts.metrics.done) if alone else None
 
     def _sentence(self) -> str:
-        share = f"{self.share:.1%}"
+        share = percent(self.share, 1)
         return f"{counted(self.requests, f'answer ({share}) has', f'answers ({share}) have')} reasoning and no other text."
 
 
@@ -317,4 +320,4 @@ class EndMarkerMissing(Finding):
         return cls(without, without / facts.metrics.done) if without else None
 
     def _sentence(self) -> str:
-        return f"{counted(self.requests, 'answer')} ({self.share:.1%}) ended without [DONE]."
+        return f"{counted(self.requests, 'answer')} ({percent(self.share, 1)}) ended without [DONE]."

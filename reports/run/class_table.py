@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from reports.gates.words import percentage
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import Metric
 from reports.metrics.traffic_classes import ClassNumbers
@@ -105,7 +106,7 @@ _CLASS_COLUMNS = (
 
 
 def _percent(share: float) -> Quantity:
-    return Quantity(100 * share, f"{100 * share:.1f}")
+    return Quantity(100 * share, percentage(share))
 
 
 def _class_name(numbers: ClassNumbers) -> str:

@@ -10,6 +10,7 @@ from tabulate import tabulate
 from reports.findings.finding import Finding
 from reports.findings.outcomes import Errors
 from reports.gates.gate import Gate
+from reports.gates.words import percentage
 from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.client_calibration import client_calibration
 from reports.metrics.goodput import Goodput
@@ -226,7 +227,7 @@ def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     beside = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
     return [
         ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
-        ("Attainment", f"{100 * goodput.attainment:.1f} % of {goodput.sent:,} sent", beside),
+        ("Attainment", f"{percentage(goodput.attainment)} % of {goodput.sent:,} sent", beside),
     ]
 
 
@@ -241,7 +242,7 @@ def _objectives(goodput: Goodput) -> str:
         text += f" {cut} cut off before that was decided, with which attainment is {limits} %."
     if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:
         return text
-    return f"{text} Attainment {FROM_SEND}: {100 * goodput.attainment_from_send:.1f} %."
+    return f"{text} Attainment {FROM_SEND}: {percentage(goodput.attainment_from_send)} %."
 
 
 def _rate(rate: Estimate) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.gates.gate import Status
+from reports.gates.words import percentage
 from reports.glossary import terms
 from reports.metrics.catalogue import E2E, GOODPUT, THROUGHPUTS, TTFT, WINDOW
 from reports.metrics.goodput import Goodput
@@ -244,7 +245,7 @@ def _goodput_card(goodput: Goodput) -> Card:
     """The card of goodput names its objectives."""
     card = _rate_card(GOODPUT, goodput.rate)
     objectives = " and ".join(map(str, goodput.objectives))
-    share = f"{100.0 * goodput.attainment:.1f} % of requests"
+    share = f"{percentage(goodput.attainment)} % of requests"
     return replace(card, title=f"{card.title}: {objectives}", interval=f"{share}; {card.interval}")
 
 

@@ -18,7 +18,7 @@ from reports.findings.outcomes import (
     ReasoningAlone,
     WarmUpFailed,
 )
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def test_a_count_has_its_verb() -> None:
     ("finding", "sentence"),
     [
         (Errors(1, 0.5, {"timeout": 1}, None), "1 request failed (50.0%): "),
+        (Errors(1, 0.0001, {"timeout": 1}, None), "1 request failed (0.01%): "),
+        (OutputShorterThanAsked(1, 0.0002, 9.0, 8.0, 0), "1 answer (0.02%) was shorter than requested: "),
         (WarmUpFailed(1, "full"), "1 warm-up request failed. "),
         (OutputShorterThanAsked(1, 0.5, 9.0, 8.0, 0), "1 answer (50%) was shorter than requested: "),
         (PromptEchoed(1), "1 answer begins with the prompt."),
@@ -57,3 +59,14 @@ def test_a_count_has_its_verb() -> None:
 )
 def test_a_finding_about_one_request_is_in_the_singular(finding: Finding, sentence: str) -> None:
     assert finding.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("share", "decimals", "text"),
+    [
+        (0.0, 0, "0%"), (1.0, 0, "100%"), (0.234, 0, "23%"), (0.0006, 0, "0.1%"), (0.00001, 1, "0.001%"),
+        (0.9996, 1, "99.96%"), (0.99, 0, "99%"), (0.5, 1, "50.0%"),
+    ],
+)  # fmt: skip
+def test_a_share_of_some_is_never_none_or_all(share: float, decimals: int, text: str) -> None:
+    assert percent(share, decimals) == text
