@@ -120,10 +120,18 @@ def change_text(tier: TierComparison) -> str:
     return f"at most {_signed(most)}" if least is None else f"{_signed(least)} to {_signed(most)}"
 
 
+def both_confidence(tier: TierComparison) -> str:
+    """How sure both brackets together are; of two searches at half the certainty or less nothing is sure together."""
+    if tier.confidence > 0.0:
+        return confidence_text(tier.confidence)
+    a, b = (confidence_text(side.goal.confidence) for side in (tier.a, tier.b))
+    return f"{a} and {b} each: too little for both"
+
+
 def _sentence(comparison: CapacityComparison, tier: TierComparison) -> str:
     unit = comparison.unit
     brackets = f"{bracket_text(tier.b.bracket, unit)} against {bracket_text(tier.a.bracket, unit)}"
-    sure = confidence_text(tier.confidence)
+    sure = both_confidence(tier)
     limits = limits_text(searched(comparison.a.capacity, tier.a).required)
     a, b = printable(comparison.a.name), printable(comparison.b.name)
     match tier.order:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reports.capacity.answer import answer
-from reports.capacity.comparison import CapacityComparison, NamedSearch, Order, TierComparison, change_text, verdict
+from reports.capacity.comparison import (
+    CapacityComparison,
+    NamedSearch,
+    Order,
+    TierComparison,
+    both_confidence,
+    change_text,
+    verdict,
+)
 from reports.capacity.comparison_formats import (
     comparison_document,
     comparison_table,
@@ -14,7 +22,6 @@ from reports.capacity.comparison_formats import (
     terminal_document,
 )
 from reports.capacity.pictures import Side, sides_picture
-from reports.capacity.words import confidence_text
 from reports.glossary import terms
 from reports.page.formats import Formats
 from reports.page.page import Card, Note, Page, Section, Tone
@@ -54,7 +61,7 @@ def _answers(searches: tuple[NamedSearch, NamedSearch]) -> tuple[Note, ...]:
 
 def _card(tier: TierComparison) -> Card:
     of_tier = "Capacity" if tier.name is None else printable(f"Capacity, {tier.name}")
-    return Card(of_tier, change_text(tier), "", f"{confidence_text(tier.confidence)}; {tier.order}")
+    return Card(of_tier, change_text(tier), "", f"{both_confidence(tier)}; {tier.order}")
 
 
 def _pictures(comparison: CapacityComparison) -> Iterator[Picture]:

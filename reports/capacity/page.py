@@ -84,7 +84,7 @@ def _cards(capacity: Capacity) -> Iterator[Card]:
     if bracket.certified is None:
         return
     if tier.users is not None and unit is not LoadUnit.USERS:
-        yield Card("Users at once", load_number(round(tier.users, 1)), "", "at the load that holds, by Little's law")
+        yield Card("Users at once", load_number(tier.users), "", "at the load that holds, by Little's law")
     if tier.goodput is not None:
         yield Card("Goodput", load_number(tier.goodput), "requests/s", "at the load that holds")
     if tier.output_token_throughput is not None:

@@ -110,7 +110,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     none = any(run.probe.violations[position].above == 0 for run in runs)
     notes = (
         "Bars are 95 % intervals of one probe; the bracket and the curve rest on all probes together.",
-        f"A ring at the bottom: no request of the probe was {_beyond(limit)}." if none else "",
+        f"A ring at the bottom: none of the {counted_text(limit)} of the probe was {_beyond(limit)}." if none else "",
         "A cross: a probe that is no point of the curve." if any(map(_is_apart, runs)) else "",
     )
     of_tier = "" if tier.name is None else f" ({printable(tier.name)})"
@@ -214,4 +214,4 @@ def _note(run: ProbeRun, position: int) -> str:
     violations = run.probe.violations[position]
     interval = share_interval(violations)
     beside = "" if interval is None else f"; 95 %: {share_text(interval[0])} – {share_text(interval[1])}"
-    return printable(f"{run.folder}: {violations.above:,} of {violations.n:,} requests beyond{beside}")
+    return printable(f"{run.folder}: {violations.above:,} of {violations.n:,} beyond{beside}")

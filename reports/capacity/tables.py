@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reports.capacity.answer import searched
@@ -17,6 +18,7 @@ from reports.capacity.words import (
     load_number,
     share_text,
 )
+from reports.criteria import Requirement
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Quantity, Table, link_to
 
@@ -37,9 +39,9 @@ def tiers_table(capacity: Capacity) -> Table:
                 printable(tier.name or "all limits"),
                 limits_text(searched(capacity, tier).required),
                 bracket_text(tier.bracket, capacity.unit).removesuffix(f" {capacity.unit}"),
-                *((_whole(tier.users),) if is_open else ()),
+                *((load_cell(tier.users),) if is_open else ()),
                 load_cell(tier.goodput),
-                _whole(tier.output_token_throughput),
+                load_cell(tier.output_token_throughput),
                 _deciding(capacity, tier),
             )
             for tier in capacity.tiers
@@ -72,7 +74,7 @@ def probes_table(capacity: Capacity) -> Table:
                 run.probe.requests,
                 round(run.seconds),
                 *(_share_with_interval(run, k) for k in range(len(capacity.limits))),
-                _whole(run.output_token_throughput),
+                load_cell(run.output_token_throughput),
                 *((", ".join(texts),) if has_remarks else ()),
             )
             for run, texts in zip(capacity.probes, remarks, strict=True)
@@ -88,7 +90,7 @@ def terminal_table(capacity: Capacity) -> Table:
     return Table(
         "probes",
         "Probes",
-        (str(capacity.unit), "verdict", "requests", "s", *(f"{limit.name} %" for limit in limits), "tokens/s", "findings"),
+        (str(capacity.unit), "verdict", "requests", "s", *_limit_columns(capacity, limits), "tokens/s", "findings"),
         tuple(
             (
                 _load(run.probe.load),
@@ -96,13 +98,19 @@ def terminal_table(capacity: Capacity) -> Table:
                 run.probe.requests,
                 round(run.seconds),
                 *(_share(run, k) for k in range(len(limits))),
-                _whole(run.output_token_throughput),
+                load_cell(run.output_token_throughput),
                 _shortened(_remarks(run)),
             )
             for run in sorted(capacity.probes, key=lambda run: run.probe.load)
         ),
         widths=(10, 9, 9, 6, *(11 for _ in limits), 9, max(12, 52 - 13 * len(limits))),
     )
+
+
+def _limit_columns(capacity: Capacity, limits: Sequence[Requirement]) -> Iterator[str]:
+    """Narrow names of the columns of ``limits``; those of one name are distinguished below it."""
+    for limit, name in zip(limits, column_names(capacity.limits), strict=False):
+        yield " ".join(filter(None, (limit.name, name.removeprefix(limit.name), "%")))
 
 
 def limits_note(capacity: Capacity) -> str:
@@ -158,10 +166,6 @@ def _load(load: float) -> Quantity:
 def load_cell(value: float | None) -> Quantity | None:
     """A load, or another number of a tier, to three digits."""
     return None if value is None else Quantity(value, load_number(value))
-
-
-def _whole(value: float | None) -> Quantity | None:
-    return None if value is None else Quantity(value, f"{value:,.0f}")
 
 
 def _share(run: ProbeRun, position: int) -> Quantity | None:

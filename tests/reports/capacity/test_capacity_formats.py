@@ -23,7 +23,7 @@ from reports.capacity.tables import probes_table
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import figure_of
-from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, limit, never_held, unknown
+from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, limit, never_held, tiers, unknown
 from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -76,7 +76,7 @@ def test_a_probe_without_a_request_beyond_is_a_ring_and_an_overloaded_one_a_cros
     shapes = {mark.shape: mark for mark in picture.marks if isinstance(mark, Dots)}
     assert set(shapes) == {Shape.RING, Shape.CROSS}
     assert (shapes[Shape.RING].y > 0).all()  # at the bottom of a logarithmic axis
-    assert "0 of 5,000 requests beyond" in shapes[Shape.RING].notes[0]
+    assert "0 of 5,000 beyond" in shapes[Shape.RING].notes[0]
     assert shapes[Shape.CROSS].x.tolist() == [165.0]
 
 
@@ -140,3 +140,20 @@ def test_a_limit_on_single_tokens_counts_tokens_in_its_words() -> None:
     [picture] = capacity_pictures(found)
     assert picture.title == "Tokens with ITL over 50 ms, against load"
     assert picture.y.label == "tokens beyond the limit"
+
+
+def test_two_limits_of_one_name_have_columns_of_their_own_on_a_terminal() -> None:
+    limits = (limit("p99_ttft<=500ms"), limit("p99_ttft<=900ms"))
+    text = CAPACITY.terminal_text(capacity(limits=limits))
+    assert [text.count(name) for name in ("p99_ttft", "<=500ms", "<=900ms")] == [2, 1, 1]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_less_than_a_user_at_once_is_not_none() -> None:
+    found = tiers()
+    few = replace(found, tiers=tuple(replace(tier, users=0.042, output_token_throughput=0.31) for tier in found.tiers))
+    text = CAPACITY.terminal_text(few)
+    assert "0.042" in text
+    assert "0.31" in text
+    (card,) = (card for card in capacity_page(few).cards if card.title == "Users at once")
+    assert card.value == "0.042"

@@ -83,3 +83,12 @@ def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
     assert [row["certified"] for row in rows] == ["142.0", ""]
     assert "B measured" in CAPACITY_COMPARISON.markdown_text(comparison)
     assert "\u202e" not in CAPACITY_COMPARISON.terminal_text(comparison) + (tmp_path / "c.md").read_text(encoding="utf-8")
+
+
+def test_two_searches_at_half_the_certainty_are_not_sure_to_0_percent() -> None:
+    def halved(found: Capacity) -> Capacity:
+        return replace(found, tiers=tuple(replace(tier, goal=replace(tier.goal, confidence=0.5)) for tier in found.tiers))
+
+    comparison = _compared(halved(_search(170.0, 195.0)), halved(_search(142.0, 165.0)))
+    assert verdict(comparison).endswith("a change of +3.0 % to +37 % (50 % and 50 % each: too little for both).")
+    assert comparison_page(comparison).cards[0].interval == "50 % and 50 % each: too little for both; B holds more"
