@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 import click
 import msgspec
 
+from bench_cli.declared import Concern
+from bench_cli.engine_options import EngineSettings
+from bench_cli.measurement.client_options import ClientOptions
 from bench_cli.measurement.distribution_options import DistributionOptions
 from bench_cli.measurement.embedded_options import EmbeddedOptions
 from bench_cli.measurement.manifest import after_run, make_manifest
@@ -41,6 +44,9 @@ from simulator.simulation import check_room, simulate_deployment
 from workloads.schedule.load import Load
 
 _KEPT = ("tokenizer_dir", "streaming", "protocol", "model")  # options of the target that a simulation reads or may ignore
+_OF_A_SERVER: tuple[type[Concern], ...] = (
+    *(TargetOptions, EmbeddedOptions, EngineSettings, DistributionOptions, TelemetryOptions, ClientOptions),
+)
 _REPEATED = 0.05  # the share of repeated prompt tokens from which on it is said that no cache is simulated
 _KEYS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms"}
 
@@ -117,19 +123,19 @@ class Simulating:
         )
 
 
-def check_options(options: MeasureOptions) -> None:
-    """Raises UsageError for options that a simulation cannot follow; says on stderr which ones have no effect."""
+def check_options(options: MeasureOptions, *others: type[Concern]) -> None:
+    """Raises UsageError for options that a simulation cannot follow; says on stderr which ones have no effect: those that only
+    matter to a real server or its client, and those of ``others``.
+    """
     check_mixture_options(options.mixture, options.load, options.client, options.target)
     check_objectives(options.criteria.slo, options.criteria.fail_if)
     for name in options.given("stop_if", "until"):
         raise click.UsageError(f"--{name}: a simulation has no early end; leave it out")
     if options.given("check_perf_key") and options.criteria.check_perf_json is None:
         raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
-    parts = (TargetOptions, EmbeddedOptions, DistributionOptions, TelemetryOptions)
-    unused = [name for part in parts for name in options.given(*part.names()) if name not in _KEPT]
-    unused += options.given("workers", "warmup_requests")
+    unused = [name for part in (*_OF_A_SERVER, *others) for name in options.given(*part.names()) if name not in _KEPT]
     if unused:
-        click.echo(f"Without effect in a simulation: {', '.join(f'--{name}' for name in dict.fromkeys(unused))}.", err=True)
+        click.echo(f"Without effect in a simulation: {', '.join(f'--{name}' for name in unused)}.", err=True)
 
 
 def prepared_traffic(

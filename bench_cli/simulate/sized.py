@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from bench_cli.measurement.options import MeasureOptions
+from bench_cli.measurement.output_options import CriteriaOptions, OutputOptions
 from bench_cli.measurement.prepare import PrepareRequests
 from bench_cli.simulate.carry_out import check_options, prepared_traffic
 from bench_cli.simulate.deployment import Simulated
@@ -49,7 +50,9 @@ class Size:
 
     def carry_out(self, verb: str, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> int:
         """Size the deployment for each set of limits, print the answers, and return the exit status."""
-        check_options(options)
+        for name in options.given("slo", "fail_if"):
+            raise click.UsageError(f"--{name} after the verb judges a run, and no run is made here: give --slo before the verb")
+        check_options(options, OutputOptions, CriteriaOptions)
         limits = [simulated_limits(tier) for tier in self.tiers]
         traffics = self._traffics(options, load, prepare_requests)
         check_shown(limits, traffics[0].traffic.output_tokens)

@@ -249,6 +249,14 @@ def test_what_cannot_be_simulated_is_one_sentence(
     assert not (tmp_path / "runs").exists()
 
 
+def test_options_of_a_real_server_and_of_its_client_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    real = ["--url", "h:1", "--max_num_sequences", "1", "--workers", "2", "--connections", "3", "--request_timeout", "9"]
+    _simulated(tmp_path, "run", "--draws", "0", traffic=[*_TRAFFIC, *real])
+    assert (
+        "Without effect in a simulation: --url, --max_num_sequences, --workers, --connections, --request_timeout."
+    ) in capsys.readouterr().err.splitlines()
+
+
 def test_requests_that_the_simulator_has_no_answer_for_are_refused() -> None:
     for request, reason in (
         (Request(5, prompt="text"), "the lengths of the prompts are not known"),

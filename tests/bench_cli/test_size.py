@@ -72,6 +72,19 @@ def test_an_answer_without_tpot_is_judged_by_its_other_objectives(tmp_path: Path
     assert "3 replicas, 95 %" in " ".join(capsys.readouterr().out.split())
 
 
+def test_options_that_judge_a_run_are_refused_after_the_verb_and_those_that_write_one_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=()))
+    command = ["size", "--model", model, *_SLO, "--max_replicas", "3", *_TRAFFIC]
+    for option, text in (("--slo", "p99_ttft<=1ms"), ("--fail_if", "p99_ttft>1ms")):
+        assert run([*command, option, text]) == ExitStatus.USAGE
+        assert f"{option} after the verb judges a run, and no run is made here" in " ".join(capsys.readouterr().err.split())
+    assert run([*command, "--run_dir", str(tmp_path / "run"), "--full"]) == ExitStatus.VALID
+    assert "Without effect in a simulation: --run_dir, --full." in capsys.readouterr().err.splitlines()
+    assert not (tmp_path / "run").exists()
+
+
 def test_draws_are_of_as_many_constants_as_the_model_has() -> None:
     assert str(Draws(40, 40, 8)) == "40 draws of the model's constants, its errors and the schedule (8 different)"
     assert str(Draws(200, 40, 8)).startswith("200 draws of the model's constants (40 different), its errors and ")
