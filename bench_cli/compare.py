@@ -60,6 +60,7 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     from reports.compare.formats import COMPARISON
 
     judged = options.conditions
+    judged.check()
     check_outputs(options.outputs)
     paths = runs if options.baseline is None else (options.baseline, *runs)
     if any(map(is_search, paths)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench_cli.declared import Concern, option, parsed, same
-from bench_cli.measurement.output_options import CriteriaOptions, build_passes
+from bench_cli.measurement.output_options import CriteriaOptions, build_passes, check_undecided
 
 if TYPE_CHECKING:
     from reports.compare.conditions import AnyCondition, ConditionResult
@@ -60,6 +60,10 @@ class ConditionOptions(Concern):
         from reports.compare.conditions import Condition
 
         return any(isinstance(criterion, Condition) for criterion in self.fail_if)
+
+    def check(self) -> None:
+        """Raises UsageError for an option without effect."""
+        check_undecided(self, self.fail_if)
 
     def passed(self, results: Iterable[ConditionResult]) -> bool:
         """Whether the results of ``fail_if`` let a build pass; those that are undecided are listed on stderr."""

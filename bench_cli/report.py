@@ -16,6 +16,7 @@ from bench_cli.measurement.output_options import (
     all_criteria,
     check_criteria,
     check_objectives,
+    check_undecided,
     gates_passed,
 )
 from bench_cli.searches import is_ranking, is_search, report_ranking, report_search
@@ -65,6 +66,7 @@ def command(options: Options, run: Path) -> int:
     slo, fail_if = options.slo, options.fail_if
     if options.full and options.form != ANSWER:
         raise click.UsageError(f"--full goes with --format {ANSWER}; the other formats have every number")
+    check_undecided(options, fail_if)
     if is_search(run) or is_ranking(run):
         if slo or fail_if or options.full:
             raise click.UsageError("--slo, --fail_if and --full are for the report of a run; this is a search for capacity")

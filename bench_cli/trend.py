@@ -61,6 +61,7 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     from reports.trend.tables import newer_text
 
     judged = options.conditions
+    judged.check()
     check_outputs(options.outputs)
     try:
         trend = read_trend(folders, options.baseline, judged.conditions, judged.objectives)

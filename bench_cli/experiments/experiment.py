@@ -101,6 +101,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     from reports.compare.formats import COMPARISON
 
     judged, until = options.conditions, options.until_decided
+    judged.check()
     if judged.judges_changes and options.series.repeats == 1:
         raise click.UsageError("--fail_if judges a change by repeated runs; give --repeats 2 or more (5 is the default)")
     asked = options.series if until is None else replace(options.series, repeats=until.most_blocks)

@@ -13,7 +13,7 @@ from bench_cli.declared import Concern, option, parsed, part, required, same, ta
 from bench_cli.experiments.grid import axis, combinations
 from bench_cli.experiments.options import SweepSeriesOptions
 from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
-from bench_cli.measurement.output_options import CriteriaOptions, build_passes
+from bench_cli.measurement.output_options import CriteriaOptions, build_passes, check_undecided
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     from reports.sweep.held import gates_of
     from reports.sweep.points import read_sweep
 
+    check_undecided(options, options.fail_if)
     points = combinations(options.axes, _MAX_POINTS, _INSTEAD)
     if options.fail_if:
         _check_load(options.axes)

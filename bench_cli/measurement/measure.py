@@ -27,6 +27,7 @@ from bench_cli.measurement.output_options import (
     OutputOptions,
     announce_too_few,
     check_criteria,
+    check_given,
     check_objectives,
     gates_passed,
 )
@@ -144,9 +145,8 @@ def _check(options: MeasureOptions) -> None:
     check_mixture_options(options.mixture, options.load, options.client, options.target)
     check_objectives(options.criteria.slo, options.criteria.fail_if)
     check_early_end(options.load)
-    if options.criteria.check_perf_key is not None and options.criteria.check_perf_json is None:
-        raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
-    options.telemetry.urls()
+    check_given(options.criteria)
+    options.telemetry.check()
 
 
 def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_requests: PrepareRequests) -> PreparedRun:

@@ -89,6 +89,20 @@ class CriteriaOptions(Concern, title="Output"):
     undecided: str = option("pass", type=click.Choice(["pass", "fail"]), help="How an undecided --fail_if counts.")
 
 
+def check_given(options: CriteriaOptions) -> None:
+    """Raises UsageError for an option of a check or a gate that is not given, so that it has no effect."""
+    if options.check_perf_json is None:
+        for name in options.given("check_perf_key", "check_perf_rtol", "check_perf_atol"):
+            raise click.UsageError(f"--{name} needs --check_perf_json, the file with the reference numbers")
+    check_undecided(options, options.fail_if)
+
+
+def check_undecided(options: Concern, fail_if: Sequence[object]) -> None:
+    """Raises UsageError for --undecided without a gate of --fail_if, whose effect it sets."""
+    if not fail_if and options.given("undecided"):
+        raise click.UsageError("--undecided says how an undecided --fail_if counts: give --fail_if, or leave it out")
+
+
 def check_criteria(slo: Sequence[Criterion], fail_if: Sequence[str], streaming: bool) -> None:
     """Raises UsageError for a criterion that needs token times in an unstreamed run, where all tokens come together."""
     if streaming or not (slo or fail_if):

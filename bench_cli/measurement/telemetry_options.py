@@ -38,6 +38,12 @@ class TelemetryOptions(Concern, title="The server's own numbers"):
         1.0, type=click.FloatRange(min=0), help="Seconds between two readings of the metrics; 0 reads none."
     )
 
+    def check(self) -> None:
+        """Raises UsageError for --metrics_url where nothing is read, BadParameter where it is malformed."""
+        if self.metrics_url and not self.telemetry_period:
+            raise click.UsageError("--metrics_url: --telemetry_period 0 reads no metrics; leave one of them out")
+        self.urls()
+
     def urls(self) -> tuple[MetricsUrl, ...]:
         """Each --metrics_url, parsed. Raises BadParameter."""
         found = tuple(map(_parsed, self.metrics_url))

@@ -17,7 +17,7 @@ from bench_cli.measurement.measure import concluded, reference_of, status_of
 from bench_cli.measurement.mixture import mix
 from bench_cli.measurement.mixture_options import check_mixture_options
 from bench_cli.measurement.options import MeasureOptions
-from bench_cli.measurement.output_options import announce_too_few, check_objectives
+from bench_cli.measurement.output_options import announce_too_few, check_given, check_objectives
 from bench_cli.measurement.prepare import PreparedRun, PrepareRequests, make_schedule
 from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.target_options import TargetOptions
@@ -131,8 +131,7 @@ def check_options(options: MeasureOptions, *others: type[Concern]) -> None:
     check_objectives(options.criteria.slo, options.criteria.fail_if)
     for name in options.given("stop_if", "until"):
         raise click.UsageError(f"--{name}: a simulation has no early end; leave it out")
-    if options.given("check_perf_key") and options.criteria.check_perf_json is None:
-        raise click.UsageError("--check_perf_key needs --check_perf_json, the file that has the entry")
+    check_given(options.criteria)
     unused = [name for part in (*_OF_A_SERVER, *others) for name in options.given(*part.names()) if name not in _KEPT]
     if unused:
         click.echo(f"Without effect in a simulation: {', '.join(f'--{name}' for name in unused)}.", err=True)
