@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _WAIT_S = 300.0
 _WEB_PORT = 8089  # Locust's
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OF_WORKERS = (
+    *("expect_workers", "expect_workers_max_wait", "master_bind_host", "master_bind_port", "worker_token_file"),
+    *("accept_any_worker", "web_host", "web_port"),
+)
 
 
 @dataclass(frozen=True)
@@ -99,16 +103,12 @@ def check_distribution_options(
     if workers is None:
         if options.distributed:
             raise click.UsageError("--distributed needs --expect_workers N, the number of 'bench worker' processes to wait for")
-        for name, is_given in (
-            ("--expect_workers", options.expect_workers is not None),
-            ("--master_bind_port", options.master_bind_port is not None),
-            ("--worker_token_file", options.worker_token_file is not None),
-            ("--accept_any_worker", options.accept_any_worker),
-            ("--web_ui", options.web_ui),
-        ):
-            if is_given:
-                raise click.UsageError(f"{name} goes with --distributed or --locust_processes")
+        for name in (*(["web_ui"] if options.web_ui else []), *options.given(*_OF_WORKERS)):
+            raise click.UsageError(f"--{name} goes with --distributed or --locust_processes")
         return
+    if not options.web_ui:
+        for name in options.given("web_host", "web_port"):
+            raise click.UsageError(f"--{name} sets the address of the web page: give --web_ui, too")
     import_locust()
     if not urls and options.master_bind_host not in _LOOPBACK:
         raise click.UsageError("--distributed needs --url: workers on other hosts cannot reach the pipeline that bench deploys")
