@@ -92,6 +92,7 @@ def command(options: Options) -> int:
     scaling = options.scaling.scaling()
     report_rows_without_text(workload, path)
     corpus.check(workload, path)
+    options.own_lengths.check(workload)
     scaling.check(workload)
     if corpus.isl is not None:
         source = (path, workload, options.own_lengths.output_tokens)

@@ -35,6 +35,16 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
         help="Tokens to request if a row has neither an output length nor an answer.",
     )
 
+    def check(self, workload: Workload) -> None:
+        """Raise UsageError for output lengths of prompts without one, where the file has lengths and no prompts."""
+        from workloads.prompts.synthesis import has_prompts
+
+        for name in self.given("op_tokens_per_word", "output_tokens"):
+            if not has_prompts(workload):
+                raise click.UsageError(
+                    f"--{name} applies to prompts; the trace has its own lengths, which --output_factor scales"
+                )
+
     def lengths(self) -> OutputLengths:
         """The lengths that the options set."""
         from workloads.prompts.dataset import OutputLengths

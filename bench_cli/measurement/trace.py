@@ -100,7 +100,7 @@ def command(options: Options, path: Path) -> int:
     workload = options.reader.read(path)
     report_rows_without_text(workload, path)
     _check_times(options, workload, path)
-    _check_lengths(options.own_lengths, workload)
+    options.own_lengths.check(workload)
     timed = replay.timed(workload, shared.traffic.seed)
     rows = _whole_conversations(timed, replay)
     file = FileTraffic(
@@ -130,15 +130,6 @@ def _check_times(options: Options, workload: Workload, path: Path) -> None:
         raise click.UsageError(f"{lacking}, so the trace has no rate that --request_rate could scale; give --speed")
     if options.trace.given("start"):
         raise click.UsageError(f"{lacking}, so what comes after --start is unknown; --duration cuts the end")
-
-
-def _check_lengths(options: OwnLengths, workload: Workload) -> None:
-    """Raise UsageError for output lengths of prompts without one, where the trace has lengths and no prompts."""
-    from workloads.prompts.synthesis import has_prompts
-
-    for name in options.given("op_tokens_per_word", "output_tokens"):
-        if not has_prompts(workload):
-            raise click.UsageError(f"--{name} applies to prompts; the trace has its own lengths, which --output_factor scales")
 
 
 def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from bench_cli import run
+from bench_cli.measurement.dataset import shipped_dataset
 from bench_errors import ExitStatus
 
+_LENGTHS = shipped_dataset().with_name("dynamo_request_trace.jsonl")  # a trace without prompts
 _USAGE, _FAILED = ExitStatus.USAGE, ExitStatus.FAILED
 _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("datset", _USAGE, ("'datset'", "Did you mean 'dataset'?")),
@@ -56,6 +58,8 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("experiment --undecided fail --arm a= --arm b= dataset", _USAGE, ("--undecided", "give --fail_if")),
     ("sweep --undecided fail --over request_rate=1,2 dataset", _USAGE, ("--undecided", "give --fail_if")),
     ("dataset --metrics_url h:8002 --telemetry_period 0", _USAGE, ("--metrics_url", "--telemetry_period 0 reads no metrics")),
+    (f"dataset --dataset {_LENGTHS} --output_tokens 4", _USAGE, ("--output_tokens", "the trace has its own lengths")),
+    (f"dataset --dataset {_LENGTHS} --op_tokens_per_word 2", _USAGE, ("--op_tokens_per_word", "--output_factor scales")),
     ("dataset --slo latency<=3", _USAGE, ("--slo", "is none of ttft")),
     ("dataset --slo p90_ttft<=3", _USAGE, ("--slo", "use p50, p99 or mean")),
     ("dataset --fail_if ttft>3", _USAGE, ("--fail_if", "write p99_ttft")),
