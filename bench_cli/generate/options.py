@@ -25,6 +25,7 @@ _INT32 = click.INT  # the range is checked later, which keeps it out of every op
 _COUNT = click.IntRange(1, 2**31 - 1)
 _UINT64 = click.INT
 _UINT64_OPTIONS = ("seed", "lora_task_id", "prompt_table_extra_id")
+_OF_A_CONNECTION = ("ssl", "root_certificates", "private_key", "certificate_chain", "grpc_compression_algorithm")
 MANY_VALUED = ("stop_words", "bad_words", "embedding_bias_words", "embedding_bias_weights", "requested_outputs")
 
 
@@ -65,8 +66,12 @@ class TargetOptions(Concern, title="Server and model"):
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""
-        if self.url is not None and self.engine_dir is not None:
-            raise click.UsageError("--engine_dir is for the embedded pipeline; with --url the server has its own engine")
+        if self.url is None:
+            for name in self.given(*_OF_A_CONNECTION):
+                raise click.UsageError(f"--{name} is for a server at --url; the embedded pipeline is on this machine")
+        else:
+            for name in self.given("engine_dir", "decoupled_mode"):
+                raise click.UsageError(f"--{name} is for the embedded pipeline; the server at --url has its own models")
         is_encrypted = self.ssl or (self.url is not None and self.url.strip().lower().startswith("grpcs://"))
         if self.url is not None and not is_encrypted and (self.root_certificates or self.private_key or self.certificate_chain):
             raise click.UsageError("certificates and keys require an encrypted connection; add --ssl")
@@ -223,6 +228,9 @@ class AnswerOptions(Concern, title="Answer"):
 
     def check(self, beam_width: int) -> None:
         """Raise UsageError for --check_output without an expected answer, or with several beams."""
+        if not self.check_output:
+            for name in self.given("output_tokens_csv", "expected_outputs", "correctness_threshold"):
+                raise click.UsageError(f"--{name} needs --check_output, which compares the answer")
         if self.check_output and not (self.output_tokens_csv or self.expected_outputs):
             raise click.UsageError("--check_output needs --output_tokens_csv or --expected_outputs, the expected answer")
         if self.check_output and beam_width > 1:

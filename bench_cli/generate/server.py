@@ -79,12 +79,18 @@ def _security(target: TargetOptions, tls: bool) -> ConnectionSecurity:
     compression = {"none": "NoCompression", "deflate": "Deflate", "gzip": "Gzip"}[target.grpc_compression_algorithm]
     return ConnectionSecurity(
         tls=tls or target.ssl,
-        root_certificates=_content(target.root_certificates),
-        private_key=_content(target.private_key),
-        certificate_chain=_content(target.certificate_chain),
+        root_certificates=_content("root_certificates", target.root_certificates),
+        private_key=_content("private_key", target.private_key),
+        certificate_chain=_content("certificate_chain", target.certificate_chain),
         compression=grpc.Compression[compression],
     )
 
 
-def _content(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
+def _content(name: str, path: Path | None) -> bytes | None:
+    """What the file of the option ``name`` has. Raises UsageError."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"--{name}: {path} cannot be read: {error.strerror or error}") from error
