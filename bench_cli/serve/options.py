@@ -120,5 +120,11 @@ class ServeOptions(Concern):
             raise click.UsageError("--name: only a server in the --background has a name")
         if self.given("openai_model") and self.front_end.openai_port is None:
             raise click.UsageError("--openai_model: only with --openai_port")
+        processes = self.processes
+        if self.given("gpu_count") and (not processes.multi_model or processes.disable_spawn_processes):
+            raise click.UsageError("--gpu_count: only for the workers that --multi_model spawns")
+        if self.launcher == SLURM and self.given("container_mount") and self.container.container_image is None:
+            raise click.UsageError("--container_mount: without --container_image the job runs in no container")
+        self.proxy.check_used(self.addresses.host, has_front_end=self.front_end.openai_port is not None)
         self.proxy.check_risk(self.addresses.host, can_have_proxy=self.launcher != SLURM)
         self.slurm_job()

@@ -48,6 +48,14 @@ class ProxyOptions(Concern, title="Proxy (beyond loopback)"):
 
         return not is_loopback(host) if self.proxy is None else self.proxy
 
+    def check_used(self, host: str, has_front_end: bool) -> None:
+        """Raises UsageError for bounds of a proxy where there is none; the OpenAI front end knows --allowed_hosts, too."""
+        if self.is_used(host):
+            return
+        names = ("proxy_body_mib", "proxy_connections", "proxy_timeout", *(() if has_front_end else ("allowed_hosts",)))
+        for name in self.given(*names):
+            raise click.UsageError(f"--{name}: there is no proxy at --host {host}; add --proxy, or leave it out")
+
     def check_risk(self, host: str, can_have_proxy: bool) -> None:
         """Raises UsageError for a server that other machines reach without the proxy, unless the risk is accepted."""
         from serving.launch.addresses import is_loopback

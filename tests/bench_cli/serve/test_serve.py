@@ -230,6 +230,14 @@ def test_there_is_no_proxy_on_loopback_unless_it_is_asked_for_nor_where_it_is_re
         (["--launcher", "mpirun", "--slurm_time", "1"], "--slurm_time: not with --launcher mpirun; only with slurm"),
         (["--slurm", "--model_repo", "repo", "--background"], "--background: not with --launcher slurm"),
         (["--world_size", "2"], "--model_repo: --launcher mpirun serves a repository"),
+        (
+            ["--world_size", "2", "--model_repo", "repo", "--gpu_count", "2"],
+            "--gpu_count: only for the workers that --multi_model spawns",
+        ),
+        (["--slurm", "--model_repo", "repo", "--container_mount", "/e:/e"], "--container_mount: without --container_image"),
+        (["--proxy_timeout", "9"], "--proxy_timeout: there is no proxy at --host 127.0.0.1"),
+        (["--host", "0.0.0.0", "--no_proxy", "--accept_risk", "--proxy_body_mib", "9"], "--proxy_body_mib: there is no proxy"),
+        (["--allowed_hosts", "gpu1.example"], "--allowed_hosts: there is no proxy"),
         (["--name", "mine"], "--name: only a server in the --background"),
         (
             ["--slurm", "--model_repo", "repo", "--world_size", "3", "--slurm_nodes", "2"],
