@@ -35,6 +35,7 @@ _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
+_UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
 _USER_AGENT = "inflight-bench"
 _PATH_SAFE = "/%:@!$&'()*+,;=~?"
 
@@ -196,7 +197,7 @@ class _Answer:
         self._status, self._headers = status, headers
         self.head_ns = self._arrival.ns
         self.router_ns = router_ns(headers, self._arrival.ns - self._sent_ns)
-        if headers.get(b"content-encoding", b"identity") != b"identity":
+        if headers.get(b"content-encoding", b"").lower() not in _UNCOMPRESSED:
             self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
         is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
         self._is_stream = is_stream and status < 300  # the body of an error is read whole, whatever it calls itself

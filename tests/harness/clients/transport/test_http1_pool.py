@@ -160,6 +160,11 @@ def test_stream_that_ends_in_order_without_its_marker_ends_with_that_remark() ->
     assert answered == ([b"one"], None, "the stream ended without [DONE]")
 
 
+@pytest.mark.parametrize("coding", [b"identity", b"Identity", b"", b"none"])
+def test_an_answer_that_is_called_uncompressed_is_read(coding: bytes) -> None:
+    assert _answered(plain(b"{}", headers=b"Content-Encoding: " + coding + b"\r\n")) == ([b"{}"], None, "")
+
+
 def test_whole_body_needs_no_end_marker() -> None:
     assert _answered(plain(b"{}"), marker=_MARK) == ([b"{}"], None, "")
 
