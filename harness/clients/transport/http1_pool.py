@@ -215,7 +215,7 @@ class _Answer:
             self.ended.set_result(None)
 
     def on_lost(self, problem: str, unprocessed: bool) -> None:
-        if self._is_marked:  # the answer was complete
+        if self._is_marked or self._status >= 300:  # the answer was complete, or its status says how it failed
             self.on_end()
             return
         if not self.ended.done():

@@ -176,6 +176,8 @@ def test_whole_body_needs_no_end_marker() -> None:
         ((b"HTTP/1.1 20",), Outcome.STREAM_CUT, "the server closed the connection"),
         ((EVENTS_HEAD, b"b\r\ndata: one\n\n\r\n"), Outcome.STREAM_CUT, "the server closed the connection"),
         ((b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",), Outcome.STREAM_CUT, "the server closed the connection"),
+        ((b"HTTP/1.1 500 E\r\nContent-Length: 9\r\n\r\nno",), Outcome.SERVER_ERROR, "HTTP status 500: no"),
+        ((b"HTTP/1.1 429 E\r\nTransfer-Encoding: chunked\r\n\r\n",), Outcome.REFUSED, "HTTP status 429: the body"),
         ((b"SMTP ready\r\n",), Outcome.MALFORMED, "not HTTP"),
         ((plain(b"x", headers=b"Content-Encoding: gzip\r\n"),), Outcome.MALFORMED, "compressed"),
         ((plain(b'{"error": "no such model"}', b"404 Not Found"),), Outcome.SERVER_ERROR, "HTTP status 404: no such model"),
