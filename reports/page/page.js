@@ -32,8 +32,9 @@
 
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
-  // A text that a spreadsheet would run as a formula gets an apostrophe; a number is left a number.
+  // A text that a spreadsheet would run as a formula gets an apostrophe; a number is left a number, and a lower bound none.
   const cell = (element) => {
+    if (element.dataset.bound !== undefined) return `≥ ${element.dataset.value}`;
     if (element.dataset.value !== undefined) return element.dataset.value;
     const text = element.textContent.trim();
     return quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
@@ -41,10 +42,17 @@
 
   const csv = (table) => [...table.rows].map((row) => [...row.cells].map(cell).join(",")).join("\r\n") + "\r\n";
 
+  // A link's text may be a number, too.
+  const numberOf = (cell) => {
+    const text = cell.dataset.value ?? cell.textContent.trim();
+    return text === "" ? NaN : Number(text);
+  };
+
   const compare = (a, b) => {
-    if (a.dataset.value !== undefined && b.dataset.value !== undefined) return Number(a.dataset.value) - Number(b.dataset.value);
-    if (a.dataset.value !== undefined) return -1;
-    if (b.dataset.value !== undefined) return 1;
+    const [first, second] = [numberOf(a), numberOf(b)];
+    if (!Number.isNaN(first) && !Number.isNaN(second)) return first - second;
+    if (!Number.isNaN(first)) return -1;
+    if (!Number.isNaN(second)) return 1;
     return a.textContent.localeCompare(b.textContent, "en", { numeric: true });
   };
 

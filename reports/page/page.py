@@ -23,7 +23,7 @@ from reports.page.encoding import encode, script_json
 from reports.page.terms import Terms
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
-from reports.render.tables import Link, Quantity, Table, cell_text
+from reports.render.tables import Link, LowerBound, Quantity, Table, cell_text
 
 _PICTURE_SCRIPTS = ("drawing.js", "values.js", "tools.js", "pictures.js")
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
@@ -126,6 +126,7 @@ def _template() -> Template:
     environment.filters["cell"] = cell_text
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
     environment.tests["quantity"] = lambda cell: isinstance(cell, Quantity)
+    environment.tests["bound"] = lambda cell: isinstance(cell, LowerBound)
     environment.tests["table"] = lambda block: isinstance(block, Table)
     environment.tests["picture"] = lambda block: isinstance(block, Picture)
     environment.tests["note"] = lambda block: isinstance(block, Note)

@@ -26,7 +26,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with a text of its own, as with its sign or in per cent: sorted and copied by ``value``."""
+    """A number with a text of its own, as with its sign or in per cent: sorted and copied by ``value``, a bound with its ≥."""
 
     value: float
     text: str

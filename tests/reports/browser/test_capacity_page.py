@@ -62,3 +62,10 @@ def test_a_probe_shows_its_counts_and_leads_to_its_run(tab: Any, pages: dict[str
     assert "probe-142: 30 of 5,000 requests beyond" in shown
     tab.run("[...document.querySelectorAll('#t-probes a')][2].click()")
     tab.wait("return document.body.innerText === 'a report'")
+
+
+def test_loads_that_are_links_sort_as_numbers(tab: Any, tmp_path: Path) -> None:
+    tab.open(CAPACITY.write_all(capacity(shares={109.7: 0.02, 84.9: 0.002, 84.21: 0.001}), tmp_path))
+    tab.run("document.querySelector('#t-probes th button').click()")
+    rows = "return [...document.querySelectorAll('#t-probes tbody tr')].map((row) => row.cells[0].textContent)"
+    assert tab.run(rows) == ["84.21", "84.9", "109.7"]

@@ -296,7 +296,25 @@ _RANGES = """
 const ends = ([name, { plot }]) => [name, [plot.x_range.start, plot.x_range.end]];
 return Object.fromEntries([...window.bench.drawn].map(ends));
 """
+
+
 # The middle of the fullest cell of a heat map, or the first dot, as shares of the frame.
+def test_a_lower_bound_is_copied_as_one(
+    tab: Any, make_report: Callable[..., RunReport], answered: Callable[..., Record], failed: Callable[..., Record],
+    page_of: Callable[..., Path],
+) -> None:  # fmt: skip
+    records = [
+        failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 1_234, error=None)
+        if k % 20 == 7
+        else answered(k, 10 * k, 10 * k, [(10 * k + 80, 1), (10 * k + 100, 1)])
+        for k in range(200)
+    ]
+    tab.open(page_of(make_report(records)))
+    tab.cdp("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    (line,) = (line for line in _copied(tab, "t-latency") if line.startswith('"TTFT, from schedule"'))
+    assert line.split(",")[-3:] == ["≥ 1234.0", "≥ 1234.0", "190"]
+
+
 _WHERE = """
 const { plot, picture } = window.bench.drawn.get(arguments[0]);
 const heat = picture.marks.find((mark) => mark.kind === "heat");
