@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,17 @@ def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm]
 
     if len(paths) > 1:
         _check_distinct(paths)
-        return [read_arm(path, options.objectives) for path in paths], False, None
+        return _named_apart(paths, [read_arm(path, options.objectives) for path in paths]), False, None
     if ExperimentFolder(paths[0]).plan.exists():
         folder = ExperimentFolder(paths[0])
         return read_experiment(folder, options.objectives), True, looks_of(folder)
     raise click.UsageError("give at least two runs, or the folder of an experiment: bench compare BEFORE AFTER")
+
+
+def _named_apart(paths: tuple[Path, ...], arms: list[Arm]) -> list[Arm]:
+    """The arms, those of one name by their paths."""
+    named = Counter(arm.name for arm in arms)
+    return [arm if named[arm.name] == 1 else replace(arm, name=str(path)) for path, arm in zip(paths, arms, strict=True)]
 
 
 def _check_distinct(paths: tuple[Path, ...]) -> None:

@@ -203,14 +203,15 @@ def is_inconclusive(differences: Sequence[Difference]) -> bool:
 
 def read_arm(path: Path, criteria: Sequence[Criterion] | None = None) -> Arm:
     """Read the folder of a run, or of repeated runs, by ``criteria`` or (None) by each run's own. Raises RunFolderError."""
+    name = path.resolve().name if path.name in ("", "..") else path.name
     if RunFolder(path).manifest.exists():
-        return Arm(path.name, (read_run(RunFolder(path), criteria),))
+        return Arm(name, (read_run(RunFolder(path), criteria),))
     if ExperimentFolder(path).plan.exists():
         raise RunFolderError(f"{path} is the folder of an experiment; give it alone: bench compare {path}")
     folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
     if not folders:
         raise RunFolderError(f"{path} is neither the folder of a run nor of runs: it contains no run.json")
-    return Arm(path.name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
+    return Arm(name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
 
 
 def looks_of(folder: ExperimentFolder) -> Looks | None:

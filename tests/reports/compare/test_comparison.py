@@ -358,6 +358,21 @@ def test_a_malformed_condition_is_refused_with_an_example(text: str) -> None:
         parse_condition(text)
 
 
+def test_runs_of_one_name_are_told_apart_by_their_paths(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, (day, ttft) in enumerate((("monday", 50.0), ("tuesday", 60.0))):
+        (tmp_path / day).mkdir()
+        noisy_run(seed, ttft).path.rename(tmp_path / day / "run")
+    monkeypatch.chdir(tmp_path)
+    assert bench(["compare", "monday/run", "tuesday/run", "--output", "c.json"]) == 0
+    assert "Between these starts, tuesday/run is worse than monday/run: " in " ".join(capsys.readouterr().out.split())
+    (pair,) = json.loads(Path("c.json").read_text(encoding="utf-8"))["comparisons"]
+    assert (pair["a"], pair["b"]) == ("monday/run", "tuesday/run")
+    monkeypatch.chdir(tmp_path / "monday" / "run")
+    assert read_arm(Path()).name == "run"
+
+
 def test_every_format_has_the_same_content(
     noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
