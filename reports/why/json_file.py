@@ -87,6 +87,7 @@ def _percentile(parts: PercentileParts) -> dict[str, object]:
     return {
         "q": parts.q,
         "value_ms": _estimate(parts.percentile),
+        "lower_bound_ms": parts.percentile.lower_bound,
         "n": parts.n,
         "around": parts.around,
         "left_out": parts.left_out,

@@ -173,6 +173,17 @@ def test_the_parts_of_one_run_and_of_two(make_report: MakeReport, steady_run: St
         _check("why", document)
 
 
+def test_a_percentile_that_cut_off_requests_leave_open_has_its_lower_bound(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    records = steady_run(700)
+    records[::10] = [failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 500, error="late") for k in range(0, 700, 10)]
+    document: Any = why_document(explain([make_report(records)], METRICS, 0.99))
+    _check("why", document)
+    middle, tail = document["runs"][0]["latencies"][0]["percentiles"]
+    assert (middle["lower_bound_ms"], tail["value_ms"]["value"], tail["lower_bound_ms"]) == (None, None, 500.0)
+
+
 def test_parts_of_nothing(make_report: MakeReport, failed: Make) -> None:
     _check("why", why_document(explain([make_report([failed(0, 0, Outcome.REFUSED, 0, 1)])], METRICS, 0.99)))
 
