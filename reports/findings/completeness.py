@@ -241,19 +241,24 @@ class SampleTooSmall(Finding):
         "A claim about p99 needs more successful requests (99 % confidence) than the dataset has prompts: repeat it with "
         "--repeat_dataset and a higher --num_requests. The intervals of so short a run are too narrow where the load changes "
         "slowly.",
+        "A claim about p99 needs more successful requests (99 % confidence) than the conversations of the dataset have turns: "
+        "use a dataset with more conversations. The intervals of so short a run are too narrow where the load changes slowly.",
     )
     briefs = (
         "Too few requests for p99: raise --num_requests",
         "Too few prompts for p99: raise --num_requests, with --repeat_dataset",
+        "Too few turns for p99: use a dataset with more conversations",
     )
 
     @classmethod
-    def check(cls, facts: RunFacts) -> Self | None:
+    def check(cls, facts: RunFacts) -> SampleTooSmall | None:
         needed = required_samples(0.99)
         latency = facts.metrics.e2e_ms.scheduled
         if latency is None or latency.supports(0.99):
             return None
-        return cls(latency.n + latency.censored, needed, bool(facts.manifest.workload.whole_dataset))
+        whole = bool(facts.manifest.workload.whole_dataset)
+        kind = ConversationsTooFew if whole and (facts.requests.session_of >= 0).any() else SampleTooSmall
+        return kind(latency.n + latency.censored, needed, whole)
 
     @property
     def advice(self) -> str:
@@ -261,3 +266,9 @@ class SampleTooSmall(Finding):
 
     def _sentence(self) -> str:
         return f"{counted(self.n, 'latency', 'latencies')} cannot support p99, which needs {self.needed_for_p99:,}."
+
+
+class ConversationsTooFew(SampleTooSmall):
+    """For a run that sent all conversations of a dataset (--sessions), which are not repeated."""
+
+    advice = SampleTooSmall.advices[-1]

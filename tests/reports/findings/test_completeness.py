@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record
@@ -149,6 +150,15 @@ def test_a_dataset_that_was_sent_whole_has_to_be_repeated(make_report: MakeRepor
     finding = finding_of(make_report(steady_run(20), workload={"whole_dataset": whole}), "sample_too_small")
     assert finding is not None
     assert ("--repeat_dataset" in finding.brief, "--repeat_dataset" in finding.advice) == (whole, whole)
+
+
+def test_conversations_that_were_sent_whole_cannot_be_repeated(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    turns = [structs.replace(record, session="a") for record in steady_run(20)]
+    finding = finding_of(make_report(turns, workload={"whole_dataset": True}), "sample_too_small")
+    assert finding is not None
+    assert "--repeat_dataset" not in finding.brief + finding.advice
+    assert "more conversations" in finding.brief
+    assert finding.evidence["whole_dataset"] is True
 
 
 def test_prompts_of_an_unknown_dataset_are_not_called_all_of_it(make_report: MakeReport, steady_run: SteadyRun) -> None:
