@@ -36,9 +36,15 @@ class TextRow:
 def timed_rows(located: Iterable[tuple[str, TextRow]], rejects: RejectCounter) -> list[TextRow]:
     """Rows in the order of their arrival, where they have a time, each with the row before it in its session as its parent.
 
-    Where some rows have a time, a row without one is counted as malformed.
+    Where some rows have a time, a row without one is counted as malformed. A row that requests no output token holds
+    no request.
     """
-    rows = list(located)
+    rows: list[tuple[str, TextRow]] = []
+    for where, row in located:
+        if row.output_tokens == 0:
+            rejects.left_out(where, "the row requests 0 output tokens")
+        else:
+            rows.append((where, row))
     if any(row.arrival_ns is not None for _, row in rows):
         for where, row in rows:
             if row.arrival_ns is None:

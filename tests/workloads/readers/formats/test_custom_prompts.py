@@ -84,3 +84,18 @@ def test_a_length_that_is_none_is_named(rows: Rows, value: Any) -> None:
 def test_a_row_without_a_prompt_is_named(rows: Rows, row: Any, problem: str) -> None:
     with pytest.raises(DatasetError, match=f"line 2: .*{problem}"):
         rows({"prompt": "a"}, row, lines=True)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b'{"prompt": "a", "output_tokens": 0}',
+        b'{"prompt": "a", "max_tokens": 0}',
+        b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}',
+    ],
+)
+def test_a_row_that_requests_no_output_is_left_out_and_counted(read: Callable[..., Reading], row: bytes) -> None:
+    other = row.replace(b'"a"', b'"b"').replace(b": 0}", b": 3}")
+    reading = read(row + b"\n" + other + b"\n", strict=True)
+    assert reading.workload.table["prompt"].to_pylist() == ["b"]
+    assert str(reading.rejects).endswith("1 row was not read; for example line 1: the row requests 0 output tokens")
