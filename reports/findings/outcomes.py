@@ -36,7 +36,7 @@ class NothingDone(Finding):
         return None if facts.metrics.done else cls(facts.metrics.scheduled)
 
     def _sentence(self) -> str:
-        return f"None of {self.scheduled:,} requests succeeded."
+        return f"None of {counted(self.scheduled, 'request')} succeeded."
 
 
 _TOO_LONG = re.compile(

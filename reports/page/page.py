@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from reports.page.encoding import encode, script_json
 from reports.page.terms import Terms
+from reports.render.counts import counted
 from reports.render.picture import Picture
 from reports.render.plain_text import printable
 from reports.render.tables import Link, LowerBound, Quantity, Table, cell_text
@@ -124,6 +125,7 @@ def _template() -> Template:
     """The page's template, which needs ``page`` and ``terms``, compiled once."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
     environment.filters["cell"] = cell_text
+    environment.filters["counted"] = counted
     environment.tests["link"] = lambda cell: isinstance(cell, Link)
     environment.tests["quantity"] = lambda cell: isinstance(cell, Quantity)
     environment.tests["bound"] = lambda cell: isinstance(cell, LowerBound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.metrics.run_metrics import Metrics
+from reports.render.counts import counted
 from reports.render.tables import Table, cell_text, console_table
 from reports.run.class_table import console_class_table
 from reports.run.headline import describe_calibration, describe_run, verdict
@@ -107,9 +108,9 @@ def _watched(report: RunReport) -> str:
 def _failures(metrics: Metrics) -> str:
     sent = metrics.scheduled - metrics.not_sent
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
-    lines = [f"Not sent: {metrics.not_sent:,} of {metrics.scheduled:,} requests."] if metrics.not_sent else []
-    lines += [f"Cancelled as planned: {metrics.withdrawn:,} of {sent:,} requests sent."] if metrics.withdrawn else []
-    lines.append(f"Failed: {metrics.failed:,} of {sent:,} requests sent" + (f" ({kinds})." if kinds else "."))
+    lines = [f"Not sent: {metrics.not_sent:,} of {counted(metrics.scheduled, 'request')}."] if metrics.not_sent else []
+    lines += [f"Cancelled as planned: {metrics.withdrawn:,} of {counted(sent, 'request')} sent."] if metrics.withdrawn else []
+    lines.append(f"Failed: {metrics.failed:,} of {counted(sent, 'request')} sent" + (f" ({kinds})." if kinds else "."))
     if metrics.failed:
         lines.append("Percentiles of TTFT and E2E latency count those that the target failed as slower than every success.")
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from reports.metrics.catalogue import E2E, INPUT_TOKENS, OUTPUT_TOKENS, TTFT
 from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import failures_by_kind
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import (
@@ -46,13 +47,13 @@ _MOST_CHARACTERS = 400
 
 def latency_table(report: RunReport) -> Table:
     metrics = report.metrics
-    guard = guard_note(metrics)
+    guard, sent = guard_note(metrics), counted(metrics.scheduled - metrics.not_sent, "request")
     return Table(
         "latency",
         "Percentiles",
         ("ms", *LATENCY_COLUMNS),
         tuple((name, *_percentiles(d)) for name, d in latency_rows(metrics)),
-        f"{metrics.failed:,} of {metrics.scheduled - metrics.not_sent:,} requests sent failed; percentiles count those that "
+        f"{metrics.failed:,} of {sent} sent failed; percentiles count those that "
         'the target failed as slower than every success. "From schedule" is the latency for a user arriving on time; "from '
         'send" leaves out the delay of the client. Percentiles are nearest-rank.'
         + cut_off_note(metrics)
@@ -270,8 +271,8 @@ def slowest_table(report: RunReport) -> Table:
         "Slowest requests",
         columns,
         rows,
-        f"The {len(rows)} successes with the longest E2E latency; latencies count from the schedule. A request's number is "
-        "its index in requests.parquet.",
+        f"The {counted(len(rows), 'success', 'successes')} with the longest E2E latency; latencies count from the schedule. A "
+        "request's number is its index in requests.parquet.",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT
+from reports.render.counts import counted
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.render.plain_text import printable
 from reports.render.tables import cell_text
@@ -174,4 +175,5 @@ def _limits(points: Sequence[SweepPoint], read: Read) -> tuple[FloatArray, Float
 
 def _left_out(sweep: Sweep, across: Read, up: Read) -> str:
     count = sum(not _known(point, across, up) for point in sweep.points)
-    return f" {count} of {len(sweep.points)} points lack one of the numbers and are left out." if count else ""
+    lack = "lacks one of the numbers and is" if count == 1 else "lack one of the numbers and are"
+    return f" {count} of {counted(len(sweep.points), 'point')} {lack} left out." if count else ""

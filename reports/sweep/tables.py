@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, cell_text, link_to
 from reports.sweep.curves import setting_number
@@ -60,7 +61,7 @@ def front_sentence(sweep: Sweep) -> str:
         return "No point is on the Pareto front: none is valid, with a queue that did not grow, tokens/s and a p99."
     names = "; ".join(sweep.points[position].name for position in sweep.front)
     listed = f": {names}" if len(sweep.front) <= _MOST_NAMED else ""
-    return printable(f"On the Pareto front: {len(sweep.front)} of {len(sweep.points)} points{listed}.")
+    return printable(f"On the Pareto front: {len(sweep.front)} of {counted(len(sweep.points), 'point')}{listed}.")
 
 
 def answer(sweep: Sweep) -> str:
@@ -118,7 +119,7 @@ def counts_text(sweep: Sweep) -> str:
     invalid = sum(not point.valid for point in sweep.points)
     missing = sweep.planned - sweep.recorded
     parts = [f"{invalid} of them not valid"] if invalid else []
-    return ", ".join([*parts, f"{missing} of {sweep.planned} runs not measured yet"] if missing else parts)
+    return ", ".join([*parts, f"{missing} of {counted(sweep.planned, 'run')} not measured yet"] if missing else parts)
 
 
 def _named(point: SweepPoint, number: int, varied: tuple[str, ...]) -> Cell:

@@ -189,7 +189,9 @@ def remarks(run: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     """What the parts cannot show, and how to get it."""
     if not parts.around:
         return tuple(
-            filter(None, (f"No whole latency of the {parts.left_out:,} requests around it is known.", _unsupported(parts)))
+            filter(
+                None, (f"No whole latency of the {counted(parts.left_out, 'request')} around it is known.", _unsupported(parts))
+            )
         )
     return tuple(
         filter(
@@ -292,9 +294,11 @@ def _ranked(shares: Iterable[PhaseShare]) -> list[PhaseShare]:
 
 
 def _around(parts: PercentileParts) -> str:
-    left_out = f"; {parts.left_out} others of them failed or were cut off" if parts.left_out else ""
+    others = counted(parts.left_out, "other of them", "others of them")
+    left_out = f"; {others} failed or were cut off" if parts.left_out else ""
     return (
-        f"Times are means of the {parts.around:,} of {parts.n:,} requests ranked around {percentile_name(parts.q)}{left_out}. "
+        f"Times are means of the {parts.around:,} of {counted(parts.n, 'request')} ranked around {percentile_name(parts.q)}"
+        f"{left_out}. "
         f"The percentile without a phase is that of all requests.{_no_intervals(parts)}"
     )
 
@@ -323,7 +327,7 @@ def _unsupported(parts: PercentileParts) -> str:
     needed = required_samples(parts.q)
     if parts.n >= needed:
         return ""
-    return f"{percentile_name(parts.q)} is not yet supported: {parts.n:,} requests, {needed:,} needed."
+    return f"{percentile_name(parts.q)} is not yet supported: {counted(parts.n, 'request')}, {needed:,} needed."
 
 
 def _untimed(run: RunReport, parts: PercentileParts) -> str:

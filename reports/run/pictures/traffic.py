@@ -11,6 +11,7 @@ from reports.metrics.in_flight import mean_in_system
 from reports.metrics.latency import client_slip_by_request_ms
 from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
+from reports.render.counts import counted
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
 from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
 from reports.run_report import RunReport
@@ -138,7 +139,7 @@ def _requested_and_received(requests: Requests) -> Iterator[Picture]:
     most = float(pairs.max())
     marks: tuple[Mark, ...] = (
         Line("received as requested", np.array([0.0, most]), np.array([0.0, most]), Colour.GREY, Stroke.DASHED),
-        Dots("requests", pairs[:, 0], pairs[:, 1], Colour.BLUE, notes=tuple(f"{n:,} requests" for n in counts.tolist())),
+        Dots("requests", pairs[:, 0], pairs[:, 1], Colour.BLUE, notes=tuple(counted(n, "request") for n in counts.tolist())),
     )
     yield Picture(
         "asked-and-got",

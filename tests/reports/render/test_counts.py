@@ -13,6 +13,7 @@ from reports.findings.finding import Finding
 from reports.findings.outcomes import (
     EndMarkerMissing,
     Errors,
+    NothingDone,
     OutputShorterThanAsked,
     PromptEchoed,
     ReasoningAlone,
@@ -38,6 +39,7 @@ def test_a_count_has_its_verb() -> None:
         (Errors(1, 0.5, {"timeout": 1}, None), "1 request failed (50.0%): "),
         (Errors(1, 0.0001, {"timeout": 1}, None), "1 request failed (0.01%): "),
         (OutputShorterThanAsked(1, 0.0002, 9.0, 8.0, 0), "1 answer (0.02%) was shorter than requested: "),
+        (NothingDone(1), "None of 1 request succeeded."),
         (WarmUpFailed(1, "full"), "1 warm-up request failed. "),
         (OutputShorterThanAsked(1, 0.5, 9.0, 8.0, 0), "1 answer (50%) was shorter than requested: "),
         (PromptEchoed(1), "1 answer begins with the prompt."),

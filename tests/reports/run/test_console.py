@@ -21,6 +21,7 @@ from reports.run.console import WIDTH, render_answer
 from reports.run.full import render as render_full
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
+from reports.run.tables import latency_table, slowest_table
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause, Correlated, Estimate, Reason, TooFew
 from reports.statistics.percentiles import Distribution
@@ -439,3 +440,10 @@ def test_what_a_run_does_not_have_is_left_out(make_report: MakeReport, failed: M
 def test_a_short_run_of_one_request_took_some_time(make_report: MakeReport, answered: Make) -> None:
     text = render_answer(make_report([answered(0, 0, 0, [(9, 1), (12, 1)])]))
     assert "1 of 1 request succeeded in 0.013 s." in " ".join(text.split())
+
+
+def test_notes_of_one_request_are_in_the_singular(make_report: MakeReport, answered: Make) -> None:
+    report = make_report([answered(0, 0, 0, [(9, 1), (12, 1)])])
+    assert latency_table(report).note.startswith("0 of 1 request sent failed; ")
+    assert slowest_table(report).note.startswith("The 1 success with the longest E2E latency; ")
+    assert "Failed: 0 of 1 request sent." in render_full(report)

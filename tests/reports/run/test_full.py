@@ -195,7 +195,7 @@ def test_an_invalid_run_is_declared_so_with_what_is_wrong_and_what_to_do(
 def test_a_run_of_any_failure_can_be_printed(make_report: MakeReport, failed: Make, kind: Outcome, streaming: bool) -> None:
     sent = None if kind in (Outcome.NOT_SENT, Outcome.LOST) else 1.0
     text = render(make_report([failed(0, 0, kind, sent, None if sent is None else 9.0)], streaming=streaming))
-    assert ("Not sent: 1 of 1 requests." if kind is Outcome.NOT_SENT else f"{kind.value} 1") in text
+    assert ("Not sent: 1 of 1 request." if kind is Outcome.NOT_SENT else f"{kind.value} 1") in text
     assert "THIS RUN IS NOT VALID" in text
 
 

@@ -199,7 +199,7 @@ def test_an_invalid_run_is_declared_so_on_top(make_report: MakeReport, failed: M
     assert '<p class="verdict bad">THIS RUN IS NOT VALID: nothing_done, errors.' in text
     assert _rows(text[text.index('id="t-failures"') :]) == [["connect", "1"]]
     assert _cells(text, "TTFT, from schedule") == ["–"] * 7
-    assert "1 of 1 requests sent failed" in page.text
+    assert "1 of 1 request sent failed" in page.text
 
 
 def test_an_unstreamed_run_leads_with_the_whole_answer(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -214,3 +214,9 @@ def test_loads_are_named_as_they_were_given_and_those_between_lie_between() -> N
     assert text.startswith("Highest request_rate that held: 12.35; lowest that failed: 12.36; to narrow it: ")
     assert "--over request_rate=12.352,12.354,12.356,12.358 " in text
     assert "held: 999.6;" in answer(_sweep(_point("999.6", HELD), _point("1200.5", FAILED)))
+
+
+def test_one_point_of_an_unfinished_sweep_is_one_point() -> None:
+    lone = dataclasses.replace(_point("10", HELD), runs=(SweepRun("p", has_page=False, valid=False, command="bench"),))
+    text = SWEEP.terminal_text(dataclasses.replace(_sweep(lone), planned=4))
+    assert "1 point, 1 of them not valid, 3 of 4 runs not measured yet." in text
