@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from bench_cli.workload.pictures import arrival_pictures, length_pictures, prefix_pictures, session_pictures
 from bench_cli.workload.tables import workload_tables
 from reports.page.page import Card, Page, Section, Tone
+from reports.render.counts import counted
 from reports.render.plain_text import printable
+from reports.render.tables import three_digits
+from reports.statistics.estimate import two_decimals
 from workloads.table.statistics import WorkloadStatistics
 from workloads.table.workload import Workload, WorkloadFacts
 
@@ -41,11 +44,11 @@ def workload_page(workload: Workload, statistics: WorkloadStatistics) -> Page:
 
 def _verdict(statistics: WorkloadStatistics) -> str:
     arrivals, sessions = statistics.arrivals, statistics.sessions
-    text = f"{statistics.rows:,} requests"
+    text = counted(statistics.rows, "request")
     if sessions is not None:
-        text += f" of {sessions.sessions:,} conversations"
+        text += f" of {counted(sessions.sessions, 'conversation')}"
     if arrivals is not None and arrivals.rate_per_s is not None:
-        text += f" in {arrivals.duration_s:,.0f} s: {arrivals.rate_per_s:,.2f} a second"
+        text += f" in {_seconds(arrivals.duration_s)} s: {two_decimals(arrivals.rate_per_s)} a second"
     return f"{text}."
 
 
@@ -53,17 +56,25 @@ def _reservations(facts: WorkloadFacts) -> Iterator[str]:
     if facts.tick_ns is not None:
         yield f"Arrivals lie on a grid of {facts.tick_ns / 1e9:g} s: replayed as they are, they come in bursts."
     if facts.rejected_rows:
-        yield f"{facts.rejected_rows:,} rows of the file are not in it."
+        yield f"{counted(facts.rejected_rows, 'row of the file is', 'rows of the file are')} not in it."
+
+
+def _seconds(length_s: float) -> str:
+    """A length in whole seconds, or to three digits of a short one."""
+    return f"{length_s:,.0f}" if length_s >= 9.95 else three_digits(length_s)
 
 
 def _cards(statistics: WorkloadStatistics) -> Iterator[Card]:
     arrivals = statistics.arrivals
     if arrivals is not None and arrivals.rate_per_s is not None:
-        yield Card("Rate", f"{arrivals.rate_per_s:,.2f}", "requests/s", f"over {arrivals.duration_s:,.0f} s")
+        yield Card("Rate", two_decimals(arrivals.rate_per_s), "requests/s", f"over {_seconds(arrivals.duration_s)} s")
         yield Card("CV of gaps", f"{arrivals.gap_cv:.2f}", "", "a Poisson process has 1")
     for length in statistics.lengths:
         yield Card(
-            f"{length.name} length".capitalize(), f"{length.mean:,.0f}", length.unit, f"p50 {length.p50:,}, p99 {length.p99:,}"
+            f"{length.name} length".capitalize(),
+            three_digits(length.mean),
+            length.unit,
+            f"p50 {length.p50:,}, p99 {length.p99:,}",
         )
     if statistics.sessions is not None:
         yield Card(

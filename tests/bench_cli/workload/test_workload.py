@@ -63,6 +63,21 @@ def test_text_without_arrivals_has_a_page(tmp_path: Path) -> None:
     assert 'data-picture="lengths-words"' in page.read_text()
 
 
+@pytest.mark.parametrize(
+    ("ends", "sentence"),
+    [("00:00.3", "2 requests in 0.30 s: 3.33 a second."), ("04:10.0", "2 requests in 250 s: 0.004 a second.")],
+)
+def test_short_traces_and_low_rates_are_no_zeros(tmp_path: Path, ends: str, sentence: str) -> None:
+    trace, page = tmp_path / "t.csv", tmp_path / "page.html"
+    rows = f"2023-11-16 18:00:00.0,1,1\n2023-11-16 18:{ends},2,1\nbad,1,1\n"
+    trace.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    assert run(["workload", "show", str(trace), "--html", str(page)]) == ExitStatus.VALID
+    text = page.read_text()
+    assert sentence in text
+    assert "1 row of the file is not in it." in text
+    assert "<b>1.50</b> <small>tokens</small>" in text
+
+
 def test_requests_at_one_time_have_a_page(tmp_path: Path) -> None:
     trace, page = tmp_path / "t.csv", tmp_path / "page.html"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:00:00,1,1\n" * 3)
