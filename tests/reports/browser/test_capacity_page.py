@@ -59,7 +59,7 @@ def test_a_probe_shows_its_counts_and_leads_to_its_run(tab: Any, pages: dict[str
         const { x_range: x, y_range: y } = plot;
         return [(dots.x[2] - x.start) / (x.end - x.start), Math.log(dots.y[2] / y.start) / Math.log(y.end / y.start)];"""
     shown = tab.point_at(SHARE, *tab.run(where, SHARE, "probe: holds"), touch=size == PHONE)
-    assert "probe-142: 30 of 5,000 requests beyond" in shown
+    assert "probe-142: 30 of 5,000 beyond" in shown
     tab.run("[...document.querySelectorAll('#t-probes a')][2].click()")
     tab.wait("return document.body.innerText === 'a report'")
 
