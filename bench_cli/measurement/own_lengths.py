@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from workloads.table.workload import Workload
 
 _NAMED_ROWS = 3
+_UNUSED = {
+    "op_tokens_per_word": "--op_tokens_per_word {:g} has no effect: no prompt has an answer and no output length.",
+    "output_tokens": "--output_tokens {} has no effect: each prompt has an output length, or an answer, of whose words "
+    "--op_tokens_per_word makes one.",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,11 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
     )
 
     def check(self, workload: Workload) -> None:
-        """Raise UsageError for output lengths of prompts without one, where the file has lengths and no prompts."""
+        """Raise UsageError for output lengths of prompts without one, where the file has lengths and no prompts; say on stderr
+        which option no prompt of the file needs.
+        """
+        import pyarrow.compute as pc
+
         from workloads.prompts.synthesis import has_prompts
 
         for name in self.given("op_tokens_per_word", "output_tokens"):
@@ -44,6 +53,11 @@ class OwnLengths(Concern, title="Output lengths of prompts without one"):
                 raise click.UsageError(
                     f"--{name} applies to prompts; the trace has its own lengths, which --output_factor scales"
                 )
+            is_needed = pc.and_(workload.table["prompt"].is_valid(), workload.table["output_tokens"].is_null())
+            has_answer = workload.table["answer"].is_valid()
+            is_needed = pc.and_(is_needed, has_answer if name == "op_tokens_per_word" else pc.invert(has_answer))
+            if not pc.any(is_needed).as_py():
+                click.echo(_UNUSED[name].format(getattr(self, name)), err=True)
 
     def lengths(self) -> OutputLengths:
         """The lengths that the options set."""
