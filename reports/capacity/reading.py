@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_records.manifest import RunState
+from bench_records.run_folder import RunFolderError
 from bench_records.search import PlannedProbe, RecordedControl, Search, SearchFolder
 from bench_records.settings import PlannedRanking, RankingFolder
 from reports.capacity.control import controlled
@@ -79,8 +81,15 @@ def goals_of(search: Search, sets: Sequence[LimitSet]) -> tuple[Goal, ...]:
 
 
 def read_capacity(folder: SearchFolder) -> Capacity:
-    """The result of a search, of the probes that are recorded so far. Raises RunFolderError."""
+    """The result of a search, of the probes that are recorded so far. Raises RunFolderError, also where a probe came to its end
+    and its records are gone: the others alone would give another answer.
+    """
     search = folder.read()
+    for run in map(folder.run_folder, search.probes):
+        if run.manifest.exists() and not run.requests.exists() and run.read_manifest().state is RunState.DONE:
+            raise RunFolderError(
+                f"{run.requests} is missing: without this probe the search would have another answer; restore the file"
+            )
     return capacity_of(search, tuple(read_probes(folder, search)))
 
 

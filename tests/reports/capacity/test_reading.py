@@ -245,6 +245,17 @@ def test_a_probe_that_was_ended_is_overloaded(
     assert [run.probe.overloaded for run in read_capacity(folder).probes] == [True, False]
 
 
+def test_a_probe_whose_records_are_gone_leaves_no_other_answer(
+    folder: SearchFolder, make_report: Callable[..., RunReport], queued_run: Callable[..., list[Record]]
+) -> None:
+    for planned in _SEARCH.probes[:2]:
+        _record(folder, planned, make_report(queued_run(planned.load, planned.seed)))
+    assert len(read_capacity(folder).probes) == 2
+    folder.run_folder(_SEARCH.probes[0]).requests.unlink()
+    with pytest.raises(RunFolderError, match=r"25/requests.parquet is missing: .* another answer; restore the file"):
+        read_capacity(folder)
+
+
 def test_a_folder_without_a_search_is_none(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no search for capacity"):
         read_capacity(SearchFolder(tmp_path))
