@@ -48,11 +48,24 @@ def check_outputs(paths: Sequence[Path]) -> None:
 
 
 def check_folder(option_name: str, path: Path | None) -> None:
-    """Raises BadParameter for a file in a folder that is not there; None is no file."""
-    if path is not None and not path.parent.is_dir():
+    """Raises BadParameter for a file in a folder that is not there, and as ``check_name``; None is no file."""
+    if path is None:
+        return
+    check_name(option_name, path)
+    if not path.parent.is_dir():
         raise click.BadParameter(
             f"{printable(str(path))}: there is no folder {printable(str(path.parent))}", param_hint=option_name
         )
+
+
+def check_name(option_name: str, path: Path) -> None:
+    """Raises BadParameter for a name that is not UTF-8, by which no Parquet file can be opened."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(
+            f"{printable(str(path))}: the name is not UTF-8; give another one", param_hint=option_name
+        ) from error
 
 
 def write_outputs(result: Result, paths: Sequence[Path], formats: Formats[Result]) -> None:

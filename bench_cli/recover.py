@@ -54,11 +54,13 @@ def command(options: Options, run: Path) -> int:
     It may be interrupted and run again. Its exit status is that of 'bench report'.
     """
     from bench_cli.measurement.show import show_run
+    from bench_cli.outputs import check_name
     from bench_cli.private_files import files_as_private_as
     from bench_cli.signals import signals_as_interrupt
     from bench_records.folder_lock import exclusive_lock
     from bench_records.run_folder import RunFolder, RunFolderError
 
+    check_name("RUN", run)
     folder = RunFolder(run)
     with signals_as_interrupt():
         folder.read_manifest()  # raises for a folder that is no run

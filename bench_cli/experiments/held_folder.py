@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bench_cli.measurement.run_folder import not_writable
+from bench_cli.outputs import check_name
 from bench_records.folder_lock import exclusive_lock
 
 
@@ -19,6 +20,7 @@ def held_alone(path: Path) -> Iterator[None]:
     Raises ClickException where another process holds it: its runs and these would be load for each other. Raises BadParameter
     where it cannot be made.
     """
+    check_name("--experiment_dir", path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from bench_cli.outputs import check_name
 from bench_cli.private_files import private_files
 from bench_records.manifest import RunState
 from bench_records.run_folder import RunFolder, RunFolderError
@@ -46,6 +47,7 @@ def default_folder(verb: str) -> Iterator[Path]:
 @contextmanager
 def _opened(path: Path) -> Iterator[RunFolder]:
     replaced = None
+    check_name("--run_dir", path)
     with ExitStack() as stack:
         try:
             if path.is_dir() and _is_unstarted(RunFolder(path)):
