@@ -457,6 +457,37 @@ def test_stream_that_ends_without_its_marker_is_remarked() -> None:
     uvloop.run(run())
 
 
+@pytest.mark.parametrize("cut", [30, -2, -1])
+def test_a_stream_whose_connection_ends_within_an_event_is_cut(cut: int) -> None:
+    """The end of the connection is the end of the body where the server gives no length."""
+    event = b"data: " + json.dumps(_delta(content="The")).encode() + b"\n\n"
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", event, event[:cut])
+
+    async def run() -> tuple[list[bytes], Outcome | None, str]:
+        async with serving(script) as origin:
+            connection = await OpenAIChatClient(origin, "llama").connect(5.0)
+            answered = await exchange(connection, _client().encode(0, Request(output_tokens=1, prompt="x")))
+            await connection.close()
+            return answered
+
+    bodies, failure, problem = uvloop.run(run())
+    recorder = Recorder(summarise_schedule(Schedule((Request(4, prompt="x"),), (0,), seed=0)), _client())
+    times_ns = list(range(10, 10 + len(bodies)))
+    record = recorder.record(Exchange(0, 0, 0, 0, 99, times_ns, bodies, failure, problem), 0)
+    assert (record.outcome, record.error) == (Outcome.STREAM_CUT, "the stream ended without [DONE]")
+    assert record.token_times_ns == ((10,) if cut > 0 else (10, 11))
+
+
+def test_an_event_that_is_no_chunk_is_malformed_where_the_stream_goes_on_or_has_its_marker() -> None:
+    recorder = Recorder(summarise_schedule(Schedule((Request(4, prompt="x"),), (0,), seed=0)), _client())
+    good, cut, missing = json.dumps(_delta(content="The")).encode(), b'{"choices":', "the stream ended without [DONE]"
+    for bodies, error in (([good, cut], None), ([cut, good], missing), ([good, b'{"detail": "no"}'], missing)):
+        assert recorder.record(Exchange(0, 0, 0, 0, 99, [10, 11], bodies, None, error), 0).outcome is Outcome.MALFORMED
+
+
 def test_streamed_reasoning_gets_the_times_of_its_arrival() -> None:
     deltas = [{"role": "assistant"}, {"reasoning": "Hm"}, {"reasoning": ", so"}, {"content": "The"}, {"content": " sea"}]
 
