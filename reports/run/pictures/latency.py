@@ -12,7 +12,7 @@ from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.metric import FROM_SCHEDULE, FROM_SEND
 from reports.metrics.requests import Requests
 from reports.render.picture import Axis, Colour, Dots, HeatMap, Line, Mark, Picture, Shape, Stroke, Whiskers
-from reports.run.pictures.over_time import TIME, drawn_positions, edges_of, log_edges, percentile_per_part, seconds
+from reports.run.pictures.over_time import TIME, drawn_positions, edges_of, log_edges, part_text, percentile_per_part, seconds
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import Distribution
@@ -217,11 +217,10 @@ def _heat_map(name: str, arrivals_ns: FloatArray, latency_ms: FloatArray, edges_
     counts = _counts(latency_ms, arrivals_ns, y_edges, edges_ns)
     middles = seconds((edges_ns[:-1] + edges_ns[1:]) / 2)
     median = percentile_per_part(arrivals_ns, latency_ms, edges_ns, 0.5)
-    part_s = (edges_ns[1] - edges_ns[0]) / 1e9
     return Picture(
         f"{name.split()[0].lower()}-heat-map",
         f"{name} over time, how often",
-        f"The number of successful requests scheduled in each part of the run ({part_s:.3g} s) with a latency in each range; "
+        f"The number of requests scheduled in each part of the run ({part_text(edges_ns)}) with a known latency in each range; "
         "the line is the median of each part.",
         TIME,
         Axis("latency", "ms", log=True),

@@ -34,6 +34,12 @@ def seconds(times_ns: FloatArray) -> FloatArray:
     return times_ns / 1e9
 
 
+def part_text(edges_ns: FloatArray) -> str:
+    """The length of equal parts: "0.5 s", "1,250 s"."""
+    part_s = float(edges_ns[1] - edges_ns[0]) / 1e9
+    return f"{part_s:,.0f} s" if part_s >= 999.5 else f"{part_s:.3g} s"
+
+
 def per_second(times_ns: FloatArray, edges_ns: FloatArray, amounts: FloatArray | None = None) -> FloatArray:
     """Events a second in each part; shape [parts + 1], the last one twice so that steps reach the last edge."""
     bounds = (float(edges_ns[0]), float(edges_ns[-1]))

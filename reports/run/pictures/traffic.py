@@ -13,7 +13,7 @@ from reports.metrics.output_events import output_tokens
 from reports.metrics.requests import Requests
 from reports.render.counts import counted
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Stroke
-from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, per_second, percentile_per_part, seconds
+from reports.run.pictures.over_time import TIME, edges_of, end_ns, held, part_text, per_second, percentile_per_part, seconds
 from reports.run_report import RunReport
 from reports.statistics.arrays import FloatArray
 
@@ -49,7 +49,7 @@ def _rates(requests: Requests, waits_for_answers: bool) -> Picture:
     return Picture(
         "rates",
         "Sent and answered" if waits_for_answers else "Offered, achieved and answered",
-        f"Requests a second in each {(at_s[1] - at_s[0]):.3g} s: " + (_CLOSED_RATES if waits_for_answers else _OPEN_RATES),
+        f"Requests a second in each {part_text(edges_ns)}: " + (_CLOSED_RATES if waits_for_answers else _OPEN_RATES),
         TIME,
         Axis("requests", "1/s", from_zero=True),
         (
@@ -72,7 +72,7 @@ def _slip(requests: Requests) -> Iterator[Picture]:
         "slip",
         "Schedule slip over time",
         "Delay of the sends against the schedule: the median and the largest slip of each "
-        f"{(edges_ns[1] - edges_ns[0]) / 1e9:.3g} s. The wait at a ceiling on requests in flight is not counted.",
+        f"{part_text(edges_ns)}. The wait at a ceiling on requests in flight is not counted.",
         TIME,
         Axis("schedule slip", "ms", from_zero=True),
         (
@@ -94,7 +94,7 @@ def _in_flight(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "in-flight",
         "Requests in flight",
-        f"Requests sent and not yet ended, the mean of each {at_s[1]:.3g} s; dashed, with those due and not yet sent.",
+        f"Requests sent and not yet ended, the mean of each {part_text(edges_ns)}; dashed, with those due and not yet sent.",
         TIME,
         Axis("requests", from_zero=True),
         (
@@ -113,7 +113,8 @@ def _token_rate(requests: Requests) -> Iterator[Picture]:
     yield Picture(
         "output-tokens",
         "Output tokens over time",
-        f"Output tokens of successful requests a second, as they arrived at the client, in each {at_s[1]:.3g} s.",
+        "Output tokens a second of successful requests and of those cancelled as planned, as they arrived at the client, in "
+        f"each {part_text(edges_ns)}.",
         TIME,
         Axis("output tokens", "1/s", from_zero=True),
         (Line("output tokens", at_s, per_second(tokens.times_ns, edges_ns, tokens.amounts), Colour.GREEN, steps=True),),

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bench_records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
 from reports.run.page import run_pictures
 from reports.run.pictures.latency import latency_pictures, nines
-from reports.run.pictures.over_time import drawn_positions, log_edges, percentile_per_part
+from reports.run.pictures.over_time import drawn_positions, log_edges, part_text, percentile_per_part
 from reports.run_report import RunReport
 from reports.statistics.quantile_curve import curve_of
 
@@ -181,3 +182,17 @@ def test_a_run_without_successes_has_no_latency(make_report: MakeReport, failed:
     pictures = run_pictures(make_report([failed(0, 0, Outcome.CONNECT, 0, 1)]))
     assert pictures.latency == ()
     assert {picture.name for picture in pictures.arrivals} == {"rates", "slip", "in-flight"}
+
+
+def test_pictures_that_count_withdrawn_requests_do_not_call_them_successful(make_report: MakeReport, answered: Make) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1), (10 * k + 9, 1)]) for k in range(100)]
+    records[::4] = [structs.replace(record, outcome=Outcome.WITHDRAWN) for record in records[::4]]
+    picture = _named(latency_pictures(make_report(records)), "ttft-heat-map")
+    heat = next(mark for mark in picture.marks if isinstance(mark, HeatMap))
+    assert heat.counts.sum() == 100
+    assert "successful" not in picture.caption
+
+
+@pytest.mark.parametrize(("parts_of_s", "text"), [(0.05, "0.05 s"), (12.5, "12.5 s"), (1_250.0, "1,250 s")])
+def test_the_parts_of_runs_of_days_have_no_exponent(parts_of_s: float, text: str) -> None:
+    assert part_text(np.array([0.0, parts_of_s * 1e9, 2 * parts_of_s * 1e9])) == text
