@@ -65,3 +65,9 @@ class RunOptions(Concern):
 
     deployment: DeploymentOptions = part(DeploymentOptions)
     replicas: int = option(1, type=click.IntRange(min=1, max=MOST_REPLICAS), help="Number of equal servers.")
+
+
+def check_router(options: Concern, replicas: int) -> None:
+    """Raises UsageError for --router where there is nothing to choose."""
+    if replicas == 1 and options.given("router"):
+        raise click.UsageError("--router deals requests to several replicas: give --replicas")

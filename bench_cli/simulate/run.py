@@ -7,7 +7,7 @@ import cloup
 
 from bench_cli.declared import takes
 from bench_cli.forwarded_options import FORWARDS_OPTIONS, run_arguments
-from bench_cli.simulate.deployment_options import RunOptions
+from bench_cli.simulate.deployment_options import RunOptions, check_router
 from bench_cli.simulate.measuring_verb import invoke
 
 
@@ -40,4 +40,5 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     from bench_cli.simulate.deployment import read_simulated
 
     simulated = read_simulated(options.deployment, options.replicas)
+    check_router(options, options.replicas)
     return invoke(context, arguments, Simulating(simulated).carry_out)

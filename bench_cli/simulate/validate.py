@@ -11,7 +11,7 @@ import cloup
 
 from bench_cli.declared import Concern, option, required, takes
 from bench_cli.outputs import check_folder, page_file, write_json_file, write_page_file
-from bench_cli.simulate.deployment_options import MOST_REPLICAS
+from bench_cli.simulate.deployment_options import MOST_REPLICAS, check_router
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
@@ -77,6 +77,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     from simulator.routers import Router
     from simulator.validation import validate as validate_run
 
+    check_router(options, options.replicas)
     check_folder("--html", options.html)
     check_folder("--json", options.json)
     model = read_fitted(options.model)

@@ -235,6 +235,7 @@ def test_the_range_of_a_latency_counts_from_the_schedule_as_the_latency_does(tmp
             _TRAFFIC,
             "the tokenizer of the fitted runs is no longer in /gone",
         ),
+        ({}, ["--router", "rr", *_TRAFFIC], "--router deals requests to several replicas: give --replicas"),
         ({}, ["--router", "prefix", *_TRAFFIC], "--router prefix needs --prefix_cache"),
         ({}, ["--kv_blocks", "4", *_TRAFFIC], "--kv_blocks 4: a request of 159 tokens needs 5 of them"),
         ({"schema": 9}, _TRAFFIC, "is a model of schema 9"),
