@@ -67,6 +67,8 @@ def command(options: Options, runs: tuple[Path, ...]) -> int:
     if any(map(is_search, paths)):
         if judged.slo or judged.fail_if:
             raise click.UsageError("--slo and --fail_if judge runs; two searches for capacity are compared by what they hold")
+        for name in options.given("allow_single", "allow_different", "allow_simulated"):
+            raise click.UsageError(f"--{name} is for runs; two searches for capacity are compared by what they hold")
         _check_distinct(paths)
         return compare_searches(paths, options.outputs)
     arms, runs_paired, looks = _arms(paths, judged)

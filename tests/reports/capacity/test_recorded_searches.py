@@ -71,6 +71,7 @@ def test_two_searches_have_a_verdict(searches: tuple[Path, Path], tmp_path: Path
 @pytest.mark.parametrize(
     ("verb", "options", "message"),
     [
+        ("compare", ["--allow_different"], "--allow_different is for runs; two searches for capacity are compared by"),
         ("compare", ["--fail_if", "p99_ttft>300ms"], "two searches for capacity are compared by what they hold"),
         ("compare", ["--baseline", "{other}"], "give the folders of two searches"),
         ("compare", ["{same}"], "is given twice"),
