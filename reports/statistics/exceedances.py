@@ -268,7 +268,7 @@ def _between(values: FloatArray, limit: float, allowed: float, groups: NDArray[n
         return 1.0
     levels = [_largest(values, min(ratio * allowed, _LARGEST_LEVEL)) for ratio in _LEVELS]
     means = [mean_over_groups(above, groups) for above in (values > limit, *levels)]
-    return max(1.0, *(mean.long_run.effect for mean in means if mean is not None))
+    return max([1.0, *(mean.long_run.effect for mean in means if mean is not None)])
 
 
 def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:

@@ -216,6 +216,7 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     yield steady, {"recovered": recovered, "problem": "disk full"}
     yield steady, {"workload": {"dropped_too_long": 1}}
     yield steady, {"workload": {"whole_dataset": True}}
+    yield [msgspec.structs.replace(record, session="a") for record in steady[:100]], {"workload": {"whole_dataset": True}}
     broken_off = msgspec.structs.replace(steady[1], outcome=Outcome.NOT_SENT, sent_ns=None, done_ns=None, parent=0)
     yield [msgspec.structs.replace(steady[0], outcome=Outcome.TIMEOUT), broken_off, *steady[2:]], {"load": {"mode": "sessions"}}
 

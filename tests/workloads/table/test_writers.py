@@ -36,7 +36,7 @@ def test_upstream_s_rows_are_read_back_equal(rows: list[tuple[str, str]], path: 
     assert _read_back(workload, "upstream", path, ("prompt", "answer")) == workload.table.select(list(columns)).to_pylist()
 
 
-@given(rows=st.lists(st.tuples(_TEXT, st.none() | st.integers(0, 10**6)), min_size=1, max_size=5))
+@given(rows=st.lists(st.tuples(_TEXT, st.none() | st.integers(1, 10**6)), min_size=1, max_size=5))
 @pytest.mark.parametrize("name", ["custom", "openai"])
 def test_prompts_with_lengths_are_read_back_equal(name: str, rows: list[tuple[str, int | None]], path: Path) -> None:
     columns = {"prompt": [prompt for prompt, _ in rows], "output_tokens": [length for _, length in rows]}
