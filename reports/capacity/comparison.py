@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,13 +113,14 @@ def verdict(comparison: CapacityComparison) -> str:
 
 
 def change_text(tier: TierComparison) -> str:
-    """The interval of the change: "+3 % to +34 %"; an unknown end is left out."""
-    least, most = tier.least_change, tier.most_change
-    if least is None and most is None:
-        return "unknown"
-    if most is None:
-        return f"at least {_signed(least or 0.0)}"
-    return f"at most {_signed(most)}" if least is None else f"{_signed(least)} to {_signed(most)}"
+    """The interval of the change: "+3 % to +34 %"; an unknown end is left out. Ends are rounded outwards, as loads are: what is
+    shown was shown to hold.
+    """
+    least = None if tier.least_change is None else _signed(tier.least_change, math.floor)
+    most = None if tier.most_change is None else _signed(tier.most_change, math.ceil)
+    if least is None:
+        return "unknown" if most is None else f"at most {most}"
+    return f"at least {least}" if most is None else f"{least} to {most}"
 
 
 def both_confidence(tier: TierComparison) -> str:
@@ -147,9 +150,10 @@ def _sentence(comparison: CapacityComparison, tier: TierComparison) -> str:
             return f"{b} holds {more} than {a} with {limits}: {brackets}, a change of {change_text(tier)} ({sure})."
 
 
-def _signed(change: float) -> str:
-    per_cent = 100.0 * change
-    return f"{per_cent:+,.0f} %" if abs(per_cent) >= 9.95 else f"{per_cent:+.1f} %"
+def _signed(change: float, whole: Callable[[float], int]) -> str:
+    """A change in per cent, rounded by ``whole`` to the whole, or to a tenth below 10 %."""
+    tenths = round(1000.0 * change, 6)
+    return f"{whole(tenths / 10.0):+,} %" if abs(tenths) >= 100.0 else f"{whole(tenths) / 10.0:+.1f} %"
 
 
 def _required(capacity: Capacity, tier: Tier) -> tuple[tuple[Requirement, float], ...]:

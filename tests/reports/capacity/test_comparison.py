@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reports.capacity.comparison import CapacityComparison, NamedSearch, Order, compare_searches, verdict
+from reports.capacity.comparison import (
+    CapacityComparison,
+    NamedSearch,
+    Order,
+    TierComparison,
+    change_text,
+    compare_searches,
+    verdict,
+)
 from reports.capacity.comparison_formats import comparison_document
 from reports.capacity.comparison_page import CAPACITY_COMPARISON, comparison_page
 from reports.capacity.result import Capacity, LoadUnit
@@ -32,10 +40,10 @@ def _compared(b: Capacity, a: Capacity | None = None) -> CapacityComparison:
 @pytest.mark.parametrize(
     ("certified", "refused", "order", "tone", "end"),
     [
-        (170.0, 195.0, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of +3.0 % to +37 % (90 %)."),
+        (170.0, 195.0, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of +3.0 % to +38 % (90 %)."),
         (165.0, None, Order.MORE, Tone.GOOD, "against 142 to 165 requests/s, a change of at least +0.0 % (90 %)."),
-        (100.0, 142.0, Order.LESS, Tone.BAD, "against 142 to 165 requests/s, a change of -39 % to +0.0 % (90 %)."),
-        (164.0, 190.0, Order.UNDECIDED, Tone.CAUTION, "change is -0.6 % to +34 % (90 %); a smaller --precision may decide."),
+        (100.0, 142.0, Order.LESS, Tone.BAD, "against 142 to 165 requests/s, a change of -40 % to +0.0 % (90 %)."),
+        (164.0, 190.0, Order.UNDECIDED, Tone.CAUTION, "change is -0.7 % to +34 % (90 %); a smaller --precision may decide."),
         (None, None, Order.UNDECIDED, Tone.CAUTION, "(– to – requests/s against 142 to 165 requests/s)."),
     ],
 )  # fmt: skip
@@ -85,10 +93,20 @@ def test_every_file_is_written_and_names_are_inert(tmp_path: Path) -> None:
     assert "\u202e" not in CAPACITY_COMPARISON.terminal_text(comparison) + (tmp_path / "c.md").read_text(encoding="utf-8")
 
 
+def test_a_change_is_never_shown_larger_than_it_was_shown_to_be() -> None:
+    """49.79 over 36.91 is +34.9 %."""
+    a, b = (
+        replace(tiers().tiers[0], bracket=replace(BRACKET, certified=low, refused=high))
+        for low, high in ((None, 36.91), (49.79, None))
+    )
+    assert change_text(TierComparison(a, b)) == "at least +34 %"
+    assert change_text(TierComparison(b, a)) == "at most -25 %"
+
+
 def test_two_searches_at_half_the_certainty_are_not_sure_to_0_percent() -> None:
     def halved(found: Capacity) -> Capacity:
         return replace(found, tiers=tuple(replace(tier, goal=replace(tier.goal, confidence=0.5)) for tier in found.tiers))
 
     comparison = _compared(halved(_search(170.0, 195.0)), halved(_search(142.0, 165.0)))
-    assert verdict(comparison).endswith("a change of +3.0 % to +37 % (50 % and 50 % each: too little for both).")
+    assert verdict(comparison).endswith("a change of +3.0 % to +38 % (50 % and 50 % each: too little for both).")
     assert comparison_page(comparison).cards[0].interval == "50 % and 50 % each: too little for both; B holds more"

@@ -44,7 +44,7 @@ def _ranking(*brackets: Ends, confidence: float = 0.95, ended: Ended | None = En
             [(98.0, 110.0), (142.0, 160.0)],
             ["n=2 1", "n=1 2"],
             f"n=2 holds more than n=1 {WITH}: 142 to 160 against 98 to 110 requests/s, a change of "
-            "+29 % to +63 %.",
+            "+29 % to +64 %.",
             Tone.GOOD,
         ),
         (
