@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reports.capacity.answer import searched
-from reports.capacity.result import Capacity, LoadUnit, ProbeRun, Tier, Verdict
-from reports.capacity.search import Curve
+from reports.capacity.result import Capacity, LoadUnit, ProbeRun, Tier, Verdict, verdict_of
+from reports.capacity.search import Bracket, Curve
 from reports.capacity.shares import fitted_share, share_interval
 from reports.capacity.words import (
     allowed_text,
@@ -98,14 +98,18 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
     runs = [run for run in capacity.probes if run.probe.violations[tier.goal.limits[place]].n]
     position = tier.goal.limits[place]
     loads = [run.probe.load for run in runs]
-    ends = (min(loads) / 1.05, max(loads) * 1.05)
+    shown = [
+        *loads,
+        *(end for end in (tier.bracket.certified, tier.bracket.refused) if end),
+    ]  # a curve may certify a lower load
+    ends = (min(shown) / 1.05, max(shown) * 1.05)
     floor = _floor_of(runs, position, allowed)
     curve = tier.bracket.curves[place] if tier.bracket.curves else None
     marks: list[Mark] = [
         *_bands(capacity, tier, ends, of_all=several),
         Line(f"allowed: {allowed_text(allowed)}", np.array(ends), np.full(2, 100.0 * allowed), Colour.GREY, Stroke.DASHED),
         *_curve_of(curve, ends, floor, "curve through all probes", Colour.ORANGE),
-        *_probes(runs, position, floor),
+        *_probes(runs, position, floor, tier.bracket),
     ]
     none = any(run.probe.violations[position].above == 0 for run in runs)
     notes = (
@@ -118,7 +122,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
         f"share-{position + 1}",
         f"{counted_text(limit).capitalize()} {beyond_text(limit)}, against load{of_tier}",
         " ".join(note for note in notes if note),
-        _load_axis(capacity.unit, loads),
+        _load_axis(capacity.unit, shown),
         Axis(f"{counted_text(limit)} beyond the limit", "%", log=True),
         tuple(marks),
     )
@@ -164,10 +168,12 @@ def _curve_of(curve: Curve | None, ends: tuple[float, float], floor: float, name
         yield Line(name, x, y, colour)
 
 
-def _probes(runs: Sequence[ProbeRun], position: int, floor: float) -> Iterator[Mark]:
-    """A dot for each probe with its interval, by verdict; a cross for each that is no point of the curve."""
+def _probes(runs: Sequence[ProbeRun], position: int, floor: float, of_tier: Bracket) -> Iterator[Mark]:
+    """A dot for each probe with its interval, by the verdict of the picture's tier; a cross for each that is no point of the
+    curve.
+    """
     for verdict in Verdict:
-        shown = [run for run in runs if run.verdict is verdict]
+        shown = [run for run in runs if verdict_of(run.probe.load, of_tier) is verdict]
         name, colour = f"probe: {verdict}", _COLOURS[verdict]
         yield from _whiskers_of(shown, position, floor, name, colour)
     for name, colour, valid in (("probe: overloaded", Colour.PURPLE, True), ("probe: not valid", Colour.GREY, False)):

@@ -80,7 +80,8 @@ def probes_table(capacity: Capacity) -> Table:
             for run, texts in zip(capacity.probes, remarks, strict=True)
         ),
         f"Beyond: {_limits_note(capacity)}, with the 95 % interval of this probe alone. Requests include the ramp, which the "
-        "shares leave out. A verdict is that of all probes together. A load links to the report of its run.",
+        f"shares leave out. A verdict is that of all probes together{_on_first_tier(capacity)}. A load links to the report of "
+        "its run.",
     )
 
 
@@ -114,8 +115,14 @@ def _limit_columns(capacity: Capacity, limits: Sequence[Requirement]) -> Iterato
 
 
 def limits_note(capacity: Capacity) -> str:
-    """What the percentages of the table for a terminal are, with the allowed shares."""
-    return f"%: {_limits_note(capacity)}."
+    """What the percentages of the table for a terminal are, with the allowed shares, and which set its verdicts are on."""
+    on_tier = _on_first_tier(capacity)
+    return f"%: {_limits_note(capacity)}.{on_tier and f' Verdicts are those{on_tier}.'}"
+
+
+def _on_first_tier(capacity: Capacity) -> str:
+    """Which set of limits a verdict is on; "" where there is one alone."""
+    return f" on the limits of {printable(capacity.tiers[0].name or '')}" if len(capacity.tiers) > 1 else ""
 
 
 def commands_table(capacity: Capacity) -> Table:

@@ -23,7 +23,7 @@ from reports.capacity.tables import probes_table
 from reports.page.page import Tone, render_page
 from reports.render.picture import Band, Dots, Line, Shape, Whiskers
 from reports.render.plots import figure_of
-from tests.reports.capacity.searches import ALL, SHARES, capacity, cliff, limit, never_held, tiers, unknown
+from tests.reports.capacity.searches import ALL, BRACKET, LIMITS, SHARES, capacity, cliff, limit, never_held, tiers, unknown
 from tests.reports.markup import checked
 
 HOSTILE = "</script><script>window.broken = 1</script>\u202e\x00|`=1"
@@ -78,6 +78,27 @@ def test_a_probe_without_a_request_beyond_is_a_ring_and_an_overloaded_one_a_cros
     assert (shapes[Shape.RING].y > 0).all()  # at the bottom of a logarithmic axis
     assert "0 of 5,000 beyond" in shapes[Shape.RING].notes[0]
     assert shapes[Shape.CROSS].x.tolist() == [165.0]
+
+
+def test_a_load_that_is_certified_below_all_probes_is_in_the_picture() -> None:
+    (picture,) = capacity_pictures(capacity(replace(BRACKET, certified=80.0, curves=BRACKET.curves[:1]), limits=LIMITS[:1]))
+    bands = {mark.name: (mark.low, mark.high) for mark in picture.marks if isinstance(mark, Band)}
+    assert bands["holds: up to 80 requests/s"] == (80.0 / 1.05, 80.0)
+
+
+def test_the_picture_of_a_set_of_limits_has_the_verdicts_of_that_set() -> None:
+    """At 165 requests/s the limit of "chat" fails, and that of "batch" holds."""
+    found = [
+        {mark.name for mark in picture.marks if isinstance(mark, Dots) and 165.0 in mark.x}
+        for picture in capacity_pictures(tiers())
+    ]
+    assert found == [{"probe: fails"}, {"probe: holds"}]
+
+
+def test_with_several_sets_of_limits_the_tables_say_on_which_one_their_verdicts_are() -> None:
+    assert " Verdicts are those on the limits of chat." in " ".join(CAPACITY.terminal_text(tiers()).split())
+    assert "A verdict is that of all probes together on the limits of chat. A load" in probes_table(tiers()).note
+    assert "A verdict is that of all probes together. A load" in probes_table(capacity()).note
 
 
 def test_a_probe_that_is_not_valid_is_a_cross() -> None:
