@@ -23,7 +23,8 @@ Examples:
   bench capacity --experiment_dir runs/<search> --budget 1h
 
 \b
-Exit status: 0 a load is certified, 1 none is or the target failed, 2 usage, 3 the probes are not valid, 130 interrupted.""",
+Exit status: 0 a load is certified for each set of limits (with --over, of one setting), 1 none is or the target failed,
+2 usage, 3 the probes are not valid, 130 interrupted.""",
 )
 @takes(Options)
 @run_arguments

@@ -71,8 +71,9 @@ def ranking_table(ranking: Ranking, number: int) -> Table:
             )
             for row, place in enumerate(ranked, start=1)
         ),
-        "Loads: the highest that is certified to the lowest that is refused. Rank: the places that the setting may have. More "
-        "than: the rows of the settings that it is shown to hold more than. The other numbers are those at the certified load.",
+        "Loads: the highest that is certified to the lowest that is refused. Estimate: the likeliest load between them. Rank: "
+        "the places that the setting may have. More than: the rows of the settings that it is shown to hold more than. The "
+        "other numbers are those at the certified load.",
         widths=(3, 26, 14, 9, 7, 10, *((6,) if is_open else ()), 9, 8),
     )
 
