@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,18 +46,20 @@ class Piece:
 
 
 class Choice:
-    """One sequence, from its first response to its end; ``end_ids`` are the tokens that end it.
+    """One sequence, from its first response to its end; ``end_ids`` are the tokens that end it, the engine's own first.
 
-    ``is_cut``: a stop text ended it, of which the engine does not know.
+    Within the first ``min_tokens`` tokens nothing ends it. ``is_cut``: a stop text or a token ended it that the engine does not
+    know.
     """
 
     def __init__(
-        self, index: int, generation: Generation, tokenizer: Any, special_ids: Collection[int], end_ids: Collection[int]
+        self, index: int, generation: Generation, tokenizer: Any, special_ids: Collection[int], end_ids: Sequence[int]
     ) -> None:
         self._index = index
         self._generation = generation
         self._tokenizer = tokenizer
         self._end_ids = end_ids
+        self._has_own_ends = generation.min_tokens > 0 and len(end_ids) > 1  # which the engine does not know
         self._text = GeneratedText(TextStream(tokenizer, generation.skip_special_tokens, special_ids), generation.stop)
         self._characters = 0  # of all tokens so far, each alone
         self.tokens = 0
@@ -67,19 +69,39 @@ class Choice:
 
     def add(self, response: CoreResponse) -> Piece:
         """What the response adds. After the end of the choice it adds nothing."""
+        least = max(0, self._generation.min_tokens - self.tokens)  # of these tokens are within the minimum
+        if self._has_own_ends:
+            response = self._until_end(response, least)
         ids = response.token_ids
         self.tokens += len(ids)
-        has_end = bool(ids) and ids[-1] in self._end_ids
+        has_end = len(ids) > least and ids[-1] in self._end_ids
         is_last = response.is_final or has_end or self.tokens >= (self._generation.max_tokens or 0)
-        text = self._text.add(ids[:-1] if has_end else ids, is_last)
+        text = self._text_of_tokens(ids[:-1] if has_end else ids, least, is_last)
         reason = None
         if self._text.stopped or has_end:
             reason = "stop"
         elif is_last:
             reason = "length" if self.tokens >= (self._generation.max_tokens or 0) else "stop"
         self.is_finished = reason is not None
-        self.is_cut = self._text.stopped and not has_end
+        self.is_cut = (self._has_own_ends and ids[-1] != self._end_ids[0]) if has_end else self._text.stopped
         return Piece(self._index, text, ids, self._log_probs(response), reason)
+
+    def _until_end(self, response: CoreResponse, least: int) -> CoreResponse:
+        """``response`` up to its first end token after ``least`` tokens: the engine may not know that token as an end."""
+        for count, token in enumerate(response.token_ids[least:], start=least + 1):
+            if token in self._end_ids:
+                logits = None if response.logits is None else response.logits[:count]
+                return replace(
+                    response, token_ids=response.token_ids[:count], log_probs=response.log_probs[:count], logits=logits
+                )
+        return response
+
+    def _text_of_tokens(self, ids: Sequence[int], least: int, is_last: bool) -> str:
+        """What ``ids`` add to the text; a stop text counts that is complete after the first ``least`` of them."""
+        if not least:
+            return self._text.add(ids, is_last)
+        text = self._text.add(ids[:least], is_last and len(ids) <= least, may_stop=False)
+        return text + self._text.add(ids[least:], is_last) if len(ids) > least else text
 
     def note_times(self, response: CoreResponse) -> None:
         """Keep the engine's stamps, of which the last response has all."""

@@ -21,12 +21,16 @@ def core_request(
 ) -> GenerationRequest:
     """The request; ``generation.max_tokens`` is known, and ``end_ids`` are those that end a sequence. Raises ApiError if times
     of the engine are requested, and the model has no input for that.
+
+    The engine ends a sequence with any word of a list, and its ``min_tokens`` holds for ``end_id`` alone: with ``min_tokens``
+    the further ends are left to the reader of its tokens (``Choice``).
     """
+    words = () if generation.min_tokens else end_ids[1:]
     sampling = generation.sampling
     scalars: dict[str, Scalar] = {
         "request_output_len": generation.max_tokens or 1,
         "end_id": end_ids[0] if end_ids else NO_END_ID,
-        "streaming": streams_tokens(model, generation),
+        "streaming": streams_tokens(model, generation) or len(end_ids) > 1 + len(words),
         "seed": (secrets.randbits(64) if sampling.seed is None else sampling.seed) % _SEEDS,
         "exclude_input_in_output": True,
     }
@@ -56,7 +60,7 @@ def core_request(
     return GenerationRequest(
         input_ids=(tuple(token_ids),),
         scalars=scalars,
-        arrays={"stop_words_list": _single_tokens(end_ids[1:])} if len(end_ids) > 1 else {},
+        arrays={"stop_words_list": _single_tokens(words)} if words else {},
         requested_outputs=_outputs(generation),
         request_id=request_id,
     )

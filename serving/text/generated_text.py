@@ -47,9 +47,12 @@ class GeneratedText:
         """Whether a stop word has occurred; nothing is added after it."""
         return self._scan.stopped
 
-    def add(self, token_ids: Sequence[int], is_last: bool = False) -> str:
-        """Text that these tokens add; an incomplete character or a possible start of a stop word is withheld."""
-        piece = self._scan.add(self._stream.add(token_ids, is_last), is_last)
+    def add(self, token_ids: Sequence[int], is_last: bool = False, may_stop: bool = True) -> str:
+        """Text that these tokens add; an incomplete character or a possible start of a stop word is withheld.
+
+        With ``may_stop`` False a stop word that these tokens complete ends nothing.
+        """
+        piece = self._scan.add(self._stream.add(token_ids, is_last), is_last, may_stop)
         self._pieces.append(piece)
         return piece
 

@@ -22,12 +22,15 @@ class StopWordScan:
         self._withheld = ""
         self.stopped = False
 
-    def add(self, piece: str, is_last: bool = False) -> str:
-        """Add the next piece; returns the text that passes now, "" after a stop word (``stopped``)."""
+    def add(self, piece: str, is_last: bool = False, may_stop: bool = True) -> str:
+        """Add the next piece; returns the text that passes now, "" after a stop word (``stopped``).
+
+        With ``may_stop`` False a word that is complete in the piece passes; one that is complete later counts.
+        """
         if self.stopped or not self._words:
             return "" if self.stopped else piece
         text = self._withheld + piece
-        cut = self._first_stop(text)
+        cut = self._first_stop(text) if may_stop else None
         if cut is not None:
             self.stopped = True
             return text[:cut]

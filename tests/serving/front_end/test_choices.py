@@ -113,3 +113,45 @@ def test_likeliest_tokens_come_from_logits() -> None:
 
 def test_no_log_probabilities_unless_requested() -> None:
     assert all(piece.log_probs is None for piece in _pieces(replace(Generation(), max_tokens=9), _IDS[:3]))
+
+
+@pytest.mark.parametrize("tokens_a_response", [1, 4, 99])
+def test_nothing_ends_a_choice_within_its_least_tokens(tokens_a_response: int) -> None:
+    ids = [*_IDS[:2], 9, *_IDS[2:4], 9, *_IDS[4:]]  # 9 ends it, and the engine does not know
+    generation = Generation(max_tokens=99, min_tokens=4, top_logprobs=0)
+    choice = Choice(0, generation, _TOKENIZER, frozenset(_TOKENIZER.all_special_ids), (_END, 9))
+    pieces = []
+    while not choice.is_finished:
+        new = ids[choice.tokens :][:tokens_a_response]
+        pieces.append(choice.add(_response(new, log_probs=[-1.0] * len(new))))
+    assert _text(pieces) == _TOKENIZER.decode(ids[:5])
+    assert [token for piece in pieces for token in piece.token_ids] == ids[:6]
+    assert (choice.tokens, pieces[-1].finish_reason, choice.is_cut) == (6, "stop", True)
+    assert sum(len(piece.log_probs or ()) for piece in pieces) == 6
+
+
+def test_the_engines_own_end_cuts_no_choice() -> None:
+    choice = Choice(0, Generation(max_tokens=99, min_tokens=1), _TOKENIZER, frozenset(), (_END, 9))
+    choice.add(_response([*_IDS[:2], _END]))
+    assert (choice.is_finished, choice.is_cut) == (True, False)
+    told = Choice(0, Generation(max_tokens=99), _TOKENIZER, frozenset(), (_END, 9))  # without a minimum it has all ends
+    told.add(_response([*_IDS[:2], 9]))
+    assert (told.is_finished, told.is_cut) == (True, False)
+
+
+@pytest.mark.parametrize("tokens_a_response", [1, 4, 99])
+def test_a_stop_text_counts_that_is_complete_after_the_least_tokens(tokens_a_response: int) -> None:
+    ids = _TOKENIZER.encode("one two three two four", add_special_tokens=False)
+    first = len(_TOKENIZER.encode("one two", add_special_tokens=False))
+    choice = Choice(
+        0,
+        Generation(max_tokens=99, min_tokens=first, stop=("two",)),
+        _TOKENIZER,
+        frozenset(_TOKENIZER.all_special_ids),
+        (_END,),
+    )
+    pieces = []
+    while not choice.is_finished:
+        pieces.append(choice.add(_response(ids[choice.tokens :][:tokens_a_response])))
+    assert _text(pieces) == "one two three "
+    assert choice.is_cut

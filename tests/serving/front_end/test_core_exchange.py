@@ -96,6 +96,13 @@ def test_further_end_ids_are_stop_words_and_none_is_no_end() -> None:
     assert _tensors(_GREEDY, ())["end_id"] == -1
 
 
+def test_further_end_ids_are_left_to_the_reader_where_there_is_a_least_length() -> None:
+    tensors = _tensors(replace(_GREEDY, min_tokens=4), (2, 9, 8))
+    assert "stop_words_list" not in tensors
+    assert (tensors["end_id"], tensors["min_tokens"], tensors["streaming"]) == (2, 4, True)
+    assert _tensors(replace(_GREEDY, min_tokens=4), (2,))["streaming"] is False
+
+
 @pytest.mark.parametrize(("top", "switch", "output"), [
     (0, "return_log_probs", "output_log_probs"),
     (3, "return_generation_logits", "generation_logits"),
