@@ -277,7 +277,7 @@ class OpenAIService:
                 choice.note_times(response)
                 if not choice.is_finished and (response.token_ids or response.is_final):
                     yield choice.add(response)
-                    if choice.is_cut and all(other.is_finished for other in choices):
+                    if all(other.is_finished for other in choices) and any(other.is_cut for other in choices):
                         return
         for choice in choices:
             if not choice.is_finished:
