@@ -104,11 +104,13 @@ class TextPart(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct):
-    """A message; other fields, such as a refusal, are ignored."""
+    """A message; other fields, such as a refusal, are ignored. Calls of tools, a part of the prompt, are refused."""
 
     role: str
     content: str | list[TextPart] | None = None
     name: str | None = None
+    tool_calls: Any = None
+    function_call: Any = None
 
 
 class ChatBody(Body, forbid_unknown_fields=True, kw_only=True):

@@ -34,8 +34,9 @@ class Sampling:
 class Generation:
     """What to generate for each prompt: ``n`` sequences of ``min_tokens`` to ``max_tokens`` (None: the default) tokens.
 
-    A sequence ends before one of the texts ``stop``, and with one of the tokens ``stop_token_ids`` or, unless ``ignore_eos``,
-    the model's own end. ``top_logprobs`` None: no log probabilities; else that many alternatives beside each token's.
+    After ``min_tokens`` a sequence ends before one of the texts ``stop``, and with one of the tokens ``stop_token_ids`` or,
+    unless ``ignore_eos``, the model's own end. ``top_logprobs`` None: no log probabilities; else that many alternatives beside
+    each token's.
     ``include_metrics``: the engine's times of the request.
     """
 
@@ -123,8 +124,8 @@ def _guide(form: ResponseFormat | None) -> tuple[str, str] | None:
     match form:
         case None | ResponseFormat(type="text"):
             return None
-        case ResponseFormat(type="json_object"):
-            return "json", ""
+        case ResponseFormat(type="json_object"):  # the guide json has arrays, too
+            return "json_schema", '{"type":"object"}'
         case ResponseFormat(type="json_schema", json_schema={"schema": schema}):
             return "json_schema", msgspec.json.encode(schema).decode()
     raise ApiError("Invalid 'response_format': use text, json_object, or json_schema with a schema.", param="response_format")

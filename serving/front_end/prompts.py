@@ -75,6 +75,12 @@ def _of_ids(ids: Any) -> Prompt:
 
 
 def _content(message: ChatMessage) -> str:
+    if message.tool_calls or message.function_call:
+        raise ApiError(
+            "Unsupported parameter: a message with 'tool_calls' is not supported with this model.",
+            param="messages",
+            code="unsupported_parameter",
+        )
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     for part in message.content:

@@ -82,8 +82,8 @@ def test_completion_repeats_its_prompt_on_request() -> None:
     assert _completion(echo=True, n=2, best_of=2) == replace(_completion(), echo=True, n=2)
 
 
-def test_json_object_is_a_guide_without_text() -> None:
-    assert _chat(response_format={"type": "json_object"}).sampling.guide == ("json", "")
+def test_json_object_is_an_object_and_no_array() -> None:
+    assert _chat(response_format={"type": "json_object"}).sampling.guide == ("json_schema", '{"type":"object"}')
     assert _chat(response_format={"type": "text"}).sampling.guide is None
 
 

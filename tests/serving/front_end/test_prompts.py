@@ -50,6 +50,13 @@ def test_chat_takes_text_alone(reader: PromptReader) -> None:
         reader.chat(_chat(("user", [{"type": "image_url", "image_url": {"url": "x"}}])))
 
 
+@pytest.mark.parametrize("field", ["tool_calls", "function_call"])
+def test_calls_of_tools_are_refused_since_they_belong_to_the_prompt(reader: PromptReader, field: str) -> None:
+    body = {"model": "m", "messages": [{"role": "assistant", "content": None, field: [{"id": "a"}]}]}
+    with pytest.raises(ApiError, match="a message with 'tool_calls' is not supported"):
+        reader.chat(read_body(json.dumps(body).encode(), ChatBody))
+
+
 def test_messages_that_the_template_refuses(reader: PromptReader) -> None:
     templated = PromptReader(reader.tokenizer, ChatTemplate("{{ raise_exception('no system role') }}", {}))
     with pytest.raises(ApiError, match="The chat template refuses these messages: no system role"):
