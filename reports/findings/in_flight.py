@@ -78,7 +78,13 @@ class RareQueues(Finding):
         if not self.waited:
             return f"No request waited for a place in the target's batch in this run: {batch}."
         spells = "one spell" if self.spells == 1 else f"{self.spells:,} spells"
-        return f"{counted(self.waited, 'request')} waited for a place in the target's batch, in {spells}: {batch}."
+        waited = counted(self.waited, "request")
+        if self.limit is not None and self.largest < self.limit:  # something else bounded the batch
+            return (
+                f"{waited} waited for the first token, in {spells}: at most {self.largest:,} answers came at the same time, "
+                f"fewer than the target's limit of {self.limit:,}."
+            )
+        return f"{waited} waited for a place in the target's batch, in {spells}: {batch}."
 
 
 @dataclass(frozen=True)

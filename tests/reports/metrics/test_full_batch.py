@@ -181,6 +181,13 @@ def test_queues_in_words() -> None:
     )
 
 
+def test_a_wait_below_the_limit_is_not_one_for_a_place() -> None:
+    assert RareQueues(204, 256, True, 1, 1).sentence == (
+        "1 request waited for the first token, in one spell: at most 204 answers came at the same time, fewer than the target's "
+        "limit of 256."
+    )
+
+
 def test_a_class_and_a_stage_have_no_more_than_the_run(make_report: MakeReport, batch: Batch) -> None:
     records = [msgspec.structs.replace(record, traffic_class="chat") for record in batch(SLOTS)]
     stage = {"begin_s": 0.0, "end_s": records[-1].scheduled_ns / 1e9 + 1.0, "rate_per_s": 100.0}
