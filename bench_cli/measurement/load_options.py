@@ -164,13 +164,17 @@ def arrival_law(options: LoadOptions) -> ArrivalLaw:
     """The law of the gaps that --arrival, or upstream's options, describe. Raises UsageError and WorkloadError."""
     from workloads.arrivals.law import law_of_upstream, parse_law
 
+    is_at_once = options.request_rate == -1 and options.rate_profile is None
     if options.arrival is None:
-        if options.burstiness is not None and options.request_rate == -1 and options.rate_profile is None:
+        if options.burstiness is not None and is_at_once:
             raise click.UsageError("--burstiness is the shape of gamma gaps; it needs gamma_dist and a --request_rate")
+        if options.given("time_delay_dist") and is_at_once:
+            law = options.time_delay_dist
+            raise click.UsageError(f"--time_delay_dist {law}: gaps need a --request_rate, or a --rate_profile")
         return law_of_upstream(options.time_delay_dist, options.burstiness)
     for name in options.given("time_delay_dist", "burstiness"):
         raise click.UsageError(f"--{name} and --arrival both set the gaps; --arrival has all of the laws")
-    if options.request_rate == -1 and options.rate_profile is None:
+    if is_at_once:
         raise click.UsageError(f"--arrival {options.arrival}: gaps need a --request_rate, or a --rate_profile")
     return parse_law(options.arrival)
 

@@ -87,6 +87,7 @@ def test_upstream_s_option_and_ours_are_one_schedule(server: ScriptedServer, tmp
             ["--arrival", "constant", "--time_delay_dist", "constant", "--request_rate", "5"],
             "--time_delay_dist and --arrival both set the gaps",
         ),
+        (["--time_delay_dist", "constant"], "--time_delay_dist constant: gaps need a --request_rate, or a --rate_profile"),
         (["--burstiness", "2", "--time_delay_dist", "gamma_dist"], "it needs gamma_dist and a --request_rate"),
         (["--rate_profile", "sine:amplitude=1,period=5s"], "needs its mean rate: give --request_rate"),
         (["--rate_profile", "stages:5/s*5s", "--request_rate", "5"], "--request_rate 5 cannot be combined with stages:5/s*5s"),
