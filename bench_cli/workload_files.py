@@ -86,7 +86,9 @@ class ReaderOptions(Concern, title="Reading the file"):
 
 
 def read_file(path: Path, format_name: str | None, strict: bool, columns: Sequence[str] = ()) -> Workload:
-    """The workload of a file; rejected rows are reported on stderr in one line. ``columns`` are texts of --field.
+    """The workload of a file; rejected rows, and those without their images, are reported on stderr in a line each.
+
+    ``columns`` are texts of --field.
 
     Raises DatasetError.
     """
@@ -94,6 +96,6 @@ def read_file(path: Path, format_name: str | None, strict: bool, columns: Sequen
     from workloads.readers.named_columns import NamedColumns
 
     reading = read_workload_file(path, format_name, strict, NamedColumns.of(columns) if columns else None)
-    if reading.rejects.count:
-        click.echo(printable(str(reading.rejects)), err=True)
+    for sentence in reading.rejects.sentences():
+        click.echo(printable(sentence), err=True)
     return reading.workload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +25,23 @@ class Reject:
 
 @dataclass(frozen=True)
 class Rejects:
-    """``count`` rows of the file ``path`` are not in the workload; ``first`` are the first few that were found."""
+    """``count`` rows of the file ``path`` are not in the workload; ``first`` are the first few that were found.
+
+    ``with_media`` rows are in it without their images or videos.
+    """
 
     path: Path
     count: int
     first: tuple[Reject, ...]
+    with_media: int = 0
+
+    def sentences(self) -> Iterator[str]:
+        """What is to be said of the file; nothing where all of it was read."""
+        if self.count:
+            yield str(self)
+        if self.with_media:
+            has = "1 row has" if self.with_media == 1 else f"{self.with_media:,} rows have"
+            yield f"{self.path}: {has} images or videos, which are not sent"
 
     def __str__(self) -> str:
         rows = "1 row was" if self.count == 1 else f"{self.count:,} rows were"
@@ -42,11 +54,13 @@ class RejectCounter:
     """The rejects of one file while it is read. ``strict`` makes a malformed row an error.
 
     A row that is well formed and holds no request, as one of a failed request, is left out: counted, and never an error.
+    ``with_media`` counts rows that are read without their images or videos.
     """
 
     path: Path
     strict: bool = False
     count: int = 0
+    with_media: int = 0
     _first: list[Reject] = field(default_factory=list)
 
     def malformed(self, where: str, reason: str) -> None:
@@ -75,4 +89,4 @@ class RejectCounter:
 
     def total(self) -> Rejects:
         """What was counted, at the end of the file."""
-        return Rejects(self.path, self.count, tuple(self._first))
+        return Rejects(self.path, self.count, tuple(self._first), self.with_media)

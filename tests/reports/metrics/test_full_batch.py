@@ -183,8 +183,8 @@ def test_queues_in_words() -> None:
 
 def test_a_wait_below_the_limit_is_not_one_for_a_place() -> None:
     assert RareQueues(204, 256, True, 1, 1).sentence == (
-        "1 request waited for the first token, in one spell: at most 204 answers came at the same time, fewer than the target's "
-        "limit of 256."
+        "1 request waited for the first token, in one spell: at most 204 answers came at the same time, fewer than the "
+        "target's limit of 256."
     )
 
 

@@ -1,13 +1,17 @@
 """Reader of Azure's LLM inference traces of 2023 and 2024: CSV with ``TIMESTAMP``, ``ContextTokens``, ``GeneratedTokens``.
 
-Source: Azure/AzurePublicDataset (Splitwise, ISCA 2024). A time without an offset is taken as UTC.
+Source: Azure/AzurePublicDataset (Splitwise, ISCA 2024). A time without an offset is taken as UTC. The trace of 2025 has
+``NumImages``, too: requests with images are read as their tokens, and counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workloads.readers.csv_columns import csv_blocks, timestamps_ns, tokens
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from workloads.readers.csv_columns import csv_blocks, header_of, timestamps_ns, tokens
 from workloads.readers.length_trace import joined, length_block, length_workload
 from workloads.readers.rejects import RejectCounter
 from workloads.readers.source import Source
@@ -15,6 +19,7 @@ from workloads.table.workload import Workload
 
 NAME = "azure"
 SHAPE = "CSV with TIMESTAMP, ContextTokens, GeneratedTokens (Azure)"
+_IMAGES = "NumImages"
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
@@ -25,6 +30,7 @@ def recognises(header: Sequence[str]) -> bool:
 
 def read(source: Source, rejects: RejectCounter) -> Workload:
     """The workload of the rows. Raises DatasetError."""
+    columns = (*_COLUMNS, _IMAGES) if header_of(source.head).count(_IMAGES) == 1 else _COLUMNS
     blocks = [
         length_block(
             block,
@@ -32,6 +38,11 @@ def read(source: Source, rejects: RejectCounter) -> Workload:
             (tokens(block, "ContextTokens"), tokens(block, "GeneratedTokens")),
             rejects,
         )
-        for block in csv_blocks(source, _COLUMNS, rejects)
+        for block in csv_blocks(source, columns, rejects)
     ]
+    rejects.with_media = sum(_count_with_images(block.texts[_IMAGES]) for block in blocks if _IMAGES in block.texts)
     return length_workload(NAME, joined(blocks, rejects), rejects, {})
+
+
+def _count_with_images(counts: pa.StringArray) -> int:
+    return len(counts) - int(pc.sum(pc.is_in(counts, pa.array(["", "0"])), min_count=0).as_py())

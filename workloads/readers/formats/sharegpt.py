@@ -3,6 +3,7 @@
 Known variants are accepted: ``conversation`` for ``conversations``, and turns as ``role``/``content`` for ``from``/``value``.
 Messages before the first human turn are left out, except system prompts, which are its ``history``. For a later turn, the
 messages between its prompt and the answer to the turn before are its history, too: a second answer, or a message without one.
+Conversations with images or videos are read without these, and counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from workloads.table.workload import Workload
 NAME = "sharegpt"
 SHAPE = "JSON with conversations (ShareGPT)"
 _CONVERSATION_FIELDS = ("conversations", "conversation")
+_MEDIA_FIELDS = ("image", "images", "video", "videos")
 _TURN_FIELDS = (("from", "value"), ("role", "content"))
 _ROLES = {"human": "user", "user": "user", "system": "system"} | dict.fromkeys(
     ("gpt", "assistant", "chatgpt", "bard", "bing"), "assistant"
@@ -34,12 +36,13 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
     """The workload of the conversations; those without a human turn are left out. Raises DatasetError."""
     turns: list[TextRow] = []
     sessions: set[str] = set()
-    for where, (name, messages) in accepted(rows, _conversation, rejects):
+    for where, (name, messages, has_media) in accepted(rows, _conversation, rejects):
         session = name if name and name not in sessions else f"{name} ({where})" if name else where
         sessions.add(session)
         added = session_turns(messages, session, len(turns))
         if not added:
             rejects.left_out(where, "the conversation has no human turn with text")
+        rejects.with_media += has_media and bool(added)
         turns += added
     return text_workload(NAME, turns, rejects)
 
@@ -70,11 +73,13 @@ def session_turns(messages: list[Message], session: str, first_row: int) -> list
     return turns
 
 
-def _conversation(row: Row) -> tuple[str, list[Message]]:
+def _conversation(row: Row) -> tuple[str, list[Message], bool]:
+    """Its name, its messages with text, and whether it has images or videos, which no request can carry."""
     field = next((field for field in _CONVERSATION_FIELDS if field in row), _CONVERSATION_FIELDS[0])
     name = row.get("id")
     messages = [_message(turn, number) for number, turn in enumerate(list_of(row, field), start=1)]
-    return text_of(row, "id") if isinstance(name, str) else "", [message for message in messages if message.content.strip()]
+    with_text = [message for message in messages if message.content.strip()]
+    return text_of(row, "id") if isinstance(name, str) else "", with_text, any(row.get(name) for name in _MEDIA_FIELDS)
 
 
 def _message(turn: object, number: int) -> Message:

@@ -150,3 +150,13 @@ def test_a_quote_that_is_not_closed_costs_one_row_wherever_the_blocks_of_a_large
     assert (len(reading.workload), reading.rejects.count) == (len(lines) - len(cut), len(cut))
     kept = set(range(1, len(lines) + 1)) - {number + 1 for number in cut}
     assert set(reading.workload.table["input_tokens"].to_pylist()) == kept
+
+
+def test_requests_with_images_are_read_as_their_tokens_and_counted(read: Read) -> None:
+    lines = ("2025-05-12 00:00:20,0,1,2", "2025-05-12 00:00:21,3,5,6", "2025-05-12 00:00:22,1,0,0", "2025-05-12 00:00:23,1,7,8")
+    reading = read("\n".join(("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens", *lines)).encode(), "t.csv")
+    assert reading.workload.table["input_tokens"].to_pylist() == [1, 5, 7]
+    assert list(reading.rejects.sentences()) == [
+        f"{reading.rejects.path}: 1 row was not read; for example line 4: the request failed: it has no tokens",
+        f"{reading.rejects.path}: 2 rows have images or videos, which are not sent",
+    ]

@@ -93,6 +93,14 @@ def test_a_conversation_without_a_human_turn_is_left_out_and_counted(read: Calla
     assert reading.rejects.first[0].where == "row 1"
 
 
+@pytest.mark.parametrize("field", ["image", "images", "video"])
+def test_a_conversation_with_images_is_read_without_them_and_counted(read: Callable[..., Any], field: str) -> None:
+    empty = {**_turns(("gpt", "no turn")), field: "a.jpg"}
+    reading = read(json.dumps([_GOOD, {**_GOOD, field: ["a.jpg"]}, {**_GOOD, field: []}, empty]).encode())
+    assert len(reading.workload) == 3
+    assert list(reading.rejects.sentences())[1:] == [f"{reading.rejects.path}: 1 row has images or videos, which are not sent"]
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
