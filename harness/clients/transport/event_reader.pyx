@@ -206,7 +206,8 @@ cdef size_t _event_chunk(const char *piece, size_t length) noexcept nogil:
     """The length of the chunk at the start of ``piece``, if it is whole and contains exactly one event of one line; else 0.
 
     The chunk (RFC 9112, section 7.1) must have less than 4,096 bytes, and no extensions. The event (WHATWG HTML, section
-    9.2.6) must be one line of data after the usual space, all lines ended by LF.
+    9.2.6) must be one line of data after the usual space, all lines ended by LF. Its data is no array: ``[DONE]``, which ends
+    an answer, must be known at once.
     """
     cdef size_t size = 0, at = 0, count
     while at < length and at < 3 and _hex(piece[at]) >= 0:
@@ -216,6 +217,8 @@ cdef size_t _event_chunk(const char *piece, size_t length) noexcept nogil:
         return 0
     at += 2
     if memcmp(piece + at, b"data: ", 6) or memcmp(piece + at + size - 2, b"\n\n\r\n", 4):
+        return 0
+    if piece[at + 6] == c'[':
         return 0
     count = size - 8
     if memchr(piece + at + 6, c'\n', count) != NULL or memchr(piece + at + 6, c'\r', count) != NULL:

@@ -33,6 +33,7 @@ from harness.host.clock import now_ns
 
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
+_END_AFTER_MARKER_S = 0.1  # for the rest of a message whose stream has ended: then the connection serves again
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
 _UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
@@ -137,8 +138,10 @@ class _Events:
         self.end = self._stream.end
 
     def event_sink(self) -> OnEvents | None:
-        """The first event is read here: that a request is answered must be known at once."""
-        return self._on_events if self._answer.has_events and self._stream.is_between_events and not self._at_once else None
+        """The first event is read here: that a request is answered must be known at once. So is what follows the last one."""
+        answer = self._answer
+        is_within = answer.has_events and not answer.is_marked and self._stream.is_between_events
+        return self._on_events if is_within and not self._at_once else None
 
     def _on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:
         self._stream.skip_events()
@@ -229,8 +232,18 @@ class _Answer:
         if not self.ended.done():
             self.ended.set_exception(error)
 
+    def on_overdue_end(self) -> None:
+        """The stream has ended, and the server does not end the message: OpenAI's clients do not wait for that, either."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
     def on_deadline(self, timeout_s: float) -> None:
         self._fail(Outcome.TIMEOUT, f"no end within {timeout_s:g} s")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the end marker has come."""
+        return self._is_marked
 
     @property
     def has_events(self) -> bool:
@@ -247,6 +260,7 @@ class _Answer:
                 raise too_many_responses(self._limits)
             if self._end_marker in events:
                 self._is_marked = True
+                asyncio.get_running_loop().call_later(_END_AFTER_MARKER_S, self.on_overdue_end)
                 last = events.index(self._end_marker)
                 times_ns, events = times_ns[:last], events[:last]
             self._on_responses(times_ns, events)

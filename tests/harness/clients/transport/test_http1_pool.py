@@ -155,6 +155,21 @@ def test_connection_that_is_lost_behind_the_end_marker_has_lost_nothing() -> Non
     assert _answered(cut, marker=_MARK) == ([b"one"], None, "")
 
 
+@pytest.mark.parametrize("in_one_piece", [True, False])
+def test_a_message_that_goes_on_after_the_end_marker_is_not_waited_for(in_one_piece: bool) -> None:
+    """As of a server that keeps the stream open; the answer is complete."""
+    events = [b"data: one\n\n", b"data: two\n\n", b"data: [DONE]\n\n"]
+    parts = [chunked(b"".join(events))] if in_one_piece else [chunked(event) for event in events]
+    parts = [part.removesuffix(b"0\r\n\r\n") for part in parts]
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(EVENTS_HEAD, *parts)
+        await asyncio.sleep(60)
+
+    assert uvloop.run(_once(script, 30.0, _MARK)) == ([b"one", b"two"], None, "")
+
+
 def test_stream_that_ends_in_order_without_its_marker_ends_with_that_remark() -> None:
     answered = _answered(EVENTS_HEAD + chunked(b"data: one\n\n"), marker=_MARK)
     assert answered == ([b"one"], None, "the stream ended without [DONE]")
