@@ -164,7 +164,7 @@ class Recorder:
         if echoed and request.text is not None:
             first = _first_with_content(responses)
             texts[first] = texts[first][request.text.length :]
-        of_server = _last_count(responses)
+        of_server = _sum_of_own_counts(responses) or _last_count(responses)
         if of_server == 0 and any(texts):  # the server does not count, or its count was cut off
             of_server = None
         attribution = attribute_tokens(responses, texts, of_server)
@@ -228,6 +228,22 @@ def _count_of_server(responses: Sequence[Response]) -> int | None:
 def _last_count(responses: Sequence[Response]) -> int | None:
     """The server's last count of all tokens so far; None where it sent none."""
     return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
+
+
+def _sum_of_own_counts(responses: Sequence[Response]) -> int | None:
+    """The server's count where that of each piece is of the piece alone; None where its counts are those of all so far.
+
+    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece.
+    """
+    pieces = [response for response in responses if response.text is not None]
+    counts = [piece.server_tokens_so_far for piece in pieces if piece.text]
+    own = [count for count in counts if count is not None]
+    if len(own) < len(counts) or responses[-1].text is None:
+        return None
+    falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
+    if not (falls or is_too_small):
+        return None
+    return sum(piece.server_tokens_so_far or 0 for piece in pieces)
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

@@ -499,6 +499,22 @@ def test_text_whose_tokens_are_counted_at_the_end() -> None:
     assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((2_000, 3_000), None, 3)
 
 
+@pytest.mark.parametrize(("counts", "end", "tokens"), [
+    ((1, 1, 1), Response(text="", finish_reasons=("stop",), server_tokens_so_far=1), 4),
+    ((1, 1, 1), Response(text="!", finish_reasons=("stop",), server_tokens_so_far=1), 4),
+    ((1, 1, 1), Response(text="", finish_reasons=("stop",)), 3),
+    ((3, 1, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=0), 8),
+    ((1, 1, 1), Response(server_tokens_so_far=5), 5),  # the whole answer's
+    ((1, 2, 3), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),
+    ((4, 4, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),  # the whole answer's in each
+    ((1, 2, 2), Response(text="", finish_reasons=("stop",), server_tokens_so_far=2), 2),  # a token in two pieces
+])  # fmt: skip
+def test_counts_of_each_piece_alone_are_added(counts: tuple[int, ...], end: Response, tokens: int) -> None:
+    pieces = [Response(text="a", server_tokens_so_far=count) for count in counts]
+    record = _of_chunks(_ROLE, *pieces, end)
+    assert (record.output_tokens, record.output_tokens_source) == (tokens, TokenSource.SERVER)
+
+
 @pytest.mark.parametrize(("index", "checked"), [(0, True), (1, False), (15, False), (16, True), (17, False)])
 def test_the_text_of_one_request_in_16_is_counted_beside_the_server(index: int, checked: bool) -> None:
     chunks = (Response(text="The", server_tokens_so_far=1), Response(text=" sea", server_tokens_so_far=2))
