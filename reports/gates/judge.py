@@ -15,10 +15,11 @@ from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_n
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
 from reports.gates.words import NO_OBJECTIVE, amount, number, significant
-from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
 from reports.metrics.in_flight import drain_start_ns
+from reports.render.counts import counted
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
@@ -57,7 +58,21 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         return judge_number(requirement, of_rates([run.metrics.rates[metric] for run in runs]), runs)
     if any(run.metrics.latencies.get(metric) is None for run in runs):
         return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (f"this run has no {metric.label}",))
-    return _latency(requirement, runs)
+    gate = _latency(requirement, runs)
+    left_out = _count_left_out(requirement, runs)
+    if left_out == 0:
+        return gate
+    words = counted(left_out, "request that was cut off is", "requests that were cut off are")
+    return replace(gate, grounds=(*gate.grounds, f"{words} left out"))
+
+
+def _count_left_out(requirement: Requirement, runs: Sequence[JudgedRun]) -> int:
+    """The requests that were cut off between tokens, where the limit counts the times between tokens of successes alone."""
+    metric = requirement.metric
+    if metric.ends_ns is not None or (metric is TPOT and requirement.q is not None):
+        return 0
+    of_runs = (run.requests for run in runs)
+    return sum(int(np.count_nonzero(r.cut_off & ~(r.requested_output_tokens < 2))) for r in of_runs)
 
 
 def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:

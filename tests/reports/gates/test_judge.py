@@ -103,6 +103,24 @@ def test_a_limit_on_tpot_counts_requests_that_failed_or_were_cut_off(
     assert gate_of("p99_tpot<=50ms", cut_soon).status is not Status.PASSED
 
 
+@pytest.mark.parametrize(("text", "left_out"), [
+    ("mean_tpot<=50ms", True), ("mean_itl<=50ms", True), ("p99_icl<=50ms", True), ("p99_tpot<=50ms", False),
+    ("mean_e2e<=1s", False),
+])  # fmt: skip
+def test_requests_that_were_cut_off_are_said_to_be_left_out(
+    judged: MakeRun, answered: Make, failed: Make, text: str, left_out: bool
+) -> None:
+    """A tenth was cut off: their times between tokens are not among those of successes."""
+    records = [
+        failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 1_050, requested_output_tokens=5)
+        if k % 10 == 0
+        else answered(k, 10 * k, 10 * k, [(10 * k + 50 + 10 * token, 1) for token in range(5)])
+        for k in range(1_000)
+    ]
+    assert gate_of(text, judged(records)).why.endswith("; 100 requests that were cut off are left out") is left_out
+    assert "left out" not in gate_of(text, judged(records[1:10])).why
+
+
 def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> None:
     """All are sent 400 ms late, and answered 50 ms later."""
     run = judged([answered(k, 10 * k, 10 * k + 400, [(10 * k + 450, 1)]) for k in range(1_000)], "ttft<=300ms")
