@@ -231,7 +231,7 @@ def _last_count(responses: Sequence[Response]) -> int | None:
 
 
 def _sum_of_own_counts(responses: Sequence[Response]) -> int | None:
-    """The server's count where that of each piece is of the piece alone; None where its counts are those of all so far.
+    """The server's count where each piece has a count of its own tokens alone; None where its counts are those of all so far.
 
     Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece.
     """
