@@ -257,7 +257,7 @@ class RemotePool:
             number=worker.number,
             host=worker.peer.hello.host,
             cores=worker.peer.hello.cores,
-            lost=worker.lost_reason,
+            lost=worker.lost_reason if worker.ended_in_order else worker.end_reason,
             clock=None if self._start_ns is None else report_clock(worker.peer.exchanges, self._start_ns, end_ns),
         )
 

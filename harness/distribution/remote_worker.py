@@ -107,6 +107,11 @@ class RemoteWorker:
         return self._incoming[JOURNAL].length > 0 or self.finished is not None
 
     @property
+    def ended_in_order(self) -> bool:
+        """Whether its process that sends ended with status 0, or has not ended."""
+        return self.finished is None or self.finished.exit_status == 0
+
+    @property
     def end_reason(self) -> str:
         if self.lost_reason is not None:
             return self.lost_reason

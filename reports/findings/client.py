@@ -117,6 +117,12 @@ class AchievedBelowOffered(_Delayed, Finding):
         f"the achieved rate is below {_RATE_SHARE_WARNING:.0%} of the offered rate, or with a ceiling of the rate at which "
         f"the ceiling released requests; invalid below {_RATE_SHARE_INVALID:.0%}"
     )
+    advices = (
+        *_Delayed.advices,
+        "Requests were lost, and this rate does not count them, since it is unknown when they were sent. The finding errors "
+        "has the reason: remove it, and measure again.",
+    )
+    briefs = (*_Delayed.briefs, "Lost requests are not in the rate: see why they were lost")
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
@@ -125,12 +131,20 @@ class AchievedBelowOffered(_Delayed, Finding):
             offered = mean_rate(facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns)
         if offered is None or achieved is None or facts.interrupted or achieved >= _RATE_SHARE_WARNING * offered:
             return None
+        lost = facts.requests.lost
+        as_scheduled = mean_rate(np.where(lost, facts.requests.scheduled_ns, facts.requests.sent_ns)) if lost.any() else None
+        if as_scheduled is not None and as_scheduled >= _RATE_SHARE_WARNING * offered:
+            return cls(offered, achieved, DelayCause.LOST)
         slip_ms = client_slip_ms(facts.requests)
         return cls(offered, achieved, cause_of(facts.client, float(slip_ms.max())))
 
     @property
     def severity(self) -> Severity:
         return Severity.INVALID if self.achieved_rate < _RATE_SHARE_INVALID * self.offered_rate else Severity.WARNING
+
+    @property
+    def advice(self) -> str:
+        return self.advices[-1] if self.cause is DelayCause.LOST else super().advice
 
     def _sentence(self) -> str:
         achieved, offered = two_decimals(self.achieved_rate), two_decimals(self.offered_rate)

@@ -25,6 +25,7 @@ class DelayCause(StrEnum):
     DISPLACED = "other processes"
     LATE_LOOP = "late event loop"
     NOT_CPU = "not the CPU"
+    LOST = "lost requests"  # of a rate that was not reached, and no delay: their sends are unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,16 @@ _LARGEST_UNCERTAINTY_MS = 10.0
 
 @dataclass(frozen=True)
 class WorkersLost(Finding):
-    """``workers`` are the lost ones, each with its host; of ``requests`` there is no record of an exchange."""
+    """``workers`` are the lost ones, each with its host; whether ``requests`` were sent is unknown."""
 
     workers: str
     requests: int
 
     code = "workers_lost"
     severities = (Severity.INVALID,)
-    when = "a worker on another host was lost before it had passed on all that it recorded"
+    when = (
+        "a worker on another host was lost before it had passed on all that it recorded, or its process that sends was killed"
+    )
     advices = (
         "From then on the load was lower than requested. Look at that host and its network, then measure again. Its journal "
         "may be in the folder of its 'bench worker'.",
@@ -37,8 +39,8 @@ class WorkersLost(Finding):
         lost = [] if found is None else [worker for worker in found.workers if worker.lost is not None]
         if not lost:
             return None
-        unrecorded = np.isnan(facts.requests.sent_ns)
-        return cls(", ".join(f"{worker.number} ({worker.host})" for worker in lost), int(np.count_nonzero(unrecorded)))
+        unrecorded = int(np.count_nonzero(facts.requests.lost))
+        return cls(", ".join(f"{worker.number} ({worker.host})" for worker in lost), unrecorded)
 
     def _sentence(self) -> str:
         return (

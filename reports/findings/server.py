@@ -97,7 +97,7 @@ class RequestsDisagree(CountersDisagree):
         own = requests.only(requests.target == numbers.number)
         least, most = _requests_at_server(own, failed_by(target.server_statistics, facts.target.model))
         most += int((np.isnan(requests.target) & (requests.outcome == Outcome.LOST.value)).sum())
-        return None if least <= counted <= most else cls(least, most, counted, numbers.address)
+        return None if _agrees(facts, least, most, counted) else cls(least, most, counted, numbers.address)
 
     @classmethod
     def _of_all(cls, facts: RunFacts) -> Self | None:
@@ -107,7 +107,7 @@ class RequestsDisagree(CountersDisagree):
         if counted is None:
             return None
         least, most = _requests_at_server(facts.sent_requests, failed_requests(facts.manifest, facts.target.model))
-        return None if least <= counted <= most else cls(least, most, counted)
+        return None if _agrees(facts, least, most, counted) else cls(least, most, counted)
 
     @property
     def advice(self) -> str:
@@ -121,6 +121,13 @@ class RequestsDisagree(CountersDisagree):
         if self.server < 0:
             return f"The count of requests of the server{at} fell by {-self.server:,}; {ours} of this run reached it."
         return f"The server{at} counted {counted(self.server, 'request')}; {ours} of this run reached it."
+
+
+def _agrees(facts: RunFacts, least: int, most: int, counted: float) -> bool:
+    """Whether the server's count may be that of this run alone. A lost worker's users may have sent more requests than the
+    last of each, of which there is a record.
+    """
+    return least <= counted and (counted <= most or (facts.load.closed and bool(facts.requests.lost.any())))
 
 
 def _requests_at_server(requests: Requests, failed: int) -> tuple[int, int]:

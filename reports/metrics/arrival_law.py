@@ -42,12 +42,13 @@ class ArrivalTest:
 
 
 def check_arrivals(requests: Requests, law: Law) -> ArrivalTest | None:
-    """Test the gaps between sends against ``law``, at SIGNIFICANCE; None for too few.
+    """Test the gaps between sends against ``law``, at SIGNIFICANCE; None for too few, and where requests are lost, whose sends
+    are unknown.
 
     The wait at the ceiling and the ramp are taken off, since both were configured.
     """
     gaps_s = np.diff(_sends_at_even_rate_ns(requests, law)) / 1e9
-    if gaps_s.size < _FEWEST_GAPS:
+    if gaps_s.size < _FEWEST_GAPS or requests.lost.any():
         return None
     if law.name == "constant":
         expected_s = 1.0 / law.rate_per_s
@@ -76,9 +77,9 @@ def wandering_rate(requests: Requests, law: Law) -> Wandering | None:
     The counts of a renewal process in windows of many arrivals have the variance / mean of a gap's squared coefficient of
     variation (Cox 1962, Renewal Theory, 3.3), so the sum of their squared deviations over it is chi-squared (Cox and Lewis
     1966, dispersion test). The most significant of several windows counts. The wait at the ceiling and the ramp are taken off.
-    None for a constant law, too.
+    None for a constant law, too, and where requests are lost.
     """
-    if law.name == "constant":
+    if law.name == "constant" or requests.lost.any():
         return None
     times_s = _sends_at_even_rate_ns(requests, law) / 1e9
     found = [test for window_s in _WANDERING_WINDOWS_S if (test := _wandering(times_s, window_s, law)) is not None]

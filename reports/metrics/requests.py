@@ -102,6 +102,12 @@ class Requests:
         return failed
 
     @cached_property
+    def lost(self) -> NDArray[np.bool_]:
+        """Which requests are lost: whether and when they were sent is unknown."""
+        lost: NDArray[np.bool_] = (self.outcome == Outcome.LOST.value) & np.isnan(self.sent_ns)
+        return lost
+
+    @cached_property
     def load(self) -> Requests:
         """The requests without the probes beside them, which are no part of what is measured."""
         return self.only(~self.of_class(PROBE)) if PROBE in self.class_names else self

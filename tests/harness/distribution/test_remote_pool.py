@@ -156,6 +156,18 @@ def test_a_second_abort_waits_for_no_worker(pool: RemotePool, link: FakeLink, tm
 
 
 @pytest.mark.parametrize(
+    ("status", "lost"), [(0, None), (-9, "its worker, on host, ended with status -9")], ids=["in order", "killed"]
+)
+def test_a_worker_whose_process_was_killed_did_not_come_to_the_end(
+    pool: RemotePool, link: FakeLink, tmp_path: Path, status: int, lost: str | None
+) -> None:
+    _begin(pool, link, tmp_path)
+    _say(link, Finished(1, status, None))
+    _await(lambda: pool.workers[0].finished)
+    assert pool.distribution().workers[0].lost == lost
+
+
+@pytest.mark.parametrize(
     ("messages", "reason"),
     [
         ((), "it sent no message for 120 s"),

@@ -71,6 +71,8 @@ def _client_runs(answered: Make, steady: list[Record]) -> Runs:
     yield late_sends(answered, 20, 100, count=8), {"load": CLOSED}
     yield stretched_sends(answered, 1.08), {}
     yield stretched_sends(answered, 1.2), {}
+    lost = [msgspec.structs.replace(record, outcome=Outcome.LOST, sent_ns=None) for record in steady[1::2]]
+    yield [*steady[::2], *lost], {}
     for samples in _causes_of_delay():
         yield late_sends(answered, 20, 100), {"client": samples}
         yield stretched_sends(answered, 1.08), {"client": samples, "criteria": {"slo": ["e2e<=5010ms"]}}

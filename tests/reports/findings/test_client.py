@@ -132,6 +132,19 @@ def test_a_rate_is_missed_for_what_explains_the_longest_delay(
     assert finding.evidence["cause"] == cause
 
 
+@pytest.mark.parametrize(("stretch", "cause"), [(1.0, "lost requests"), (1.04, "lost requests"), (1.2, "not the CPU")])
+def test_a_rate_without_lost_requests_is_not_blamed_on_the_client(
+    make_report: MakeReport, answered: Make, failed: Make, stretch: float, cause: str
+) -> None:
+    """One of two workers was killed, so every other request from the middle on is lost."""
+    records = stretched_sends(answered, stretch)
+    records = [failed(k, 10 * k, Outcome.LOST) if k > 50 and k % 2 else record for k, record in enumerate(records)]
+    finding = finding_of(make_report(records, client=worker_samples([0.1] * 80, WorkerUsage(0.06))), "achieved_below_offered")
+    assert finding is not None
+    assert finding.evidence["cause"] == cause
+    assert ("Requests were lost" in finding.advice) == (cause == "lost requests")
+
+
 # ---- objectives_lost_to_client; the remedy of late sends
 
 

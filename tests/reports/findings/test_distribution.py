@@ -43,6 +43,9 @@ def test_a_lost_worker_makes_the_run_invalid_and_names_what_has_no_record(
     finding = finding_of(make_report([*records[:-3], *lost], **hosts), "workers_lost")
     assert finding.severity is Severity.INVALID
     assert finding.evidence == {"workers": "1 (host-1)", "requests": 3}
+    not_sent = [msgspec.structs.replace(lost[0], index=700 + k, outcome=Outcome.NOT_SENT) for k in range(5)]
+    finding = finding_of(make_report([*records[:-3], *lost, *not_sent], **hosts), "workers_lost")
+    assert finding.evidence["requests"] == 3
     both = worker_hosts(worker_host(0, lost="its stream was reset"), worker_host(1, lost="nothing was heard of it for 15 s"))
     finding = finding_of(make_report([*records[:-3], *lost], **both), "workers_lost")
     assert finding.evidence == {"workers": "0 (host-0), 1 (host-1)", "requests": 3}

@@ -24,7 +24,7 @@ from reports.findings.server import (
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT, Phase
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
-from tests.reports.findings.runs import paused_streams
+from tests.reports.findings.runs import CLOSED, paused_streams
 from tests.reports.manifests import counted_by_server, machine_use
 from tests.reports.watched import engine_times, metric, statistics
 
@@ -72,6 +72,17 @@ def test_failed_requests_may_have_reached_the_server(make_report: MakeReport, st
         assert finding is not None
         assert (finding.evidence["ours_least"], finding.evidence["ours_most"]) == (90, 96)
         assert "90 to 96 of this run" in finding.sentence
+
+
+def test_a_lost_worker_of_a_closed_loop_may_have_sent_more_than_its_last_requests(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    lost = [failed(90 + k, 900, Outcome.LOST) for k in range(3)]
+    report = make_report([*steady_run(90), *lost], load=CLOSED, **counted_by_server(100))
+    assert finding_of(report, "counters_disagree") is None
+    for records, counted in (([*steady_run(90), *lost], 89), (steady_run(93), 100)):
+        report = make_report(records, load=CLOSED, **counted_by_server(counted))
+        assert finding_of(report, "counters_disagree") is not None
 
 
 @pytest.mark.parametrize(("fails", "expected"), [(2, False), (3, True)])

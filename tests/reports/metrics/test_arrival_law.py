@@ -29,6 +29,7 @@ class _Sent:
     def __init__(self, sent_ns: NDArray[Any], ceiling_wait_ns: NDArray[Any] | float = 0.0) -> None:
         self.sent_ns = sent_ns.astype(np.float64)
         self.ceiling_wait_ns = np.zeros_like(self.sent_ns) + ceiling_wait_ns
+        self.lost = np.zeros(self.sent_ns.size, dtype=np.bool_)
 
 
 def _rejected(sent_ns: NDArray[Any], law: Law) -> bool:
@@ -79,6 +80,19 @@ def test_what_waited_at_the_ceiling_came_when_it_was_due() -> None:
     assert declared is not None
     assert undeclared is not None
     assert (declared.rejected, undeclared.rejected) == (False, True)
+
+
+def test_sends_of_which_some_are_unknown_are_not_compared() -> None:
+    sent = _Sent(np.append(Exponential(50.0).offsets_ns(2_000, 1), np.full(100, np.nan)))
+    for rate in (50.0, 80.0):
+        law = Law("exponential", rate)
+        assert check_arrivals(sent, law) is not None  # type: ignore[arg-type]
+    sent.lost[-1] = True
+    assert check_arrivals(sent, law) is None  # type: ignore[arg-type]
+    bursts = _Sent(np.sort(np.concatenate([np.arange(0.0, 40.0, 0.05), 20 + np.arange(0.0, 5.0, 0.005)])) * 1e9)
+    assert wandering_rate(bursts, Law("exponential", 30.0)) is not None  # type: ignore[arg-type]
+    bursts.lost[-1] = True
+    assert wandering_rate(bursts, Law("exponential", 30.0)) is None  # type: ignore[arg-type]
 
 
 def test_few_gaps_prove_nothing() -> None:
