@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,15 @@ class RunFolder:
     times_polls = NamedFile("times-polls.bin")
     perf_metrics = NamedFile("perf_metrics.json")
     gpu_samples = NamedFile("gpu.bin")
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of the folder that is at ``path`` now; None where none is."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
 
     def journal(self, worker: int) -> Path:
         return self.path / f"journal-{worker}.bin"

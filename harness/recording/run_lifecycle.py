@@ -33,10 +33,11 @@ def open_run(folder: RunFolder, manifest: Manifest, basis: RecordingBasis) -> It
     except OSError as error:
         folder.schedule.unlink(missing_ok=True)
         raise RunError(f"{folder.path} cannot be written to ({_reason(error)}); nothing was sent") from error
+    identity = folder.identity
     try:
         yield
     except BaseException:
-        is_gone = not folder.path.is_dir()
+        is_gone = folder.identity != identity  # or another is in its place
         if not is_gone and not folder.journals() and not folder.requests.exists():  # else a signal, blocked meanwhile
             folder.write_manifest(replace(manifest, state=RunState.NOT_STARTED))
             folder.schedule.unlink(missing_ok=True)

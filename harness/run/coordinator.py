@@ -218,11 +218,12 @@ class Run:
     def _follow(self, on_progress: OnProgress) -> None:
         """Make records of exchanges while they are written, until every worker has ended.
 
-        Where one worker cannot write its journal, all stop sending. Raises RunError where the run's folder is gone.
+        Where one worker cannot write its journal, all stop sending. Raises RunError where the run's folder is gone, or
+        another is in its place.
         """
-        running = True
+        running, folder = True, self._plan.folder.identity
         while running:
-            if not self._plan.folder.path.is_dir():
+            if folder is None or self._plan.folder.identity != folder:
                 raise RunError(_gone(self._plan.folder))
             running = any(worker.is_alive for worker in self.workers)
             at_ns = self._elapsed_ns()

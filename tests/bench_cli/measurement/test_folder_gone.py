@@ -1,4 +1,4 @@
-"""A run whose folder is deleted or renamed while it is recorded."""
+"""A run whose folder is deleted, renamed or replaced while it is recorded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.harness.scripted_server import ScriptedServer
 _TRAFFIC = ["--isl", "4", "--osl", "5", "--vocab_size", "100", "--num_requests", "600", "--request_rate", "20"]
 
 
-@pytest.mark.parametrize("is_renamed", [False, True])
+@pytest.mark.parametrize("change", ["deleted", "renamed", "replaced"])
 def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered(
-    server: ScriptedServer, tmp_path: Path, is_renamed: bool
+    server: ScriptedServer, tmp_path: Path, change: str
 ) -> None:
     folder, moved = tmp_path / "run", tmp_path / "moved"
     target = [
@@ -42,10 +42,13 @@ def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered
         journal = folder / "journal-0.bin"
         while not (journal.exists() and journal.stat().st_size > 2000) and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        if is_renamed:
-            folder.rename(moved)
-        else:
+        if change == "deleted":
             shutil.rmtree(folder)
+        else:
+            (tmp_path / "another").mkdir()
+            folder.rename(moved)
+            if change == "replaced":
+                (tmp_path / "another").rename(folder)
         _, errors = process.communicate(timeout=20)  # of 30 s that the arrivals take
     finally:
         process.kill()
@@ -54,7 +57,7 @@ def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered
     assert f"{folder} was deleted or renamed while the run went on" in errors
     assert "Traceback" not in errors
     assert "Errno" not in errors.partition("Error:")[2]
-    assert not folder.exists()
-    if is_renamed:
+    assert not folder.exists() or not any(folder.iterdir())  # nothing is written to another folder
+    if change != "deleted":
         assert run(["recover", str(moved)]) in (ExitStatus.VALID, ExitStatus.INVALID)
         assert RunFolder(moved).read_requests().num_rows == 600
