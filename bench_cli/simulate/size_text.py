@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +21,8 @@ _CEILING = 3.0  # of the rate: no higher factor was tried
 @dataclass(frozen=True)
 class SizedTier:
     """The answer for one set of limits. ``reached`` has, by the number of replicas, what each limit reached in each draw, over
-    the limit. ``rates`` are the factors of the workload's rate that replicas hold, ``beyond`` what lies beyond the fitted runs.
+    the limit. ``rates`` are the factors of the workload's rate that replicas hold, ``beyond`` what lies beyond the fitted runs;
+    ``beyond_elsewhere`` the same of the other loads that the answer rests on, by their names, where the workload's does not.
     """
 
     limits: SimulatedLimits
@@ -29,6 +30,7 @@ class SizedTier:
     reached: Mapping[int, Sequence[tuple[float, ...]]]
     beyond: tuple[str, ...]
     rates: Mapping[int, float]
+    beyond_elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,10 @@ class Draws:
 def size_text(tiers: Sequence[SizedTier], confidence: float, draws: Draws, rate_per_s: float | None) -> str:
     """First what lies beyond the fitted runs, then for each set the answer and a table."""
     parts = [
-        f"{_named(tier)}This lies beyond what the model was fitted to, so its errors are not known: {'; '.join(tier.beyond)}."
+        f"{_named(tier)}{where} lies beyond what the model was fitted to, so its errors are not known: {'; '.join(beyond)}."
         for tier in tiers
-        if tier.beyond
+        for where, beyond in {"This": tier.beyond, **tier.beyond_elsewhere}.items()
+        if beyond
     ]
     for tier in tiers:
         parts += [f"{_named(tier)}{answer(tier, confidence, rate_per_s)}", console_table(_table(tier, draws.draws))]
@@ -79,13 +82,19 @@ def answer(tier: SizedTier, confidence: float, rate_per_s: float | None) -> str:
 
 def _next(tier: SizedTier, rate_per_s: float | None) -> list[str]:
     """What a further replica buys, and the rate that these hold."""
-    number = tier.sizing.replicas or 0
-    here, there = tier.rates.get(number), tier.rates.get(number + 1)
-    if here is None or there is None or here >= _CEILING or there >= _CEILING:
+    factors = shown_factors(tier.sizing.replicas or 0, tier.rates)
+    if factors is None:
         return []
+    here, there = factors
     found = [f"one more buys {there / here - 1:.0%} of rate"]
     rate = [] if rate_per_s is None else [f"the median of what these hold is {three_digits(here * rate_per_s)} requests/s"]
     return [*found, *rate]
+
+
+def shown_factors(replicas: int, rates: Mapping[int, float]) -> tuple[float, float] | None:
+    """The factors of the rate that ``replicas`` hold, and one more; None where they are not known, or not up to where."""
+    here, there = rates.get(replicas), rates.get(replicas + 1)
+    return None if here is None or there is None or max(here, there) >= _CEILING else (here, there)
 
 
 def _table(tier: SizedTier, draws: int) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -18,7 +18,7 @@ from bench_cli.measurement.prepare import PrepareRequests
 from bench_cli.simulate.carry_out import check_options, prepared_traffic
 from bench_cli.simulate.deployment import Simulated
 from bench_cli.simulate.limits import SimulatedLimits, check_shown, simulated_limits
-from bench_cli.simulate.size_text import Draws, SizedTier, size_text
+from bench_cli.simulate.size_text import Draws, SizedTier, shown_factors, size_text
 from bench_cli.simulate.traffic import SimulatedTraffic
 from bench_errors import ExitStatus
 from bench_records.search import PlannedTier
@@ -85,8 +85,10 @@ class Size:
         sizing = size(holds, self.draws, self.most, self.confidence)
         number = sizing.replicas or self.most
         reached = {n: [values(n, draw) for draw in range(self.draws)] for n in (number - 1, number) if n >= 1}
-        outside = self._beyond(number, traffics[0])
-        return SizedTier(limits, sizing, reached, outside, self._rates(number, sizing, holds, traffics[0]))
+        rates, outside = self._rates(number, sizing, holds, traffics[0]), self._beyond(number, traffics[0])
+        elsewhere = {} if outside else self._beyond_elsewhere(sizing, rates, traffics[0])
+        changes = tuple(map(printable, self.simulated.changes))
+        return SizedTier(limits, sizing, reached, (*changes, *outside), rates, elsewhere)
 
     def _rates(
         self, number: int, sizing: Sizing, holds: Callable[[int, int, float], bool], traffic: SimulatedTraffic
@@ -112,11 +114,25 @@ class Size:
         answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), draw)
         return limits.reached(traffic.due_s(answers, faster), answers, factors)
 
-    def _beyond(self, replicas: int, traffic: SimulatedTraffic) -> tuple[str, ...]:
+    def _beyond(self, replicas: int, traffic: SimulatedTraffic, faster: float = 1.0) -> tuple[str, ...]:
         deployment = replace(self.simulated.deployment, replicas=replicas)
-        answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(), 0)
+        answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), 0)
         outside = beyond(self.simulated.model.hull, extents_of_replicas(traffic.traffic, answers))
-        return tuple(map(printable, (*self.simulated.changes, *outside)))
+        return tuple(map(printable, outside))
+
+    def _beyond_elsewhere(
+        self, sizing: Sizing, rates: Mapping[int, float], traffic: SimulatedTraffic
+    ) -> dict[str, tuple[str, ...]]:
+        """What lies beyond the fitted runs with one replica fewer, where that is not excluded, and at the rate that is held."""
+        number, found = sizing.replicas or sizing.most, {}
+        if sizing.lowest < number:
+            found[f"The load of {counted(number - 1, 'replica')}"] = self._beyond(number - 1, traffic)
+        factors = shown_factors(number, rates)
+        if factors is not None:
+            found[f"The rate that {counted(number, 'replica')} hold{'s' * (number == 1)}"] = self._beyond(
+                number, traffic, factors[0]
+            )
+        return found
 
     def _rate(self, traffics: Sequence[SimulatedTraffic]) -> float | None:
         """The requests a second of the workload; None where answers decide the arrivals."""

@@ -57,6 +57,24 @@ def test_too_few_replicas_are_said_and_what_lies_beyond_first(tmp_path: Path, ca
     assert "No number up to 2 replicas holds with 95 %." in text
 
 
+def test_the_other_loads_that_an_answer_rests_on_are_said_to_lie_beyond_the_fitted_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three get 83 requests a second each, as was fitted, and hold 100 of each; two get 125 of each."""
+    hull = (Extent("requests a second", 90.0),)
+    model = str(model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=(), hull=hull, held_out={"ttft": 0.1}))
+    not_known = "lies beyond what the model was fitted to, so its errors are not known: "
+    assert run(["size", "--model", model, "--slo", "p90_ttft<=100ms", *_SLO[2:], *_TRAFFIC]) == ExitStatus.VALID
+    of_rate, answer, *_ = capsys.readouterr().out.split("\n\n")
+    assert of_rate.startswith(f"The rate that 3 replicas hold {not_known}")
+    assert answer.startswith("3 replicas, 95 %; 2 do not hold")
+    assert run(["size", "--model", model, "--slo", "p90_ttft<=240ms", *_SLO[2:], *_TRAFFIC]) == ExitStatus.VALID
+    of_fewer, of_rate, answer, *_ = capsys.readouterr().out.split("\n\n")
+    assert of_fewer.startswith(f"The load of 2 replicas {not_known}")
+    assert of_rate.startswith(f"The rate that 3 replicas hold {not_known}")
+    assert answer.startswith("3 replicas, 95 %; 2 cannot be excluded")
+
+
 def test_sets_of_limits_have_answers_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--slo", "fast:p90_ttft<=15ms", "--slo", "slow:attainment>=90%", "--slo", "slow:e2e<=10s"]
     assert _sized(tmp_path, *limits, "--router", "rr", "--draws", "18") == ExitStatus.VALID
