@@ -297,9 +297,10 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
         shift = float(residuals[loads >= most].mean() - residuals[loads <= fewest].mean())
         typical = float(law.coefficients[0]) or float(np.abs(residuals).mean())
         if abs(shift) > _LOAD_EFFECT * typical:
+            few = f"{fewest:.0f} sequence{'s' * (round(fewest) != 1)}"
             found.append(
-                f"the residuals depend on the load: {shift * 1e3:+.2f} ms from steps of at most {fewest:.0f} sequences to "
-                f"those of at least {most:.0f}, so another law holds there"
+                f"the residuals depend on the load: {shift * 1e3:+.2f} ms from steps of at most {few} to those of at least "
+                f"{most:.0f}, so another law holds there"
             )
     return found
 

@@ -138,6 +138,18 @@ def test_what_sessions_repeat_is_not_known_where_the_run_does_not_say_it(tmp_pat
     assert read_observed(tmp_path).may_be_cached == 0.25
 
 
+@pytest.mark.parametrize("verb", [["fit", "-o", "model.json"], ["validate", "--model", "model.json"]], ids=["fit", "validate"])
+def test_a_run_that_is_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]) -> None:
+    """It would count as two: ranges would be narrower, and medians over runs others."""
+    other, table = _run(tmp_path, 25, 1), _run(tmp_path, 50, 2)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "requests.parquet").write_bytes(table.read_bytes())
+    for again in (folder, folder / "requests.parquet", tmp_path / "." / "run"):
+        assert run(["simulate", *verb, str(folder), str(other), str(again)]) == ExitStatus.USAGE
+        assert f"{again} is given twice, and would count as two runs" in " ".join(capsys.readouterr().err.split())
+
+
 def test_what_cannot_be_fitted_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     observed = simulated_run(SERVER, poisson(30, 50, 1), 1, "run")
     unstreamed = write_run(_unstreamed(observed), tmp_path / "unstreamed.parquet")
