@@ -18,7 +18,7 @@ def _read_arguments(context: click.Context, parameter: click.Parameter, words: t
         near = near_names(name, [spelling for each in context.command.params for spelling in each.opts])
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise click.UsageError(
-            f"{name} is no option of bench {context.command.name}; options of the runs come after their verb.{hint}", context
+            f"{name} is no option of {context.command_path}; options of the runs come after their verb.{hint}", context
         )
     return words
 

@@ -97,6 +97,7 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("sweep --over request_rate=1,1 dataset", _USAGE, ("--over", "request_rate=1,1", "a value is given twice", "--repeats")),
     ("sweep --over request_rate=1,2 --experimentdir x dataset", _USAGE, ("--experimentdir", "Did you mean --experiment_dir?")),
     ("sweep --over request_rate=1,2 --url h:1 dataset", _USAGE, ("--url is no option of bench sweep", "after their verb")),
+    ("simulate run --model m.json --run_dir r dataset", _USAGE, ("--run_dir is no option of bench simulate run",)),
     ("sweep --over request_rate=1,2", _USAGE, ("what to run: dataset or token_norm_dist",)),
     ("experiment --arm a=--foo --arm b=--seed dataset", _USAGE, ("--arm a", "'--foo'")),
     ("experiment dataset", _USAGE, ("--arm NAME=OPTIONS",)),
