@@ -265,12 +265,20 @@ def _chat_token(token: TokenLogProb) -> _ChatToken:
     return _ChatToken(token.text, token.log_prob, list(token.utf8), top)
 
 
+def _top(token: TokenLogProb) -> dict[str, float]:
+    """The likeliest tokens by their texts, and the token itself, as OpenAI has it; of equal texts the likelier one."""
+    top: dict[str, float] = {}
+    for likely in (*token.top, token):
+        top.setdefault(likely.text, likely.log_prob)
+    return top
+
+
 def _text_log_probs(tokens: Sequence[TokenLogProb] | None) -> _TextLogProbs | None:
     if tokens is None:
         return None
     return _TextLogProbs(
         tokens=[token.text for token in tokens],
         token_logprobs=[token.log_prob for token in tokens],
-        top_logprobs=[{likely.text: likely.log_prob for likely in token.top} or None for token in tokens],
+        top_logprobs=[_top(token) if token.top else None for token in tokens],
         text_offset=[token.offset for token in tokens],
     )

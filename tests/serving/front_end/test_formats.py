@@ -125,3 +125,12 @@ def test_times_of_the_engine_are_beside_the_usage_as_vllms() -> None:
     assert json.loads(_TEXT.whole((), usage_of(3, 1), metrics=Metrics(**metrics)))["metrics"] == metrics
     assert "metrics" not in _event(_CHAT.last_chunk(usage_of(3, 1)))
     assert "metrics" not in json.loads(_TEXT.whole((), usage_of(3, 1)))
+
+
+def test_the_chosen_token_is_among_the_likeliest_of_a_completion() -> None:
+    """As OpenAI's: "there may be up to logprobs+1 elements"; two tokens of a character's parts have one text."""
+    top = (LikelyToken("a", b"a", -0.5), LikelyToken("\ufffd", b"\xc3", -1.0), LikelyToken("\ufffd", b"\xa9", -1.5))
+    for chosen, log_prob, expected in (("z", -9.0, {"z": -9.0}), ("a", -0.5, {}), ("\ufffd", -1.5, {})):
+        tokens = (TokenLogProb(chosen, b"", log_prob, 0, top),)
+        choice = _event(_TEXT.chunk((_TEXT.format.streamed(Piece(0, chosen, (7,), tokens), returns_ids=False),)))["choices"][0]
+        assert choice["logprobs"]["top_logprobs"] == [{"a": -0.5, "\ufffd": -1.0, **expected}]
