@@ -26,6 +26,7 @@ _SPANS = {ENGINE_TTFT: "TTFT", ENGINE_E2E: "E2E"}  # the names in a sentence
 _TRITON = ("grpc", "http", "http_infer")  # protocols
 _ENDED_BY_CLIENT = [outcome.value for outcome in (*TIMEOUTS, Outcome.CANCELLED, Outcome.WITHDRAWN)]
 _REUSE_NOTE = 0.01
+_FILES = ("dataset", "trace")  # in the manifest of runs that send what a file has
 _REUSE_WARNING = 0.25
 
 _OTHER_CLIENTS = (
@@ -301,6 +302,7 @@ class PrefixCacheWarmed(Finding):
 
     ``limit_share`` is what an infinite cache can reuse of prompts with requested shared prefixes; None for other prompts.
     ``repeated_share`` is the same in blocks of ours, ``most_share`` in blocks of any size; None where it was not computed.
+    ``prompts_of_file``: the prompts are those of a dataset or trace, whatever the seed.
     """
 
     reused_share: float | None
@@ -308,6 +310,7 @@ class PrefixCacheWarmed(Finding):
     unit: str | None
     limit_share: float | None = None
     most_share: float | None = None
+    prompts_of_file: bool = False
 
     code = "prefix_cache_warmed"
     severities = (Severity.NOTE, Severity.WARNING)
@@ -318,10 +321,12 @@ class PrefixCacheWarmed(Finding):
     advices = (
         "Prompts begin like earlier prompts of the run; compare only with runs of the same prompts.",
         "Prompts were in the cache before this run began; restart the server, or use another --seed or --reset_prefix_cache.",
+        "Prompts of the file were in the cache before this run began; restart the server, or use --reset_prefix_cache.",
     )
     briefs = (
         "Prompts share prefixes: compare runs of the same prompts only",
         "Prompts were in the cache already: restart the server, or new --seed",
+        "Prompts were in the cache already: restart the server",
     )
 
     @classmethod
@@ -335,6 +340,7 @@ class PrefixCacheWarmed(Finding):
             unit=planned.unit if reuse is None else reuse.unit,
             limit_share=workload.shared_prefix_limit,
             most_share=planned.most_share,
+            prompts_of_file=not workload.parameters.keys().isdisjoint(_FILES) and not workload.parameters.get("synthetic"),
         )
         share = finding.repeated_share if finding.reused_share is None else finding.reused_share
         return None if share is None or share < _REUSE_NOTE else finding
@@ -347,7 +353,7 @@ class PrefixCacheWarmed(Finding):
 
     @property
     def advice(self) -> str:
-        return self.advices[1 if self._was_warm else 0]
+        return self.advices[0 if not self._was_warm else 2 if self.prompts_of_file else 1]
 
     @property
     def _was_warm(self) -> bool:

@@ -357,6 +357,19 @@ def test_a_cache_that_was_warm_before_the_run_has_other_advice(make_report: Make
     assert unknown.sentence == "A prefix cache may have helped: 40% of what was sent repeats an earlier prompt."
 
 
+@pytest.mark.parametrize(("workload", "seed_helps"), [
+    ({"dataset": "a.json"}, False), ({"trace": "a.jsonl"}, False), ({"trace": "a.csv", "synthetic": True}, True), ({}, True),
+])  # fmt: skip
+def test_another_seed_is_no_advice_for_prompts_of_a_file(
+    make_report: MakeReport, steady_run: SteadyRun, workload: dict[str, Any], seed_helps: bool
+) -> None:
+    document = _repeated(0.1)["workload"] | workload
+    finding = finding_of(make_report(steady_run(100), server=_reuse(0.5), workload=document), "prefix_cache_warmed")
+    assert finding is not None
+    assert "before this run" in finding.advice
+    assert ("--seed" in finding.advice, "--seed" in finding.brief) == (seed_helps, seed_helps)
+
+
 def test_shares_are_of_the_unit_of_whoever_counted(make_report: MakeReport, steady_run: SteadyRun) -> None:
     workload = {"repeated_prefix": {"share": 0.4, "unit": "bytes"}}
     reported = finding_of(make_report(steady_run(100), server=_reuse(0.5), workload=workload), "prefix_cache_warmed")
