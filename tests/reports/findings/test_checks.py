@@ -190,7 +190,9 @@ def _server_runs(steady: list[Record]) -> Runs:
     for hits, repeated in ((20, 0.02), (500, 0.1)):
         counters = (("vllm:prefix_cache_hits_total", hits), ("vllm:prefix_cache_queries_total", 1_000))
         samples = [sample for name, count in counters for sample in metric(name, {-1: 0, 2: count})]
-        yield steady, {"server": samples, "workload": {"repeated_prefix": {"share": repeated, "unit": "tokens"}}}
+        workload = {"repeated_prefix": {"share": repeated, "unit": "tokens"}}
+        yield steady, {"server": samples, "workload": workload}
+        yield steady, {"server": samples, "workload": {**workload, "dataset": "prompts.json"}}
 
 
 def _cancelled_runs(steady: list[Record]) -> Runs:
