@@ -110,5 +110,5 @@ def _differences(repeated: RepeatedRun, new: RunFolder) -> str:
 
     if not (repeated.folder.requests.exists() and new.requests.exists()):
         return ""
-    modes = {(manifest.load or LoadFacts()).mode for manifest in (repeated.manifest, new.read_manifest())}
-    return str(sent_differences(repeated.folder, new, by_the_clock="closed" not in modes))
+    loads = (repeated.manifest.load or LoadFacts(), new.read_manifest().load or LoadFacts())
+    return str(sent_differences(repeated.folder, new, loads))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench_records.manifest import Manifest
+from bench_records.manifest import LoadFacts, Manifest
 from bench_records.run_folder import RunFolder
 from reports.run_report import RunReport
 
@@ -20,13 +20,14 @@ _SETTINGS = {
     "are cancelled differently": ("cancel_after_ns", "cancel_after_tokens"),
 }
 _DUE = "were due at other times"
+_IN_THE_SCHEDULE = ("mode", "max_concurrency", "concurrency", "duration_s", "ramp_up_s")  # of the load, beside the requests
 
 
 @dataclass(frozen=True, slots=True)
 class SentDifferences:
     """``common`` requests have one number in both runs. ``differing`` counts those of them that differ, by what differs in
     words; ``first`` is the lowest number among these. ``missing`` counts those that only the first run has,
-    ``new`` those that only the second has.
+    ``new`` those that only the second has. ``same`` names what was compared, ``rest`` says what differs where that does not.
     """
 
     common: int
@@ -34,6 +35,8 @@ class SentDifferences:
     first: int | None
     missing: int
     new: int
+    same: str
+    rest: str
 
     def __str__(self) -> str:
         """One sentence for people."""
@@ -41,16 +44,17 @@ class SentDifferences:
         if counts:
             text = f"{self.common:,} requests are in both runs, and {', '.join(counts)}; the first is request {self.first}"
         else:
-            text = f"{self.common:,} requests are in both runs, with the same times and lengths"
-            text += "" if self.missing or self.new else ", so their prompts differ"
+            text = f"{self.common:,} requests are in both runs, with the same {self.same}"
+            text += "" if self.missing or self.new else f", {self.rest}"
         others = [f"{n:,} {what}" for n, what in ((self.missing, "are not sent any more"), (self.new, "are new")) if n]
         return f"{text}; {' and '.join(others)}." if others else f"{text}."
 
 
-def sent_differences(a: RunFolder, b: RunFolder, *, by_the_clock: bool) -> SentDifferences:
-    """The requests of ``a`` against those of ``b``. Not ``by_the_clock``, in a closed loop, answers decide when a request
-    is due, and times are not compared. Raises RunFolderError where one has no records.
+def sent_differences(a: RunFolder, b: RunFolder, loads: tuple[LoadFacts, LoadFacts]) -> SentDifferences:
+    """The requests of ``a`` against those of ``b``, whose schedules differ; ``loads`` are those of both. In a closed loop
+    answers decide when a request is due, and times are not compared. Raises RunFolderError where one has no records.
     """
+    by_the_clock = all(load.mode != "closed" for load in loads)
     sides = [_by_number(folder, by_the_clock) for folder in (a, b)]
     common = sorted(sides[0].keys() & sides[1].keys())
     aspects = (*((_DUE,) if by_the_clock else ()), *_SETTINGS)
@@ -61,7 +65,18 @@ def sent_differences(a: RunFolder, b: RunFolder, *, by_the_clock: bool) -> SentD
             if before != now:
                 counts[what] += 1
                 first = number if first is None else first
-    return SentDifferences(len(common), counts, first, len(sides[0]) - len(common), len(sides[1]) - len(common))
+    others = (len(sides[0]) - len(common), len(sides[1]) - len(common))
+    same = "times and lengths" if by_the_clock else "lengths"
+    return SentDifferences(len(common), counts, first, *others, same, _rest(*loads))
+
+
+def _rest(a: LoadFacts, b: LoadFacts) -> str:
+    """What differs between schedules whose requests have the same times, lengths and settings."""
+    if any(getattr(a, fact) != getattr(b, fact) for fact in _IN_THE_SCHEDULE):
+        return "and the load is another one"
+    if a.mode == "sessions":  # neither think times nor the history of a conversation are in the records
+        return "so their prompts differ, or when later turns are due"
+    return "so their prompts differ"
 
 
 def why_other_requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> str:
@@ -69,8 +84,8 @@ def why_other_requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> str:
     pairs = ((run, other) for run in a for other in b if run.schedule.seed == other.schedule.seed)
     run, other = next((run, other) for run, other in pairs if run.schedule.digest != other.schedule.digest)
     seed, manifests = run.schedule.seed, (run.manifest, other.manifest)
-    by_the_clock = all(manifest.load is None or manifest.load.mode != "closed" for manifest in manifests)
-    found = sent_differences(run.folder, other.folder, by_the_clock=by_the_clock)
+    loads = (run.manifest.load or LoadFacts(), other.manifest.load or LoadFacts())
+    found = sent_differences(run.folder, other.folder, loads)
     drawn = "Neither side has a seed:" if seed is None else f"Both sides have the same seeds. With seed {seed},"
     return " ".join([f"{drawn} {found}", *_reason(*manifests), "Part of the difference may come from here."])
 

@@ -175,9 +175,25 @@ def test_requests_that_are_no_longer_the_same_are_counted(server: ScriptedServer
     assert "9 requests are in both runs, and 9 have other output lengths; the first is request 0; 3 are new." in said
     _replayed("recorded", "--num_requests", "4")
     said = capsys.readouterr().out
-    assert "4 requests are in both runs, with the same times and lengths; 5 are not sent any more." in said
+    assert "4 requests are in both runs, with the same lengths; 5 are not sent any more." in said
     _replayed("recorded", "--seed", "1")
-    assert "9 requests are in both runs, with the same times and lengths, so their prompts differ." in capsys.readouterr().out
+    assert "9 requests are in both runs, with the same lengths, so their prompts differ." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changed"),
+    [
+        (("--concurrency", "2"), ("--concurrency", "3")),
+        (("--request_rate", "200"), ("--without", "request_rate", "--concurrency", "2")),
+    ],
+    ids=["users", "loop"],
+)
+def test_other_users_are_not_taken_for_other_prompts(
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], recorded: tuple[str, ...], changed: tuple[str, ...]
+) -> None:
+    _record(server, *_RANDOM, "--isl", "5", *recorded)
+    _replayed("recorded", *changed)
+    assert "9 requests are in both runs, with the same lengths, and the load is another one." in capsys.readouterr().out
 
 
 def test_a_recorded_option_can_be_left_out(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
