@@ -126,10 +126,12 @@ def status_of(capacity: Capacity) -> ExitStatus:
     """The exit status of a search with this result."""
     from reports.capacity.result import Ended
 
-    if capacity.ended is Ended.NOT_VALID:
+    if capacity.ended is Ended.TARGET_FAILED:
+        return ExitStatus.FAILED
+    if capacity.ended is Ended.NOT_VALID or (capacity.probes and not any(run.valid for run in capacity.probes)):
         return ExitStatus.INVALID
     certified = all(tier.bracket.certified is not None for tier in capacity.tiers)
-    return ExitStatus.VALID if certified and capacity.ended is not Ended.TARGET_FAILED else ExitStatus.FAILED
+    return ExitStatus.VALID if certified else ExitStatus.FAILED
 
 
 def _asked(context: click.Context, options: Options, arguments: tuple[str, ...]) -> tuple[Search, tuple[str, ...]]:

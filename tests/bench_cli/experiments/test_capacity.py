@@ -11,11 +11,15 @@ import pytest
 
 from bench_cli import run as bench
 from bench_cli.experiments import rank_run, search_run
+from bench_cli.experiments.search_command import status_of
 from bench_errors import ExitStatus
 from bench_records.search import PlannedProbe, SearchFolder
 from bench_records.settings import PlannedRanking, PlannedSetting, RankingFolder
 from harness.clients.secret_values import HIDDEN
+from reports.capacity.answer import answer
+from reports.capacity.result import Ended
 from tests.bench_cli.experiments.searches import SEARCH
+from tests.reports.capacity.searches import BRACKET, capacity
 
 _LIMIT = ("--slo", "p99_ttft<=150ms")
 
@@ -344,3 +348,13 @@ def test_a_search_with_a_command_before_each_probe_goes_on_with_that_command_onl
     assert "give --before_each again" in " ".join(capsys.readouterr().err.split())
     assert bench([*command, "--before_each", "true"]) == ExitStatus.FAILED  # nothing is certified
     assert "the budget of 60 s is spent" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_search_without_a_valid_probe_has_the_status_of_a_run_that_is_not_valid() -> None:
+    """Also where its budget ended before it gave up on the client; a target that died is another fault."""
+    found = capacity(replace(BRACKET, certified=None, refused=None), ended=Ended.BUDGET)
+    none_valid = replace(found, probes=tuple(replace(run, valid=False) for run in found.probes))
+    assert answer(none_valid).startswith("Undecided: no probe is valid.")
+    assert status_of(none_valid) is ExitStatus.INVALID
+    assert status_of(replace(none_valid, ended=Ended.TARGET_FAILED)) is ExitStatus.FAILED
+    assert status_of(found) is ExitStatus.FAILED
