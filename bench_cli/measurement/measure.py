@@ -158,7 +158,8 @@ def _prepare(options: MeasureOptions, load: Load, target: Target, prepare_reques
     workers = distributed_workers(options.distribution) or size_client(
         options.client, demand, [server.origin.host for server in target.servers]
     )
-    return PreparedRun(target, workload, own_load, mix(schedule, options.mixture, options.traffic, target), workers)
+    mixed = mix(schedule, options.mixture, options.traffic, target, workload.vocab_size)
+    return PreparedRun(target, workload, own_load, mixed, workers)
 
 
 def _run(

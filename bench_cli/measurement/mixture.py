@@ -26,8 +26,13 @@ from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule, S
 from workloads.schedule.traffic_classes import TrafficClass, with_classes
 
 
-def mix(schedule: AnySchedule, options: MixtureOptions, traffic: TrafficOptions, target: Target) -> Mixed:
-    """``schedule``, which has the load alone, with what the options mix in. Raises UsageError."""
+def mix(
+    schedule: AnySchedule, options: MixtureOptions, traffic: TrafficOptions, target: Target, vocab_size: int | None
+) -> Mixed:
+    """``schedule``, which has the load alone, with what the options mix in. Raises UsageError.
+
+    ``vocab_size`` is that of the load's random ids, None for the tokenizer's; probes have the same.
+    """
     classes, cancel, probes = options.classes, options.cancel, _probe_stream(options)
     if classes:
         for traffic_class in classes:
@@ -39,7 +44,7 @@ def mix(schedule: AnySchedule, options: MixtureOptions, traffic: TrafficOptions,
         schedule = with_cancellations(schedule, cancel, traffic.seed)
     if probes is not None:
         assert not isinstance(schedule, ClosedSchedule), "refused with the options"
-        schedule = _probed(schedule, probes, traffic, target)
+        schedule = _probed(schedule, probes, traffic, target, vocab_size)
     mixed = Mixed(schedule)
     return replace(mixed, entry=_entry(mixed, classes, cancel, probes)) if classes or cancel or probes else mixed
 
@@ -67,7 +72,11 @@ def _check_class(traffic_class: TrafficClass, target: Target) -> None:
 
 
 def _probed(
-    schedule: Schedule | SessionSchedule, stream: ProbeStream, traffic: TrafficOptions, target: Target
+    schedule: Schedule | SessionSchedule,
+    stream: ProbeStream,
+    traffic: TrafficOptions,
+    target: Target,
+    vocab_size: int | None,
 ) -> Schedule | SessionSchedule:
     offsets_ns = probe_offsets_ns(stream, schedule, traffic.seed).tolist()
     if not offsets_ns:
@@ -75,17 +84,19 @@ def _probed(
             f"--probe_rate {stream.rate_per_s:g}: no probe is due before the last time of the load; give a --request_rate, "
             "measure for longer, or raise it"
         )
-    return with_probes(schedule, _probe_requests(stream, len(offsets_ns), traffic, target), offsets_ns)
+    return with_probes(schedule, _probe_requests(stream, len(offsets_ns), traffic, target, vocab_size), offsets_ns)
 
 
-def _probe_requests(stream: ProbeStream, count: int, traffic: TrafficOptions, target: Target) -> Sequence[Request]:
+def _probe_requests(
+    stream: ProbeStream, count: int, traffic: TrafficOptions, target: Target, vocab_size: int | None
+) -> Sequence[Request]:
     """Random prompts of the probes' lengths, none like another. Raises UsageError."""
     most = target.context_tokens
     if most is not None and stream.input_tokens + stream.output_tokens > most:
         raise click.UsageError(f"--probe_isl and --probe_osl: {stream} do not fit the model's context of {most:,} tokens")
     lengths = Independent(Constant(stream.input_tokens), Constant(stream.output_tokens))
     own = replace(traffic, seed=probe_seed(traffic.seed), num_requests=count, max_input_len=None)
-    return prepare_random_prompts(RandomPrompts(lengths, {}, None), own, OpenLoop(AllAtOnce()), target).requests
+    return prepare_random_prompts(RandomPrompts(lengths, {}, vocab_size), own, OpenLoop(AllAtOnce()), target).requests
 
 
 def _entry(mixed: Mixed, classes: Sequence[TrafficClass], cancel: Cancellation | None, probes: ProbeStream | None) -> Mixture:

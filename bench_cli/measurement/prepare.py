@@ -43,6 +43,12 @@ class PreparedRequests:
         return self.drawn.requests
 
     @property
+    def vocab_size(self) -> int | None:
+        """Ids are drawn below it; None where they are the tokenizer's, or none are drawn."""
+        size = self.parameters.get("vocab_size")
+        return size if isinstance(size, int) else None
+
+    @property
     def dropped_too_long(self) -> int:
         """The number of prompts beyond the limits."""
         return self.drawn.dropped_too_long

@@ -145,7 +145,7 @@ def prepared_traffic(
     workload = prepare_requests(options.traffic, load, target)
     own_load = workload.load or load
     schedule = make_schedule(workload, own_load, options.traffic, target)
-    mixed = mix(schedule, options.mixture, options.traffic, target)
+    mixed = mix(schedule, options.mixture, options.traffic, target, workload.vocab_size)
     prepared = PreparedRun(target, workload, own_load, mixed, Workers(1, "simulated"))
     traffic = simulated_traffic(prepared.schedule, target.template_tokens or 0)
     check_room(simulated.deployment.server.admission, traffic.traffic)

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from bench_cli import run
+from bench_cli.measurement import measure
+from bench_cli.measurement.mixture import mix
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from harness.calibration.null_server.pacing import Pace
@@ -171,6 +173,24 @@ def test_runs_of_different_mixtures_are_not_compared(
         printed = capsys.readouterr()
         assert "mixture" in printed.out + printed.err
         assert "cannot be compared" in printed.out + printed.err
+
+
+def test_probes_have_the_vocabulary_of_the_load_where_no_tokenizer_is_known(
+    paced: NullServerAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def watched(*given: Any) -> Any:
+        mixed = mix(*given)
+        drawn.extend(i for request in mixed.schedule.requests[60:] for i in request.input_ids or ())
+        return mixed
+
+    monkeypatch.setattr(measure, "mix", watched)
+    options = ["--isl", "8", "--osl", "2", "--request_rate", "100", "--num_requests", "60", "--vocab_size", "9", *_PROBES]
+    status, _ = _measure(paced.grpc, tmp_path / "run", *options)
+    assert status in (ExitStatus.VALID, ExitStatus.INVALID)  # by how busy the machine is
+    assert drawn
+    assert max(drawn) < 9
 
 
 @pytest.mark.parametrize(
