@@ -94,11 +94,16 @@ def _arms(paths: tuple[Path, ...], options: ConditionOptions) -> tuple[list[Arm]
     at an experiment that ends when it is decided.
     """
     from bench_records.experiment import ExperimentFolder
-    from reports.compare.comparison import looks_of, read_arm, read_experiment
+    from reports.compare.comparison import looks_of, read_arm, read_experiment, same_run
 
     if len(paths) > 1:
         _check_distinct(paths)
-        return _named_apart(paths, [read_arm(path, options.objectives) for path in paths]), False, None
+        arms = [read_arm(path, options.objectives) for path in paths]
+        if (twice := same_run([run for arm in arms for run in arm.runs])) is not None:
+            one, other = twice
+            found = f"{one} is on two sides" if one == other else f"{one} and {other} hold the same run"
+            raise click.UsageError(f"{found}, and a run does not differ from itself")
+        return _named_apart(paths, arms), False, None
     if ExperimentFolder(paths[0]).plan.exists():
         folder = ExperimentFolder(paths[0])
         return read_experiment(folder, options.objectives), True, looks_of(folder)

@@ -202,7 +202,10 @@ def is_inconclusive(differences: Sequence[Difference]) -> bool:
 
 
 def read_arm(path: Path, criteria: Sequence[Criterion] | None = None) -> Arm:
-    """Read the folder of a run, or of repeated runs, by ``criteria`` or (None) by each run's own. Raises RunFolderError."""
+    """Read the folder of a run, or of repeated runs, by ``criteria`` or (None) by each run's own.
+
+    Raises RunFolderError, for a run that is there twice, too: a copy of a run is no repeat, and varies by nothing.
+    """
     name = path.resolve().name if path.name in ("", "..") else path.name
     if RunFolder(path).manifest.exists():
         return Arm(name, (read_run(RunFolder(path), criteria),))
@@ -211,7 +214,24 @@ def read_arm(path: Path, criteria: Sequence[Criterion] | None = None) -> Arm:
     folders = sorted(inner for inner in path.glob("*/") if RunFolder(inner).manifest.exists())
     if not folders:
         raise RunFolderError(f"{path} is neither the folder of a run nor of runs: it contains no run.json")
-    return Arm(name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
+    arm = Arm(name, tuple(read_run(RunFolder(inner), criteria) for inner in folders))
+    if (twice := same_run(arm.runs)) is not None:
+        raise RunFolderError(
+            f"{twice[0]} and {twice[1]} hold the same run, and a copy is no repeat; move one of them elsewhere"
+        )
+    return arm
+
+
+def same_run(runs: Sequence[RunReport]) -> tuple[Path, Path] | None:
+    """The folders of two of ``runs`` that are one run by their ``run_id``; None where all differ or are older than that."""
+    known: dict[str, Path] = {}
+    for run in runs:
+        run_id, path = run.manifest.run_id, run.folder.path
+        if run_id in known:
+            return known[run_id], path
+        if run_id is not None:
+            known[run_id] = path
+    return None
 
 
 def looks_of(folder: ExperimentFolder) -> Looks | None:

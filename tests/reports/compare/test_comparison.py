@@ -455,6 +455,22 @@ def test_usage_errors_are_reported(arguments: list[str], message: str, capsys: p
     assert message in capsys.readouterr().err
 
 
+def test_a_copy_of_a_run_is_neither_a_repeat_nor_another_side(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = noisy_run(1, run_id="a" * 32), noisy_run(2, run_id="b" * 32)
+    for name, folder in (("a/1", before), ("a/2", before), ("b/1", after), ("c/1", before)):
+        shutil.copytree(folder.path, tmp_path / name)
+    copies = (["a", "b"], ["b", "a"], ["a/1", "c"], ["b", "--baseline", "a"])
+    for paths in copies:
+        assert bench(["compare", *(path if path == "--baseline" else str(tmp_path / path) for path in paths)]) == 2
+        assert "hold the same run" in capsys.readouterr().err
+    (tmp_path / "b" / "1").rename(tmp_path / "b" / "other")
+    assert bench(["compare", str(tmp_path / "b"), str(tmp_path / "b" / "other")]) == 2
+    assert "is on two sides" in capsys.readouterr().err
+    assert bench(["compare", str(tmp_path / "a" / "1"), str(tmp_path / "b")]) == 0
+
+
 def test_a_folder_without_runs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").mkdir()
     assert bench(["compare", str(tmp_path / "other"), str(tmp_path)]) == 2
