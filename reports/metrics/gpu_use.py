@@ -84,7 +84,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """All GPUs in the window from ``start_s`` to ``end_s``; ``period_s`` is the median time between readings.
+    """All GPUs in the window from ``start_s`` to ``end_s``; ``period_s`` is the median time between readings, or
+    between two values of the energy counters where that is longer: an exporter renews its page less often than it is read.
 
     ``energy_j`` is the sum of the energy counters, interpolated at the window's ends, idle power included; where a GPU has no
     counter, of its power over time. Each end may be off by what is used in half a period: ``energy_error_j`` is both together.
@@ -137,7 +138,8 @@ def _use(telemetry: Telemetry, source: _Source, window: Window) -> GpuUse | None
         return None
     start_ns, end_ns = window.start_s * 1e9, window.end_s * 1e9
     series = {part: _by_gpu(telemetry, source, getattr(source, part)) for part in ("energy", "busy", "memory", "clock")}
-    period_s = float(np.median([_period_s(watts) for watts in power.values()]))
+    renewals_s = [renewal for counter in series["energy"].values() if (renewal := _renewal_s(counter)) is not None]
+    period_s = max(float(np.median([_period_s(watts) for watts in power.values()])), *renewals_s, 0.0)
     energies = [_energy(series["energy"].get(gpu), watts, start_ns, end_ns) for gpu, watts in power.items()]
     gpus = tuple(
         Gpu(
@@ -194,6 +196,12 @@ def _period_s(series: Series) -> float:
     return float(np.median(np.diff(series.times_ns))) / 1e9 if series.times_ns.size > 1 else 0.0
 
 
+def _renewal_s(counter: Series) -> float | None:
+    """The median time between two changes of a counter of energy, which a GPU always uses; None for fewer than two changes."""
+    changed_ns = counter.times_ns[1:][np.diff(counter.values) != 0.0]
+    return float(np.median(np.diff(changed_ns))) / 1e9 if changed_ns.size > 1 else None
+
+
 def _within(series: Series | None, start_ns: float, end_ns: float) -> FloatArray:
     if series is None:
         return np.empty(0)
@@ -222,9 +230,9 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _energy(counter: Series | None, power: Series, start_ns: float, end_ns: float) -> float | None:
-    """J in the window; None where the readings do not cover it, or the counter fell in it."""
+    """J in the window; None where the readings do not cover it, or the counter fell in it or was hardly renewed."""
     if counter is not None:
-        return counter.growth(start_ns, end_ns)
+        return None if _renewal_s(counter) is None else counter.growth(start_ns, end_ns)
     if power.times_ns.size < 2 or power.times_ns[0] > start_ns or power.times_ns[-1] < end_ns:
         return None
     inner = (power.times_ns > start_ns) & (power.times_ns < end_ns)

@@ -72,6 +72,19 @@ def test_a_counter_that_fell_is_no_energy() -> None:
     assert _use(_constant("gpu_power_watts", 300.0), fell).energy_j is None
 
 
+@pytest.mark.parametrize(("renewed_s", "error_s"), [(0.5, 0.5), (2.0, 2.0), (5.0, 5.0), (12.0, 12.0), (30.0, None)])
+def test_a_counter_is_as_precise_as_its_exporter_renews_it(renewed_s: float, error_s: float | None) -> None:
+    """Read every half second; the page has the value of its last renewal."""
+    counter = _series(
+        "gpu_energy_joules_total", {0.5 * k: 200.0 * (0.5 * k // renewed_s) * renewed_s for k in range(-2, 60)}, uuid="a"
+    )
+    found = _use(_constant("gpu_power_watts", 200.0), counter)
+    assert found.energy_error_j == (None if error_s is None else pytest.approx((found.energy_j or 0.0) * error_s / 10.0))
+    if error_s is not None:
+        assert abs((found.energy_j or 0.0) - 2_000.0) <= 200.0 * error_s
+        assert found.period_s == pytest.approx(error_s)
+
+
 def test_idle_power_is_read_before_the_start() -> None:
     power = _series("gpu_power_watts", {-2.0: 70.0, -0.1: 90.0, **{0.5 * k: 500.0 for k in range(1, 60)}}, uuid="a")
     assert _use(power).idle_power_w == 70.0
