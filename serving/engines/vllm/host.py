@@ -49,6 +49,7 @@ _SHUTDOWN_S = 2.0
 _TRIAL = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
 _MOST_BAD_WORDS, _MOST_BAD_TOKENS = 128, 1024  # what vLLM's newer model runner has room for
+_LARGEST_SEED = 2**63 - 1  # of that runner, which has them as int64, and ends with the engine for a larger one
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
 
@@ -749,7 +750,8 @@ def sampling_parameters(sampling: Message, outputs: str, log_probs: bool) -> Any
     if sampling.get("min_tokens"):
         arguments["min_tokens"] = min(sampling["min_tokens"], sampling["max_tokens"])
     if not sampling["greedy"]:
-        arguments |= {name: sampling[name] for name in ("temperature", "top_k", "top_p", "seed")}
+        arguments |= {name: sampling[name] for name in ("temperature", "top_k", "top_p")}
+        arguments["seed"] = sampling["seed"] & _LARGEST_SEED
     arguments |= {name: sampling[name] for name in _PENALTIES if name in sampling}
     if sampling.get("embedding_bias"):
         bias = array("f", sampling["embedding_bias"])

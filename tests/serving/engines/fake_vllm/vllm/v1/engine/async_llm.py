@@ -144,7 +144,7 @@ class AsyncLLM:
             await asyncio.sleep(_STEP_S)
             if not self._running:
                 continue
-            if any(running.prompt == _FATAL for running in self._running.values()):
+            if any(running.prompt == _FATAL or (running.parameters.seed or 0) >= 2**63 for running in self._running.values()):
                 self.errored = True
             first = []
             generated = 0
