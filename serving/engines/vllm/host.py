@@ -48,7 +48,7 @@ _CLOSE_TIMEOUT_S = 2.0
 _SHUTDOWN_S = 2.0
 _TRIAL = [1, 2, 3]
 _GUIDES = {"json_schema": "json", "regex": "regex", "ebnf_grammar": "grammar"}  # the kinds → vLLM's arguments
-_MOST_BAD_WORDS, _MOST_BAD_TOKENS = 128, 1024  # what vLLM's newer model runner has room for
+_MOST_BAD_WORDS, _MOST_BAD_TOKENS, _MOST_BIASES = 128, 1024, 1024  # what vLLM's newer model runner has room for
 _LARGEST_SEED = 2**63 - 1  # of that runner, which has them as int64, and ends with the engine for a larger one
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FINISH = {"stop": "stop", "length": "length", "repetition": "stop", "abort": "cancelled"}  # vLLM's reasons
@@ -734,7 +734,8 @@ def prompt(input_ids: list[int]) -> Any:
 def sampling_parameters(sampling: Message, outputs: str, log_probs: bool) -> Any:
     """vLLM's parameters for a ``Sampling``; absent entries have their defaults. ``outputs`` is "each" (of a step) or "last".
 
-    The end token is a stop token: without a tokenizer vLLM knows none. The tokens are never turned into text.
+    The end token is a stop token: without a tokenizer vLLM knows none. The tokens are never turned into text. Raises ValueError
+    for more biases than vLLM has room for, which would end its engine.
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -756,6 +757,8 @@ def sampling_parameters(sampling: Message, outputs: str, log_probs: bool) -> Any
     if sampling.get("embedding_bias"):
         bias = array("f", sampling["embedding_bias"])
         arguments["logit_bias"] = {token_id: value for token_id, value in enumerate(bias) if value}
+        if len(arguments["logit_bias"]) > _MOST_BIASES:
+            raise ValueError(f"embedding_bias may have {_MOST_BIASES:,} values that are not 0")
     if sampling.get("guide") is not None:  # where the guide ends, the tokenizer's end token alone is allowed
         arguments |= {"structured_outputs": _guide(sampling["guide"]), "ignore_eos": False}
     if log_probs:

@@ -460,6 +460,14 @@ def test_seeds_beyond_vllms_own_are_served(engine: Engine) -> None:
     assert answers[0] != answers[1]
 
 
+def test_biases_that_would_end_the_engine_end_their_request_alone(engine: Engine) -> None:
+    many = array("f", [1.0] * 1025 + [0.0] * 2047).tobytes()
+    (refused,) = _answer(engine, Sampling(3, embedding_bias=many))
+    assert refused.error == "vLLM rejected the request: embedding_bias may have 1,024 values that are not 0"
+    fits = array("f", [1.0] * 1024 + [0.0] * 2048).tobytes()
+    assert len(_tokens(_answer(engine, Sampling(3, embedding_bias=fits)))) == 3
+
+
 def test_a_bias_decides_the_token(engine: Engine) -> None:
     bias = array("f", [0.0] * 3072)
     bias[77] = 1e4

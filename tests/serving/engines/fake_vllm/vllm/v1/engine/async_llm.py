@@ -54,6 +54,12 @@ class _Tokenizer:
         return [0] * len(text)
 
 
+def _ends_engine(running: _Running) -> bool:
+    """Whether the request ends the engine: vLLM's newer runner has int64 for a seed, and room for 1,024 biases."""
+    parameters = running.parameters
+    return running.prompt == _FATAL or (parameters.seed or 0) >= 2**63 or len(parameters.logit_bias or ()) > 1024
+
+
 class AsyncLLM:
     def __init__(self, config: Any, logger: Any) -> None:
         if config.fails:
@@ -144,7 +150,7 @@ class AsyncLLM:
             await asyncio.sleep(_STEP_S)
             if not self._running:
                 continue
-            if any(running.prompt == _FATAL or (running.parameters.seed or 0) >= 2**63 for running in self._running.values()):
+            if any(_ends_engine(running) for running in self._running.values()):
                 self.errored = True
             first = []
             generated = 0
