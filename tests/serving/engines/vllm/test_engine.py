@@ -454,7 +454,7 @@ def test_a_seed_repeats_its_answer_and_another_gives_another(engine: Engine) -> 
 
 
 def test_seeds_beyond_vllms_own_are_served(engine: Engine) -> None:
-    """Those of requests without one have 64 bits; vLLM's SamplingStates have int64, and its engine ends for a larger one."""
+    """A request without a seed gets one of 64 bits; vLLM has int64 for a seed, and its engine ends for a larger one."""
     answers = [_tokens(_answer(engine, Sampling(8, greedy=False, seed=seed))) for seed in (2**63, 2**63 + 1, 2**64 - 1)]
     assert [len(tokens) for tokens in answers] == [8, 8, 8]
     assert answers[0] != answers[1]
