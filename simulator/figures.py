@@ -54,7 +54,8 @@ def speed_factor(between: BetweenRuns, number: int, likely: float = RANGE[1] / 1
     if not between.spread:
         return 1.0
     quantile = min(max((0.5 + number * _GOLDEN) % 1.0, 1.0 - likely), likely)
-    return float(np.exp(between.spread * scipy.special.stdtrit(between.runs - 1, quantile)))
+    degrees = between.runs - 1 if between.degrees is None else between.degrees
+    return float(np.exp(between.spread * scipy.special.stdtrit(degrees, quantile)))
 
 
 def figures_of(due_s: FloatArray, answers: Answers) -> dict[Key, float]:

@@ -226,13 +226,15 @@ def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
 
 
 def _between_runs(law: FittedLaw) -> BetweenRuns:
-    spread = 0.0 if law.speeds is None else law.speeds.spread()
-    return BetweenRuns(min(spread, MOST_SPREAD), len(law.speeds.logs)) if law.speeds is not None and spread else BetweenRuns()
+    spread = None if law.speeds is None else law.speeds.spread()
+    if law.speeds is None or spread is None:
+        return BetweenRuns()
+    return BetweenRuns(min(spread.deviation, MOST_SPREAD), len(law.speeds.logs), spread.degrees)
 
 
 def moved(speeds: Speeds | None) -> list[str]:
     """Where the speed of the server moved between runs, what that does to the model, a sentence."""
-    if speeds is None or not speeds.spread():
+    if speeds is None or speeds.spread() is None:
         return []
     apart = math.expm1(float(speeds.logs.max() - speeds.logs.min()))
     return [

@@ -72,11 +72,12 @@ class Draw:
 @dataclass(frozen=True)
 class BetweenRuns:
     """How far the speed of the server moved between the fitted ``runs``: ``spread`` is the standard deviation of the logarithm
-    of the time that the engine takes for the same step.
+    of the time that the engine takes for the same step, with its degrees of freedom; None is one fewer than the runs.
     """
 
     spread: Share = 0.0
     runs: Annotated[int, Meta(ge=1, le=MOST_SOURCES)] = 1
+    degrees: Annotated[float, Meta(ge=1)] | None = None
 
 
 @dataclass(frozen=True)

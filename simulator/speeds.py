@@ -3,6 +3,10 @@
 A power cap, heat or another tenant of a machine makes all steps of a run longer or shorter alike, for a whole run. A bootstrap
 within runs does not show it, nor do halves of the same runs. Two runs or more do: the law of a step is fitted to all of them
 with a factor of each run, and what the factors differ by beyond their own error is how far another run's may lie.
+
+Two runs show their own spread badly. Where the speed wanders within a run, too, its parts show more of it: the variance of a
+part is that between runs and that within them, with the degrees of freedom of their sum (Satterthwaite, "An approximate
+distribution of estimates of variance components", 1946). A run varies no more than its parts.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ import scipy.stats
 from simulator.arrays import FloatArray
 from simulator.block_bootstrap import BLOCK_ROWS, block_products, drawn_products
 
-_FEWEST_BLOCKS = 5  # of a run whose speed is known: fewer show no error of their own
+_FEWEST_BLOCKS = 5  # of a run, or part, whose speed is known: fewer show no error of their own
+_PARTS = 5  # of a run: shorter ones are further from the whole run that is predicted
 _DRAWS = 100
 _CHANCE = 0.05  # by which equal speeds may count as different
 _EXACT = 1e-12
@@ -38,24 +43,38 @@ class RunRows:
     weights: FloatArray
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation of the logarithm of the time of a further run's steps, with its degrees of freedom."""
+
+    deviation: float
+    degrees: float
+
+
 @dataclass(frozen=True, eq=False)
 class Speeds:
     """The logarithms of the time that each run's steps take beside the mean of all runs, shape [runs], and their errors.
-    Runs of few steps are none of them.
+    Runs of few steps are none of them. ``within`` is the variance between the parts of a run beyond their own errors, the mean
+    over the runs; 0 where the runs are too short for parts.
     """
 
     logs: FloatArray
     errors: FloatArray
+    within: float = 0.0
 
-    def spread(self) -> float:
-        """The standard deviation between runs beyond the error of each; 0 where the runs do not show that there is any."""
+    def spread(self) -> Spread | None:
+        """What a further run may differ by; None where the runs do not show that there is anything beyond their errors."""
         runs = len(self.logs)
         if runs < 2:
-            return 0.0
+            return None
         squares = ((self.logs / np.maximum(self.errors, _EXACT)) ** 2).sum() * (runs - 1) / runs
         chance = float(scipy.stats.chi2.sf(squares, runs - 1))
-        found = float(np.sqrt(max(0.0, self.logs.var(ddof=1) - (self.errors**2).sum() / (runs - 1))))
-        return found if chance < _CHANCE and found > _LEAST else 0.0
+        between = max(0.0, float(self.logs.var(ddof=1) - (self.errors**2).sum() / (runs - 1)))
+        if chance >= _CHANCE or between <= _LEAST**2:
+            return None
+        within = self.within * (1 - 1 / _PARTS)
+        degrees = (between + within) ** 2 / (between**2 / (runs - 1) + within**2 / (runs * (_PARTS - 1)))
+        return Spread(float(np.sqrt(between + within)), max(degrees, runs - 1.0))
 
 
 def speeds_of(runs: Sequence[RunRows], seed: int) -> Speeds:
@@ -65,10 +84,26 @@ def speeds_of(runs: Sequence[RunRows], seed: int) -> Speeds:
     runs = [run for run in runs if len(run.by_speed) >= _FEWEST_BLOCKS * BLOCK_ROWS]
     if len(runs) < 2:
         return Speeds(np.zeros(len(runs)), np.zeros(len(runs)))
+    logs, errors = _logs_and_errors(runs, seed)
+    if min(len(run.by_speed) for run in runs) < _PARTS * _FEWEST_BLOCKS * BLOCK_ROWS:
+        return Speeds(logs, errors)
+    of_parts, their_errors = _logs_and_errors([part for run in runs for part in _parts(run)], seed)
+    within = of_parts.reshape(-1, _PARTS).var(axis=1, ddof=1).mean() - (their_errors**2).mean()
+    return Speeds(logs, errors, max(0.0, float(within)))
+
+
+def _parts(run: RunRows) -> list[RunRows]:
+    """_PARTS of a run, one after another, of equal numbers of steps."""
+    fields = (run.columns, run.by_speed, run.residuals_s, run.weights)
+    return [RunRows(*part) for part in zip(*(np.array_split(each, _PARTS) for each in fields), strict=True)]
+
+
+def _logs_and_errors(runs: Sequence[RunRows], seed: int) -> tuple[FloatArray, FloatArray]:
+    """The logarithm of the time of each of the ``runs``, or parts of runs, and its error; shape [runs] each."""
     blocks = [_products(run, number, len(runs)) for number, run in enumerate(runs)]
     logs = _solve(sum(each.sum(axis=0) for each in blocks), len(runs))
     drawn = drawn_products(blocks, _DRAWS, np.random.default_rng(seed))
-    return Speeds(logs, np.std([_solve(products, len(runs)) for products in drawn], axis=0))
+    return logs, np.std([_solve(products, len(runs)) for products in drawn], axis=0)
 
 
 def _products(run: RunRows, number: int, runs: int) -> FloatArray:
