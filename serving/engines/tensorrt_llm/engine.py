@@ -59,6 +59,7 @@ class _Running:
     output: Any = None  # tensorrt_llm's RequestOutput, once the request has started
     task: asyncio.Task[None] | None = None
     cancelled: bool = False
+    uncounted_prompt_tokens: int = 0  # until the first token
 
 
 class TensorRtLlmEngine:
@@ -126,7 +127,7 @@ class TensorRtLlmEngine:
     # ---- on the loop's thread
 
     def _start(self, request_id: int, input_ids: list[int], sampling: Sampling, deliver: Deliver, streaming: bool) -> None:
-        running = _Running(deliver)
+        running = _Running(deliver, uncounted_prompt_tokens=len(input_ids))
         self._running[request_id] = running
         self._count_active()
         running.task = self._loop.create_task(self._run(request_id, running, input_ids, sampling, streaming))
@@ -162,8 +163,13 @@ class TensorRtLlmEngine:
         return _last(output.outputs[0], output.outputs[0].token_ids[sent:])
 
     def _deliver(self, running: _Running, increment: Increment) -> None:
-        total = self._stats.generated_tokens_total + len(increment.token_ids)
-        self._stats = replace(self._stats, generated_tokens_total=total)
+        if increment.token_ids:
+            self._stats = replace(
+                self._stats,
+                generated_tokens_total=self._stats.generated_tokens_total + len(increment.token_ids),
+                prompt_tokens_total=self._stats.prompt_tokens_total + running.uncounted_prompt_tokens,
+            )
+            running.uncounted_prompt_tokens = 0
         try:
             running.deliver(increment)
         except Exception:  # an error in one callback must not end the other requests
@@ -195,7 +201,15 @@ class TensorRtLlmEngine:
     def _count_active(self) -> None:
         self._stats = replace(self._stats, active_requests=len(self._running))
         if not self._running:
-            self._stats = replace(self._stats, scheduled_requests=0, kv_cache_used_fraction=0.0)
+            self._stats = replace(
+                self._stats,
+                scheduled_requests=0,
+                context_requests=0,
+                generation_requests=0,
+                paused_requests=0,
+                context_tokens=0,
+                kv_cache_used_fraction=0.0,
+            )
 
     async def _follow_stats(self) -> None:
         while True:
@@ -241,6 +255,8 @@ def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats
     scheduled = int(batching.get("numScheduledRequests", 0))
     blocks = int(cache.get("maxNumBlocks", stats.kv_cache_blocks))
     used = int(cache.get("usedNumBlocks", 0))
+    reused = int(cache.get("reusedBlocks", stats.kv_reused_blocks_total))  # since the start, as those missed
+    missed = int(cache.get("missedBlocks", stats.kv_prompt_blocks_total - stats.kv_reused_blocks_total))
     return replace(
         stats,
         scheduled_requests=scheduled,
@@ -250,6 +266,13 @@ def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats
         kv_cache_used_fraction=used / blocks if blocks else 0.0,
         kv_cache_blocks=blocks,
         kv_cache_tokens_per_block=int(cache.get("tokensPerBlock", stats.kv_cache_tokens_per_block)),
+        context_requests=int(batching.get("numContextRequests", 0)),
+        generation_requests=int(batching.get("numGenRequests", 0)),
+        paused_requests=int(batching.get("numPausedRequests", 0)),
+        context_tokens=int(batching.get("numCtxTokens", 0)),
+        kv_prompt_blocks_total=reused + missed,
+        kv_reused_blocks_total=reused,
+        memory_bytes=int(entry.get("cpuMemUsage") or stats.memory_bytes),
     )
 
 

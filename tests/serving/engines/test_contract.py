@@ -170,6 +170,7 @@ def test_stats_count_tokens_and_iterations_and_become_idle(engine: Engine) -> No
         time.sleep(0.02)
     after = engine.stats()
     assert after.generated_tokens_total - before.generated_tokens_total == 8 * 200
+    assert after.prompt_tokens_total - before.prompt_tokens_total == 8 * len(_PROMPT)
     assert after.scheduled_requests_total > before.scheduled_requests_total
     assert (after.scheduled_requests, after.kv_cache_used_fraction) == (0, 0.0)
     assert (after.max_requests, after.kv_cache_blocks, after.kv_cache_tokens_per_block) == (256, 4096, 32)

@@ -163,6 +163,21 @@ def test_iteration_statistics_are_counted() -> None:
     assert after_iteration(_STATS, entry) == EngineStats(3, 5, 64, 11, 25, 30, 0.25, 200, 32)
 
 
+def test_what_the_batch_and_the_cache_hold_is_counted() -> None:
+    entry = {
+        "cpuMemUsage": 9_000,
+        "inflightBatchingStats": {
+            "numScheduledRequests": 5, "numContextRequests": 2, "numGenRequests": 3, "numPausedRequests": 1, "numCtxTokens": 640
+        },
+        "kvCacheStats": {"maxNumBlocks": 200, "usedNumBlocks": 50, "tokensPerBlock": 32, "reusedBlocks": 7, "missedBlocks": 13},
+    }  # fmt: skip
+    stats = after_iteration(_STATS, entry)
+    assert (stats.context_requests, stats.generation_requests, stats.paused_requests, stats.context_tokens) == (2, 3, 1, 640)
+    assert (stats.kv_reused_blocks_total, stats.kv_prompt_blocks_total, stats.memory_bytes) == (7, 20, 9_000)
+    later = after_iteration(stats, {})
+    assert (later.context_requests, later.kv_reused_blocks_total, later.kv_prompt_blocks_total) == (0, 7, 20)
+
+
 def test_missing_statistics_are_unchanged() -> None:
     known = EngineStats(3, 5, 64, 11, 25, 30, 0.25, 200, 32)
     assert after_iteration(known, {"kvCacheStats": None}) == EngineStats(3, 0, 64, 12, 25, 30, 0.0, 200, 32)
