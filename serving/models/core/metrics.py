@@ -37,7 +37,7 @@ _COUNTERS = {
 }
 _HISTOGRAMS = {
     "time_to_first_token": "From a request's submission to its first token, in seconds",
-    "inter_token_latency": "Between tokens of streamed requests, in seconds",
+    "inter_token_latency": "Between tokens of requests that are read at each step, such as streamed ones, in seconds",
     "queue_time": "From a request's submission to its start in the engine, in seconds",
 }
 
