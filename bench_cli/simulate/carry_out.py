@@ -95,7 +95,7 @@ class Simulating:
     def _ranges(self, traffic: SimulatedTraffic, answers: Answers, seed: int) -> Ranges:
         simulated = self.simulated
         if simulated.draws:
-            click.echo(f"Simulating them with {simulated.draws} draws of the model's constants.", err=True)
+            click.echo(f"Simulating them with {counted(simulated.draws, 'draw')} of the model's constants.", err=True)
         return predicted_ranges(
             simulated.model,
             simulated.deployment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench_records.manifest import Simulation
 from reports.metrics.catalogue import E2E, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.metric import Anchored, Metric
+from reports.render.counts import counted
 from reports.render.tables import Cell, Table, three_digits
 from reports.run_report import RunReport
 from reports.statistics.percentiles import Distribution
@@ -22,14 +23,19 @@ def simulation_table(report: RunReport) -> Table:
         rows.append(
             (f"{REQUEST_THROUGHPUT.label}, {REQUEST_THROUGHPUT.unit}", report.metrics.rates[REQUEST_THROUGHPUT].value, *limits)
         )
-    draws = 0 if simulation is None else simulation.draws
-    note = (
-        f"From 5 to 95 % over {draws} draws of the model's constants on the same requests, each longer or shorter by the error "
-        "that the fit had on what it was not fitted to."
-    )
+    header = ("from the schedule", "this simulation", "5 %", "95 %")
     return Table(
-        "model_error", "With the model's error", ("from the schedule", "this simulation", "5 %", "95 %"), tuple(rows), note
+        "model_error", "With the model's error", header, tuple(rows), _note(0 if simulation is None else simulation.draws)
     )
+
+
+def _note(draws: int) -> str:
+    """What a range covers."""
+    error = "the error that the fit had on what it was not fitted to"
+    if not draws:
+        return f"From 5 to 95 % of this simulation longer or shorter by {error}: the model's constants were not drawn."
+    drawn = f"{counted(draws, 'draw')} of the model's constants on the same requests"
+    return f"From 5 to 95 % over {drawn}, each longer or shorter by {error}."
 
 
 def _rows(report: RunReport, simulation: Simulation, metric: Metric) -> list[tuple[Cell, ...]]:
@@ -58,7 +64,7 @@ def model_error(report: RunReport) -> str:
         parts += [f"{metric.label} {', '.join(limits)}"] if limits else []
     rate = simulation.ranges.get(REQUEST_THROUGHPUT.key, {}).get("value")
     parts += [f"{_between(rate)} requests/s"] if rate is not None else []
-    return f"With the model's error, by {simulation.draws} draws of its constants (ms): {'; '.join(parts)}."
+    return f"With the model's error, by {counted(simulation.draws, 'draw')} of its constants (ms): {'; '.join(parts)}."
 
 
 def _between(limits: tuple[float, float]) -> str:

@@ -95,6 +95,20 @@ def test_a_simulated_run_has_the_schedule_of_the_real_one_and_says_everywhere_th
     assert "SIMULATED" in capsys.readouterr().out
 
 
+def test_one_draw_and_none_are_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _simulated(tmp_path, "one", "--draws", "1")
+    shown = capsys.readouterr()
+    assert "Simulating them with 1 draw of the model's constants." in shown.err
+    assert "With the model's error, by 1 draw of its constants (ms)" in " ".join(shown.out.split())
+    none = _simulated(tmp_path, "none", "--draws", "0")
+    assert run(["report", str(none), "--full"]) == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "longer or shorter by the error that the fit had on what it was not fitted to: the model's constants were not" in text
+    )
+    assert "over 0 draws" not in text
+
+
 def test_the_records_are_the_simulated_times(tmp_path: Path) -> None:
     observed = read_observed(_simulated(tmp_path, "run", "--draws", "0"))
     traffic = observed.traffic(observed.sent_s)
