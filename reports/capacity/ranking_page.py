@@ -31,6 +31,7 @@ from reports.render.plain_text import printable
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
 _CARDS = 4
 _BEYOND_ENDS = 1.1  # times the loads that are known: the edges
+_LESS = "; a setting holds less than the best where its range ends before the dashed line"
 
 
 def write_ranking(ranking: Ranking, folder: Path) -> Path:
@@ -104,8 +105,8 @@ def _brackets(ranking: Ranking, number: int) -> Picture | None:
     return Picture(
         f"brackets-{number + 1}",
         "Load that is held" if tier.name is None else printable(f"Load that is held ({tier.name})"),
-        "From the load that is certified to the one that is refused; a setting holds less than the best where its range ends "
-        "before the dashed line. Where an end is unknown, the range goes on beyond the other one, where the dot is.",
+        f"From the load that is certified to the one that is refused{'' if best is None else _LESS}. Where an end is unknown, "
+        "the range goes on beyond the other one, where the dot is.",
         Axis("load", ranking.unit.value),
         Axis("setting", ticks=tuple((rows[place.setting.name], printable(place.setting.name)) for place in reversed(ranked))),
         tuple(marks),

@@ -187,6 +187,10 @@ def test_the_picture_has_each_bracket_up_to_the_edge_where_an_end_is_unknown() -
     assert spans["holds less than the best"].high.tolist() == [110.0]
     assert [text for _, text in picture.y.ticks] == ["n=1", "n=4", "n=3", "n=2"]
     assert [mark.x.tolist() for mark in picture.marks if isinstance(mark, Trail)] == [[142.0, 142.0]]
+    assert "dashed line" in picture.caption
+    without = ranking_pictures(_ranking((None, 110.0), (None, 90.0)))[0]
+    assert not [mark for mark in without.marks if isinstance(mark, Trail)]
+    assert "dashed line" not in without.caption
 
 
 def test_the_table_names_the_settings_by_their_rows() -> None:
