@@ -11,6 +11,8 @@ from bench_records.run_folder import RunFolder
 from harness.host.moment import Moment
 from harness.recording.run_result import RunResult
 
+_WORTH_SAYING_S = 0.05  # what a line shows as 0.1 s
+
 
 def times_until_recorded(start: Moment, result: RunResult) -> Times:
     """What is known when the run has ended. CPU is that of bench and its workers."""
@@ -56,7 +58,14 @@ def record_whole_times(folder: RunFolder, at: Milestones) -> str:
         command_ended_at=end.at.isoformat(),
     )
     folder.write_manifest(replace(manifest, times=times))
+    return times_text(times)
+
+
+def times_text(times: Times) -> str:
+    """The parts of the command's time, which add up, in one line. The end of the target is named where it took some time."""
+    close_s = times.close_target_s or 0.0
+    end = f"end of the target {close_s:.1f} s, " if close_s >= _WORTH_SAYING_S else ""
     return (
-        f"Set-up {set_up_s:.1f} s, run {run_s:.1f} s, report {report_s:.1f} s; "
-        f"in all {total_s:.1f} s, and {cpu_s:.1f} s of CPU."
+        f"Set-up {times.set_up_s or 0.0:.1f} s, run {times.run_s or 0.0:.1f} s, {end}report {times.report_s or 0.0:.1f} s; "
+        f"in all {times.total_s or 0.0:.1f} s, and {times.cpu_s or 0.0:.1f} s of CPU."
     )
