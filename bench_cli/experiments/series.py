@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from bench_cli.private_files import private_files
 from bench_cli.signals import signals_as_interrupt
 from bench_errors import ExitStatus
 from bench_records.experiment import Experiment, ExperimentFolder, PlannedArm, UntilDecided
+from bench_records.run_folder import RunFolder
 from reports.render.counts import counted
 
 _SET_BY_THE_SERIES = {
@@ -155,11 +157,21 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
     status = make_run(arguments, path, folder.path / "output.log")
     if status == ExitStatus.INTERRUPTED:
         raise KeyboardInterrupt
-    if status == ExitStatus.INVALID:  # the comparison decides whether it counts
-        click.echo(f"the run is not valid; {path / 'report.html'} has the findings", err=True)
-    if status in (ExitStatus.VALID, ExitStatus.INVALID):
+    is_failed = status == ExitStatus.FAILED and folder.is_recorded(run)
+    if status == ExitStatus.INVALID or (is_failed and _is_called_invalid(folder.run_folder(run))):
+        click.echo(f"the run is not valid; {path / 'report.html'} has the findings", err=True)  # the comparison leaves it out
         return
-    if folder.is_recorded(run):  # failed requests are a result, too
+    if status == ExitStatus.VALID:
+        return
+    if is_failed:  # failed requests are a result, too
         click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
         return
     raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. Call again to continue.")
+
+
+def _is_called_invalid(folder: RunFolder) -> bool:
+    """Whether its summary calls the run invalid: the exit status of one with failed requests does not say."""
+    try:
+        return bool(json.loads(folder.summary.read_bytes())["validity"] == "invalid")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

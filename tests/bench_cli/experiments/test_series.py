@@ -154,6 +154,33 @@ def test_a_series_that_is_stopped_says_how_to_go_on(
     assert again in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("validity", "said"),
+    [
+        ("valid", "the run ended with status 1; its failures are part of the result"),
+        ("invalid", "the run is not valid; {report} has the findings"),
+    ],
+)
+def test_a_run_with_failed_requests_is_part_of_the_result_only_if_it_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], validity: str, said: str
+) -> None:
+    """The exit status of both is 1; a comparison leaves a block with an invalid run out."""
+
+    def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
+        path.mkdir()
+        RunFolder(path).requests.touch()
+        RunFolder(path).write_manifest(Manifest())
+        RunFolder(path).summary.write_text(f'{{"validity": "{validity}"}}')
+        return ExitStatus.FAILED
+
+    monkeypatch.setattr("bench_cli.experiments.series.make_run", make_run)
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 1, 0)
+    folder = open_folder(tmp_path / "e", plan)
+    make_runs(plan, folder, None)
+    report = folder.run_folder(plan.runs[0]).html
+    assert capsys.readouterr().err.splitlines()[1] == said.format(report=report)
+
+
 def test_a_run_whose_client_failed_ends_the_experiment_and_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
