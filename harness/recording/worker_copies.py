@@ -64,7 +64,10 @@ def _join(copy: Path, own: Path) -> bool:
         is_newer = own_bytes < copy.stat().st_size
     for ours, theirs in zip(_chunks(own, own_bytes), _chunks(copy, own_bytes), strict=True):
         if ours != theirs:
-            raise JournalError(f"{copy} does not continue {own}: they belong to different runs")
+            raise JournalError(
+                f"{copy} does not continue {own}: one of them is damaged, since both name the same run; move it away, and "
+                "recover again"
+            )
     if is_newer:
         with written_whole(own) as temporary, temporary.open("wb") as file:
             file.writelines(_chunks(copy, copy.stat().st_size))
