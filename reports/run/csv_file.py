@@ -19,7 +19,7 @@ from reports.statistics.arrays import FloatArray
 COLUMNS = (
     "index", "outcome", "scheduled_ms", "sent_ms", "first_token_ms", "last_token_ms", "done_ms",
     "input_tokens", "requested_output_tokens", "output_tokens", "error", "target",
-    "written_ms", "head_ms",
+    "written_ms", "head_ms", "traffic_class",
 )  # fmt: skip
 _DIGITS = 25
 _CHUNK_ROWS = 100_000  # columns as text take far more memory than as numbers
@@ -46,6 +46,7 @@ def _table(requests: Requests, rows: slice) -> pa.Table:
         text_column([_text(error) for error in requests.errors[rows]]),
         _whole(requests.target[rows]),
         *(_ms(column[rows]) for column in (requests.written_ns, requests.head_ns)),
+        text_column([_text(requests.class_names[number] if number >= 0 else None) for number in requests.class_of[rows]]),
     ]
     return pa.Table.from_arrays(columns, names=list(COLUMNS))
 
@@ -62,5 +63,5 @@ def _ms(times_ns: FloatArray) -> pa.Array:
     return pa.Array.from_buffers(pa.decimal128(_DIGITS, 6), len(ns), ns.buffers(), offset=ns.offset)
 
 
-def _text(error: str | None) -> str | None:
-    return spreadsheet_text(error) if error else None
+def _text(text: str | None) -> str | None:
+    return spreadsheet_text(text) if text else None

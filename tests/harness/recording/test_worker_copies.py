@@ -65,7 +65,7 @@ def test_a_copy_of_any_length_joins_byte_for_byte(own: bytes, more: bytes, chunk
 def test_a_journal_that_does_not_begin_as_the_folders_own_is_refused(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"abc")
     source = _files(tmp_path / "source", journal_0=b"abX123")
-    with pytest.raises(JournalError, match="does not continue .* one of them is damaged"):
+    with pytest.raises(JournalError, match=r"does not continue .* one of them is damaged"):
         join_worker_copies(RunFolder(run), _RUN_ID, [source])
     assert (run / "journal-0.bin").read_bytes() == _HEAD + b"abc"
 

@@ -40,6 +40,7 @@ def test_a_row_a_request_golden(make_report: MakeReport, answered: Make, tmp_pat
         "target": "",
         "written_ms": "2.050000",
         "head_ms": "9.000001",
+        "traffic_class": "",
     }
 
 
@@ -55,6 +56,13 @@ def test_rows_and_columns(make_report: MakeReport, steady_run: Callable[..., lis
     rows = _read(make_report(steady_run(30)), tmp_path / "r.csv")
     assert [row["index"] for row in rows] == [str(k) for k in range(30)]
     assert tuple(rows[0]) == COLUMNS
+
+
+def test_probes_and_classes_can_be_distinguished(make_report: MakeReport, answered: Make, tmp_path: Path) -> None:
+    """Probes are rows, too, and in no number of the run."""
+    records = [answered(k, k, k, [(k + 10, 1)], traffic_class=name) for k, name in enumerate(("chat", "probe", "=1+1", None))]
+    rows = _read(make_report(records), tmp_path / "r.csv")
+    assert [row["traffic_class"] for row in rows] == ["chat", "probe", "'=1+1", ""]
 
 
 @pytest.mark.parametrize("error", ['said "no", twice', "two\nlines", "a;b,c\td", "Grüße 🦊", "'quoted'", " =1+1"])
