@@ -88,7 +88,9 @@ def make_manifest(verb: str, options: MeasureOptions, prepared: PreparedRun) -> 
         ),
         warm_up=WarmUp(requests=options.client.warmup_requests),
         prefix_cache_reset=None if target.prefix_cache_reset is None else str(target.prefix_cache_reset),
-        calibration=calibration_for_run(target.protocol.calibrated_as, found.environment or Environment()),
+        calibration=calibration_for_run(
+            target.protocol.calibrated_as, found.environment or Environment(), workers_here=options.distribution.are_all_here
+        ),
         load=_load_facts(options, prepared),
         workers=WorkersFacts(count=workers.count, why=workers.reason, pinned_cores=tuple(workers.pinned_cores)),
     )
@@ -281,11 +283,14 @@ def _lengths(lengths: PairedLengths | None, shared_tokens: int) -> Lengths | Non
     )
 
 
-def calibration_for_run(transport: str, environment: Environment) -> CalibrationFacts | None:
-    """The result of `bench calibrate` for ``transport`` on this machine; None where there is none.
+def calibration_for_run(transport: str, environment: Environment, *, workers_here: bool = True) -> CalibrationFacts | None:
+    """The result of `bench calibrate` for ``transport`` on this machine; None where there is none, and where workers are on
+    other machines, of which it says nothing.
 
     An unreadable file is a warning, for the run does not depend on it.
     """
+    if not workers_here:
+        return None
     try:
         return for_manifest(find_calibration(default_path(), this_machine(environment)), transport)
     except CalibrationFileError as error:

@@ -29,6 +29,8 @@ def verdict(report: RunReport) -> str:
 def describe_calibration(report: RunReport) -> str:
     """The client's own share in latencies, in one sentence; without a calibration, how to measure it."""
     calibration = client_calibration(report.manifest)
+    if calibration is None and report.manifest.distribution is not None:
+        return "What the client adds is not known: `bench calibrate` covers the workers of its own machine alone."
     if calibration is None:
         return "What the client adds is not known: this machine was not calibrated. Run `bench calibrate` on it, then measure."
     disturbed = f", while other processes kept {calibration.busy_cores:.1f} cores busy" if calibration.was_disturbed else ""

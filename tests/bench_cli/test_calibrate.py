@@ -51,6 +51,7 @@ def test_a_calibration_is_shown_and_saved(data_folder: Path, capsys: pytest.Capt
     copied = calibration_for_run("grpc", environment)
     assert copied is not None
     assert copied.made_at == saved.made_at
+    assert calibration_for_run("grpc", environment, workers_here=False) is None
     assert run(["calibrate", "--show"]) == 0
     assert capsys.readouterr().out in printed.out
 

@@ -22,6 +22,7 @@ from reports.run.page import run_pictures, write_html
 from reports.run.summary_json import summary
 from reports.run_report import RunReport
 from tests.reports.manifests import calibration, rate_limit
+from tests.reports.worker_hosts import worker_host, worker_hosts
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -219,3 +220,10 @@ def test_a_calibration_for_more_workers_alone_is_none(make_report: MakeReport, s
     limits = [{"workers": 2, "requests": rate_limit(120), "responses": rate_limit(2000)}]
     report = make_report(steady_run(60), calibration=calibration(None, None, limits=limits))
     assert client_calibration(report.manifest) is None
+
+
+def test_a_distributed_run_without_a_calibration_is_not_told_to_calibrate_its_master(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    said = describe_calibration(make_report(steady_run(100), **worker_hosts(worker_host(0))))
+    assert said == "What the client adds is not known: `bench calibrate` covers the workers of its own machine alone."
