@@ -34,6 +34,7 @@ from harness.host.clock import now_ns
 _LONGEST_IDLE_NS = 4_000_000_000  # the shortest keep-alive of common servers is uvicorn's and Node's, 5 s
 _OPENED_AT_ONCE = 100  # a server's queue of connections to accept may be limited to 128
 _END_AFTER_MARKER_S = 0.1  # for the rest of a message whose stream has ended: then the connection serves again
+_READ_ON_S = 0.02  # after that, in which a loop that was late reads what the socket has
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
 _UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
@@ -260,7 +261,8 @@ class _Answer:
                 raise too_many_responses(self._limits)
             if self._end_marker in events:
                 self._is_marked = True
-                asyncio.get_running_loop().call_later(_END_AFTER_MARKER_S, self.on_overdue_end)
+                loop = asyncio.get_running_loop()
+                loop.call_later(_END_AFTER_MARKER_S, loop.call_later, _READ_ON_S, self.on_overdue_end)
                 last = events.index(self._end_marker)
                 times_ns, events = times_ns[:last], events[:last]
             self._on_responses(times_ns, events)

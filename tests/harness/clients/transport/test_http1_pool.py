@@ -590,6 +590,32 @@ def _half_close(connection: socket.socket) -> None:
     connection.shutdown(socket.SHUT_WR)
 
 
+def test_a_loop_that_is_late_after_the_end_marker_keeps_the_connection() -> None:
+    """The rest of the message comes while the loop stands still, which is no fault of the server."""
+
+    def serve(listener: socket.socket) -> None:
+        with _accept(listener) as connection:
+            for _ in range(2):
+                _read_request(connection)
+                whole = EVENTS_HEAD + chunked(b"data: one\n\ndata: [DONE]\n\n")
+                connection.sendall(whole[:-5])
+                time.sleep(0.05)
+                connection.sendall(whole[-5:])
+
+    async def twice(origin: Origin) -> int:
+        caller = HttpCaller(origin, _MARK)
+        await caller.connect(5.0)
+        try:
+            for _ in range(2):
+                await caller.exchange(_ask(origin), lambda _times, _bodies: time.sleep(0.3), 10.0)
+            return caller.usage(0).opened
+        finally:
+            await caller.close()
+
+    with _in_thread(serve) as origin:
+        assert uvloop.run(twice(origin)) == 1
+
+
 def test_request_that_the_server_never_had_is_sent_once_more() -> None:
     read: list[int] = []
 
