@@ -83,7 +83,7 @@ def _inconclusive(comparison: ArmComparison) -> str:
     if judged is None:
         return f"Inconclusive: no latency of these runs has an interval.{named}"
     smallest = judged.smallest_shown
-    below = "" if smallest is None else f" below {smallest:.0%}"
+    below = "" if smallest is None else f" below {min(smallest, _LARGEST_SHARE):,.0%}"
     sentence = f"Inconclusive: {_runs_of_sides(comparison)} cannot show a change of {judged.measure.title}{below}"
     better = comparison.affordable
     if better is not None and (smallest is None or better.change < smallest):

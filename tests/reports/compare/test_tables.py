@@ -225,6 +225,7 @@ def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_susp
     assert shown(blunt, runs=(1, 1)).startswith("Inconclusive: 1 run of each side cannot show a change of TTFT p99 below 34%")
     assert shown(blunt, runs=(3, 2)).startswith("Inconclusive: 3 and 2 runs cannot show a change of TTFT p99 below 34%")
     assert "cannot show a change of TTFT p99;" in shown(replace(blunt, smallest_shown=None))
+    assert "cannot show a change of TTFT p99 below 1,000%;" in shown(replace(blunt, smallest_shown=8_375_442.7))  # two blocks
     suspects = [
         _difference(measure, p_value=p, smallest_shown=0.345)
         for measure, p in ((P99, 0.04), (P50, 0.01), (RATE, 0.03), (P99_E2E, 0.02), (FAILED, 0.06))
