@@ -50,13 +50,18 @@ class WorkersLost(Finding):
 
 @dataclass(frozen=True)
 class WorkerClockJumped(Finding):
+    """``jump_ms`` is the least that the clock moved: up to a round trip more cannot be distinguished from the network."""
+
     worker: int
     host: str
     jump_ms: float
 
     code = "worker_clock_jumped"
     severities = (Severity.INVALID,)
-    when = f"the monotonic clock of a worker's host moved against the master's by over {_LARGEST_JUMP_MS:g} ms, beyond drift"
+    when = (
+        f"the monotonic clock of a worker's host moved against the master's by over {_LARGEST_JUMP_MS:g} ms, beyond drift and "
+        "the time of an exchange of time stamps"
+    )
     advices = ("That host was suspended, or its clock is not sound: latencies measured meanwhile are wrong. Use another host.",)
     briefs = ("A worker's clock jumped: use another host",)
 
@@ -70,7 +75,9 @@ class WorkerClockJumped(Finding):
         return cls(worker.number, worker.host, jump_ms) if jump_ms > _LARGEST_JUMP_MS else None
 
     def _sentence(self) -> str:
-        return f"The clock of worker {self.worker} ({self.host}) jumped by {self.jump_ms:,.1f} ms against the master's."
+        return (
+            f"The clock of worker {self.worker} ({self.host}) jumped by at least {self.jump_ms:,.1f} ms against the master's."
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ class WorkerHost:
     """Worker ``number`` on ``host``. ``lost`` is the reason why it did not come to the end, None where it did.
 
     Its clock was ``offset_ms`` ahead of the master's at the start, within ``uncertainty_ms``; since then it drifted by
-    ``drift_ppm``, and jumped by ``jump_ms``. All are None where they are unknown, ``jump_ms`` also where it did not.
+    ``drift_ppm``, and jumped by ``jump_ms`` or more. All are None where they are unknown, ``jump_ms`` also where it did not.
     """
 
     number: int

@@ -59,6 +59,9 @@ def test_a_jump_of_a_workers_clock_beyond_a_millisecond_is_found(
     assert [finding.code for finding in report.findings] == (["worker_clock_jumped"] if found else [])
     if found:
         assert finding_of(report, "worker_clock_jumped").evidence == {"worker": 1, "host": "host-1", "jump_ms": jump_ms}
+        assert finding_of(report, "worker_clock_jumped").sentence == (
+            "The clock of worker 1 (host-1) jumped by at least 1.1 ms against the master's."  # the rest may be the network
+        )
 
 
 @pytest.mark.parametrize(("jumps_ms", "worker"), [((2.0, 5.0, 5.0), 1), ((5.0, 2.0, None), 0), ((None, 2.0, 5.0), 2)])
