@@ -59,7 +59,7 @@ def fit(options: Options, runs: tuple[Path, ...]) -> int:
       the front end         one process: its delay, and its cost for each request, token and response
       the noise             residuals of steps, in blocks
     Each constant has a range of 95 %, by a bootstrap over blocks of the runs and what these differ by. With simulated
-    servers they held 93 to 100 % of the true constants of a step, 89 to 100 % where steps are launched ahead.
+    servers they held 92 to 100 % of the true constants of a step, 89 to 100 % where steps are launched ahead.
 
     Findings that make a run doubtful material, as target_paused or machine_shared, are said first, and wherever the model is
     used. A run whose client was too late, or of which most requests failed, is refused.

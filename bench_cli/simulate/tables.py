@@ -24,7 +24,7 @@ _MEANINGS = {
     "response": ("the front end, of a response", _US),
 }
 _RANGES = (
-    "Ranges of 95 %: of simulated servers they held 93 to 100 % of the true constants of a step, 89 to 100 % where steps "
+    "Ranges of 95 %: of simulated servers they held 92 to 100 % of the true constants of a step, 89 to 100 % where steps "
     "are launched ahead."
 )
 _RANGES_BY_LOGS = "Ranges of 95 %: of simulated servers with a step log they held 94 to 99 % of the true constants of a step."
