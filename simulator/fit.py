@@ -60,6 +60,10 @@ _SEVERAL_TOKENS = 0.2  # of the responses in steps that a client sees clearly, f
 _LOAD_EFFECT = 0.05  # of a step, between the quarters of steps with the fewest and the most sequences
 _WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not identified
 _TINY_S = 1e-6
+_ONE_RUN = (
+    "one run shows neither what another load adds nor how far the speed of the server moves between runs, so the ranges have "
+    "neither: fit two runs or more, at different loads"
+)
 
 
 def fit(runs: Sequence[Observed], seed: int, progress: Callable[[str], None], logged: Sequence[Steps] | None = None) -> Model:
@@ -265,7 +269,8 @@ def unfit(held_out: Mapping[str, float], runs: Sequence[Steps]) -> list[str]:
 
 def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
     """What the fitted runs leave out or do not show, and where the law does not hold, a sentence each."""
-    found = [
+    found = [] if len(runs) > 1 else [_ONE_RUN]
+    found += [
         f"{observed.name}: {observed.left_out:,} requests failed or have no known lengths, and are left out"
         for observed in runs
         if observed.left_out > _LEFT_OUT * (len(observed) + observed.left_out)

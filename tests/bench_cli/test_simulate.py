@@ -48,6 +48,7 @@ def test_a_run_is_fitted_and_another_validated(tmp_path: Path, capsys: pytest.Ca
     assert "a prompt token" in fitted
     assert "nothing is known beyond" in fitted
     assert fitted.endswith(f"Written: {model}\n")
+    assert "one run shows neither" not in fitted
     runs = [str(_run(tmp_path, rate, seed)) for rate, seed in ((40, 3), (120, 4))]
     html, json_file = tmp_path / "page.html", tmp_path / "validation.json"
     validate = ["simulate", "validate", "--model", str(model), "--draws", "2", "--html", str(html), "--json", str(json_file)]
@@ -136,6 +137,13 @@ def test_what_sessions_repeat_is_not_known_where_the_run_does_not_say_it(tmp_pat
     manifest["workload"]["repeated_prefix"] = {"unit": "tokens", "share": 0.25}
     (tmp_path / "run.json").write_text(json.dumps(manifest))
     assert read_observed(tmp_path).may_be_cached == 0.25
+
+
+def test_a_fit_to_one_run_says_what_its_ranges_do_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.json"
+    assert run(["simulate", "fit", str(_run(tmp_path, 50, 2)), "-o", str(model)]) == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Not known, or in doubt: - one run shows neither what another load adds nor how far the speed of the server" in text
 
 
 @pytest.mark.parametrize("verb", [["fit", "-o", "model.json"], ["validate", "--model", "model.json"]], ids=["fit", "validate"])
