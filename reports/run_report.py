@@ -15,6 +15,7 @@ from reports.gates.judge import judge
 from reports.metrics.asked_arrivals import AskedArrivals, asked_arrivals
 from reports.metrics.client_health import ClientHealth, client_health, wake_ups
 from reports.metrics.configuration import ConfiguredTarget, configured_load, configured_target
+from reports.metrics.distribution import workers_elsewhere
 from reports.metrics.goodput import Objective
 from reports.metrics.gpu_use import GpuUse, gpu_use
 from reports.metrics.host_energy import HostEnergy, host_energy
@@ -135,7 +136,7 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     requests = every.load
     target = configured_target(manifest)
     watched = folder.read_client()
-    client = client_health(watched, every)
+    client = client_health(watched, every, machine_is_its_own=not workers_elsewhere(manifest))
     telemetry = _telemetry(folder)
     served = None if telemetry is None else telemetry.served
     loads = server_loads(served, _pages(manifest), every, target, model_work(manifest))

@@ -92,8 +92,12 @@ class ClientHealth:
         return max((worker.gc_longest_ms for worker in self.workers if worker.gc_longest_ms is not None), default=None)
 
 
-def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | None:
-    """Summarise ``client.parquet`` (columns of ClientSample); None without the file or samples."""
+def client_health(table: pa.Table | None, requests: Requests, *, machine_is_its_own: bool = True) -> ClientHealth | None:
+    """Summarise ``client.parquet`` (columns of ClientSample); None without the file or samples.
+
+    The parent samples the cores of its own machine: where that is not also the workers' (``machine_is_its_own`` False), they
+    say nothing of the client, and ``busy_cores`` and ``steal_cores`` are None.
+    """
     if table is None or not len(table):
         return None
     columns = {name: floats(table[name]) for name in table.column_names}
@@ -105,8 +109,8 @@ def client_health(table: pa.Table | None, requests: Requests) -> ClientHealth | 
         lag=_lag(columns, requests),
         workers=tuple(load for worker in workers if (load := _load(columns, columns["worker"] == worker, worker)) is not None),
         parent=parent,
-        busy_cores=_share(columns["busy_ns"][of_parent], span_ns),
-        steal_cores=_share(columns["steal_ns"][of_parent], span_ns),
+        busy_cores=_share(columns["busy_ns"][of_parent], span_ns) if machine_is_its_own else None,
+        steal_cores=_share(columns["steal_ns"][of_parent], span_ns) if machine_is_its_own else None,
     )
 
 

@@ -49,6 +49,12 @@ def distribution_of(manifest: Manifest) -> Distribution | None:
     )
 
 
+def workers_elsewhere(manifest: Manifest) -> bool:
+    """Whether some worker is no process of the measuring machine, which started ``--locust_processes`` of them itself."""
+    entry = manifest.distribution
+    return entry is not None and manifest.options.get("locust_processes") != len(entry.workers or ())
+
+
 def _worker_host(worker: DistributedWorker) -> WorkerHost:
     clock = worker.clock or WorkerClock()
     start = clock.start

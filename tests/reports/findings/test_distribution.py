@@ -12,6 +12,7 @@ from reports.metrics.distribution import distribution_of
 from reports.run.watched_tables import worker_tables
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
+from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
 from tests.reports.worker_hosts import worker_host, worker_hosts
 
 MakeReport = Callable[..., RunReport]
@@ -95,3 +96,15 @@ def test_dropped_messages_are_a_note_with_their_number_and_sender(make_report: M
     dropped = [{"from": "10.0.0.9", "reason": "not a message", "count": 3}, {"from": "b", "reason": "late", "count": 1}]
     finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), dropped=dropped)), "messages_dropped")
     assert finding.evidence == {"messages": 4, "sender": "10.0.0.9", "reason": "not a message"}
+
+
+@pytest.mark.parametrize(("here", "elsewhere"), [(2, False), (1, True), (None, True)])
+def test_steal_at_the_master_does_not_explain_what_workers_on_other_hosts_do(
+    make_report: MakeReport, steady_run: SteadyRun, here: int | None, elsewhere: bool
+) -> None:
+    samples = [*worker_samples([60.0] * 300, WorkerUsage(0.1), every_ms=2.5), *machine_samples(8, steal_cores=0.4)]
+    hosts = worker_hosts(worker_host(0), worker_host(1))
+    report = make_report(steady_run(100), client=samples, options={"locust_processes": here}, **hosts)
+    finding = finding_of(report, "client_saturated")
+    assert ("hypervisor" in finding.advice) != elsewhere
+    assert finding.evidence["steal_cores"] == (None if elsewhere else pytest.approx(0.4, rel=0.2))
