@@ -202,7 +202,7 @@ class OpenAIService:
         """The request to send to Triton. Raises ApiError."""
         generation = replace(
             generation,
-            max_tokens=self._max_tokens(generation, max(len(p.token_ids) for p in prompts)),
+            max_tokens=self._max_tokens(generation, max(len(p.token_ids) for p in prompts), form),
             include_metrics=generation.include_metrics and _has_metrics(generation, prompts),
         )
         own_ends = () if generation.ignore_eos else self._vocabulary.end_ids
@@ -216,7 +216,7 @@ class OpenAIService:
         head = AnswerHead(form, request_id, int(time.time()), self._settings.model, generation.include_usage)
         return _Job(head, generation, prompts, choices, requests)
 
-    def _max_tokens(self, generation: Generation, prompt_tokens: int) -> int:
+    def _max_tokens(self, generation: Generation, prompt_tokens: int, form: Format) -> int:
         """The most tokens of a sequence. Raises ApiError where the context has no room for them."""
         context = self._settings.context_tokens
         requested = generation.max_tokens
@@ -228,7 +228,7 @@ class OpenAIService:
                 f"This model's maximum context length is {context} tokens. However, you requested "
                 f"{prompt_tokens + (requested or 0)} tokens ({prompt_tokens} in the prompt{of_output}). "
                 "Please reduce the length of the prompt or completion.",
-                param="messages",
+                param="messages" if form is _CHAT else "prompt",
                 code="context_length_exceeded",
             )
         return context - prompt_tokens if requested is None else requested

@@ -260,6 +260,33 @@ def test_error_has_openais_form(
     assert error["message"].startswith(message)
 
 
+def test_an_error_names_the_field_of_its_endpoint(front_end: _FrontEnd) -> None:
+    too_long = {**_GREEDY, "max_tokens": _CONTEXT}
+    assert front_end.error("/v1/completions", prompt=_PROMPT, **too_long)[1]["param"] == "prompt"
+    assert front_end.error("/v1/chat/completions", **_CHAT, **too_long)[1]["param"] == "messages"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_token_and_no_text_ends_an_answer_before_its_least_tokens(
+    front_end: _FrontEnd, expected_ids: list[int], stream: bool
+) -> None:
+    first, second = expected_ids[2], expected_ids[9]
+    assert first not in expected_ids[8:], "the answer is not what this test needs"
+    assert second not in expected_ids[:8], "the answer is not what this test needs"
+    bodies = (
+        {"stop_token_ids": [second, first]},  # the engine knows the first of them, and does not choose it before
+        {"stop": [_TOKENIZER.decode([first]), _TOKENIZER.decode([second])]},
+    )
+    for body in bodies:
+        request = {"prompt": _IDS, "min_tokens": 8, "return_token_ids": True, **_GREEDY, **body}
+        if stream:
+            choices = [event["choices"][0] for event in front_end.events("/v1/completions", **request)]
+        else:
+            choices = front_end.post("/v1/completions", **request)["choices"]
+        assert [token for choice in choices for token in choice["token_ids"]] == expected_ids[:10]
+        assert choices[-1]["finish_reason"] == "stop"
+
+
 def test_invalid_requests_at_once_leave_the_server_running(front_end: _FrontEnd, decoupled_server: Server) -> None:
     def ask(number: int) -> int:
         return front_end.error("/v1/completions", **_GREEDY | {"prompt": [[number, 99999]] * 8})[0]
