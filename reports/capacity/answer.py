@@ -347,8 +347,10 @@ def _calm_above_a_bad_probe(search: Searched) -> str:
 
 def _stalls(search: Searched) -> str:
     """That most requests beyond the limit came in few probes that met a stall, too few to show how often stalls come. Loads at
-    which the queue grows do not count.
+    which the queue grows do not count, nor does a target that is too slow for the limit at any load: it answers as late always.
     """
+    if search.bracket.shape is Shape.NEVER_HELD:
+        return ""
     position, grows = search.goal.limits[search.deciding], grows_from(search.probes, search.goal.limits)
     beyond = [v for v in (p.violations[position] for p in search.probes if p.load < grows) if v.above]
     stalled = [violations.above for violations in beyond if violations.stalled]

@@ -247,6 +247,7 @@ def test_few_probes_with_stalls_that_have_most_requests_beyond_the_limit_are_nam
     for other in (
         _stalled(capacity(shares={100.0: 0.0, 130.0: 0.02, 170.0: 0.002}), 170.0),  # most are beyond it for another reason
         _stalled(capacity(shares={100.0: 0.0, 170.0: 0.3}, overloaded=[170.0])),
+        _stalled(never_held(), 2.0, 4.0),  # a target that takes longer than the limit for each request
     ):
         assert not any("stalls" in text for text in details(other, other.tiers[0]))
 
