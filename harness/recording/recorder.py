@@ -233,7 +233,8 @@ def _last_count(responses: Sequence[Response]) -> int | None:
 def _sum_of_own_counts(responses: Sequence[Response]) -> int | None:
     """The server's count where each piece has a count of its own tokens alone; None where its counts are those of all so far.
 
-    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece.
+    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece, or with
+    an empty one at the end, whose own tokens would be as many as those of all texts.
     """
     pieces = [response for response in responses if response.text is not None]
     counts = [piece.server_tokens_so_far for piece in pieces if piece.text]
@@ -241,7 +242,8 @@ def _sum_of_own_counts(responses: Sequence[Response]) -> int | None:
     if len(own) < len(counts) or responses[-1].text is None:
         return None
     falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
-    if not (falls or is_too_small):
+    has_total = not pieces[-1].text and (pieces[-1].server_tokens_so_far or 0) >= sum(own)
+    if has_total or not (falls or is_too_small):
         return None
     return sum(piece.server_tokens_so_far or 0 for piece in pieces)
 

@@ -505,6 +505,8 @@ def test_text_whose_tokens_are_counted_at_the_end() -> None:
     ((1, 1, 1), Response(text="", finish_reasons=("stop",)), 3),
     ((3, 1, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=0), 8),
     ((1, 1, 1), Response(server_tokens_so_far=5), 5),  # the whole answer's
+    ((1, 1, 1), Response(text="", finish_reasons=("stop",), server_tokens_so_far=3), 3),  # so is this
+    ((3, 1, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=9), 9),
     ((1, 2, 3), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),
     ((4, 4, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),  # the whole answer's in each
     ((1, 2, 2), Response(text="", finish_reasons=("stop",), server_tokens_so_far=2), 2),  # a token in two pieces
