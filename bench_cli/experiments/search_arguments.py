@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from bench_cli.experiments.capacity_options import Options
+from bench_cli.experiments.capacity_options import EffortOptions, Options
 from bench_cli.experiments.child_runs import RunOptions
 from bench_cli.experiments.hidden_arguments import words_without_secrets
 from bench_cli.limit_options import LimitOptions
@@ -45,6 +45,9 @@ _LEFT_TO_THE_USER = (
 )
 """Options of the runs that the search sets or reads by the words of the arguments, and leaves as the user gives them."""
 
+_OF_ARRIVALS = ("arrival", "time_delay_dist", "burstiness", "max_concurrency")
+"""Options that a closed loop does not take."""
+
 
 def search_runs(context: click.Context, arguments: tuple[str, ...]) -> RunOptions:
     """The runs of a search; ``context`` is that of its command."""
@@ -72,12 +75,27 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
         raise click.UsageError(
             "--ramp_up cannot be one of the run's options: the users of each probe start over about the time of one answer"
         )
+    _check_closed_loop(parsed, effort)
     _check_time_outs(parsed, options.limits)
     arguments = (*arguments, *_other_words(parsed))
     repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
     if repeats and not parsed.params.get("repeat_dataset"):
         return (*arguments, "--repeat_dataset"), conversations
     return arguments, conversations
+
+
+def _check_closed_loop(parsed: click.Context, effort: EffortOptions) -> None:
+    """Raises UsageError for an option that the search's own closed loop does not take, if it has one."""
+    from bench_cli.declared import call_of
+
+    if effort.max_users is None and (effort.first_load is not None or effort.model is not None):
+        return
+    for name in (name for name in _OF_ARRIVALS if name in call_of(parsed).given):
+        if effort.max_users is not None:
+            raise click.UsageError(f"--{name} cannot be one of the run's options: with --max_users answers set the rate")
+        raise click.UsageError(
+            f"--{name} has no meaning in a closed loop, so that none shows where to start: give --first_load, a rate"
+        )
 
 
 def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
