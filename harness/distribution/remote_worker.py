@@ -163,7 +163,7 @@ class RemoteWorker:
                 self.sent = max(self.sent, sent)
             case JournalProblem():
                 if len(self._failures) < _MOST_FAILURES:
-                    self._failures.append(JournalFailed(message.problem, message.ended))
+                    self._failures.append(JournalFailed(f"{self.name}: {message.problem}", message.ended))
             case Finished():
                 self._finish(message, at_ns)
             case Hello():

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bench_records.manifest import ClockReadings
+from bench_records.record import Outcome
 from reports.findings.client_delay import REMEDIES, DelayCause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
@@ -127,8 +128,11 @@ class AchievedBelowOffered(_Delayed, Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         offered, achieved = facts.metrics.offered_rate, facts.metrics.achieved_rate
-        if facts.load.max_concurrency is not None:  # a request that waits at the ceiling cannot be sent any earlier
-            offered = mean_rate(facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns)
+        not_sent = facts.requests.outcome == Outcome.NOT_SENT.value
+        if offered is not None and (facts.load.max_concurrency is not None or not_sent.any()):
+            # A request that waits at the ceiling cannot be sent any earlier, and none is sent after the end of a run.
+            due_ns = facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns
+            offered = mean_rate(np.where(not_sent, np.nan, due_ns))
         if offered is None or achieved is None or facts.interrupted or achieved >= _RATE_SHARE_WARNING * offered:
             return None
         lost = facts.requests.lost

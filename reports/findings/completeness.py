@@ -185,18 +185,31 @@ class Recovered(Finding):
 
 @dataclass(frozen=True)
 class RecordingFailed(Finding):
+    """``problem`` is the system's message; ``at_worker``: of the machine of a worker that Locust connects."""
+
     problem: str
+    at_worker: bool
 
     code = "recording_failed"
     severities = (Severity.WARNING,)
     when = "the client could not write its journal, and stopped sending"
-    advices = ("Free some space on the disk of the run's folder, or name another folder with --run_dir, and measure again.",)
-    briefs = ("The disk was full: make room, or name another --run_dir",)
+    advices = (
+        "Free some space on the disk of the run's folder, or name another folder with --run_dir, and measure again.",
+        "Free some space on the disk of that worker's folder (--work_dir of 'bench worker'), and measure again.",
+    )
+    briefs = (
+        "The disk was full: make room, or name another --run_dir",
+        "A worker's disk was full: make room in its --work_dir",
+    )
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         problem = facts.manifest.problem
-        return cls(problem) if problem else None
+        return cls(problem, facts.manifest.distribution is not None) if problem else None
+
+    @property
+    def advice(self) -> str:
+        return self.advices[self.at_worker]
 
     def _sentence(self) -> str:
         return f"Sending stopped because the client could not write its journal: {self.problem}."

@@ -113,4 +113,6 @@ def test_what_follows_the_end_changes_nothing(worker: RemoteWorker, plan: Worker
 def test_reports_of_a_journal_are_kept_in_bounded_memory(worker: RemoteWorker) -> None:
     for _ in range(1_000):
         worker.take(JournalProblem("disk full"), 0)
-    assert len(list(worker.journal_failures())) == 16
+    failures = list(worker.journal_failures())
+    assert len(failures) == 16
+    assert failures[0].problem == f"{worker.name}: disk full"

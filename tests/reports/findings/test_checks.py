@@ -218,6 +218,7 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
     yield steady, {"criteria": {"until": "p99_e2e±1%"}}
     recovered = {"scheduled": 40, "written_down": 35, "lost": 4, "not_sent": 1, "journals": 2, "torn_bytes": 17}
     yield steady, {"recovered": recovered, "problem": "disk full"}
+    yield steady, {"problem": "worker 0 on host-0: disk full", **worker_hosts(worker_host(0))}
     yield steady, {"workload": {"dropped_too_long": 1}}
     yield steady, {"workload": {"whole_dataset": True}}
     yield [msgspec.structs.replace(record, session="a") for record in steady[:100]], {"workload": {"whole_dataset": True}}

@@ -101,6 +101,17 @@ def test_an_interrupted_run_is_not_blamed_for_its_rate(make_report: MakeReport, 
     assert finding_of(make_report(stopped, interrupted=True), "achieved_below_offered") is None
 
 
+def test_a_run_that_ended_before_its_last_requests_offered_the_rate_of_those_before(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """As where a disk was full: the second half was due twice as fast, and was never sent."""
+    sent = [answered(k, 20 * k, 20 * k, [(20 * k + 10, 1)]) for k in range(50)]
+    records = [*sent, *(failed(50 + k, 1_000 + 10 * k, Outcome.NOT_SENT) for k in range(50))]
+    assert finding_of(make_report(records, problem="[Errno 28] No space left on device"), "achieved_below_offered") is None
+    late = [*stretched_sends(answered, 1.2), *(failed(200 + k, 2_000 + 10 * k, Outcome.NOT_SENT) for k in range(50))]
+    assert finding_of(make_report(late, problem="[Errno 28] No space left on device"), "achieved_below_offered") is not None
+
+
 def _released_late(answered: Make, slip_ms: float) -> list[Record]:
     """A schedule of 100 requests/s that a ceiling lets through at 50, each sent the later the longer the run has lasted."""
     return [

@@ -15,6 +15,7 @@ from reports.findings.finding import RunFacts, Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import CLOSED, closed_loop
+from tests.reports.worker_hosts import worker_host, worker_hosts
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -204,6 +205,16 @@ def test_a_journal_that_could_not_be_written(make_report: MakeReport, steady_run
     assert "No space left on device" in finding.sentence
 
 
+def test_a_full_disk_of_a_worker_is_not_that_of_the_runs_folder(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    problem = "worker 1 on host-1: [Errno 28] No space left on device"
+    report = make_report(steady_run(4), problem=problem, **worker_hosts(worker_host(0), worker_host(1)))
+    finding = finding_of(report, "recording_failed")
+    assert finding is not None
+    assert "worker 1 on host-1" in finding.sentence
+    assert "--work_dir" in finding.advice
+    assert "--run_dir" not in finding.advice
+
+
 def test_a_run_that_came_to_its_end_is_neither_recovered_nor_badly_recorded(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
@@ -232,7 +243,7 @@ def test_what_a_run_lacks_in_words() -> None:
         "The run was cut short: of 1,400 requests, 1,350 were recorded, 40 are lost, 10 were not sent."
     )
     assert Recovered(40, 35, 4, 1, 2, 17).sentence.endswith("1 were not sent, and records were torn or damaged.")
-    assert RecordingFailed("disk full").sentence == (
+    assert RecordingFailed("disk full", at_worker=False).sentence == (
         "Sending stopped because the client could not write its journal: disk full."
     )
     assert PromptsDropped(1_200).sentence == "1,200 prompts were dropped as too long."
