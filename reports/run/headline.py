@@ -5,6 +5,7 @@ from __future__ import annotations
 from reports.findings.calibration import workers_text
 from reports.findings.finding import Severity
 from reports.metrics.client_calibration import ClientCalibration, client_calibration
+from reports.metrics.distribution import workers_elsewhere
 from reports.render.plain_text import printable
 from reports.run_report import RunReport
 
@@ -29,7 +30,7 @@ def verdict(report: RunReport) -> str:
 def describe_calibration(report: RunReport) -> str:
     """The client's own share in latencies, in one sentence; without a calibration, how to measure it."""
     calibration = client_calibration(report.manifest)
-    if calibration is None and report.manifest.distribution is not None:
+    if calibration is None and workers_elsewhere(report.manifest):
         return "What the client adds is not known: `bench calibrate` covers the workers of its own machine alone."
     if calibration is None:
         return "What the client adds is not known: this machine was not calibrated. Run `bench calibrate` on it, then measure."

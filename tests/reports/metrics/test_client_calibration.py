@@ -222,8 +222,11 @@ def test_a_calibration_for_more_workers_alone_is_none(make_report: MakeReport, s
     assert client_calibration(report.manifest) is None
 
 
-def test_a_distributed_run_without_a_calibration_is_not_told_to_calibrate_its_master(
+def test_a_run_is_advised_to_calibrate_the_master_only_where_all_workers_are_there(
     make_report: MakeReport, steady_run: SteadyRun
 ) -> None:
-    said = describe_calibration(make_report(steady_run(100), **worker_hosts(worker_host(0))))
+    workers = worker_hosts(worker_host(0))
+    said = describe_calibration(make_report(steady_run(100), **workers))
     assert said == "What the client adds is not known: `bench calibrate` covers the workers of its own machine alone."
+    said = describe_calibration(make_report(steady_run(100), options={"locust_processes": 1}, **workers))
+    assert said.endswith("this machine was not calibrated. Run `bench calibrate` on it, then measure.")
