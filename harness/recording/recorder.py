@@ -14,7 +14,7 @@ from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
 from harness.recording.accumulated_text import in_pieces
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
-from harness.recording.token_attribution import attribute_tokens, count_text_chunks
+from harness.recording.token_attribution import attribute_each, attribute_tokens, count_text_chunks
 
 _END_OF_JSON = b"}"  # of an object
 _LONGEST_ERROR = 2_000  # characters
@@ -164,10 +164,11 @@ class Recorder:
         if echoed and request.text is not None:
             first = _first_with_content(responses)
             texts[first] = texts[first][request.text.length :]
-        of_server = _sum_of_own_counts(responses) or _last_count(responses)
+        own = _own_counts(responses)
+        of_server = _last_count(responses) if own is None else sum(own)
         if of_server == 0 and any(texts):  # the server does not count, or its count was cut off
             of_server = None
-        attribution = attribute_tokens(responses, texts, of_server)
+        attribution = attribute_tokens(responses, texts, of_server) if own is None else attribute_each(own)
         text_chunks, empty_chunks = count_text_chunks(responses, of_server)
         timed = replace(
             record,
@@ -230,22 +231,22 @@ def _last_count(responses: Sequence[Response]) -> int | None:
     return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
 
 
-def _sum_of_own_counts(responses: Sequence[Response]) -> int | None:
-    """The server's count where each piece has a count of its own tokens alone; None where its counts are those of all so far.
+def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
+    """The tokens of each response where the server counts those of each piece alone; None where its counts are those of all so
+    far.
 
     Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece, or with
     an empty one at the end, whose own tokens would be as many as those of all texts.
     """
-    pieces = [response for response in responses if response.text is not None]
-    counts = [piece.server_tokens_so_far for piece in pieces if piece.text]
-    own = [count for count in counts if count is not None]
-    if len(own) < len(counts) or responses[-1].text is None:
+    texts = [response.server_tokens_so_far for response in responses if response.text]
+    own = [count for count in texts if count is not None]
+    if len(own) < len(texts) or 0 in own or responses[-1].text is None:  # 0 beside text counts nothing
         return None
     falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
     has_total = not pieces[-1].text and (pieces[-1].server_tokens_so_far or 0) >= sum(own)
     if has_total or not (falls or is_too_small):
         return None
-    return sum(piece.server_tokens_so_far or 0 for piece in pieces)
+    return tuple(0 if response.text is None else response.server_tokens_so_far or 0 for response in responses)
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

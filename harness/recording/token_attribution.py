@@ -37,6 +37,11 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
     return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
 
 
+def attribute_each(counts: Sequence[int]) -> Attribution:
+    """The attribution of known ``counts``, one of each response."""
+    return Attribution(tuple(count > 0 for count in counts), tuple(count for count in counts if count))
+
+
 def count_text_chunks(responses: Sequence[Response], total: int | None) -> tuple[int, int]:
     """The number of messages, and how many within the answer have no text. An empty one that ends the answer counts only if the
     ``total`` tokens (None: the server gave no count) are as many as the messages with it. It may be the token that ends the
@@ -65,7 +70,7 @@ def _running_counts(responses: Sequence[Response], total: int) -> Attribution | 
         return None
     if _stand_still(responses, counts_so_far[1:]):
         return None
-    return Attribution(tuple(count > 0 for count in counts), tuple(count for count in counts if count))
+    return attribute_each(counts)
 
 
 def _has_uncounted_text(responses: Sequence[Response], counts_so_far: Sequence[int]) -> bool:

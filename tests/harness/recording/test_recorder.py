@@ -515,6 +515,7 @@ def test_counts_of_each_piece_alone_are_added(counts: tuple[int, ...], end: Resp
     pieces = [Response(text="a", server_tokens_so_far=count) for count in counts]
     record = _of_chunks(_ROLE, *pieces, end)
     assert (record.output_tokens, record.output_tokens_source) == (tokens, TokenSource.SERVER)
+    assert record.token_counts is None or sum(record.token_counts) == tokens
 
 
 @pytest.mark.parametrize(("index", "checked"), [(0, True), (1, False), (15, False), (16, True), (17, False)])

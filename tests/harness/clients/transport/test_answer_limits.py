@@ -49,7 +49,6 @@ def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.param(EVENTS_HEAD, _chunk(_EVENT), _RESPONSES, id="events"),
         pytest.param(EVENTS_HEAD, _chunk(b"data: " + b"x" * 4000 + b"\n\n"), _ANSWER, id="long events"),
         pytest.param(EVENTS_HEAD, _chunk(b": " + b"x" * 4000 + b"\n\n"), _ANSWER, id="comments"),
-        pytest.param(EVENTS_HEAD + _chunk(b"data: [DONE]\n\n"), _chunk(_EVENT) * 10, _ANSWER, id="after the end marker"),
         pytest.param(EVENTS_HEAD + _chunk(b"data: "), _chunk(b"x" * 1000), _MESSAGE, id="line"),
     ],
 )
@@ -74,6 +73,32 @@ def test_an_answer_over_http_is_given_up_and_the_next_request_is_answered(openin
     (_, outcome, message), second = uvloop.run(run())
     assert outcome is Outcome.MALFORMED
     assert problem in message
+    assert second == ([b"well"], None, "")
+
+
+@pytest.mark.usefixtures("_reader")
+def test_a_flood_after_the_end_marker_is_given_up_and_the_next_request_is_answered() -> None:
+    """The answer is complete, unless the flood exceeds its limits before the time for the end of the message is over."""
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        if peer.number == 0:
+            await peer.send(EVENTS_HEAD + _chunk(_EVENT) + _chunk(b"data: [DONE]\n\n"))
+            while True:
+                await peer.send(_chunk(_EVENT) * 10)
+        await peer.send(plain(b"well"))
+
+    async def run() -> list[Answered]:
+        async with serving(script) as origin:
+            caller = HttpCaller(origin, b"[DONE]", _LIMITS)
+            await caller.connect(5.0)
+            request = post_request(origin, "/", b"{}", "text/event-stream", {})
+            answers = [await exchange(caller, request, 30.0) for _ in range(2)]
+            await caller.close()
+            return answers
+
+    (bodies, outcome, _), second = uvloop.run(run())
+    assert (len(bodies), outcome in (None, Outcome.MALFORMED)) == (1, True)
     assert second == ([b"well"], None, "")
 
 
