@@ -235,18 +235,20 @@ def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
     """The tokens of each response where the server counts those of each piece alone; None where its counts are those of all so
     far.
 
-    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece, or with
-    an empty one at the end, whose own tokens would be as many as those of all texts.
+    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece. An
+    empty piece at the end has the total where its own tokens would be as many as those of all texts.
     """
     texts = [response.server_tokens_so_far for response in responses if response.text]
     own = [count for count in texts if count is not None]
     if len(own) < len(texts) or 0 in own or responses[-1].text is None:  # 0 beside text counts nothing
         return None
     falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
-    has_total = not pieces[-1].text and (pieces[-1].server_tokens_so_far or 0) >= sum(own)
-    if has_total or not (falls or is_too_small):
+    if not (falls or is_too_small):
         return None
-    return tuple(0 if response.text is None else response.server_tokens_so_far or 0 for response in responses)
+    counts = [0 if response.text is None else response.server_tokens_so_far or 0 for response in responses]
+    if not responses[-1].text and counts[-1] >= sum(own):
+        counts[-1] -= sum(own)
+    return tuple(counts)
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:
