@@ -195,11 +195,12 @@ class RecordingFailed(Finding):
     when = "the client could not write its journal, and stopped sending"
     advices = (
         "Free some space on the disk of the run's folder, or name another folder with --run_dir, and measure again.",
-        "Free some space on the disk of that worker's folder (--work_dir of 'bench worker'), and measure again.",
+        "Free some space on the disk of that worker's folder (--work_dir of 'bench worker'; with --locust_processes the "
+        "temporary directory, TMPDIR), and measure again.",
     )
     briefs = (
         "The disk was full: make room, or name another --run_dir",
-        "A worker's disk was full: make room in its --work_dir",
+        "A worker's disk was full: make room there",
     )
 
     @classmethod

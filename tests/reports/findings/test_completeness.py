@@ -212,6 +212,7 @@ def test_a_full_disk_of_a_worker_is_not_that_of_the_runs_folder(make_report: Mak
     assert finding is not None
     assert "worker 1 on host-1" in finding.sentence
     assert "--work_dir" in finding.advice
+    assert "with --locust_processes the temporary directory" in finding.advice  # where that option's workers have it
     assert "--run_dir" not in finding.advice
 
 
