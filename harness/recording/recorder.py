@@ -14,7 +14,7 @@ from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
 from harness.recording.accumulated_text import in_pieces
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
-from harness.recording.token_attribution import attribute_each, attribute_tokens, count_text_chunks
+from harness.recording.token_attribution import are_messages, attribute_each, attribute_tokens, count_text_chunks
 
 _END_OF_JSON = b"}"  # of an object
 _LONGEST_ERROR = 2_000  # characters
@@ -236,7 +236,7 @@ def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
     far.
 
     Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece. An
-    empty piece at the end has the total where its own tokens would be as many as those of all texts.
+    empty piece at the end has the total where its own tokens would be as many as those of all before it. A role chunk has none.
     """
     texts = [response.server_tokens_so_far for response in responses if response.text]
     own = [count for count in texts if count is not None]
@@ -245,9 +245,13 @@ def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
     falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
     if not (falls or is_too_small):
         return None
-    counts = [0 if response.text is None else response.server_tokens_so_far or 0 for response in responses]
-    if not responses[-1].text and counts[-1] >= sum(own):
-        counts[-1] -= sum(own)
+    counts = [
+        (response.server_tokens_so_far or 0) * is_message
+        for response, is_message in zip(responses, are_messages(responses), strict=True)
+    ]
+    before = sum(counts[:-1])
+    if not responses[-1].text and counts[-1] >= before:
+        counts[-1] -= before
     return tuple(counts)
 
 

@@ -30,7 +30,7 @@ def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total:
     carry tokens, and how many is unknown.
     """
     if total is not None:
-        for attribution in (_running_counts(responses, total), _one_each(_messages(responses), total)):
+        for attribution in (_running_counts(responses, total), _one_each(are_messages(responses), total)):
             if attribution is not None:
                 return attribution
     with_text = tuple(map(bool, texts))
@@ -47,7 +47,7 @@ def count_text_chunks(responses: Sequence[Response], total: int | None) -> tuple
     ``total`` tokens (None: the server gave no count) are as many as the messages with it. It may be the token that ends the
     answer, and shows nothing of the empty ones within.
     """
-    of_answer = [response for response, is_message in zip(responses, _messages(responses), strict=True) if is_message]
+    of_answer = [response for response, is_message in zip(responses, are_messages(responses), strict=True) if is_message]
     with_text = sum(bool(response.text) for response in of_answer)
     ends = sum(not response.text and bool(response.finish_reasons) for response in of_answer)
     within = len(of_answer) - ends
@@ -56,7 +56,7 @@ def count_text_chunks(responses: Sequence[Response], total: int | None) -> tuple
 
 def _running_counts(responses: Sequence[Response], total: int) -> Attribution | None:
     """By differences of the running counts; None where a message lacks one, or they do not rise to ``total``."""
-    messages = _messages(responses)
+    messages = are_messages(responses)
     if True not in messages:  # the usage alone, as of a call of tools: its tokens came at unknown times
         return None
     counts_so_far: list[int] = [0]
@@ -84,7 +84,7 @@ def _stand_still(responses: Sequence[Response], counts_so_far: Sequence[int]) ->
     return len(of_texts) > 1 and len(set(of_texts)) == 1
 
 
-def _messages(responses: Sequence[Response]) -> tuple[bool, ...]:
+def are_messages(responses: Sequence[Response]) -> tuple[bool, ...]:
     """The responses that hold a piece of the answer, if an empty one: neither a leading role chunk nor usage alone.
 
     Some servers name the role in every chunk, so only chunks before the first piece can be role chunks.

@@ -518,6 +518,14 @@ def test_counts_of_each_piece_alone_are_added(counts: tuple[int, ...], end: Resp
     assert record.token_counts is None or sum(record.token_counts) == tokens
 
 
+def test_a_chunk_that_names_the_role_carries_no_token_whatever_its_count() -> None:
+    pieces = [Response(text="a", server_tokens_so_far=1)] * 3
+    role = Response(text="", opening=True, server_tokens_so_far=1)
+    for count, counts in ((0, (1, 1, 1)), (3, (1, 1, 1)), (4, (1, 1, 1, 1))):
+        record = _of_chunks(role, *pieces, Response(text="", finish_reasons=("stop",), server_tokens_so_far=count))
+        assert (record.token_times_ns[0], record.token_counts, record.output_tokens) == (2_000, counts, sum(counts))
+
+
 @pytest.mark.parametrize(("index", "checked"), [(0, True), (1, False), (15, False), (16, True), (17, False)])
 def test_the_text_of_one_request_in_16_is_counted_beside_the_server(index: int, checked: bool) -> None:
     chunks = (Response(text="The", server_tokens_so_far=1), Response(text=" sea", server_tokens_so_far=2))
