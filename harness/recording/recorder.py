@@ -19,6 +19,7 @@ from harness.recording.token_attribution import are_messages, attribute_each, at
 _END_OF_JSON = b"}"  # of an object
 _LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
+_FEWEST_OF_ONE = 3  # texts, each with a count of 1: fewer can be the text of one token
 _CHECKED_ONE_IN = 16  # answers are tokenised again, to check the server's count: 7 µs a token
 
 CountTokens = Callable[[str], int]
@@ -235,15 +236,16 @@ def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
     """The tokens of each response where the server counts those of each piece alone; None where its counts are those of all so
     far.
 
-    Such counts fall somewhere, or are all equal and less than there are texts; and no total comes after the last piece. An
-    empty piece at the end has the total where its own tokens would be as many as those of all before it. A role chunk has none.
+    Such counts fall somewhere, or are 1 in each of three texts or more, and no total comes after the last piece: two texts can
+    be parts of one token, and equal counts above 1 the total of an answer that was complete before it was sent. An empty piece
+    at the end has the total where its own tokens would be as many as those of all before it. A role chunk has none.
     """
     texts = [response.server_tokens_so_far for response in responses if response.text]
     own = [count for count in texts if count is not None]
     if len(own) < len(texts) or 0 in own or responses[-1].text is None:  # 0 beside text counts nothing
         return None
-    falls, is_too_small = own != sorted(own), len(set(own)) == 1 and own[0] < len(own)
-    if not (falls or is_too_small):
+    falls, is_one_each = own != sorted(own), set(own) == {1} and len(own) >= _FEWEST_OF_ONE
+    if not (falls or is_one_each):
         return None
     counts = [
         (response.server_tokens_so_far or 0) * is_message

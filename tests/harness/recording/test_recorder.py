@@ -510,6 +510,8 @@ def test_text_whose_tokens_are_counted_at_the_end() -> None:
     ((1, 2, 3), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),
     ((4, 4, 4), Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),  # the whole answer's in each
     ((1, 2, 2), Response(text="", finish_reasons=("stop",), server_tokens_so_far=2), 2),  # a token in two pieces
+    ((1, 1), Response(text="", finish_reasons=("stop",)), 1),  # so is this, or two tokens
+    ((4,) * 9, Response(text="", finish_reasons=("stop",), server_tokens_so_far=4), 4),
 ])  # fmt: skip
 def test_counts_of_each_piece_alone_are_added(counts: tuple[int, ...], end: Response, tokens: int) -> None:
     pieces = [Response(text="a", server_tokens_so_far=count) for count in counts]
