@@ -72,7 +72,7 @@ def test_json_reads_back_as_it_was_and_steers_no_terminal(named: tuple[str, RunR
 
 def test_csv_holds_it_in_a_cell_that_is_no_formula(named: tuple[str, RunReport]) -> None:
     text, report = named
-    _check_csv(report.folder.csv, 14)
+    _check_csv(report.folder.csv, 15)
     with report.folder.csv.open(newline="", encoding="utf-8") as file:
         (error,) = [row["error"] for row in csv.DictReader(file) if row["error"]]
     assert shown(error).removeprefix("'") == shown(text.replace("\t", "\ufffd"))
