@@ -45,4 +45,5 @@ def read(source: Source, rejects: RejectCounter) -> Workload:
 
 
 def _count_with_images(counts: pa.StringArray) -> int:
-    return len(counts) - int(pc.sum(pc.is_in(counts, pa.array(["", "0"])), min_count=0).as_py())
+    """Pandas writes none as ``0.0`` where some row of the column is empty."""
+    return int(pc.sum(pc.match_substring_regex(counts, "[1-9]"), min_count=0).as_py())

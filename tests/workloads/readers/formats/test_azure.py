@@ -152,6 +152,13 @@ def test_a_quote_that_is_not_closed_costs_one_row_wherever_the_blocks_of_a_large
     assert set(reading.workload.table["input_tokens"].to_pylist()) == kept
 
 
+@pytest.mark.parametrize(("counts", "of_rows"), [(("0.0", "2.0", ""), "1 row has"), (("10", "0", "1"), "2 rows have")])
+def test_images_are_counted_as_pandas_writes_them(read: Read, counts: tuple[str, ...], of_rows: str) -> None:
+    lines = [f"2025-05-12 00:00:2{second},{count},1,2" for second, count in enumerate(counts)]
+    reading = read("\n".join(("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens", *lines)).encode(), "t.csv")
+    assert list(reading.rejects.sentences()) == [f"{reading.rejects.path}: {of_rows} images or videos, which are not sent"]
+
+
 def test_requests_with_images_are_read_as_their_tokens_and_counted(read: Read) -> None:
     lines = ("2025-05-12 00:00:20,0,1,2", "2025-05-12 00:00:21,3,5,6", "2025-05-12 00:00:22,1,0,0", "2025-05-12 00:00:23,1,7,8")
     reading = read("\n".join(("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens", *lines)).encode(), "t.csv")
