@@ -24,7 +24,7 @@ Examples:
 
 \b
 Exit status: 0 a load is certified for each set of limits (with --over, of one setting), 1 none is or the target failed,
-2 usage, 3 the probes are not valid, 130 interrupted.""",
+2 usage, 3 the probes are not valid (with --over, those of a setting), 130 interrupted.""",
 )
 @takes(Options)
 @run_arguments
