@@ -37,6 +37,8 @@ _BLOCKS = 25  # of a run, in the bootstrap
 _RANGE_DRAWS = 400  # for the ranges, which are cheap: nothing is simulated for them
 _LEAST_SHOWN, _CLEARLY_SHOWN = 1e-3, 0.1  # of the change in the direction that the moments show best
 _MOST_UNSHOWN = 0.1  # of the square of a cost's axis may lie in directions that change less
+_CONTRADICTED = 2.0  # times the held-out error, on the fitted runs
+_HALVINGS = 8  # of the way to costs that the runs contradict
 _LEAST_GAIN = 0.03  # of the held-out error, for a structure with more rounds or a lookahead
 
 
@@ -44,8 +46,8 @@ _LEAST_GAIN = 0.03  # of the held-out error, for a structure with more rounds or
 class FittedFrontEnd:
     """``server`` has the costs and structure. ``draws`` are costs in s of the bootstrap, shape [_RANGE_DRAWS, COSTS]: they go
     as far as the runs leave them free. ``likely``, shape [draws, COSTS], leave out what the runs hardly show, so that they can
-    be simulated. ``held_out`` is the error of each latency on what was not fitted, the root mean square over the logarithms of
-    its quantiles.
+    be simulated, and what the runs contradict. ``held_out`` is the error of each latency on what was not fitted, the root mean
+    square over the logarithms of its quantiles.
     """
 
     server: Server
@@ -106,7 +108,9 @@ def fit_front_end(
     return FittedFrontEnd(
         server=fit.server(result.x),
         draws=with_unshown(_bootstrap(fit, result, _RANGE_DRAWS, seed, _LEAST_SHOWN), np.asarray(result.jac), seed),
-        likely=_bootstrap(fit, result, draws, seed, _CLEARLY_SHOWN),
+        likely=not_contradicted(
+            _bootstrap(fit, result, draws, seed, _CLEARLY_SHOWN), result.x, fit.error, _CONTRADICTED * errors[best]
+        ),
         reason=reason,
         held_out=by_latency[best],
     )
@@ -178,6 +182,10 @@ class _Fit:
             found.append(_WEIGHTS * (_moments(simulated(answers).of(part.chosen)) - target))
         return np.concatenate(found)
 
+    def error(self, logs: FloatArray) -> float:
+        """The root mean square of the differences of the moments."""
+        return _root_mean_square(self.errors(self.server(logs)).reshape(len(self.parts), -1) / _WEIGHTS)
+
     def solve(self, evaluations: int) -> OptimizeResult:
         """The costs with the least squares of the errors."""
         spacing = self._spacing_s or _START.response
@@ -238,6 +246,21 @@ def _bootstrap(fit: _Fit, result: OptimizeResult, draws: int, seed: int, least: 
     centred = result.x + found - found.mean(axis=0)
     costs: FloatArray = np.exp(np.clip(centred, np.log(_LEAST_S), np.log(_MOST_S)))
     return costs
+
+
+def not_contradicted(costs: FloatArray, solution: FloatArray, error: Callable[[FloatArray], float], most: float) -> FloatArray:
+    """``costs`` in s, shape [draws, COSTS], each as near to the ``solution``, logarithms of shape [COSTS], as it takes for an
+    ``error`` on the fitted runs, of such logarithms, of at most ``most``, or that of the solution.
+
+    The derivatives hold near the solution alone: far from it they lead to costs that no run allows.
+    """
+    most = max(most, error(solution))
+    found = np.log(costs)
+    for number, logs in enumerate(found):
+        ways = (solution + (logs - solution) / 2**halvings for halvings in range(_HALVINGS))
+        found[number] = next((way for way in ways if error(way) <= most), solution)
+    near: FloatArray = np.exp(found)
+    return near
 
 
 def with_unshown(draws: FloatArray, jacobian: FloatArray, seed: int) -> FloatArray:

@@ -12,7 +12,7 @@ from simulator.answers import Deployment
 from simulator.clients import clients_of
 from simulator.errors import SimulatorError
 from simulator.fit import doubts, fit, fit_engine, fit_structure, unfit
-from simulator.front_end_fit import with_unshown
+from simulator.front_end_fit import not_contradicted, with_unshown
 from simulator.hull import beyond, extents_of, hull_of
 from simulator.model import Model
 from simulator.observed import Observed
@@ -243,6 +243,27 @@ def test_a_cost_that_the_runs_do_not_show_may_be_anything() -> None:
     found = with_unshown(draws, jacobian, 0)
     assert (found[:, [0, 1, 3]] == draws[:, [0, 1, 3]]).all()
     assert found[:, 2].min() < 1e-5 < 1e-2 < found[:, 2].max()
+
+
+def test_costs_that_the_runs_contradict_are_moved_towards_the_solution() -> None:
+    """A token of 300 ms, where the runs allow 8 ms."""
+    solution = np.log([1e-3, 1e-3, 1e-3, 1e-6])
+    costs = np.array([[1e-3, 2e-3, 2e-3, 1e-6], [1e-3, 1e-3, 0.3, 1e-6], [1e-3, 1e-3, 0.3, 1e-6]])
+    found = not_contradicted(costs, solution, lambda logs: float(np.exp(logs[2])), 8e-3)
+    assert found[0] == pytest.approx(costs[0])
+    assert found[1:, 2] == pytest.approx([1e-3 * 300**0.25] * 2)
+    assert found[:, [0, 3]] == pytest.approx(costs[:, [0, 3]])
+    assert not_contradicted(costs, solution, lambda logs: 1.0 + float(abs(logs - solution).max()), 0.5) == pytest.approx(
+        np.exp(solution) * np.ones((3, 1)), rel=0.03
+    )
+
+
+def test_the_draws_of_a_busy_server_are_costs_that_its_runs_allow() -> None:
+    """Requests queue for four places, so moments change by more from one block to another than any front end explains."""
+    server = replace(SERVER, law=replace(SERVER.law, step=19e-3), admission=Admission(max_sequences=4))
+    runs = [simulated_run(server, poisson(rate, 500, seed, output=20), seed, f"at {rate}") for seed, rate in ((1, 7), (2, 9))]
+    front_ends = [draw.front_end for draw in fit(runs, 0, _SILENT).draws]
+    assert max(cost for each in front_ends for cost in (each.delay, each.intake, each.token, each.response)) < 20e-3
 
 
 def _launched_ahead(launch: float) -> tuple[Server, list[Steps]]:
