@@ -240,9 +240,11 @@ def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
     be parts of one token, and equal counts above 1 the total of an answer that was complete before it was sent. An empty piece
     at the end has the total where its own tokens would be as many as those of all before it. A role chunk has none.
     """
+    if responses[-1].text is None:
+        return None
     texts = [response.server_tokens_so_far for response in responses if response.text]
     own = [count for count in texts if count is not None]
-    if len(own) < len(texts) or 0 in own or responses[-1].text is None:  # 0 beside text counts nothing
+    if len(own) < len(texts) or 0 in own:  # 0 beside text counts nothing
         return None
     falls, is_one_each = own != sorted(own), set(own) == {1} and len(own) >= _FEWEST_OF_ONE
     if not (falls or is_one_each):
