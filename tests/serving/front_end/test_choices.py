@@ -134,9 +134,9 @@ def test_the_engines_own_end_cuts_no_choice() -> None:
     choice = Choice(0, Generation(max_tokens=99, min_tokens=1), _TOKENIZER, frozenset(), (_END, 9))
     choice.add(_response([*_IDS[:2], _END]))
     assert (choice.is_finished, choice.is_cut) == (True, False)
-    told = Choice(0, Generation(max_tokens=99), _TOKENIZER, frozenset(), (_END, 9))  # without a minimum it has all ends
-    told.add(_response([*_IDS[:2], 9]))
-    assert (told.is_finished, told.is_cut) == (True, False)
+    with_all_ends = Choice(0, Generation(max_tokens=99), _TOKENIZER, frozenset(), (_END, 9))  # no minimum
+    with_all_ends.add(_response([*_IDS[:2], 9]))
+    assert (with_all_ends.is_finished, with_all_ends.is_cut) == (True, False)
 
 
 @pytest.mark.parametrize("tokens_a_response", [1, 4, 99])

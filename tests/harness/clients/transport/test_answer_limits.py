@@ -18,7 +18,7 @@ from harness.clients.transport import event_streams, http1_pool
 from harness.clients.transport.grpc import BadAnswerError, GrpcCaller
 from harness.clients.transport.http1_pool import HttpCaller, post_request
 from harness.clients.transport.http2_frames import Flag, FrameType, literal_headers
-from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, chunked, exchange, plain, serving
+from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 from tests.harness.clients.transport import http2_peer
 
 _LIMITS = AnswerLimits(max_header_bytes=70_000, max_answer_bytes=1_000_000, max_responses=1_000, max_message_bytes=100_000)
@@ -30,6 +30,17 @@ _PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 def _chunk(body: bytes) -> bytes:
     return chunked(body).removesuffix(b"0\r\n\r\n")
+
+
+async def _two_answers(script: Script) -> list[Answered]:
+    """What a caller gets for two requests, one after the other."""
+    async with serving(script) as origin:
+        caller = HttpCaller(origin, b"[DONE]", _LIMITS)
+        await caller.connect(5.0)
+        request = post_request(origin, "/", b"{}", "text/event-stream", {})
+        answers = [await exchange(caller, request, 30.0) for _ in range(2)]
+        await caller.close()
+        return answers
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "interpreted"])
@@ -61,16 +72,7 @@ def test_an_answer_over_http_is_given_up_and_the_next_request_is_answered(openin
                 await peer.send(part)
         await peer.send(plain(b"well"))
 
-    async def run() -> list[Answered]:
-        async with serving(script) as origin:
-            caller = HttpCaller(origin, b"[DONE]", _LIMITS)
-            await caller.connect(5.0)
-            request = post_request(origin, "/", b"{}", "text/event-stream", {})
-            answers = [await exchange(caller, request, 30.0) for _ in range(2)]
-            await caller.close()
-            return answers
-
-    (_, outcome, message), second = uvloop.run(run())
+    (_, outcome, message), second = uvloop.run(_two_answers(script))
     assert outcome is Outcome.MALFORMED
     assert problem in message
     assert second == ([b"well"], None, "")
@@ -88,16 +90,7 @@ def test_a_flood_after_the_end_marker_is_given_up_and_the_next_request_is_answer
                 await peer.send(_chunk(_EVENT) * 10)
         await peer.send(plain(b"well"))
 
-    async def run() -> list[Answered]:
-        async with serving(script) as origin:
-            caller = HttpCaller(origin, b"[DONE]", _LIMITS)
-            await caller.connect(5.0)
-            request = post_request(origin, "/", b"{}", "text/event-stream", {})
-            answers = [await exchange(caller, request, 30.0) for _ in range(2)]
-            await caller.close()
-            return answers
-
-    (bodies, outcome, _), second = uvloop.run(run())
+    (bodies, outcome, _), second = uvloop.run(_two_answers(script))
     assert (len(bodies), outcome in (None, Outcome.MALFORMED)) == (1, True)
     assert second == ([b"well"], None, "")
 

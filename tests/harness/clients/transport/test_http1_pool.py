@@ -591,7 +591,7 @@ def _half_close(connection: socket.socket) -> None:
 
 
 def test_a_loop_that_is_late_after_the_end_marker_keeps_the_connection() -> None:
-    """The rest of the message comes while the loop stands still, which is no fault of the server."""
+    """The rest of the message comes while the loop is blocked, which is no fault of the server."""
 
     def serve(listener: socket.socket) -> None:
         with _accept(listener) as connection:
