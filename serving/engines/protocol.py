@@ -179,7 +179,8 @@ class EngineStats:
     ``active_requests`` have been submitted and not ended: ``waiting_requests`` of them have not started, ``context_requests``
     have no token yet, ``paused_requests`` were evicted from the cache. ``context_tokens`` are the prompt tokens of the requests
     in context phase. ``scheduled_requests_total / iterations_total`` over an interval is its mean batch size;
-    ``kv_reused_blocks_total / kv_prompt_blocks_total`` is the hit rate of the KV cache.
+    ``kv_reused_blocks_total / kv_prompt_blocks_total`` is the hit rate of the KV cache. The memory is that of the engine's
+    processes: ordinary, on the GPUs, and locked for transfers to them; None where the engine does not report it.
     """
 
     active_requests: int
@@ -199,7 +200,9 @@ class EngineStats:
     prompt_tokens_total: int = 0
     kv_prompt_blocks_total: int = 0
     kv_reused_blocks_total: int = 0
-    memory_bytes: int = 0
+    memory_bytes: int | None = None
+    gpu_memory_bytes: int | None = None
+    pinned_memory_bytes: int | None = None
     time_to_first_token: Histogram = Histogram()
     inter_token_latency: Histogram = Histogram()
     queue_time: Histogram = Histogram()

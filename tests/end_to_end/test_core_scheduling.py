@@ -274,6 +274,11 @@ def test_metrics_of_a_busy_engine_match_its_requests(tmp_path: Path) -> None:
         page = wait_until_idle(server)
         assert before_s < value_of(page, "nv_trt_llm_general_metrics", general_type="timestamp") / 1e6 < time.time()
         assert generated_tokens(page) == 6 * 700
+        memory = {
+            kind: value_of(page, "nv_trt_llm_runtime_memory_metrics", memory_type=kind) for kind in ("cpu", "gpu", "pinned")
+        }
+        assert memory.pop("cpu") > 1e7
+        assert memory == {"gpu": 0.0, "pinned": 0.0}  # it computes on the CPU
 
 
 def test_the_hit_rate_counts_blocks_found_in_the_cache(narrow_server: Server) -> None:

@@ -77,6 +77,10 @@ def test_answers_repeat_the_ids_that_were_sent_and_stream_the_same_tokens(server
     assert _core(server, prompt, 12, streaming=True) == whole[5:]
 
 
+def test_memory_that_the_engine_does_not_report_is_absent_from_the_metrics(server: Server) -> None:
+    assert "nv_trt_llm_runtime_memory_metrics{" not in wait_until_idle(server)
+
+
 def test_instances_share_an_engine_and_count_their_answers_together(server: Server) -> None:
     before = wait_until_idle(server)
     names = ("nv_llm_input_token_len_sum", "nv_llm_output_token_len_count")

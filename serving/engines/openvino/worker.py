@@ -326,6 +326,8 @@ class _Worker:
             kv_prompt_blocks_total=telemetry.prompt_blocks,
             kv_reused_blocks_total=telemetry.reused_blocks,
             memory_bytes=resident_bytes(),
+            gpu_memory_bytes=0,  # it computes on the CPU
+            pinned_memory_bytes=0,
             time_to_first_token=telemetry.time_to_first_token.histogram(),
             inter_token_latency=telemetry.inter_token_latency.histogram(),
             queue_time=telemetry.queue_time.histogram(),

@@ -272,8 +272,15 @@ def after_iteration(stats: EngineStats, entry: Mapping[str, Any]) -> EngineStats
         context_tokens=int(batching.get("numCtxTokens", 0)),
         kv_prompt_blocks_total=reused + missed,
         kv_reused_blocks_total=reused,
-        memory_bytes=int(entry.get("cpuMemUsage") or stats.memory_bytes),
+        memory_bytes=_bytes(entry, "cpuMemUsage", stats.memory_bytes),
+        gpu_memory_bytes=_bytes(entry, "gpuMemUsage", stats.gpu_memory_bytes),
+        pinned_memory_bytes=_bytes(entry, "pinnedMemUsage", stats.pinned_memory_bytes),
     )
+
+
+def _bytes(entry: Mapping[str, Any], name: str, before: int | None) -> int | None:
+    """A back end writes 0 for memory that it does not count."""
+    return int(entry.get(name) or 0) or before
 
 
 def read_limits(engine_dir: Path) -> EngineLimits:

@@ -22,7 +22,7 @@ from serving.engines.protocol import HISTOGRAM_BOUNDS_S, EngineStats, Histogram
 _HISTOGRAMS_PERIOD_S = 1.0
 _TOKEN_BOUNDS = (10, 50, 100, 500, 1000)  # upstream's
 _REQUESTS = ("nv_trt_llm_request_metrics", "Requests in the engine", "request_type")
-_MEMORY = ("nv_trt_llm_runtime_memory_metrics", "Memory of the engine's process, in bytes", "memory_type")
+_MEMORY = ("nv_trt_llm_runtime_memory_metrics", "Memory of the engine's processes, in bytes", "memory_type")
 _BLOCKS = ("nv_trt_llm_kv_cache_block_metrics", "KV cache blocks", "kv_cache_block_type")
 _BATCHER = ("nv_trt_llm_inflight_batcher_metrics", "In-flight batching", "inflight_batcher_specific_metric")
 _GENERAL = ("nv_trt_llm_general_metrics", "Time of the newest statistics (us since 1970), and engine steps", "general_type")
@@ -62,7 +62,8 @@ class CoreMetrics:
         self._families: list[Any] = []  # Triton removes a family together with its object
         self._published: dict[Metric, float] = {}
         self._histograms_due_s = 0.0
-        self._gauges: dict[tuple[str, str, str], dict[str, Metric]] = {}
+        self._gauge_families: dict[tuple[str, str, str], Any] = {}
+        self._gauges: dict[tuple[tuple[str, str, str], str], Metric] = {}
         self._answers: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         self._counters = {
             name: self.counter(f"inflight_bench_engine_{name}", description) for name, description in _COUNTERS.items()
@@ -116,7 +117,7 @@ class CoreMetrics:
             context=stats.context_requests,
             waiting=max(0, stats.active_requests - stats.scheduled_requests),
         )
-        self._set(_MEMORY, cpu=stats.memory_bytes, gpu=0, pinned=0)
+        self._set(_MEMORY, cpu=stats.memory_bytes, gpu=stats.gpu_memory_bytes, pinned=stats.pinned_memory_bytes)
         self._set(
             _BLOCKS,
             max=stats.kv_cache_blocks,
@@ -135,16 +136,23 @@ class CoreMetrics:
         )
         self._set(_GENERAL, timestamp=time.time_ns() // 1000, iteration_counter=stats.iterations_total)
 
-    def _set(self, family: tuple[str, str, str], **values: float) -> None:
-        if family not in self._gauges:
-            name, description, label = family
-            gauges = self._family(name, description, pb_utils.MetricFamily.GAUGE)
-            self._gauges[family] = {kind: gauges.Metric(labels={**self._labels, label: kind}) for kind in values}
+    def _set(self, family: tuple[str, str, str], **values: float | None) -> None:
+        """Publish the values that are known: a gauge would begin with 0."""
         for kind, value in values.items():
-            gauge = self._gauges[family][kind]
+            if value is None:
+                continue
+            gauge = self._gauge(family, kind)
             if self._published.get(gauge) != value:
                 gauge.set(value)
                 self._published[gauge] = value
+
+    def _gauge(self, family: tuple[str, str, str], kind: str) -> Metric:
+        if (family, kind) not in self._gauges:
+            name, description, label = family
+            if family not in self._gauge_families:
+                self._gauge_families[family] = self._family(name, description, pb_utils.MetricFamily.GAUGE)
+            self._gauges[family, kind] = self._gauge_families[family].Metric(labels={**self._labels, label: kind})
+        return self._gauges[family, kind]
 
     def raise_to(self, counter: Metric, value: float) -> None:
         """Raise a counter to its new value."""

@@ -178,6 +178,16 @@ def test_what_the_batch_and_the_cache_hold_is_counted() -> None:
     assert (later.context_requests, later.kv_reused_blocks_total, later.kv_prompt_blocks_total) == (0, 7, 20)
 
 
+def test_memory_is_unknown_until_the_back_end_counts_it() -> None:
+    def memory(stats: EngineStats) -> tuple[int | None, ...]:
+        return stats.memory_bytes, stats.gpu_memory_bytes, stats.pinned_memory_bytes
+
+    uncounted = after_iteration(_STATS, {"cpuMemUsage": 0, "pinnedMemUsage": 0})
+    assert memory(uncounted) == (None, None, None)
+    counted = after_iteration(uncounted, {"cpuMemUsage": 0, "gpuMemUsage": 76_665_782_272, "pinnedMemUsage": 9_000})
+    assert memory(counted) == memory(after_iteration(counted, {})) == (None, 76_665_782_272, 9_000)
+
+
 def test_missing_statistics_are_unchanged() -> None:
     known = EngineStats(3, 5, 64, 11, 25, 30, 0.25, 200, 32)
     assert after_iteration(known, {"kvCacheStats": None}) == EngineStats(3, 0, 64, 12, 25, 30, 0.0, 200, 32)
