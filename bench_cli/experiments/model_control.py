@@ -145,16 +145,17 @@ class ModelControl:
         return tuple(np.where(requests.done, each, True) for each in found)
 
     def _simulated(self, traffic: Traffic, window: tuple[float, float], seed: int) -> tuple[tuple[BoolArray, ...], FloatArray]:
-        """Which requests are beyond each limit, and the share of those that are due in the window, shape [limits]."""
+        """Which requests are beyond each limit, and the share of those that are due in the window, shape [limits]: what is taken
+        off a probe is this share of the requests that the limit counts in it.
+        """
         arrivals_s = traffic.arrivals_s
         deployment, clients = self.simulated.deployment, OpenLoopClients(arrivals_s.tolist())
         check_room(deployment.server.admission, traffic)
         answers = compiled_answers(deployment, traffic, clients, seed, fewest_tokens=0)
         assert answers is not None, "numba is there, and an open loop is sent to one replica"
-        beyond = self.limits.beyond(Latencies.of_times(arrivals_s, answers.first_s, answers.last_s, answers.output_tokens))
+        latencies = Latencies.of_times(arrivals_s, answers.first_s, answers.last_s, answers.output_tokens)
         begin, end = (float(arrivals_s[-1]) * share for share in window)
-        within = (arrivals_s >= begin) & (arrivals_s <= end)
-        return beyond, np.array([each[within].mean() if within.any() else 0.0 for each in beyond])
+        return self.limits.beyond(latencies), self.limits.shares(latencies, (arrivals_s >= begin) & (arrivals_s <= end))
 
     def _expected(
         self, workload: _Workload, requests: int, window: tuple[float, float], number: int, of_probe: int = 0

@@ -40,6 +40,12 @@ class SimulatedLimits:
         """Which requests are beyond each limit, shape [requests] each; one without the latency is not."""
         return tuple(_worst(limit, latencies, _AS_SIMULATED) > 1.0 for limit in self.limits)
 
+    def shares(self, latencies: Latencies, chosen: BoolArray) -> FloatArray:
+        """The share of the ``chosen`` requests, shape [requests], beyond each limit, shape [limits]: of those that have the
+        latency, as in a measured run; 0 where none has it.
+        """
+        return np.array([_share(_worst(limit, latencies, _AS_SIMULATED)[chosen]) for limit in self.limits])
+
 
 def simulated_limits(tier: PlannedTier) -> SimulatedLimits:
     """The limits of a set. Raises UsageError for one that a simulation does not show."""
@@ -61,6 +67,11 @@ def check_shown(sets: Sequence[SimulatedLimits], output_tokens: IntArray) -> Non
         return
     for limit in (limit for each in sets for limit in each.limits if limit.requirement.metric is TPOT):
         raise click.UsageError(f"--slo {limit.requirement}: no answer of this workload has two tokens, so none has a TPOT")
+
+
+def _share(worst: FloatArray) -> float:
+    counted = np.count_nonzero(~np.isnan(worst))
+    return np.count_nonzero(worst > 1.0) / counted if counted else 0.0
 
 
 def _reached(limit: Limit, latencies: Latencies, factors: LatencyFactors) -> float:

@@ -15,6 +15,7 @@ from bench_cli.experiments import model_control
 from bench_cli.experiments.model_control import ModelControl, highest_held
 from bench_errors import ExitStatus
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
+from reports.capacity.reading import read_probe
 from simulator.model import Parameter
 from tests.bench_cli.experiments.searches import SEARCH
 from tests.bench_cli.test_simulate_run import model_file
@@ -51,6 +52,27 @@ def test_a_probe_is_simulated_with_the_requests_that_it_sent(tmp_path: Path, mon
         assert each.expected == pytest.approx(each.share, abs=0.3)
         assert each.expected != each.share
     assert control.controls(_SEARCH, _PROBE) == controls
+
+
+def test_a_share_beyond_a_limit_on_tpot_is_that_of_the_answers_that_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About half of the answers have one token, and a limit on TPOT counts the others in a probe: a share of all requests would
+    take off half of what the model explains, and claim the whole.
+    """
+    monkeypatch.setattr(model_control, "_FEWEST", 5)
+    monkeypatch.setattr(model_control, "_MOST", 5)
+    search = replace(_SEARCH, tiers=(PlannedTier(None, ("p50_tpot<=1ms",)),))
+    control = _control(tmp_path, "--osl", "uniform:min=1,max=2", search=search)
+    verb = (*_VERB, "--osl", "uniform:min=1,max=2", "--request_rate", "60", "--num_requests", "160", "--seed", "3")
+    folder = tmp_path / _PROBE.folder
+    measured = ["simulate", "run", "--model", str(control.folder.model), "--draws", "0", *verb, "--run_dir", str(folder)]
+    assert run(measured) == ExitStatus.VALID
+    (found,) = control.controls(search, _PROBE)
+    assert sum(found.measured) < 120  # of 160
+    assert found.share == found.expected == 1.0  # every TPOT is longer than 1 ms
+    (violations,) = read_probe(control.folder, search, _PROBE).run.probe.violations
+    assert violations.share == 1.0
 
 
 def test_other_schedules_have_arrivals_and_lengths_of_their_own(tmp_path: Path) -> None:
