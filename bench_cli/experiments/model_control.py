@@ -145,8 +145,8 @@ class ModelControl:
         return tuple(np.where(requests.done, each, True) for each in found)
 
     def _simulated(self, traffic: Traffic, window: tuple[float, float], seed: int) -> tuple[tuple[BoolArray, ...], FloatArray]:
-        """Which requests are beyond each limit, and the share of those that are due in the window, shape [limits]: what is taken
-        off a probe is this share of the requests that the limit counts in it.
+        """Which requests are beyond each limit, and the share of those that are due in the window, shape [limits]. What is
+        taken off a probe is this share of the requests that the limit counts in it.
         """
         arrivals_s = traffic.arrivals_s
         deployment, clients = self.simulated.deployment, OpenLoopClients(arrivals_s.tolist())

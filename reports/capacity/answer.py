@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reports.capacity.control import explained
+from reports.capacity.control import controlled, explained
 from reports.capacity.probe import Probe
 from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
-from reports.capacity.search import Bracket, Goal, Shape, gave_up_in_stall, grows_from
+from reports.capacity.search import Bracket, Goal, Shape, gave_up_in_stall, grows_from, overloaded_from, points_of
 from reports.capacity.shares import fitted_share
 from reports.capacity.words import (
     allowed_text,
@@ -39,6 +39,7 @@ _FAR = 5.0  # times the allowed share
 _CLEARLY = 1.25  # times a load: nearer to a cliff, probes are calm or not by chance
 _GO_ON = "bench capacity --experiment_dir with this folder continues it"
 _PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
+_WORTH = 1.05  # times the requests: less rounds to 1
 _UNSEEN = 3.0  # events that are expected in a time without one, at 95 %: −ln 0.05
 
 
@@ -372,14 +373,33 @@ def _explained(search: Searched) -> str:
         return ""
     share = explained(search.probes, search.goal.limits[search.deciding])
     if share is None:
-        return "Too few requests were beyond the limit to know what the model explains of them, so it counts for nothing."
+        return (
+            "Too few requests were beyond the limit to know what the model explains of them, so it makes the answer no surer."
+        )
     if share <= 0.0:
-        return "The model explains nothing of when requests are beyond the limit, and counts for nothing."
-    times = 1.0 / (1.0 - share)
-    return (
-        f"The model explains {share:.0%} of the variance of the requests beyond the limit, as far as the probes show: without "
-        f"it the search would need {f'{times:,.0f}' if times >= 9.95 else f'{times:.2g}'} times as many."
+        return "The model explains nothing of when requests are beyond the limit, so it makes the answer no surer."
+    times = _times_as_many(search)
+    worth = (
+        f"without it the search would need {f'{times:,.0f}' if times >= 9.95 else f'{times:.2g}'} times as many"
+        if times >= _WORTH
+        else "too little to save requests"
     )
+    return (
+        f"The model explains {share:.0%} of the variance of the requests beyond the limit, as far as the probes show: {worth}."
+    )
+
+
+def _times_as_many(search: Searched) -> float:
+    """How many times the requests a search needs whose probes count as they were measured: the variance of those beyond the
+    limit that decides, over that which the search reckons with. It is never less than that of independent requests, however
+    much the model explains.
+    """
+    place, allowed = search.goal.limits[search.deciding], search.goal.allowed[search.deciding]
+    overloaded = overloaded_from(search.probes, search.goal.limits)
+    measured, left = (
+        points_of(probes, place, overloaded).dispersion(allowed) for probes in (search.probes, controlled(search.probes))
+    )
+    return measured / left
 
 
 def _is_within(search: Searched, probe: Probe) -> bool:

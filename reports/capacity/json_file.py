@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from reports.capacity.answer import answer, cost, details
+from reports.capacity.control import controlled
+from reports.capacity.probe import Control, Probe, Violations
 from reports.capacity.result import Capacity, ProbeRun, Tier
 from reports.capacity.search import Curve
 from reports.capacity.shares import share_interval
@@ -25,7 +27,7 @@ def document(capacity: Capacity) -> dict[str, object]:
         "seconds": capacity.seconds,
         "spent_s": capacity.spent_s,
         "tiers": [_tier(capacity, tier) for tier in capacity.tiers],
-        "probes": [_probe(capacity, run) for run in capacity.probes],
+        "probes": [_probe(capacity, run, probe) for run, probe in zip(capacity.probes, _counted(capacity), strict=True)],
     }
 
 
@@ -73,7 +75,25 @@ def _interval(curve: Curve) -> list[float] | None:
     return [curve.low, curve.high] if inside else None
 
 
-def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
+def _counted(capacity: Capacity) -> list[Probe]:
+    """The probes as they count: of those that decide, without what controls explain."""
+    counted = iter(controlled([run.probe for run in capacity.probes if run.valid]))
+    return [next(counted) if run.valid else run.probe for run in capacity.probes]
+
+
+def _control(control: Control | None, counted: Violations) -> dict[str, object] | None:
+    if control is None:
+        return None
+    return {
+        "share": control.share,
+        "expected": control.expected,
+        "taken_off": counted.explained,
+        "remaining": counted.remaining,
+    }
+
+
+def _probe(capacity: Capacity, run: ProbeRun, counted: Probe) -> dict[str, object]:
+    """One probe as it was measured, and with what it was ``counted`` as."""
     probe, forecast = run.probe, capacity.forecasts.get(run.folder)
     return {
         "folder": run.folder,
@@ -93,10 +113,14 @@ def _probe(capacity: Capacity, run: ProbeRun) -> dict[str, object]:
                 "share": violations.share,
                 "share_interval": share_interval(violations),
                 "design_effect": violations.effect,
-                "control": None if control is None else {"share": control.share, "expected": control.expected},
+                "control": _control(control, as_counted),
             }
-            for limit, violations, control in zip(
-                capacity.limits, probe.violations, probe.controls or (None,) * len(capacity.limits), strict=True
+            for limit, violations, as_counted, control in zip(
+                capacity.limits,
+                probe.violations,
+                counted.violations,
+                probe.controls or (None,) * len(capacity.limits),
+                strict=True,
             )
         ],
         "request_throughput": run.request_throughput,

@@ -116,6 +116,7 @@ def _picture(capacity: Capacity, tier: Tier, place: int, *, several: bool) -> Pi
         "Bars are 95 % intervals of one probe; the bracket and the curve rest on all probes together.",
         f"A ring at the bottom: none of the {counted_text(limit)} of the probe was {_beyond(limit)}." if none else "",
         "A cross: a probe that is no point of the curve." if any(map(_is_apart, runs)) else "",
+        "Dots are what was measured; the curve is without what the model explains." if any(map(_is_modelled, runs)) else "",
     )
     of_tier = "" if tier.name is None else f" ({printable(tier.name)})"
     return Picture(
@@ -186,6 +187,11 @@ def _probes(runs: Sequence[ProbeRun], position: int, floor: float, of_tier: Brac
 def _is_apart(run: ProbeRun) -> bool:
     """Whether a probe is no point of the curve: overloaded, or no evidence."""
     return run.probe.overloaded or not run.valid
+
+
+def _is_modelled(run: ProbeRun) -> bool:
+    """Whether a simulation of its schedule is taken off what it counts as."""
+    return bool(run.probe.controls)
 
 
 def _whiskers_of(runs: Sequence[ProbeRun], position: int, floor: float, name: str, colour: Colour) -> Iterator[Mark]:

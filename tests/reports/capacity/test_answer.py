@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from reports.capacity.answer import answer, cost, details
+from reports.capacity.control import controlled, explained
+from reports.capacity.probe import Control
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun
 from reports.capacity.search import Shape
 from reports.capacity.words import confidence_text, limit_text, width_text
 from tests.reports.capacity.searches import (
     BRACKET,
+    SHARES,
+    N,
     always_held,
     capacity,
     cliff,
@@ -250,6 +254,67 @@ def test_few_probes_with_stalls_that_have_most_requests_beyond_the_limit_are_nam
         _stalled(never_held(), 2.0, 4.0),  # a target that takes longer than the limit for each request
     ):
         assert not any("stalls" in text for text in details(other, other.tiers[0]))
+
+
+def _modelled(found: Capacity, simulated: dict[float, tuple[int, ...]], measured: dict[float, tuple[int, ...]]) -> Capacity:
+    """The same, with simulations that have these requests beyond the first limit in blocks, beside those that were measured."""
+
+    def with_model(run: ProbeRun) -> ProbeRun:
+        load, n = run.probe.load, run.probe.violations[0].n
+        own = Control(0.01, measured[load], simulated[load], sum(simulated[load]) / n, 0.01)
+        none = Control(0.01, (0,) * 8, (0,) * 8, 0.0, 0.0)
+        return replace(run, probe=replace(run.probe, controls=(own, none)))
+
+    return replace(found, probes=tuple(with_model(run) for run in found.probes))
+
+
+def _blocks(beyond: dict[float, float]) -> dict[float, tuple[int, ...]]:
+    """The requests beyond the limit of each load in two of eight blocks, other ones at each load."""
+    found = {}
+    for number, (load, share) in enumerate(beyond.items()):
+        blocks = [0] * 8
+        blocks[number % 8] = blocks[(number + 3) % 8] = round(share * N) // 2
+        found[load] = tuple(blocks)
+    return found
+
+
+def test_what_a_model_is_worth_is_no_more_than_the_search_reckons_with() -> None:
+    """Its requests beyond the limit have a design effect of 4: with a model that explains all of them they count as independent
+    ones. Beforehand the effect is 30, which counts as 100 requests. 154 of the probes count.
+    """
+    blocks = _blocks(SHARES)
+    found = _modelled(capacity(), blocks, blocks)
+    (sentence,) = (text for text in details(found, found.tiers[0]) if "model" in text)
+    weights = 5 + 20 + 30 + 50 + 50
+    times = (4.0 * weights + 30.0 * 100.0) / (weights + 100.0)
+    share = explained([run.probe for run in found.probes], 0)
+    assert share is not None
+    assert times < 15 < 1.0 / (1.0 - share)
+    assert sentence.endswith(f"as far as the probes show: without it the search would need {times:.0f} times as many.")
+
+
+def test_model_that_explains_hardly_anything_is_too_little_to_save_requests() -> None:
+    measured = dict.fromkeys(SHARES, (20, 0, 0, 0, 0, 0, 30, 0))
+    simulated = dict.fromkeys(SHARES, (25, 0, 0, 30, 0, 0, 0, 0))
+    found = _modelled(capacity(), simulated, measured)
+    share = explained([run.probe for run in found.probes], 0)
+    assert share is not None
+    assert 0.0 < share < 0.05
+    assert (
+        f"The model explains {share:.0%} of the variance of the requests beyond the limit, as far as the probes show: too "
+        "little to save requests." in details(found, found.tiers[0])
+    )
+
+
+def test_model_whose_worth_is_not_known_is_not_said_to_count_for_nothing() -> None:
+    """Until events show what it explains, all of it is taken off each probe, and no error is smaller for it."""
+    none = dict.fromkeys(SHARES, (0,) * 8)
+    found = _modelled(capacity(shares=dict.fromkeys(SHARES, 0.0)), none, none)
+    assert {probe.violations[0].above for probe in controlled([run.probe for run in found.probes])} == {50}
+    assert (
+        "Too few requests were beyond the limit to know what the model explains of them, so it makes the answer no surer."
+        in details(found, found.tiers[0])
+    )
 
 
 def test_load_that_is_refused_for_a_stall_is_no_load_at_which_the_queue_grows() -> None:
