@@ -13,13 +13,13 @@ from harness.clients.protocol import Client, MalformedResponseError, Response
 from harness.clients.server_times import ServerTimes
 from harness.journal.worker_journal import Exchange
 from harness.recording.accumulated_text import in_pieces
+from harness.recording.own_counts import own_counts
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
-from harness.recording.token_attribution import are_messages, attribute_each, attribute_tokens, count_text_chunks
+from harness.recording.token_attribution import attribute_each, attribute_tokens, count_text_chunks
 
 _END_OF_JSON = b"}"  # of an object
 _LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
-_FEWEST_OF_ONE = 3  # texts, each with a count of 1: fewer can be the text of one token
 _CHECKED_ONE_IN = 16  # answers are tokenised again, to check the server's count: 7 µs a token
 
 CountTokens = Callable[[str], int]
@@ -165,7 +165,7 @@ class Recorder:
         if echoed and request.text is not None:
             first = _first_with_content(responses)
             texts[first] = texts[first][request.text.length :]
-        own = _own_counts(responses)
+        own = own_counts(responses)
         of_server = _last_count(responses) if own is None else sum(own)
         if of_server == 0 and any(texts):  # the server does not count, or its count was cut off
             of_server = None
@@ -230,33 +230,6 @@ def _count_of_server(responses: Sequence[Response]) -> int | None:
 def _last_count(responses: Sequence[Response]) -> int | None:
     """The server's last count of all tokens so far; None where it sent none."""
     return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
-
-
-def _own_counts(responses: Sequence[Response]) -> tuple[int, ...] | None:
-    """The tokens of each response where the server counts those of each piece alone; None where its counts are those of all so
-    far.
-
-    Such counts fall somewhere, or are 1 in each of three texts or more, and no total comes after the last piece: two texts can
-    be parts of one token, and equal counts above 1 the total of an answer that was complete before it was sent. An empty piece
-    at the end has the total where its own tokens would be as many as those of all before it. A role chunk has none.
-    """
-    if responses[-1].text is None:
-        return None
-    texts = [response.server_tokens_so_far for response in responses if response.text]
-    own = [count for count in texts if count is not None]
-    if len(own) < len(texts) or 0 in own:  # 0 beside text counts nothing
-        return None
-    falls, is_one_each = own != sorted(own), set(own) == {1} and len(own) >= _FEWEST_OF_ONE
-    if not (falls or is_one_each):
-        return None
-    counts = [
-        (response.server_tokens_so_far or 0) * is_message
-        for response, is_message in zip(responses, are_messages(responses), strict=True)
-    ]
-    before = sum(counts[:-1])
-    if not responses[-1].text and counts[-1] >= before:
-        counts[-1] -= before
-    return tuple(counts)
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

@@ -3,7 +3,8 @@
 A client that goes away does the same: over gRPC the stream is reset, over HTTP the connection is closed.
 
 Only the answers that are to be cancelled with a certain token are decoded while they come, until that token. Counted are the
-tokens of each response as the server reports them or as it has ids, else 1 for a response with text.
+tokens of each response as the server reports them (of all so far, or of each piece alone) or as it has ids, else 1 for a
+response with text.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from harness.clients.protocol import (
     Response,
     end_at_cancellation,
 )
+from harness.recording.own_counts import OwnCountsSoFar
 from workloads.elements.request import CancelPoint, Request
 
 
@@ -62,6 +64,7 @@ class TokensSoFar:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._own = OwnCountsSoFar()
         self.count = 0
 
     def add(self, bodies: Sequence[bytes]) -> int:
@@ -71,8 +74,11 @@ class TokensSoFar:
                 response = self._client.decode(body)
             except MalformedResponseError:
                 continue
+            own = self._own.add(response)
+            if response.opening and not self._own.has_piece:  # it names the role, and some servers count it
+                continue
             so_far = response.server_tokens_so_far  # 0 beside text, too, where a server does not count
-            self.count = max(self.count, so_far) if so_far else self.count + _tokens_of(response)
+            self.count = max(self.count, so_far, own or 0) if so_far else self.count + _tokens_of(response)
         return self.count
 
 

@@ -195,6 +195,17 @@ def test_chunks_without_text_are_no_tokens_of_a_cancelled_answer_where_complete_
         assert counted == (tokens, "chunks", [1] * tokens)
 
 
+def test_a_request_is_cancelled_with_its_token_though_each_chunk_counts_its_own_alone(
+    measured: Callable[..., Measured],
+) -> None:
+    counted = [token | {"usage": {"prompt_tokens": 4, "completion_tokens": 1}} for token in _TOKENS_40[1:]]  # type: ignore[operator]
+    with chat_server(lambda number: Paused([*counted, chunk(reason="length"), DONE])) as chat:
+        found = measured(chat, "--cancel", "90%:after=3tokens", "--output_mean", "40")
+    cancelled = [row["output_tokens"] for row in found.rows if row["cancel_after_tokens"] == 3]
+    assert found.outcomes["withdrawn"] == len(cancelled) > 0
+    assert all(3 <= tokens < 40 for tokens in cancelled)
+
+
 def test_few_tokens_of_complete_answers_leave_those_of_a_cancelled_one_to_its_text(measured: Callable[..., Measured]) -> None:
     with chat_server(lambda number: Paused(WHOLE)) as chat:
         found = measured(chat, *_CANCEL, "--output_mean", "5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -133,6 +134,19 @@ def test_running_counts_of_a_server_are_not_added_up_and_chunks_with_text_count_
     counted = b'{"choices":[{"delta":{"content":"c"}}],"usage":{"completion_tokens":7}}'
     assert tokens.add([counted]) == 7
     assert tokens.add([counted]) == 7
+
+
+def _counted(text: str, count: int, **delta: str) -> bytes:
+    choice = {"delta": {"content": text, **delta}}
+    return json.dumps({"choices": [choice], "usage": {"completion_tokens": count}}).encode()
+
+
+@pytest.mark.parametrize(("counts", "so_far"), [((1, 1, 1, 1), [1, 1, 3, 4]), ((3, 1, 2), [3, 4, 6]), ((1, 3, 4), [1, 3, 4])])
+def test_counts_of_each_chunk_alone_are_added_up_and_none_is_a_role_chunks(counts: Sequence[int], so_far: list[int]) -> None:
+    tokens = TokensSoFar(OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m"))
+    assert tokens.add([_counted("", 1, role="assistant")]) == 0
+    assert [tokens.add([_counted("a", count)]) for count in counts] == so_far
+    assert tokens.add([b'{"choices":[],"usage":{"completion_tokens":%d}}' % so_far[-1]]) == so_far[-1]
 
 
 def test_a_count_of_0_beside_text_is_none() -> None:
