@@ -14,11 +14,12 @@ from bench_records.run_folder import RunFolder, RunFolderError
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A finished run. ``name`` is its folder, relative to the searched folder."""
+    """A finished run. ``name`` is its folder, relative to the searched folder. An old run has no ``run_id``."""
 
     folder: RunFolder
     name: str
     started_at: datetime
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,11 @@ class LeftOut:
 def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOut, ...]]:
     """The finished runs among ``paths`` and below them, the oldest first; and those that were left out.
 
-    Runs within a run's folder are ignored, and links are not followed. Raises RunFolderError where a path is not a folder, or
-    where there is no run at all.
+    Runs within a run's folder are ignored, and links are not followed. A copy of a run is no further run. Raises RunFolderError
+    where a path is not a folder, or where there is no run at all.
     """
     found: dict[Path, FoundRun] = {}
+    known: dict[str, str] = {}  # the names of runs by their ids
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
         if not path.is_dir():
@@ -47,9 +49,18 @@ def find_runs(paths: Sequence[Path]) -> tuple[tuple[FoundRun, ...], tuple[LeftOu
                 continue
             name = _name(folder, path, alone=len(paths) == 1)
             try:
-                found[real] = FoundRun(RunFolder(folder), name, _finished_run_start(RunFolder(folder)))
+                run = _finished_run(RunFolder(folder), name)
             except RunFolderError as error:
                 left_out[real] = LeftOut(name, str(error), _known_start(RunFolder(folder)))
+                continue
+            if run.run_id in known:
+                left_out[real] = LeftOut(
+                    name, f"holds the same run as {known[run.run_id]}, of which it is a copy", run.started_at
+                )
+                continue
+            found[real] = run
+            if run.run_id is not None:
+                known[run.run_id] = name
     if not found and not left_out:
         raise RunFolderError(f"there is no run in {', '.join(map(str, paths))}: no folder there has a run.json")
     return tuple(sorted(found.values(), key=lambda run: (run.started_at, run.name))), tuple(left_out.values())
@@ -70,11 +81,11 @@ def _name(folder: Path, searched: Path, *, alone: bool) -> str:
     return below if alone else f"{searched.resolve().name}/{below}"
 
 
-def _finished_run_start(folder: RunFolder) -> datetime:
-    """The start of a finished run. Raises RunFolderError."""
+def _finished_run(folder: RunFolder, name: str) -> FoundRun:
+    """Raises RunFolderError for a run that has not ended."""
     manifest = folder.read_manifest()
     folder.check_finished(manifest)
-    return _started_at(folder, manifest)
+    return FoundRun(folder, name, _started_at(folder, manifest), manifest.run_id)
 
 
 def _known_start(folder: RunFolder) -> datetime | None:

@@ -110,7 +110,8 @@ def read_trend(
     """
     found, left_out = find_runs(paths)
     arm = _first_valid(found) if baseline is None else _checked(read_arm(baseline))
-    its_runs = () if arm is None else tuple(run.folder.path.resolve() for run in arm.runs)
+    of_baseline = () if arm is None else arm.runs
+    its_runs, its_ids = tuple(run.folder.path.resolve() for run in of_baseline), {run.manifest.run_id for run in of_baseline}
     runs, unreadable = [], []
     for run in found:  # one at a time, so that the records of only one run are in memory
         try:
@@ -118,7 +119,7 @@ def read_trend(
         except RunFolderError as error:
             unreadable.append(LeftOut(run.name, str(error), run.started_at))
             continue
-        is_baseline = run.folder.path.resolve() in its_runs
+        is_baseline = run.folder.path.resolve() in its_runs or (run.run_id is not None and run.run_id in its_ids)
         runs.append(_trend_run(run, report, arm, conditions, is_baseline=is_baseline))
     return Trend(None if arm is None else arm.name, its_runs, tuple(runs), (*left_out, *unreadable))
 

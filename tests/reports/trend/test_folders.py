@@ -43,6 +43,14 @@ def test_a_run_that_is_named_twice_is_there_once(run_at: Any, tmp_path: Path) ->
     assert [run.name for run in found] == ["runs/a"]
 
 
+def test_a_copy_of_a_run_is_no_further_run(run_at: Any, tmp_path: Path) -> None:
+    for name, run_id in (("a", "1"), ("b", "2"), ("c", "1"), ("old", None), ("older", None)):
+        run_at(tmp_path / name, run_id=run_id)
+    found, (copy,) = find_runs([tmp_path])
+    assert [run.name for run in found] == ["a", "b", "old", "older"]
+    assert (copy.name, copy.why) == ("c", "holds the same run as a, of which it is a copy")
+
+
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace as replace_trend
 from pathlib import Path
@@ -70,6 +71,14 @@ def test_runs_are_in_the_order_of_time_with_their_verdicts(trend: Trend) -> None
     assert trend.baseline == "n1"
     assert [(run.name, "was cut" in run.why) for run in trend.left_out] == [("n6", True)]
     assert trend.newest_compared is trend.runs[3]
+
+
+def test_a_copy_of_the_baseline_among_the_runs_is_the_baseline(make_nights: Nights, tmp_path: Path) -> None:
+    equal = [("n1", 20.0, {"run_id": "1"}), ("n2", 20.0, {"run_id": "2"})]
+    original, _ = make_nights(tmp_path / "nights", equal)
+    shutil.copytree(original, tmp_path / "release")
+    trend = read_trend([tmp_path / "nights"], tmp_path / "release")
+    assert [(run.name, run.standing) for run in trend.runs] == [("n1", Standing.BASELINE), ("n2", Standing.COMPARED)]
 
 
 def test_the_verdict_is_that_of_a_comparison(nights: Path, trend: Trend) -> None:
