@@ -541,6 +541,10 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica, and the tokens that
     the prefix cache of each holds, None without one.
 
+    ``prefill_replicas`` are those of the ``replicas`` that prefill alone, while the others decode, and a prompt's KV cache goes
+    to one of these in ``transfer_ms`` and the time of its tokens at ``transfer_tokens_per_s``, None where they take none; all
+    three are None where each replica does both.
+
     ``beyond`` is what the run holds more of than those runs, a phrase each; ``doubts`` is what its fit found doubtful in them,
     and why it called the model unfit, a sentence each without its full stop. ``ranges`` are 5 and 95 % of each number, by
     the keys of ``summary.json``, over ``draws`` of the model's constants and the error of its fit.
@@ -552,15 +556,26 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Count = 1
     router: str | None = None
     prefix_cache_tokens: Count | None = None
+    prefill_replicas: Count | None = None
+    transfer_ms: Number | None = None
+    transfer_tokens_per_s: Number | None = None
     beyond: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     draws: Count = 0
     ranges: dict[str, dict[str, tuple[Number, Number]]] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
-        replicas = "" if self.replicas == 1 else f", {self.replicas:,} replicas, router {self.router}"
+        replicas = "" if self.replicas == 1 else f", {words_of_replicas(self.replicas, self.prefill_replicas)}"
+        replicas += "" if self.router is None else f", router {self.router}"
         cache = "" if self.prefix_cache_tokens is None else f", prefix cache of {self.prefix_cache_tokens:,} tokens"
         return f"simulated by {self.model}{replicas}{cache}"
+
+
+def words_of_replicas(replicas: int, prefill_replicas: int | None) -> str:
+    """The simulated replicas by their kinds: ``prefill_replicas`` of them prefill alone, None where each does both."""
+    if prefill_replicas is None:
+        return "one replica" if replicas == 1 else f"{replicas:,} replicas"
+    return f"{prefill_replicas:,} prefill and {replicas - prefill_replicas:,} decode replicas"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.answers import Answers
+from simulator.answers import Answers, Deployment
 from simulator.arrays import FloatArray, IntArray
 from simulator.model import Extent
 from simulator.observed import Observed, in_flight_at_sending
+from simulator.stages import traffics_of
 from simulator.traffic import Traffic
 
 _TOLERANCE = 1.05
@@ -59,8 +60,15 @@ def extents_of_dealt(observed: Observed, replicas: IntArray) -> dict[str, float]
     return most
 
 
-def extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
+def extents_of_deployment(deployment: Deployment, traffic: Traffic, answers: Answers) -> dict[str, float]:
     """What any replica of a simulation held at most, by what it is called."""
+    most: dict[str, float] = {}
+    for stage, own in zip(traffics_of(deployment, traffic), answers.stages or (answers,), strict=True):
+        most = _larger(most, _extents_of_replicas(stage, own))
+    return most
+
+
+def _extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
     was_sent = answers.replicas >= 0
     seconds = max(float(answers.last_s[was_sent].max() - answers.sent_s[was_sent].min()), _SHORTEST_S)
     most: dict[str, float] = {}
@@ -80,6 +88,11 @@ def hull_of(runs: Sequence[Observed]) -> tuple[Extent, ...]:
     """The most of everything over ``runs``, which are at least one."""
     each = [extents_of(observed) for observed in runs]
     return tuple(Extent(what, max(extents[what] for extents in each)) for what in each[0])
+
+
+def structures_beyond(deployment: Deployment) -> tuple[str, ...]:
+    """What no fitted run had in its servers, a phrase each: whether the law of a step holds there is not known."""
+    return () if deployment.decode is None else ("prefill and decode on replicas of their own, which was not fitted",)
 
 
 def beyond(hull: Sequence[Extent], extents: Mapping[str, float]) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf, nan
 
 import numpy as np
 
 from simulator.answers import Answers, Deployment
-from simulator.clients import Clients, Send, clients_of
+from simulator.clients import Clients, OpenLoop, clients_of
 from simulator.compiled import compiled_answers
 from simulator.engine import Engine
 from simulator.errors import SimulatorError
@@ -18,9 +18,11 @@ from simulator.noise import resampled, seeds_of_replica
 from simulator.prefixes import PrefixCache
 from simulator.routers import chooser
 from simulator.server import Admission, Server
+from simulator.stages import Stage, answers_of_stages, stages_of, transfers_s
 from simulator.traffic import Traffic, Work
 
 Observe = Callable[[Round], None]
+_At = tuple[float, int, int]  # when, in s, in which stage, and which request
 
 
 def check_room(admission: Admission, traffic: Traffic) -> None:
@@ -34,11 +36,9 @@ def check_room(admission: Admission, traffic: Traffic) -> None:
 class _Replica:
     """An engine and its front end, in the order of their times."""
 
-    def __init__(
-        self, deployment: Deployment, number: int, work: Work, seed: int, answered: Callable[[float, int], None]
-    ) -> None:
-        server, blocks = deployment.server, deployment.cache_blocks
-        of_steps, of_launches = seeds_of_replica(seed, number)
+    def __init__(self, stage: Stage, number: int, work: Work, answered: Callable[[float, int], None]) -> None:
+        server, blocks = stage.deployment.server, stage.deployment.cache_blocks
+        of_steps, of_launches = seeds_of_replica(stage.seed, number)
         noise, launch_noise = resampled(server.noise, of_steps), resampled(server.launch_noise, of_launches)
         self.engine = Engine(server, work, noise, launch_noise, None if blocks is None else PrefixCache(blocks))
         self.front_end = EventLoop(server.front_end, work, self.engine.accept, answered)
@@ -47,7 +47,7 @@ class _Replica:
         """When something happens next; infinite where nothing is to be done."""
         return min(self.engine.next_start(), self.front_end.next_round())
 
-    def run(self, until_s: float, ends: list[Send], observe: Observe | None) -> float:
+    def run(self, until_s: float, ends: list[_At], observe: Observe | None) -> float:
         """Run what happens next, and on until ``until_s``, or the first of ``ends``, to which the answers add; returns
         ``next`` then.
         """
@@ -64,12 +64,23 @@ class _Replica:
                 return at_s
 
 
-class _Replicas:
-    """The replicas that have something to do, by the time of their next event."""
+class _Pool:
+    """The replicas of one stage and their router; those that have something to do by the time of their next event."""
 
-    def __init__(self, replicas: list[_Replica]) -> None:
-        self._replicas = replicas
-        self._next = [inf] * len(replicas)
+    def __init__(self, stage: Stage, number: int, ends: list[_At]) -> None:
+        """``number`` is that of the stage; answers that end are added to ``ends``."""
+        deployment, self._traffic, self._number = stage.deployment, stage.traffic, number
+        self._work = Work(stage.traffic)
+        self._replicas = [
+            _Replica(stage, replica, self._work, lambda at_s, request: heappush(ends, (at_s, number, request)))
+            for replica in range(deployment.replicas)
+        ]
+        traffic = stage.traffic
+        sessions = range(len(traffic)) if traffic.sessions is None else traffic.sessions
+        self._choose = chooser(deployment.router, deployment.replicas, sessions, traffic.prefixes, stage.seed)
+        self._outstanding = [0] * deployment.replicas
+        self._sent_s, self._replica_of, self._count = [nan] * len(traffic), [-1] * len(traffic), 0
+        self._next = [inf] * deployment.replicas
         self._queue: list[tuple[float, int]] = []  # with entries that are no longer true
 
     def next(self) -> float:
@@ -77,16 +88,37 @@ class _Replicas:
             heappop(self._queue)
         return self._queue[0][0] if self._queue else inf
 
-    def send(self, replica: int, at_s: float, request: int) -> None:
+    def send(self, at_s: float, request: int) -> None:
+        replica = self._choose(self._count, request, self._outstanding)
+        self._sent_s[request], self._replica_of[request], self._count = at_s, replica, self._count + 1
+        self._outstanding[replica] += 1
         self._replicas[replica].front_end.send(at_s, request)
         self._plan(replica, self._replicas[replica].next())
 
-    def advance(self, until_s: float, ends: list[Send], observe: Observe | None) -> None:
+    def ended(self, request: int) -> None:
+        """An answer of a replica has ended."""
+        self._outstanding[self._replica_of[request]] -= 1
+
+    def advance(self, until_s: float, ends: list[_At], observe: Observe | None) -> None:
         """Run the replica that is next, until another one is, or ``until_s``, or the first of ``ends``, to which it adds."""
         replica = heappop(self._queue)[1]
         others = self._queue[0][0] if self._queue else inf
         self._next[replica] = inf
         self._plan(replica, self._replicas[replica].run(min(until_s, others), ends, observe))
+
+    def answers(self) -> Answers:
+        return Answers(
+            np.array(self._sent_s),
+            np.array(self._work.first_s),
+            np.array(self._work.last_s),
+            self._traffic.output_tokens,
+            np.array(self._replica_of, np.int64),
+            np.array(self._work.cached_tokens, np.int64),
+            sum(replica.front_end.responses for replica in self._replicas),
+            sum(replica.engine.steps for replica in self._replicas),
+            sum(replica.engine.busy_s for replica in self._replicas),
+            sum(replica.front_end.busy_s for replica in self._replicas),
+        )
 
     def _plan(self, replica: int, at_s: float) -> None:
         if at_s != self._next[replica]:
@@ -110,8 +142,17 @@ def simulate_deployment(
     Where nothing is observed, and numba is installed, much work is done by the compiled twin, which gives the same bits.
     """
     check_room(deployment.server.admission, traffic)
-    compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
-    return compiled or _in_python(deployment, traffic, clients, seed, observe)
+    stages = stages_of(deployment, traffic, seed)
+    if len(stages) == 1:
+        compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
+        return compiled or _in_python(deployment, stages, clients, observe)
+    if not isinstance(clients, OpenLoop):
+        return _in_python(deployment, stages, clients, observe)
+    # What an open loop sends depends on no answer, so that the replicas that prefill are done before the others begin.
+    prefill, decode = stages
+    first = simulate_deployment(prefill.deployment, prefill.traffic, clients, prefill.seed)
+    arrivals = OpenLoop((first.last_s + transfers_s(deployment, traffic)).tolist())
+    return answers_of_stages([first, simulate_deployment(decode.deployment, decode.traffic, arrivals, decode.seed, observe)])
 
 
 def simulate_in_python(
@@ -119,50 +160,34 @@ def simulate_in_python(
 ) -> Answers:
     """As ``simulate_deployment``, whatever is installed."""
     check_room(deployment.server.admission, traffic)
-    return _in_python(deployment, traffic, clients, seed, observe)
+    return _in_python(deployment, stages_of(deployment, traffic, seed), clients, observe)
 
 
-def _in_python(deployment: Deployment, traffic: Traffic, clients: Clients, seed: int, observe: Observe | None) -> Answers:
+def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients, observe: Observe | None) -> Answers:
     """At one time the ends of answers come first, then what is sent, then the replicas."""
-    work = Work(traffic)
-    ends: list[Send] = []
-    servers = [
-        _Replica(deployment, number, work, seed, lambda at_s, request: heappush(ends, (at_s, request)))
-        for number in range(deployment.replicas)
-    ]
-    replicas = _Replicas(servers)
-    sessions = range(len(traffic)) if traffic.sessions is None else traffic.sessions
-    choose = chooser(deployment.router, deployment.replicas, sessions, traffic.prefixes, seed)
-    outstanding = [0] * deployment.replicas
-    sent_s, replica_of, count = [nan] * len(traffic), [-1] * len(traffic), 0
-    sends = clients.first()
+    ends: list[_At] = []
+    pools = [_Pool(stage, number, ends) for number, stage in enumerate(stages)]
+    last = len(pools) - 1
+    transfers = transfers_s(deployment, stages[0].traffic).tolist()
+    sends = [(at_s, 0, request) for at_s, request in clients.first()]
     heapify(sends)
     while True:
         end, send = ends[0][0] if ends else inf, sends[0][0] if sends else inf
-        if replicas.next() < min(end, send):
-            replicas.advance(min(end, send), ends, observe)
+        pool = min(pools, key=_Pool.next)
+        if pool.next() < min(end, send):
+            others = min((other.next() for other in pools if other is not pool), default=inf)
+            pool.advance(min(end, send, others), ends, observe if pool is pools[last] else None)
         elif end <= send and end < inf:
-            _, request = heappop(ends)
-            outstanding[replica_of[request]] -= 1
-            for following in clients.answered(end, request):
-                heappush(sends, following)
+            _, stage, request = heappop(ends)
+            pools[stage].ended(request)
+            if stage < last:
+                heappush(sends, (end + transfers[request], stage + 1, request))
+            else:
+                for at_s, following in clients.answered(end, request):
+                    heappush(sends, (at_s, 0, following))
         elif send < inf:
-            _, request = heappop(sends)
-            replica = choose(count, request, outstanding)
-            sent_s[request], replica_of[request], count = send, replica, count + 1
-            outstanding[replica] += 1
-            replicas.send(replica, send, request)
+            _, stage, request = heappop(sends)
+            pools[stage].send(send, request)
         else:
             break
-    return Answers(
-        np.array(sent_s),
-        np.array(work.first_s),
-        np.array(work.last_s),
-        traffic.output_tokens,
-        np.array(replica_of, np.int64),
-        np.array(work.cached_tokens, np.int64),
-        sum(server.front_end.responses for server in servers),
-        sum(server.engine.steps for server in servers),
-        sum(server.engine.busy_s for server in servers),
-        sum(server.front_end.busy_s for server in servers),
-    )
+    return answers_of_stages([pool.answers() for pool in pools])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,12 +12,11 @@ from simulator.clients import clients_of
 from simulator.deployed import check_tokenizer, difference
 from simulator.errors import SimulatorError
 from simulator.figures import Key, drawn_server, ranges_of
-from simulator.hull import beyond, extents_of, extents_of_dealt
+from simulator.hull import beyond, extents_of, extents_of_dealt, extents_of_deployment, structures_beyond
 from simulator.latencies import FIGURES, LATENCIES, THROUGHPUT, measured, simulated
 from simulator.model import Model
 from simulator.observed import Observed, check_measured
 from simulator.plausible import edits
-from simulator.routers import Router
 from simulator.server import Server
 from simulator.simulation import simulate_deployment
 
@@ -76,19 +75,18 @@ class Validation:
         return next(prediction for prediction in self.predictions if prediction.key == key)
 
 
-def validate(
-    model: Model, observed: Observed, draws: int, seed: int, replicas: int = 1, router: Router = Router.RANDOM
-) -> Validation:
+def validate(model: Model, observed: Observed, draws: int, seed: int, dealing: Deployment | None = None) -> Validation:
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
     of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. Where
     the speed of the server moves between runs, _FEWEST_DRAWS draws or more count alone, since the simulations have one speed.
-    ``router`` deals the requests to this many ``replicas``.
+    The requests are dealt as in ``dealing``, whose server is the model's; to one server without.
 
     Raises SimulatorError for a run that was simulated, counts its tokens by another tokenizer, or names another number of
     servers.
     """
     check_measured(observed)
-    if observed.servers not in (1, replicas):
+    deployment = Deployment(model.server) if dealing is None else replace(dealing, server=model.server)
+    if observed.servers not in (1, deployment.servers):
         raise SimulatorError(
             f"{observed.name} was measured on {observed.servers} servers: give --replicas {observed.servers}, and the router "
             "that deals as its client did, rr for --balance round_robin"
@@ -97,7 +95,7 @@ def validate(
 
     def answers_of(server: Server, number: int) -> Answers:
         traffic = observed.traffic(np.maximum.accumulate(observed.scheduled_s))
-        return simulate_deployment(Deployment(server, replicas, router), traffic, clients_of(traffic), seed + number)
+        return simulate_deployment(replace(deployment, server=server), traffic, clients_of(traffic), seed + number)
 
     simulations = [answers_of(model.server, number) for number in range(_SEEDS)]
     repeated = [simulated(answers).figures() for answers in simulations]
@@ -111,17 +109,29 @@ def validate(
     predictions = tuple(
         Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0
     )
-    outside = _beyond(model, observed, simulations[0])
-    dealt = f"to {replicas} replicas by the router {router}" if replicas > 1 else ""
-    return Validation(observed.name, len(observed), observed.users, outside, predictions, dealt)
+    outside = _beyond(model, observed, deployment, simulations[0])
+    return Validation(observed.name, len(observed), observed.users, outside, predictions, _dealt(deployment))
 
 
-def _beyond(model: Model, observed: Observed, answers: Answers) -> tuple[str, ...]:
+def _dealt(deployment: Deployment) -> str:
+    router = f" by the router {deployment.router}" if deployment.has_choice else ""
+    if deployment.decode is not None:
+        return f"to {deployment.replicas} prefill and {deployment.decode.replicas} decode replicas{router}"
+    return f"to {deployment.replicas} replicas{router}" if deployment.has_choice else ""
+
+
+def _beyond(model: Model, observed: Observed, deployment: Deployment, answers: Answers) -> tuple[str, ...]:
     """Which replica got a request is taken from a simulation. Raises SimulatorError where the run counts its tokens by another
     tokenizer.
     """
-    extents = extents_of(observed) if answers.replicas.max() == 0 else extents_of_dealt(observed, answers.replicas)
-    found = (*edits(model), *_not_simulated(observed), *beyond(model.hull, extents))
+    found = (*edits(model), *_not_simulated(observed), *structures_beyond(deployment))
+    if deployment.decode is not None:
+        extents = extents_of_deployment(deployment, observed.traffic(observed.sent_s), answers)
+    elif answers.replicas.max() == 0:
+        extents = extents_of(observed)
+    else:
+        extents = extents_of_dealt(observed, answers.replicas)
+    found = (*found, *beyond(model.hull, extents))
     if model.deployed is None or observed.deployed is None:
         return found
     check_tokenizer(model.deployed, observed.deployed.tokenizer, observed.name)

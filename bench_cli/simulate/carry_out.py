@@ -38,7 +38,7 @@ from reports.render.counts import counted
 from reports.render.plain_text import printable
 from simulator.answers import Answers
 from simulator.figures import Ranges, predicted_ranges
-from simulator.hull import beyond, extents_of_replicas
+from simulator.hull import beyond, extents_of_deployment
 from simulator.recorded import Responses
 from simulator.simulation import check_room, simulate_deployment
 from workloads.schedule.load import Load
@@ -48,6 +48,7 @@ _OF_A_SERVER: tuple[type[Concern], ...] = (
     *(TargetOptions, EmbeddedOptions, EngineSettings, DistributionOptions, TelemetryOptions, ClientOptions),
 )
 _REPEATED = 0.05  # the share of repeated prompt tokens from which on it is said that no cache is simulated
+_MS = 1e3
 _KEYS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms"}
 
 
@@ -80,7 +81,8 @@ class Simulating:
         responses = Responses(len(schedule), simulated.deployment.server.front_end.response)
         seed = schedule.seed
         answers = simulate_deployment(simulated.deployment, traffic.traffic, traffic.clients(), seed, responses.add)
-        outside = (*simulated.changes, *beyond(simulated.model.hull, extents_of_replicas(traffic.traffic, answers)))
+        extents = extents_of_deployment(simulated.deployment, traffic.traffic, answers)
+        outside = (*simulated.changes, *beyond(simulated.model.hull, extents))
         if outside:
             click.echo(printable(f"This lies beyond what the model was fitted to: {'; '.join(outside)}."), err=True)
         recorder = Recorder(summarise_schedule(schedule, None), prepared.target.client)
@@ -108,13 +110,17 @@ class Simulating:
         )
 
     def _facts(self, outside: tuple[str, ...], ranges: Ranges) -> Simulation:
-        simulated, replicas, blocks = self.simulated, self.simulated.deployment.replicas, self.simulated.deployment.cache_blocks
+        simulated, deployment = self.simulated, self.simulated.deployment
+        blocks, decode = deployment.cache_blocks, deployment.decode
         return Simulation(
             model=printable(simulated.name),
             digest=simulated.digest,
             fitted_to=tuple(source.name for source in simulated.model.sources),
-            replicas=replicas,
-            router=None if replicas == 1 else simulated.deployment.router.value,
+            replicas=deployment.servers,
+            router=deployment.router.value if deployment.has_choice else None,
+            prefill_replicas=None if decode is None else deployment.replicas,
+            transfer_ms=None if decode is None else decode.transfer_s * _MS,
+            transfer_tokens_per_s=None if decode is None else decode.tokens_per_s,
             prefix_cache_tokens=None if blocks is None else blocks * BLOCK_TOKENS,
             beyond=outside,
             doubts=tuple(map(printable, (*simulated.model.unfit, *simulated.model.doubts))),

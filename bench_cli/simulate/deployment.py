@@ -10,15 +10,16 @@ import click
 
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.target import Target
-from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions
+from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions, ReplicaOptions
 from bench_cli.simulate.fitted_model import read_fitted
 from bench_cli.tokenizers import open_tokenizer, shipped_tokenizer
 from harness.clients.secret_values import Spellings
 from harness.clients.transport.url import Origin
 from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
-from simulator.answers import Deployment
+from simulator.answers import Decode, Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
+from simulator.hull import structures_beyond
 from simulator.model import Model, model_digest
 from simulator.plausible import edits
 from simulator.routers import Router
@@ -44,19 +45,32 @@ class Simulated:
     changes: tuple[str, ...] = ()
 
 
-def read_simulated(options: DeploymentOptions, replicas: int) -> Simulated:
-    """The deployment of the options; stderr says where its model is unfit for use.
+def decoding(options: ReplicaOptions) -> Decode | None:
+    """The servers that decode alone, None without such. Raises UsageError for options that do not go together."""
+    given = options.given("prefill", "decode", "transfer_ms", "transfer_tokens_per_s")
+    if options.prefill is None or options.decode is None:
+        if given:
+            raise click.UsageError(f"--{given[0]} needs both --prefill and --decode")
+        return None
+    if options.given("replicas"):
+        raise click.UsageError("--replicas are servers that prefill and decode: leave it out beside --prefill and --decode")
+    return Decode(options.decode, options.transfer_ms / 1e3, options.transfer_tokens_per_s)
+
+
+def read_simulated(options: DeploymentOptions, replicas: int, decode: Decode | None = None) -> Simulated:
+    """The deployment of the options, with ``decode`` beside ``replicas`` that prefill alone; stderr says where its model is
+    unfit for use.
 
     Raises SimulatorError, and UsageError for a router that needs a prefix cache.
     """
     if options.router == Router.PREFIX and options.prefix_cache is None:
         raise click.UsageError("--router prefix needs --prefix_cache, the tokens that the cache of each replica holds")
-    model = read_fitted(options.model)
-    changes = (*edits(model), *_changes(options))
-    draws = min(options.draws, len(model.draws))
+    read = read_fitted(options.model)
+    draws = min(options.draws, len(read.draws))
     blocks = None if options.prefix_cache is None else options.prefix_cache // BLOCK_TOKENS
-    model = replace(model, server=replace(model.server, admission=_admission(options, model.server.admission)))
-    deployment = Deployment(model.server, replicas, Router(options.router), blocks)
+    model = replace(read, server=replace(read.server, admission=_admission(options, read.server.admission)))
+    deployment = Deployment(model.server, replicas, Router(options.router), blocks, decode)
+    changes = (*edits(read), *_changes(options), *structures_beyond(deployment))
     return Simulated(model, options.model.name, model_digest(options.model), deployment, draws, changes)
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from bench_cli.declared import Concern, option, part, required
 
+if TYPE_CHECKING:
+    from simulator.answers import Deployment
+
 ROUTERS = ("random", "rr", "least_outstanding", "p2c", "prefix", "session")
 SCHEDULERS = ("mixed", "prefill_first")
 BLOCK_TOKENS = 32  # of a prefix cache and of a KV cache; a test holds it to the modules whose import takes long
 MOST_REPLICAS = 10_000
+_REPLICAS = click.IntRange(min=1, max=MOST_REPLICAS)
 _COUNT = click.IntRange(min=1, max=1 << 30)
 _MOST_CACHED = 1 << 40
 
@@ -60,14 +65,39 @@ class DeploymentOptions(Concern, title="The simulated deployment"):
 
 
 @dataclass(frozen=True)
+class ReplicaOptions(Concern, title="Replicas"):
+    """Equal servers that each answer requests whole, or some that prefill and others that decode; ``prefill`` and ``decode``
+    are None together.
+    """
+
+    replicas: int = option(1, type=_REPLICAS, help="Number of equal servers, each of which prefills and decodes.")
+    prefill: int | None = option(
+        None, type=_REPLICAS, help="Number of equal servers that prefill alone, in place of --replicas (disaggregated serving)."
+    )
+    decode: int | None = option(None, type=_REPLICAS, help="Number of equal servers that decode what others have prefilled.")
+    transfer_ms: float = option(
+        0.0,
+        type=click.FloatRange(min=0, max=1e6),
+        help="From the end of a prompt's prefill until a server that decodes has its KV cache, ms.",
+    )
+    transfer_tokens_per_s: float | None = option(
+        None,
+        type=click.FloatRange(min=1),
+        help="Tokens of a KV cache that are transferred in a second: the bandwidth over the bytes of a token. Their time is "
+        "added to --transfer_ms; no time without.",
+    )
+
+
+@dataclass(frozen=True)
 class RunOptions(Concern):
     """The options of ``bench simulate run``."""
 
     deployment: DeploymentOptions = part(DeploymentOptions)
-    replicas: int = option(1, type=click.IntRange(min=1, max=MOST_REPLICAS), help="Number of equal servers.")
+    replicas: ReplicaOptions = part(ReplicaOptions)
 
 
-def check_router(options: Concern, replicas: int) -> None:
+def check_router(options: Concern, deployment: Deployment) -> None:
     """Raises UsageError for --router where there is nothing to choose."""
-    if replicas == 1 and options.given("router"):
-        raise click.UsageError("--router deals requests to several replicas: give --replicas")
+    if not deployment.has_choice and options.given("router"):
+        more = "--replicas" if deployment.decode is None else "more --prefill or --decode"
+        raise click.UsageError(f"--router deals requests to several replicas: give {more}")

@@ -18,6 +18,7 @@ from bench_cli.simulate.measuring_verb import invoke
 Examples:
   bench simulate run --model model.json token_norm_dist --request_rate 60 --isl 256 --osl 64
   bench simulate run --model model.json --replicas 4 --router least_outstanding trace conversations.csv
+  bench simulate run --model model.json --prefill 2 --decode 3 --transfer_ms 5 token_norm_dist --request_rate 90 --isl 2000
   bench simulate run --model model.json dataset --concurrency 50 --num_requests 2000""",
 )
 @takes(RunOptions)
@@ -37,8 +38,10 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     requested.
     """
     from bench_cli.simulate.carry_out import Simulating
-    from bench_cli.simulate.deployment import read_simulated
+    from bench_cli.simulate.deployment import decoding, read_simulated
 
-    simulated = read_simulated(options.deployment, options.replicas)
-    check_router(options, options.replicas)
+    simulated = read_simulated(
+        options.deployment, options.replicas.prefill or options.replicas.replicas, decoding(options.replicas)
+    )
+    check_router(options, simulated.deployment)
     return invoke(context, arguments, Simulating(simulated).carry_out)

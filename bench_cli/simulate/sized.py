@@ -25,7 +25,7 @@ from bench_records.search import PlannedTier
 from reports.render.counts import counted
 from reports.render.plain_text import printable
 from simulator.figures import LatencyFactors, drawn_server, latency_factors
-from simulator.hull import beyond, extents_of_replicas
+from simulator.hull import beyond, extents_of_deployment
 from simulator.simulation import simulate_deployment
 from simulator.sizing import Sizing, highest_factor, size
 from workloads.schedule.load import Load
@@ -117,7 +117,7 @@ class Size:
     def _beyond(self, replicas: int, traffic: SimulatedTraffic, faster: float = 1.0) -> tuple[str, ...]:
         deployment = replace(self.simulated.deployment, replicas=replicas)
         answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), 0)
-        outside = beyond(self.simulated.model.hull, extents_of_replicas(traffic.traffic, answers))
+        outside = beyond(self.simulated.model.hull, extents_of_deployment(deployment, traffic.traffic, answers))
         return tuple(map(printable, outside))
 
     def _beyond_elsewhere(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, required, takes
+from bench_cli.declared import Concern, option, part, required, takes
 from bench_cli.outputs import check_folder, page_file, write_json_file, write_page_file
-from bench_cli.simulate.deployment_options import MOST_REPLICAS, check_router
+from bench_cli.simulate.deployment_options import ReplicaOptions, check_router
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
@@ -33,9 +33,7 @@ class Options(Concern):
         type=click.IntRange(min=0, max=40),
         help="Draws of the model's constants, whose predictions give the range of each figure.",
     )
-    replicas: int = option(
-        1, type=click.IntRange(min=1, max=MOST_REPLICAS), help="Number of equal servers that the runs were measured on."
-    )
+    replicas: ReplicaOptions = part(ReplicaOptions)
     router: str = option(
         DEALERS[0],
         type=click.Choice(DEALERS),
@@ -63,26 +61,30 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     """Predict runs that were not fitted, from their arrivals and lengths alone, beside what was measured: TTFT, TPOT, E2E
     latency and throughput. Then say what the model is good for.
 
-    Runs of several replicas that share a router are predicted with --replicas and --router, from a model that was fitted to
-    runs of one of them.
+    Runs of several replicas that share a router are predicted with --replicas and --router, or --prefill and --decode, from a
+    model that was fitted to runs of one of them.
 
     Runs that lie beyond what was fitted, by requests in flight, rates or lengths, are named first and counted apart. The range
     of a figure, 5 to 95 %, holds the model's draws, the noise of seeds, and the error that the fit had on what it was not
     fitted to.
     """
+    from bench_cli.simulate.deployment import decoding
     from bench_cli.simulate.fitted_model import read_fitted
     from bench_cli.simulate.material import material_of, say
     from bench_cli.simulate.validated import Simulations, Validated, validation_text
+    from simulator.answers import Deployment
     from simulator.observed import check_measured, read_observed
     from simulator.routers import Router
     from simulator.validation import validate as validate_run
 
-    check_router(options, options.replicas)
     check_folder("--html", options.html)
     check_folder("--json", options.json)
     model = read_fitted(options.model)
+    replicas, decode = options.replicas.prefill or options.replicas.replicas, decoding(options.replicas)
+    dealing = Deployment(model.server, replicas, Router(options.router), decode=decode)
+    check_router(options, dealing)
     material, validations = [], []
-    how = (options.draws, options.seed, options.replicas, Router(options.router))
+    how = (options.draws, options.seed, dealing)
     for path in runs:
         observed = read_observed(path)
         check_measured(observed)

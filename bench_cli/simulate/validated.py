@@ -10,9 +10,9 @@ from reports.render.counts import counted
 from reports.render.document import Document, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Quantity, Table
+from simulator.answers import Deployment
 from simulator.latencies import LATENCIES, THROUGHPUT
 from simulator.model import Model
-from simulator.routers import Router
 from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
 
 _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
@@ -20,12 +20,11 @@ _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
 
 @dataclass(frozen=True, slots=True)
 class Simulations:
-    """How the runs were simulated: with this many ``draws`` of the constants, on ``replicas`` with this ``router``."""
+    """How the runs were simulated: with this many ``draws`` of the constants, dealt as in ``dealing``, None for one server."""
 
     draws: int
     seed: int = 0
-    replicas: int = 1
-    router: Router = Router.RANDOM
+    dealing: Deployment | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bench_cli.simulate.validated import (
     inside_and_beyond,
     unit_of,
 )
+from simulator.answers import Deployment
 from simulator.figures import Key
 from simulator.model import Model
 from simulator.validation import GOOD, Prediction, Validation, median_error, verdict
@@ -28,8 +29,7 @@ def document(validated: Validated) -> dict[str, object]:
         "model": _model(validated.name, validated.model),
         "draws": min(simulations.draws, len(validated.model.draws)),
         "seed": simulations.seed,
-        "replicas": simulations.replicas,
-        "router": simulations.router.value if simulations.replicas > 1 else None,
+        **_replicas(simulations.dealing),
         "runs": [_run(each) for each in validations],
         "errors": [_error(key, validations) for key in GOOD],
         "coverage": _coverage(validations),
@@ -39,6 +39,17 @@ def document(validated: Validated) -> dict[str, object]:
             "coverage": list(coverage_sentences(validations)),
             "verdict": verdict(validations),
         },
+    }
+
+
+def _replicas(dealing: Deployment | None) -> dict[str, object]:
+    decode = None if dealing is None else dealing.decode
+    return {
+        "replicas": 1 if dealing is None else dealing.servers,
+        "router": dealing.router.value if dealing is not None and dealing.has_choice else None,
+        "prefill_replicas": None if dealing is None or decode is None else dealing.replicas,
+        "transfer_ms": None if decode is None else decode.transfer_s * 1e3,
+        "transfer_tokens_per_s": None if decode is None else decode.tokens_per_s,
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from bench_records.manifest import words_of_replicas
 from reports.findings.finding import Finding, RunFacts, Severity
 
 
 @dataclass(frozen=True)
 class Simulated(Finding):
-    """``model`` is the name of the model's file, ``fitted_to`` the runs that it was fitted to; ``router`` is None for one
-    replica.
+    """``model`` is the name of the model's file, ``fitted_to`` the runs that it was fitted to; ``router`` is None where it
+    has nothing to choose. ``prefill_replicas`` are those of the ``replicas`` that prefill alone, None where each does both.
     """
 
     model: str
@@ -19,6 +20,7 @@ class Simulated(Finding):
     replicas: int
     router: str | None
     draws: int
+    prefill_replicas: int | None = None
 
     code = "simulated"
     severities = (Severity.WARNING,)
@@ -32,10 +34,14 @@ class Simulated(Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         found = facts.manifest.simulation
-        return None if found is None else cls(found.model, list(found.fitted_to), found.replicas, found.router, found.draws)
+        if found is None:
+            return None
+        kinds = (found.replicas, found.router, found.draws, found.prefill_replicas)
+        return cls(found.model, list(found.fitted_to), *kinds)
 
     def _sentence(self) -> str:
-        replicas = "one replica" if self.replicas == 1 else f"{self.replicas:,} replicas with a router ({self.router})"
+        router = "" if self.router is None else f" with a router ({self.router})"
+        replicas = f"{words_of_replicas(self.replicas, self.prefill_replicas)}{router}"
         return f"No server was measured: {self.model}, fitted to {', '.join(self.fitted_to)}, simulated {replicas}."
 
 

@@ -250,6 +250,10 @@ def test_the_range_of_a_latency_counts_from_the_schedule_as_the_latency_does(tmp
             "the tokenizer of the fitted runs is no longer in /gone",
         ),
         ({}, ["--router", "rr", *_TRAFFIC], "--router deals requests to several replicas: give --replicas"),
+        ({}, ["--prefill", "1", *_TRAFFIC], "--prefill needs both --prefill and --decode"),
+        ({}, ["--transfer_ms", "4", *_TRAFFIC], "--transfer_ms needs both --prefill and --decode"),
+        ({}, ["--prefill", "1", "--decode", "1", "--replicas", "2", *_TRAFFIC], "--replicas are servers that prefill and"),
+        ({}, ["--prefill", "1", "--decode", "1", "--router", "rr", *_TRAFFIC], "give more --prefill or --decode"),
         ({}, ["--router", "prefix", *_TRAFFIC], "--router prefix needs --prefix_cache"),
         ({}, ["--kv_blocks", "4", *_TRAFFIC], "--kv_blocks 4: a request of 159 tokens needs 5 of them"),
         ({"schema": 9}, _TRAFFIC, "is a model of schema 9"),
@@ -325,3 +329,29 @@ def test_router_names_are_those_of_the_simulator() -> None:
     assert tuple(router.value for router in Router) == ROUTERS
     traffic = poisson(50, 20, 1)
     assert simulate_deployment(Deployment(SERVER, 3), traffic, clients_of(traffic), 1).replicas.max() == 2
+
+
+def test_prefill_and_decode_on_replicas_of_their_own_are_named_as_beyond_the_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--prefill", "1", "--decode", "2", "--transfer_ms", "20", "--transfer_tokens_per_s", "30000", "--draws", "1")
+    apart, together = _simulated(tmp_path, "apart", *options), _simulated(tmp_path, "together", "--draws", "0")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "beyond what the model was fitted to: prefill and decode on replicas of their own, which was not fitted" in said
+    summary = json.loads((apart / "summary.json").read_text())
+    simulation = summary["simulation"]
+    assert {name: simulation[name] for name in ("replicas", "prefill_replicas", "transfer_ms", "transfer_tokens_per_s")} == {
+        "replicas": 3,
+        "prefill_replicas": 1,
+        "transfer_ms": pytest.approx(20.0),
+        "transfer_tokens_per_s": 30_000.0,
+    }
+    assert "1 prefill and 2 decode replicas with a router (random)" in (apart / "report.md").read_text()
+    assert "simulated by model.json, 1 prefill and 2 decode replicas, router random" in (apart / "report.md").read_text()
+    low, high = simulation["ranges"]["ttft_ms"]["p50"]
+    p50 = summary["metrics"]["ttft_ms"]["scheduled"]["p50"]
+    assert low <= p50 + 1e-6
+    assert p50 <= high
+    before = json.loads((together / "summary.json").read_text())["metrics"]["ttft_ms"]["scheduled"]["p50"]
+    assert p50 > before + 20 + 150 / 30  # the transfer, and the way into a second server
+    assert json.loads((together / "summary.json").read_text())["simulation"]["prefill_replicas"] is None

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator import compiled
-from simulator.answers import Answers, Deployment
+from simulator.answers import Answers, Decode, Deployment
 from simulator.clients import Ceiling, Clients, OpenLoop, Users
 from simulator.compiled import compiled_answers
 from simulator.routers import Router
@@ -80,6 +80,18 @@ def test_open_loops_have_the_same_bits(server: Server, traffic: Traffic, replica
     found = compiled_answers(deployment, traffic, OpenLoop(traffic.arrivals_s.tolist()), seed)
     assert found is not None
     _assert_equal(found, simulate_in_python(deployment, traffic, OpenLoop(traffic.arrivals_s.tolist()), seed))
+
+
+@settings(max_examples=100)
+@given(_wide, _traffics(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(ROUTERS), st.integers(0, 99))
+def test_prefill_and_decode_apart_have_the_same_bits(
+    server: Server, traffic: Traffic, prefill: int, decode: int, router: Router, seed: int
+) -> None:
+    deployment = Deployment(server, prefill, router, decode=Decode(decode, 5e-3, 1e4))
+    clients = OpenLoop(traffic.arrivals_s.tolist())
+    found = simulate_deployment(deployment, traffic, clients, seed)
+    for stage, expected in zip(found.stages, simulate_in_python(deployment, traffic, clients, seed).stages, strict=True):
+        _assert_equal(stage, expected)
 
 
 @settings(max_examples=400)

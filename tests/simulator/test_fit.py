@@ -81,7 +81,7 @@ def _two_servers(router: Router, rate: float) -> Observed:
 @pytest.mark.parametrize("router", [Router.ROUND_ROBIN, Router.LEAST_OUTSTANDING])
 def test_a_run_of_two_replicas_with_a_router_is_predicted(model: Model, router: Router) -> None:
     seen = _two_servers(router, 80)
-    found = validate(model, seen, draws=4, seed=5, replicas=2, router=router)
+    found = validate(model, seen, draws=4, seed=5, dealing=Deployment(SERVER, 2, router))
     assert found.beyond == ()
     assert abs(found.of(("ttft", "p50")).error) < 0.1
     assert abs(found.of(("e2e", "p99")).error) < 0.1
@@ -91,7 +91,7 @@ def test_a_run_of_two_replicas_with_a_router_is_predicted(model: Model, router: 
 
 
 def test_what_each_of_two_replicas_held_decides_what_lies_beyond(model: Model) -> None:
-    (*_, found) = validate(model, _two_servers(Router.ROUND_ROBIN, 140), draws=0, seed=5, replicas=2).beyond
+    (*_, found) = validate(model, _two_servers(Router.ROUND_ROBIN, 140), draws=0, seed=5, dealing=Deployment(SERVER, 2)).beyond
     assert found.startswith("1,")
     assert "output tokens a second, fitted up to" in found
 
@@ -108,7 +108,7 @@ def test_a_run_of_two_targets_is_neither_fitted_nor_taken_for_one_server(model: 
         fit([seen], 0, _SILENT)
     with pytest.raises(SimulatorError, match="two was measured on 2 servers: give --replicas 2, and the router that deals"):
         validate(model, seen, draws=0, seed=5)
-    assert validate(model, seen, draws=0, seed=5, replicas=2, router=Router.ROUND_ROBIN).beyond == ()
+    assert validate(model, seen, draws=0, seed=5, dealing=Deployment(SERVER, 2, Router.ROUND_ROBIN)).beyond == ()
 
 
 def test_a_run_that_was_not_fitted_is_predicted(model: Model) -> None:

@@ -1,0 +1,73 @@
+"""The stages of a request: one, or two where some replicas prefill and others decode.
+
+In the first stage of two, a replica computes the prompt and answers with one token. Then the KV cache of the prompt goes to a
+replica that decodes, which takes the request in as any other, computes no token of its prompt, and gives all tokens of the
+answer: what vLLM, Dynamo and TensorRT-LLM do, whose clients get every token from the replica that decodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulator.answers import Answers, Deployment
+from simulator.arrays import FloatArray
+from simulator.traffic import Traffic
+
+_DECODE_SEED = 1 << 40  # beyond what a user gives, so that no replica has the noise of another
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Equal servers, what each does with the requests, and the seed of their noise and router."""
+
+    deployment: Deployment
+    traffic: Traffic
+    seed: int
+
+
+def stages_of(deployment: Deployment, traffic: Traffic, seed: int) -> tuple[Stage, ...]:
+    """The stages in which the deployment answers ``traffic``."""
+    if deployment.decode is None:
+        return (Stage(deployment, traffic, seed),)
+    prefill = replace(deployment, decode=None)
+    decode = replace(prefill, replicas=deployment.decode.replicas, cache_blocks=None)
+    each = traffics_of(deployment, traffic)
+    return tuple(Stage(*of) for of in zip((prefill, decode), each, (seed, seed + _DECODE_SEED), strict=True))
+
+
+def traffics_of(deployment: Deployment, traffic: Traffic) -> tuple[Traffic, ...]:
+    """What each stage gets of ``traffic``."""
+    if deployment.decode is None:
+        return (traffic,)
+    prefill = replace(traffic, output_tokens=np.ones_like(traffic.output_tokens))
+    return prefill, replace(traffic, prefill_tokens=np.zeros_like(traffic.prefill_tokens), prefixes=None)
+
+
+def transfers_s(deployment: Deployment, traffic: Traffic) -> FloatArray:
+    """The time in which each request's KV cache goes to the replica that decodes; shape [requests]."""
+    decode = deployment.decode
+    if decode is None:
+        return np.zeros(len(traffic))
+    each = 0.0 if decode.tokens_per_s is None else 1.0 / decode.tokens_per_s
+    found: FloatArray = decode.transfer_s + each * traffic.input_tokens
+    return found
+
+
+def answers_of_stages(answers: Sequence[Answers]) -> Answers:
+    """What the clients see of the answers of each stage."""
+    if len(answers) == 1:
+        return answers[0]
+    prefill, decode = answers
+    return replace(
+        decode,
+        sent_s=prefill.sent_s,
+        cached_tokens=prefill.cached_tokens,
+        responses=prefill.responses + decode.responses,
+        steps=prefill.steps + decode.steps,
+        engine_busy_s=prefill.engine_busy_s + decode.engine_busy_s,
+        front_end_busy_s=prefill.front_end_busy_s + decode.front_end_busy_s,
+        stages=(prefill, decode),
+    )
