@@ -32,6 +32,10 @@ _BEHIND_PROXY = (
     "can still send requests to it, and crash it."
 )
 _WITHOUT_PROXY = "There is no proxy, so they can also crash Triton, and so can web pages in their browsers."
+_ON_LOOPBACK_OF_ITS_NODE = (
+    "The server will listen on loopback: only programs on the first node of the job reach it, such as "
+    "'srun --jobid JOB --overlap --nodes 1 --ntasks 1 bench …'. For other nodes add --host 0.0.0.0 --accept_risk."
+)
 
 
 @cloup.group(
@@ -144,11 +148,14 @@ def _with_front_end(options: ServeOptions, plan: LaunchPlan, inner: ServerAddres
 
 
 def _serve_slurm(options: ServeOptions) -> int:
+    from serving.launch.addresses import is_loopback
     from serving.launch.plan import plan_script
     from serving.launch.run import submit
 
     launch = _launch_options(options)
     script = plan_script(launch)
+    if is_loopback(options.addresses.host):
+        click.echo(_ON_LOOPBACK_OF_ITS_NODE, err=True)
     if options.how.dry_run:
         click.echo(script, nl=False)
         return ExitStatus.VALID

@@ -159,6 +159,17 @@ def test_slurm_writes_the_script_and_submits_it_with_submit(
     assert "--ntasks=4" in Path("job").read_text()
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry_run"]])
+def test_a_job_of_slurm_that_no_other_node_can_reach_is_said_to_be_one(
+    capsys: pytest.CaptureFixture[str], dry_run: list[str]
+) -> None:
+    arguments = ["serve", "--slurm", "--model_repo", "repo", "--slurm_script", "job", *dry_run]
+    assert run(arguments) == ExitStatus.VALID
+    assert "only programs on the first node of the job reach it" in capsys.readouterr().err
+    assert run([*arguments, "--host", "0.0.0.0", "--accept_risk"]) == ExitStatus.VALID
+    assert "first node" not in capsys.readouterr().err
+
+
 def test_docker_gives_the_containers_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = shlex.split(_printed(capsys, "--docker", "--model_repo", "repo", "--container_image", "image", "--shm_size", "4g"))
     assert words[:3] == ["docker", "run", "--rm"]
