@@ -14,7 +14,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import NO_OBJECTIVE, amount, number, significant
+from reports.gates.words import NO_OBJECTIVE, NO_VALUE, amount, number, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -87,7 +87,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         reason = next((run.clustered for run in runs if run.clustered), None)
         shown, least = joined.summary(reason), summarise(joined.values_ms, no_interval_reason=reason)
         if shown is None or least is None:
-            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", ("no request succeeded",))
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), NO_VALUE)  # successes without a token, too
         mean = of_mean(shown.mean, least.mean)
         starts = [
             float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size

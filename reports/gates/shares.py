@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
-from reports.gates.words import amount, duration, percentage, significant, would_decide
+from reports.gates.words import NO_VALUE, amount, duration, percentage, significant, would_decide
 from reports.metrics.full_batch import of_several_starts
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
@@ -87,7 +87,7 @@ def judge_share(claim: ShareClaim, samples: Sequence[ShareOfRun], runs: Sequence
     """The gate of one run, or of several starts of one configuration, whose requests count together."""
     least, most = (np.concatenate(parts) for parts in ([s.least for s in samples], [s.most for s in samples]))
     if not least.size:
-        return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), "no request has a value")
+        return Gate(claim.requirement, Status.UNDECIDED, Evidence(claim.value), NO_VALUE)
     near = min(max(claim.allowed, 1e-9), 1.0 - 1e-9)
     groups = joined_groups([sample.groups for sample in samples])
     seen, worst = (exceedances(values, claim.limit, near, groups) for values in (least, most))

@@ -71,6 +71,13 @@ def test_a_failed_share_counts_answers_without_a_token(judged: MakeRun, answered
     assert gate_of("failed_share<=1%", judged(records)).evidence.value == 0.05
 
 
+def test_latency_of_successes_without_a_token_is_not_that_of_a_run_without_a_success(judged: MakeRun, answered: Make) -> None:
+    run = judged([answered(k, 10 * k, 10 * k, []) for k in range(200)])
+    for text in ("mean_ttft<=1s", "p99_ttft<=1s"):
+        gate = gate_of(text, run)
+        assert (gate.status, gate.why) == (Status.UNDECIDED, "no request has a value")
+
+
 @pytest.mark.parametrize("name", ["tpot", "itl", "icl", "e2e", "ttft"])
 def test_every_latency_has_the_share_that_was_over_its_own_limit(run_of: MakeRun, noise: Noise, name: str) -> None:
     """The second token comes 10 ms after the first, which takes about 50 ms."""
