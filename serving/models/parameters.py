@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from serving.errors import SERVER_FAILURE, RequestError, ServingError
+from serving.repository.routing import CLIENT_NAMES
 
+_NAME = re.compile(r"\w+")
 _TRUE = {"true", "1", "t", "y", "yes"}
 _FALSE = {"false", "0", "f", "n", "no"}
 
@@ -84,9 +87,15 @@ def failure_response(message: str) -> Any:
 def response_to_error(error: Exception, failure: str) -> Any:
     """Error response to the request that raised ``error``: an exception that leaves ``execute`` would fail the whole batch.
 
-    A RequestError is passed on as it is. Any other exception is internal: it is logged, with ``failure`` as the description.
+    A RequestError is passed on, with its tensors' names in the text models: a step of the ensemble cannot see who calls it.
+    Any other exception is internal: it is logged, with ``failure`` as the description.
     """
     if isinstance(error, RequestError):
-        return error_response(str(error))
+        return error_response(_with_client_names(str(error)))
     pb_utils.Logger.log_error(f"{failure}: {error!r}")
     return failure_response(f"{failure}: {error}")
+
+
+def _with_client_names(message: str) -> str:
+    named = [f"{name} is {CLIENT_NAMES[name]}" for name in dict.fromkeys(_NAME.findall(message)) if name in CLIENT_NAMES]
+    return f"{message} (in a request of ensemble or tensorrt_llm_bls, {' and '.join(named)})" if named else message

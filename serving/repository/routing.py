@@ -56,6 +56,14 @@ _RENAMED_FOR_CORE = {
     "length_penalty": "len_penalty",
     "stream": "streaming",
 }
+CLIENT_NAMES = {
+    **{inner: name for name, inner in CLIENT_TO_PREPROCESSING.items()},
+    **{inner: name for name, inner in _RENAMED_FOR_CORE.items()},
+    "request_output_len": "max_tokens",
+    "bad_words_list": "bad_words",
+    "stop_words_list": "stop_words",
+}
+"""What a client of the text models sends for a tensor of an inner model that has another name there."""
 
 
 def client_to_core(client_inputs: str) -> dict[str, str]:

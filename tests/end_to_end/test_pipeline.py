@@ -191,8 +191,13 @@ def test_bad_request_error_names_the_input_and_others_are_unaffected(
     [
         ({"text_input": ""}, "the prompt is empty"),
         ({"text_input": "a " * 5000}, "more than the context length"),
-        ({"max_tokens": 0}, "request_output_len must be at least 1"),
-        ({"temperature": -2.0}, "temperature must be at least 0"),
+        (
+            {"max_tokens": 0},
+            "request_output_len must be at least 1, not 0 (in a request of ensemble or tensorrt_llm_bls, "
+            "request_output_len is max_tokens)",
+        ),
+        ({"top_p": 1.5}, "runtime_top_p is top_p)"),
+        ({"temperature": -2.0}, "temperature must be at least 0, not -2"),
     ],
 )
 def test_bad_text_request_gets_an_error_message(server: Server, model: str, more: dict[str, object], message: str) -> None:
