@@ -42,6 +42,14 @@ def read_frame(file: BinaryIO) -> bytes | None:
     return payload
 
 
+def whole_until(file: BinaryIO) -> int:
+    """The position of the first frame from here on that is torn or damaged; the end of the file where none is."""
+    position = file.tell()
+    while read_frame(file) is not None:
+        position = file.tell()
+    return position
+
+
 def next_frame(file: BinaryIO, damaged: int) -> int | None:
     """The position of the first whole frame after the ``damaged`` one at that position; None where no other follows.
 

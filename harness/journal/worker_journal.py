@@ -25,7 +25,7 @@ from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
 from harness.journal.run_identity import RunId
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
-_MAGIC = b"inflight-bench journal 6\n"
+MAGIC = b"inflight-bench journal 6\n"
 
 RunNs = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 """Ns of the run's clock, up to the 104 days that float64 holds exactly."""
@@ -98,7 +98,7 @@ class JournalWriter:
             self._lock = lock.pop_all()
         self._encode = msgspec.msgpack.Encoder().encode
         self._whole_bytes = 0
-        self._write(_MAGIC)
+        self._write(MAGIC)
 
     def append(self, entry: Began | Exchange | Ended) -> None:
         self._write(framed(self._encode(entry)))
@@ -180,7 +180,7 @@ class JournalReader:
     def _read(self, file: BinaryIO) -> Iterator[Exchange]:
         if not self._position:
             file.seek(0)
-            if not self._check_magic(file.read(len(_MAGIC))):
+            if not self._check_magic(file.read(len(MAGIC))):
                 return
         file.seek(self._position)
         while (payload := read_frame(file)) is not None:
@@ -216,10 +216,10 @@ class JournalReader:
             raise JournalError(f"{self._path} belongs to another run ({began.run_id}), not to this one ({self._run_id})")
 
     def _check_magic(self, start: bytes) -> bool:
-        if start == _MAGIC:
-            self._position = len(_MAGIC)
+        if start == MAGIC:
+            self._position = len(MAGIC)
             return True
-        if _MAGIC.startswith(start):
+        if MAGIC.startswith(start):
             return False
         raise JournalError(f"{self._path} is not a journal of this version of bench")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from bench_records.run_folder import RunFolder
 from bench_records.whole_file import written_whole
 from harness.errors import JournalError
-from harness.journal.worker_journal import read_began
+from harness.journal.frames import whole_until
+from harness.journal.worker_journal import MAGIC, read_began
 
 _NAME = re.compile(r"journal-(\d+)\.bin")
 _CHUNK_BYTES = 1 << 20
@@ -62,16 +63,35 @@ def _join(copy: Path, own: Path) -> bool:
         own, copy, own_bytes, is_newer = copy, own, copy.stat().st_size, False
     else:
         is_newer = own_bytes < copy.stat().st_size
+    position = 0
     for ours, theirs in zip(_chunks(own, own_bytes), _chunks(copy, own_bytes), strict=True):
         if ours != theirs:
-            raise JournalError(
-                f"{copy} does not continue {own}: one of them is damaged, since both name the same run; move it away, and "
-                "recover again"
-            )
+            position += next(at for at, (our, their) in enumerate(zip(ours, theirs, strict=True)) if our != their)
+            raise JournalError(f"{copy} does not continue {own}: {_fault((own, copy), position)}")
+        position += len(ours)
     if is_newer:
         with written_whole(own) as temporary, temporary.open("wb") as file:
             file.writelines(_chunks(copy, copy.stat().st_size))
     return is_newer
+
+
+def _fault(paths: Sequence[Path], position: int) -> str:
+    """Why two files of one run differ at ``position``, by the checksums of their frames, and what to do."""
+    damaged = [path for path in paths if _whole_bytes(path) <= position]
+    match damaged:
+        case [path]:
+            return f"{path} is damaged at byte {_whole_bytes(path)}; move it away, and recover again"
+        case []:
+            return "both name the same run, and neither is damaged; move the wrong one away, and recover again"
+    return f"both are damaged before byte {position + 1}; move one of them away, and recover again"
+
+
+def _whole_bytes(path: Path) -> int:
+    """Where the first frame of a journal, or of samples, begins that is torn or damaged."""
+    with path.open("rb") as file:
+        if _NAME.fullmatch(path.name) and file.read(len(MAGIC)) != MAGIC:
+            return 0
+        return whole_until(file)
 
 
 def _chunks(path: Path, length: int) -> Iterator[bytes]:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from bench_records.run_folder import RunFolder
 from harness.errors import JournalError
-from harness.journal.worker_journal import Began, JournalWriter
+from harness.journal.frames import framed
+from harness.journal.worker_journal import Began, Exchange, JournalWriter
 from harness.recording import worker_copies
 from harness.recording.worker_copies import Joined, join_worker_copies
 
@@ -62,12 +65,49 @@ def test_a_copy_of_any_length_joins_byte_for_byte(own: bytes, more: bytes, chunk
         assert (run / "journal-0.bin").read_bytes() == _HEAD + own + more
 
 
-def test_a_journal_that_does_not_begin_as_the_folders_own_is_refused(tmp_path: Path) -> None:
-    run = _files(tmp_path / "run", journal_0=b"abc")
-    source = _files(tmp_path / "source", journal_0=b"abX123")
-    with pytest.raises(JournalError, match=r"does not continue .* one of them is damaged"):
+_ENTRIES = b"".join(framed(msgpack.encode(Exchange(number, 0, 0, 0, 0, [0], [b"a" * 50], None, None))) for number in range(3))
+_SECOND = len(_ENTRIES) // 3
+
+
+def _damaged(entries: bytes, byte: int = 120) -> bytes:
+    """``entries`` with a bit of the second one turned."""
+    return entries[:byte] + bytes([entries[byte] ^ 1]) + entries[byte + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("own", "copy", "problem"),
+    [
+        (_damaged(_ENTRIES), _ENTRIES, "{run}/journal-0.bin is damaged at byte {second}; move it away"),
+        (_damaged(_ENTRIES), _ENTRIES[:-9], "{run}/journal-0.bin is damaged at byte {second}; move it away"),
+        (_ENTRIES, _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
+        (_ENTRIES[:-9], _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
+        (_damaged(_ENTRIES), _damaged(_ENTRIES, 121), "both are damaged before byte"),
+        (_ENTRIES, _ENTRIES[:_SECOND] * 2, "neither is damaged; move the wrong one away"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+def test_of_two_copies_that_differ_the_damaged_one_is_named(
+    tmp_path: Path, own: bytes, copy: bytes, problem: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_copies, "_CHUNK_BYTES", chunk)
+    run, source = _files(tmp_path / "run", journal_0=own), _files(tmp_path / "source", journal_0=copy)
+    expected = problem.format(run=run, source=source, second=len(_HEAD) + _SECOND)
+    with pytest.raises(JournalError, match=f"does not continue .*{re.escape(expected)}"):
         join_worker_copies(RunFolder(run), _RUN_ID, [source])
-    assert (run / "journal-0.bin").read_bytes() == _HEAD + b"abc"
+    assert (run / "journal-0.bin").read_bytes() == _HEAD + own
+
+
+def test_a_journal_of_the_folder_whose_first_line_is_damaged_is_named(tmp_path: Path) -> None:
+    run = _files(tmp_path / "run", _damaged(_HEAD, 0), journal_0=_ENTRIES)
+    with pytest.raises(JournalError, match=f"{run}/journal-0.bin is damaged at byte 0"):
+        join_worker_copies(RunFolder(run), _RUN_ID, [_files(tmp_path / "source", journal_0=_ENTRIES)])
+
+
+def test_samples_that_differ_are_judged_by_their_own_frames(tmp_path: Path) -> None:
+    run = _files(tmp_path / "run", journal_0=b"", samples_0=_ENTRIES)
+    source = _files(tmp_path / "source", journal_0=b"", samples_0=_damaged(_ENTRIES))
+    with pytest.raises(JournalError, match=f"{source}/samples-0.bin is damaged at byte {_SECOND}"):
+        join_worker_copies(RunFolder(run), _RUN_ID, [source])
 
 
 @pytest.mark.parametrize("head", [_head(_OTHER), b"", b"inflight-bench journal 1\n", _HEAD[:-1]])
