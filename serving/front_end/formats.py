@@ -118,7 +118,9 @@ class Format(Protocol):
         """What a stream has before the first piece of a choice."""
         ...
 
-    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice: ...
+    def streamed(self, piece: Piece, returns_ids: bool, prompt: Sequence[int] | None = None) -> AnyChoice:
+        """A piece of a choice; ``prompt``: the token ids that the first one of a completion returns."""
+        ...
 
     def whole(self, pieces: Sequence[Piece], prefix: str, returned: Sequence[int] | None) -> AnyChoice:
         """A choice of which ``pieces`` are all; ``prefix`` comes before its text, and ``returned`` is its prompt."""
@@ -135,7 +137,7 @@ class ChatFormat:
     def opening(self, index: int) -> AnyChoice | None:
         return _ChatChoice(index, delta=_Message("assistant", ""))
 
-    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice:
+    def streamed(self, piece: Piece, returns_ids: bool, prompt: Sequence[int] | None = None) -> AnyChoice:
         return _ChatChoice(
             piece.index,
             delta=_Message(content=piece.text),
@@ -164,13 +166,14 @@ class CompletionFormat:
     def opening(self, index: int) -> AnyChoice | None:
         return None
 
-    def streamed(self, piece: Piece, returns_ids: bool) -> AnyChoice:
+    def streamed(self, piece: Piece, returns_ids: bool, prompt: Sequence[int] | None = None) -> AnyChoice:
         return _TextChoice(
             piece.index,
             piece.text,
             logprobs=_text_log_probs(piece.log_probs),
             finish_reason=piece.finish_reason,
             token_ids=piece.token_ids if returns_ids else UNSET,
+            prompt_token_ids=UNSET if prompt is None else prompt,
         )
 
     def whole(self, pieces: Sequence[Piece], prefix: str, returned: Sequence[int] | None) -> AnyChoice:

@@ -301,10 +301,11 @@ async def _whole(pieces: AsyncGenerator[Piece, None], job: _Job) -> bytes:
 
 async def _send(stream: web.StreamResponse, job: _Job, first: Piece, pieces: AsyncGenerator[Piece, None]) -> None:
     """Stream the chunks. An error from here on is an event of the stream, as vLLM sends it."""
+    chunks = _Chunks(job)
     try:
-        await stream.write(_opening(job) + _chunk(job, first))
+        await stream.write(chunks.opening() + chunks.of(first))
         async for piece in pieces:
-            await stream.write(_chunk(job, piece))
+            await stream.write(chunks.of(piece))
         if job.generation.include_usage:
             await stream.write(job.head.last_chunk(job.usage, job.metrics))
     except ApiError as error:
@@ -317,23 +318,41 @@ def _has_metrics(generation: Generation, prompts: Sequence[Prompt]) -> bool:
     return len(prompts) * generation.n == 1 and (generation.include_usage or not generation.stream)
 
 
-def _opening(job: _Job) -> bytes:
-    """The chunks before the first piece: the roles of a chat, the prompts of completions that repeat them."""
-    form, generation, head = job.head.format, job.generation, job.head
-    chunks = []
-    for index in range(len(job.choices)):
-        prompt = job.prompts[index // generation.n]
-        opening = form.opening(index)
-        if opening is not None:
-            returned = prompt.token_ids if generation.return_token_ids and index == 0 else None
-            chunks.append(head.chunk((opening,), _running(job), returned))
-        elif generation.echo:
-            chunks.append(head.chunk((form.streamed(Piece(index, prompt.text, ()), False),), _running(job)))
-    return b"".join(chunks)
+class _Chunks:
+    """The chunks of a stream. The first one of each choice of a completion returns its prompt, as vLLM's."""
 
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._begun: set[int] = set()
 
-def _chunk(job: _Job, piece: Piece) -> bytes:
-    return job.head.chunk((job.head.format.streamed(piece, job.generation.return_token_ids),), _running(job))
+    def opening(self) -> bytes:
+        """The chunks before the first piece: the roles of a chat, the prompts of completions that repeat them."""
+        job, form = self._job, self._job.head.format
+        chunks = []
+        for index in range(len(job.choices)):
+            opening = form.opening(index)
+            if opening is not None:
+                returned = self._returned(index) if index == 0 else None
+                chunks.append(job.head.chunk((opening,), _running(job), returned))
+            elif job.generation.echo:
+                echoed = form.streamed(Piece(index, self._prompt(index).text, ()), False, self._returned(index))
+                chunks.append(job.head.chunk((echoed,), _running(job)))
+        return b"".join(chunks)
+
+    def of(self, piece: Piece) -> bytes:
+        job, returned = self._job, self._returned(piece.index)
+        choice = job.head.format.streamed(piece, job.generation.return_token_ids, returned)
+        return job.head.chunk((choice,), _running(job))
+
+    def _prompt(self, index: int) -> Prompt:
+        return self._job.prompts[index // self._job.generation.n]
+
+    def _returned(self, index: int) -> Sequence[int] | None:
+        """The ids of a choice's prompt, once, where they are requested."""
+        if index in self._begun or not self._job.generation.return_token_ids:
+            return None
+        self._begun.add(index)
+        return self._prompt(index).token_ids
 
 
 def _running(job: _Job) -> Usage | None:

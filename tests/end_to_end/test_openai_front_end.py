@@ -144,6 +144,8 @@ def test_every_form_gives_the_tokens_and_text_of_grpc(front_end: _FrontEnd, expe
         assert "".join(map(read, choices)) == text
         assert [id_ for choice in choices for id_ in choice.get("token_ids", ())] == expected_ids
         assert [choice["finish_reason"] for choice in choices][-2:] == [None, "length"]
+        whole = chunks if path == "/v1/chat/completions" else choices
+        assert [of.get("prompt_token_ids") for of in whole] == [_IDS, *[None] * (len(whole) - 1)]
         assert (last["choices"], last["usage"]) == ([], usage)
         assert {chunk["usage"] for chunk in chunks} == {None}
 
@@ -155,11 +157,16 @@ def test_several_prompts_with_several_choices_each(front_end: _FrontEnd, expecte
     assert first == second == expected_ids
     assert third == fourth != expected_ids
     assert answer["usage"]["completion_tokens"] == 4 * _TOKENS
-    streamed = front_end.events("/v1/completions", prompt=[_IDS, [*_IDS, 9]], n=2, return_token_ids=True, **_GREEDY)
-    by_index: dict[int, list[int]] = {index: [] for index in range(4)}
-    for [choice] in (chunk["choices"] for chunk in streamed):
-        by_index[choice["index"]] += choice["token_ids"]
-    assert list(by_index.values()) == [first, second, third, fourth]
+    for echo in (False, True):
+        fields = {"prompt": [_IDS, [*_IDS, 9]], "n": 2, "echo": echo, "return_token_ids": True}
+        by_index: dict[int, list[int]] = {index: [] for index in range(4)}
+        prompts: dict[int, list[list[int] | None]] = {index: [] for index in range(4)}
+        for [choice] in (chunk["choices"] for chunk in front_end.events("/v1/completions", **fields, **_GREEDY)):
+            by_index[choice["index"]] += choice.get("token_ids", [])
+            prompts[choice["index"]].append(choice.get("prompt_token_ids"))
+        assert list(by_index.values()) == [first, second, third, fourth]
+        assert [ids for ids, *_ in prompts.values()] == [_IDS, _IDS, [*_IDS, 9], [*_IDS, 9]]
+        assert not any(any(later) for _, *later in prompts.values())
 
 
 def test_stop_text_and_length_end_an_answer(front_end: _FrontEnd, expected_ids: list[int]) -> None:
