@@ -21,8 +21,9 @@ _CEILING = 3.0  # of the rate: no higher factor was tried
 @dataclass(frozen=True)
 class SizedTier:
     """The answer for one set of limits. ``reached`` has, by the number of replicas, what each limit reached in each draw, over
-    the limit. ``rates`` are the factors of the workload's rate that replicas hold, ``beyond`` what lies beyond the fitted runs;
-    ``beyond_elsewhere`` the same of the other loads that the answer rests on, by their names, where the workload's does not.
+    the limit. ``rates`` are the factors of the workload's rate that replicas hold, ``held_per_s`` the requests a second that
+    the answer's hold, None where unknown. ``beyond`` is what lies beyond the fitted runs; ``beyond_elsewhere`` the same of the
+    other loads that the answer rests on, by their names, where the workload's does not.
     """
 
     limits: SimulatedLimits
@@ -30,6 +31,7 @@ class SizedTier:
     reached: Mapping[int, Sequence[tuple[float, ...]]]
     beyond: tuple[str, ...]
     rates: Mapping[int, float]
+    held_per_s: float | None = None
     beyond_elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -49,7 +51,7 @@ class Draws:
         return f" ({different:,} different)" if different < self.draws else ""
 
 
-def size_text(tiers: Sequence[SizedTier], confidence: float, draws: Draws, rate_per_s: float | None) -> str:
+def size_text(tiers: Sequence[SizedTier], confidence: float, draws: Draws) -> str:
     """First what lies beyond the fitted runs, then for each set the answer and a table."""
     parts = [
         f"{_named(tier)}{where} lies beyond what the model was fitted to, so its errors are not known: {'; '.join(beyond)}."
@@ -58,12 +60,12 @@ def size_text(tiers: Sequence[SizedTier], confidence: float, draws: Draws, rate_
         if beyond
     ]
     for tier in tiers:
-        parts += [f"{_named(tier)}{answer(tier, confidence, rate_per_s)}", console_table(_table(tier, draws.draws))]
+        parts += [f"{_named(tier)}{answer(tier, confidence)}", console_table(_table(tier, draws.draws))]
     parts.append(f"Simulated, no server was measured: {draws}. Ranges are 5 to 95 % of them.")
     return "\n\n".join(parts)
 
 
-def answer(tier: SizedTier, confidence: float, rate_per_s: float | None) -> str:
+def answer(tier: SizedTier, confidence: float) -> str:
     """The answer in one sentence or two: "6 replicas, 95 %; 5 cannot be excluded; the seventh buys 18 % of rate."."""
     sizing, share = tier.sizing, f"{100 * confidence:.3g} %"
     if sizing.replicas is None:
@@ -77,18 +79,18 @@ def answer(tier: SizedTier, confidence: float, rate_per_s: float | None) -> str:
         parts.append(f"{span} cannot be excluded")
     elif sizing.replicas > 1:
         parts.append(f"{sizing.replicas - 1:,} do not hold" if sizing.replicas > 2 else "1 does not hold")
-    return "; ".join([*parts, *_next(tier, rate_per_s)]) + "."
+    return "; ".join([*parts, *_next(tier)]) + "."
 
 
-def _next(tier: SizedTier, rate_per_s: float | None) -> list[str]:
+def _next(tier: SizedTier) -> list[str]:
     """What a further replica buys, and the rate that these hold."""
     factors = shown_factors(tier.sizing.replicas or 0, tier.rates)
     if factors is None:
         return []
     here, there = factors
     found = [f"one more buys {there / here - 1:.0%} of rate"]
-    rate = [] if rate_per_s is None else [f"the median of what these hold is {three_digits(here * rate_per_s)} requests/s"]
-    return [*found, *rate]
+    held = tier.held_per_s
+    return [*found, *([] if held is None else [f"the median of what these hold is {three_digits(held)} requests/s"])]
 
 
 def shown_factors(replicas: int, rates: Mapping[int, float]) -> tuple[float, float] | None:

@@ -60,7 +60,7 @@ class Size:
         click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
         tiers = [self._tier(each, traffics) for each in limits]
         draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), len(traffics))
-        click.echo(size_text(tiers, self.confidence, draws, self._rate(traffics)))
+        click.echo(size_text(tiers, self.confidence, draws))
         return ExitStatus.VALID if all(tier.sizing.replicas is not None for tier in tiers) else ExitStatus.FAILED
 
     def _traffics(self, options: MeasureOptions, load: Load, prepare_requests: PrepareRequests) -> tuple[SimulatedTraffic, ...]:
@@ -85,23 +85,28 @@ class Size:
         sizing = size(holds, self.draws, self.most, self.confidence)
         number = sizing.replicas or self.most
         reached = {n: [values(n, draw) for draw in range(self.draws)] for n in (number - 1, number) if n >= 1}
-        rates, outside = self._rates(number, sizing, holds, traffics[0]), self._beyond(number, traffics[0])
+        factors_held = self._factors_held(number, sizing, holds, traffics[0])
+        rates, outside = {n: median(of) for n, of in factors_held.items()}, self._beyond(number, traffics[0])
         elsewhere = {} if outside else self._beyond_elsewhere(sizing, rates, traffics[0])
         changes = tuple(map(printable, self.simulated.changes))
-        return SizedTier(limits, sizing, reached, (*changes, *outside), rates, elsewhere)
+        held_per_s = _held_per_s(factors_held.get(number, ()), traffics)
+        return SizedTier(limits, sizing, reached, (*changes, *outside), rates, held_per_s, elsewhere)
 
-    def _rates(
+    def _factors_held(
         self, number: int, sizing: Sizing, holds: Callable[[int, int, float], bool], traffic: SimulatedTraffic
-    ) -> dict[int, float]:
-        """How much faster the workload may arrive at these replicas, and at one more; empty where answers decide when."""
+    ) -> dict[int, tuple[float, ...]]:
+        """How much faster the workload may arrive at these replicas, and at one more, in each of some draws: no less than at
+        fewer, which chance may show. Empty where answers decide when.
+        """
         if sizing.replicas is None or not isinstance(traffic.schedule, Schedule):
             return {}
-        chosen = range(min(_RATE_DRAWS, self.draws))
-        found = {}
-        for n in (number, number + 1):
-            at_most = (highest_factor(partial(holds, n, draw), _SLOWEST, _FASTEST, _RATIO) for draw in chosen)
-            found[n] = median(at_most)
-        return found
+
+        def factors(replicas: int) -> tuple[float, ...]:
+            draws = range(min(_RATE_DRAWS, self.draws))
+            return tuple(highest_factor(partial(holds, replicas, draw), _SLOWEST, _FASTEST, _RATIO) for draw in draws)
+
+        here, there = factors(number), factors(number + 1)
+        return {number: here, number + 1: tuple(map(max, here, there))}
 
     def _values(
         self, limits: SimulatedLimits, traffic: SimulatedTraffic, factors: LatencyFactors, at: tuple[int, int, float]
@@ -134,10 +139,19 @@ class Size:
             )
         return found
 
-    def _rate(self, traffics: Sequence[SimulatedTraffic]) -> float | None:
-        """The requests a second of the workload; None where answers decide the arrivals."""
-        schedule = traffics[0].schedule
-        if not isinstance(schedule, Schedule) or len(schedule) < 2:
-            return None
-        seconds = float(np.ptp(schedule.offsets_ns)) / 1e9
-        return (len(schedule) - 1) / seconds if seconds else None
+
+def _held_per_s(factors: Sequence[float], traffics: Sequence[SimulatedTraffic]) -> float | None:
+    """The median requests a second that are held, where each draw holds its schedule's rate times its factor: schedules of few
+    requests differ in their rates. None where there are no factors, or a schedule has no rate.
+    """
+    rates = [_rate_per_s(traffic.schedule) for traffic in traffics[: len(factors)]]
+    known = [factor * rate for factor, rate in zip(factors, rates, strict=True) if rate is not None]
+    return median(known) if known and len(known) == len(factors) else None
+
+
+def _rate_per_s(schedule: object) -> float | None:
+    """The requests a second of a schedule; None where answers decide the arrivals."""
+    if not isinstance(schedule, Schedule) or len(schedule) < 2:
+        return None
+    seconds = float(np.ptp(schedule.offsets_ns)) / 1e9
+    return (len(schedule) - 1) / seconds if seconds else None

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from bench_cli import run
+from bench_cli.simulate import sized
 from bench_cli.simulate.limits import simulated_limits
 from bench_cli.simulate.size_text import Draws
 from bench_errors import ExitStatus
 from bench_records.search import PlannedTier
+from reports.render.tables import three_digits
 from simulator.answers import Answers
 from simulator.model import Extent
 from simulator.server import Admission, Server, StepLaw
 from tests.bench_cli.test_simulate_run import model_file
+from workloads.arrivals.processes import Exponential
 
 _ONE_AT_A_TIME = Server(StepLaw(step=10e-3), Admission(max_sequences=1))
 _TRAFFIC = [
@@ -48,6 +51,30 @@ def test_250_requests_a_second_of_10_ms_each_need_three_servers(tmp_path: Path, 
     assert "0 of 18" in text
     assert "18 of 18" in text
     assert "Simulated, no server was measured" in text
+
+
+def test_the_rate_that_replicas_hold_is_that_of_the_schedules_that_they_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of five draws holds its own schedule as it is. The first of these, of 20 requests, is far from the median rate."""
+    monkeypatch.setattr(sized, "highest_factor", lambda holds_at, low, high, ratio: 1.0)
+    few = ["--arrival", "exponential", "--num_requests", "20", "--seed", "4"]
+    model = str(model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=()))
+    assert run(["size", "--model", model, *_SLO, *_TRAFFIC, *few]) == ExitStatus.VALID
+    rates = [19e9 / float(np.ptp(Exponential(250.0).offsets_ns(20, 4 + number))) for number in range(5)]
+    middle = float(np.median(rates))
+    assert abs(rates[0] / middle - 1.0) > 0.1
+    assert f"the median of what these hold is {three_digits(middle)} requests/s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_further_replica_does_not_buy_less_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The router may deal a schedule worse to one more; three hold 1.5 times the rate here, and four as it seems 1.2 times."""
+    factors = iter([1.5] * 5 + [1.2] * 5)
+    monkeypatch.setattr(sized, "highest_factor", lambda holds_at, low, high, ratio: next(factors))
+    assert _sized(tmp_path, *_SLO) == ExitStatus.VALID
+    assert "3 replicas, 95 %; 2 do not hold; one more buys 0% of rate; " in " ".join(capsys.readouterr().out.split())
 
 
 def test_too_few_replicas_are_said_and_what_lies_beyond_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
