@@ -13,12 +13,13 @@ _FIRST_AFTER_S, _EACH_S = 3.0, 10.0
 class DrawingProgress:
     """Is called with the number of prompts drawn so far, and says on stderr how many of ``count`` are drawn and how long the
     rest takes: 3 s after the first, then every 10 s. What comes before the first, as loading a tokenizer, is not done again for
-    the rest. ``now_s`` is the clock, in s.
+    the rest. The first line ends with ``remedy``. ``now_s`` is the clock, in s.
     """
 
-    def __init__(self, count: int, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(self, count: int, now_s: Callable[[], float] = monotonic, remedy: str = "") -> None:
         self._count = count
         self._now_s = now_s
+        self._remedy = remedy
         self._first: tuple[float, int] | None = None
         self._due_s = 0.0
 
@@ -33,4 +34,6 @@ class DrawingProgress:
 
         self._due_s = now_s + _EACH_S
         left_s = (now_s - first_s) / (drawn - first) * (self._count - drawn)
-        click.echo(f"Drawing prompts: {drawn:,} of {self._count:,}, about {time_text(left_s)} left.", err=True)
+        progress = f"Drawing prompts: {drawn:,} of {self._count:,}, about {time_text(left_s)} left."
+        click.echo(f"{progress} {self._remedy}".rstrip(), err=True)
+        self._remedy = ""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from workloads.schedule.load import Load
 
 DEFAULT_NUM_REQUESTS = 1000
+_FEWER = "The users can need as many at up to 1,000 tokens/s each; for a slower target --num_requests N draws fewer."
 _MARGIN = 1.1  # over the number that is expected to be dropped
 _MAX_REDRAW_FACTOR = 20.0  # times as many as are sent
 
@@ -59,7 +60,7 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
 
     workload = _workload(prompts, traffic, target)
     count = _count(prompts, traffic, load)
-    drawn = _draw_with_progress(workload, count)
+    drawn = _draw_with_progress(workload, count, _FEWER if traffic.num_requests is None and load.ends_by_the_clock else "")
     is_timed = isinstance(load, OpenLoop) and load.duration_s is not None and traffic.num_requests is None
     if is_timed and drawn.dropped_too_long:  # draw again, so that the requests that are left fill the duration
         enough = math.ceil(count * min(_MAX_REDRAW_FACTOR, _MARGIN * count / len(drawn.requests)))
@@ -82,10 +83,10 @@ def _draw(prompts: RandomPrompts, traffic: TrafficOptions, load: Load, target: T
     return prepared if prompts.shared is None else _with_limit(prepared, prompts.shared, prefixes)
 
 
-def _draw_with_progress(workload: TokenNormDist, count: int) -> Drawn:
+def _draw_with_progress(workload: TokenNormDist, count: int, remedy: str = "") -> Drawn:
     from bench_cli.measurement.drawing_progress import DrawingProgress
 
-    return replace(workload, on_drawn=DrawingProgress(count)).draw(count)
+    return replace(workload, on_drawn=DrawingProgress(count, remedy=remedy)).draw(count)
 
 
 def _with_limit(workload: PreparedRequests, shared: SharedPrefixes, prefixes: tuple[GroupPrefix, ...]) -> PreparedRequests:

@@ -26,6 +26,16 @@ def test_then_each_ten_seconds_have_a_line_with_the_time_that_is_left(capsys: py
     ]
 
 
+def test_the_first_line_alone_says_how_to_draw_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = iter([0.0, 4.0, 14.0])
+    progress = DrawingProgress(20_000, lambda: next(now_s), remedy="Draw fewer.")
+    for drawn in (1, 2_001, 7_001):
+        progress(drawn)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(" left. Draw fewer.")
+    assert second.endswith(" left.")
+
+
 def test_what_comes_before_the_first_prompt_is_not_expected_again_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     now_s = iter([4.0, 4.0, 4.1, 7.5])  # a tokenizer was loaded for 4 s
     progress = DrawingProgress(1_500, lambda: next(now_s))

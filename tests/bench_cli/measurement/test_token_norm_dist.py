@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench_cli import run
+from bench_cli.measurement import drawing_progress
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
@@ -175,3 +176,26 @@ def test_prompts_drawn_after_the_last_one_of_a_duration_are_not_counted_as_dropp
     last = int(np.flatnonzero(drawn <= 30)[sent - 1])
     assert document["workload"]["dropped_too_long"] == last + 1 - sent
     assert f"Dropped {last + 1 - sent:,} prompts that are too long." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        ("--concurrency 2 --duration 0.2", True),
+        ("--concurrency 2 --duration 0.2 --num_requests 30", False),
+        ("--request_rate 100 --duration 0.2", False),
+    ],
+)
+def test_a_long_drawing_for_users_says_how_to_draw_fewer(
+    server: ScriptedServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    load: str,
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(drawing_progress, "_FIRST_AFTER_S", 0.0)  # as if each took long
+    target = ["--url", server.address, "--model", "scripted", "--vocab_size", "100", "--run_dir", str(tmp_path / "run")]
+    run(["token_norm_dist", *target, "--warmup_requests", "1", "--isl", "4", "--osl", "5", *load.split()])
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Drawing prompts: ")]
+    assert line.endswith("for a slower target --num_requests N draws fewer.") == expected
