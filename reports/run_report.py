@@ -150,7 +150,7 @@ def read_run(folder: RunFolder, criteria: Sequence[Criterion] | None = None) -> 
     findings = find(
         RunFacts(requests, metrics, manifest, client, server, server_phases, every, wake_ups(watched), gpus, targets)
     )
-    judged = Judged(objectives, class_objectives(folder, manifest), metrics.window_s)
+    judged = Judged(objectives, class_objectives(folder, manifest))
     classes = traffic_classes(every, judged, target.streaming, metrics.full_batch)
     requirements = [criterion for criterion in chosen if isinstance(criterion, Requirement)]
     gates = judge(requirements, JudgedRun(requests, metrics, configured_load(manifest)), validity(findings))

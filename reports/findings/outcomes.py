@@ -135,8 +135,8 @@ class StoppedAnswering(Finding):
         "window ends there at the latest"
     )
     advices = (
-        "The server ended, hung or refused everything: see its log at that time. The numbers of the whole run include the "
-        "time after that.",
+        "The server ended, hung or refused everything: see its log at that time. The percentiles of the whole run count the "
+        "requests that failed after that; its rates end with the last success.",
     )
     briefs = ("The server stopped answering: see its log",)
 

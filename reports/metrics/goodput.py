@@ -121,6 +121,13 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
     )
 
 
+def good_ends_ns(requests: Requests, objectives: Sequence[Objective]) -> FloatArray:
+    """When the requests that met every objective ended, shape [good]; empty without objectives."""
+    if not objectives:
+        return np.empty(0)
+    return requests.done_ns[_together([_judge(requests, objective, requests.scheduled_ns) for objective in objectives]).met]
+
+
 @dataclass(frozen=True, eq=False)
 class _Judgement:
     """Which requests met an objective, and which missed it, shape [requests]; of neither, that was not decided, or not sent."""

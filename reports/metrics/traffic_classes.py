@@ -11,9 +11,9 @@ from bench_records.record import FAILURES
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.full_batch import FullBatch, without_rare_tails
-from reports.metrics.goodput import Goodput, Objective, goodput
+from reports.metrics.goodput import Goodput, Objective, good_ends_ns, goodput
 from reports.metrics.requests import PROBE, Requests
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, known
 from reports.statistics.percentiles import Distribution
 
 
@@ -22,7 +22,8 @@ class ClassNumbers:
     """The requests of one class. Latencies count from the schedule; None where there are none, and TTFT of an unstreamed run.
 
     ``name`` is None for requests that belong to no class. ``goodput`` is by the class's own objectives, or by those of the run
-    where it has none; ``goodput_rate`` counts the requests that met them, per second of the run's whole window.
+    where it has none; ``goodput_rate`` counts the requests that met them, per second of the run: from the first scheduled
+    arrival to the end of the last success, or of the last request that met the objectives of its class and was cancelled.
     """
 
     name: str | None
@@ -43,11 +44,10 @@ class ClassNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The ``objectives`` of a run, and those of classes of their own ``by_class``; ``window_s`` is the run's whole window."""
+    """The ``objectives`` of a run, and those of classes of their own ``by_class``."""
 
     objectives: Sequence[Objective]
     by_class: Mapping[str, Sequence[Objective]]
-    window_s: float | None
 
     def of(self, name: str | None) -> Sequence[Objective]:
         """The objectives of a class."""
@@ -63,13 +63,31 @@ def traffic_classes(
     names: list[str | None] = sorted(requests.class_names, key=lambda name: (name == PROBE, name))
     if (requests.class_of < 0).any():
         names = [None, *names]
-    return tuple(_of_class(requests, name, judged, streaming, batch) for name in names)
+    by_name = {name: requests.only(requests.class_of < 0 if name is None else requests.of_class(name)) for name in names}
+    window_s = _goodput_window_s({name: own for name, own in by_name.items() if name != PROBE}, judged)
+    return tuple(_of_class(own, name, judged.of(name), window_s, streaming, batch) for name, own in by_name.items())
 
 
-def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: bool, batch: FullBatch | None) -> ClassNumbers:
-    own = requests.only(requests.class_of < 0 if name is None else requests.of_class(name))
+def _goodput_window_s(load: Mapping[str | None, Requests], judged: Judged) -> float:
+    """The window of goodput of all classes, as that of a run without classes; 0 where it has no end."""
+    ends_ns = [
+        known(ends) for name, own in load.items() for ends in (own.done_ns[own.done], good_ends_ns(own, judged.of(name)))
+    ]
+    starts_ns = np.concatenate([own.scheduled_ns for own in load.values()]) if load else np.empty(0)
+    last_ns = max((float(ends.max()) for ends in ends_ns if ends.size), default=None)
+    return 0.0 if last_ns is None else (last_ns - float(starts_ns.min())) / 1e9
+
+
+def _of_class(
+    own: Requests,
+    name: str | None,
+    objectives: Sequence[Objective],
+    window_s: float,
+    streaming: bool,
+    batch: FullBatch | None,
+) -> ClassNumbers:
     clustered = clustered_arrivals(own)
-    met = goodput(own, judged.of(name), clustered)
+    met = goodput(own, objectives, clustered)
 
     def latency(ends_ns: FloatArray) -> Distribution | None:
         found = latencies_by_request(own, ends_ns, own.scheduled_ns).summary(clustered)
@@ -84,5 +102,5 @@ def _of_class(requests: Requests, name: str | None, judged: Judged, streaming: b
         ttft_ms=latency(own.first_token_ns) if streaming else None,
         e2e_ms=latency(own.last_token_ns),
         goodput=met,
-        goodput_rate=None if met is None or not judged.window_s else met.good / judged.window_s,
+        goodput_rate=None if met is None or not window_s else met.good / window_s,
     )

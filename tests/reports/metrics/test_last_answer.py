@@ -30,7 +30,10 @@ def test_a_steady_window_ends_when_the_server_goes(make_report: MakeReport, answ
     assert finding.evidence["after_s"] == pytest.approx(6.4, abs=0.02)
     assert finding.evidence["kind"] == "connect"
     assert finding.sentence.startswith("No token of an answer came after 6.4 s: all 2,36")
-    steady = report.metrics.windows.steady
+    assert "its rates end with the last success" in finding.advice
+    whole, steady = report.metrics.windows.whole, report.metrics.windows.steady
+    assert whole is not None
+    assert whole.end_s == pytest.approx(6.4, abs=0.02)
     assert steady is not None
     assert steady.end_s <= finding.evidence["after_s"]
     assert steady.throughputs[REQUEST_THROUGHPUT].value == pytest.approx(100.0, rel=0.03)

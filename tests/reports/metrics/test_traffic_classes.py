@@ -89,6 +89,39 @@ def test_objectives_of_a_class_judge_its_requests_alone(make_report: MakeReport,
     assert [str(objective) for objective in code.goodput.objectives] == ["ttft<=40ms"]
 
 
+def test_the_goodput_of_classes_lasts_until_the_last_good_request_that_was_cancelled(
+    make_report: MakeReport, answered: Make
+) -> None:
+    """As that of the run, so that the goodputs of classes add up to it."""
+    times = [100 * k for k in range(20)]
+    whole = [answered(k, at, at, [(at + 20, 1), (at + 50, 1)], traffic_class=f"c{k % 2}") for k, at in enumerate(times)]
+    report = make_report([whole[0], *(withdrawn(record, tokens=1) for record in whole[1:])])
+    report = read_run(report.folder, [parse_slo("ttft<=40ms")])
+    assert report.metrics.goodput is not None
+    assert report.metrics.goodput.good == 20
+    assert report.metrics.goodput.rate.value == pytest.approx(20 / 1.949)
+    assert [numbers.goodput_rate for numbers in report.classes] == [pytest.approx(10 / 1.949)] * 2
+    none_done = read_run(make_report([withdrawn(record, tokens=1) for record in whole]).folder, [parse_slo("ttft<=40ms")])
+    assert none_done.metrics.goodput is not None
+    assert none_done.metrics.goodput.rate.value == pytest.approx(20 / 1.949)
+    assert [numbers.goodput_rate for numbers in none_done.classes] == [pytest.approx(10 / 1.949)] * 2
+
+
+def test_failures_after_the_last_success_make_no_rate_smaller(
+    make_report: MakeReport, records: list[Record], failed: Make
+) -> None:
+    """The window of every rate ends with the last success, on each page and in each file."""
+    late = [failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 60_000, traffic_class="code") for k in range(60, 64)]
+    runs = (records[:60], [*records[:60], *late])
+    without, after = (read_run(make_report(run, mixture=_MIXTURE).folder, [parse_slo("ttft<=55ms")]) for run in runs)
+    first, second = summary(without), summary(after)
+    for name in ("window_s", "request_throughput", "output_token_throughput", "goodput"):
+        assert second["metrics"][name]["value"] == first["metrics"][name]["value"]
+    assert second["windows"]["whole"]["end_s"] == first["windows"]["whole"]["end_s"]
+    assert [each["goodput"] for each in second["classes"]] == [each["goodput"] for each in first["classes"]]
+    assert after.metrics.upstream == without.metrics.upstream
+
+
 def test_a_run_is_as_it_would_be_without_its_probes(make_report: MakeReport, records: list[Record]) -> None:
     with_probes, without = (summary(make_report(some)) for some in (records, records[:60]))
     assert with_probes.pop("classes")[:2] == without.pop("classes")
