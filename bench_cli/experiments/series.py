@@ -131,8 +131,9 @@ def open_folder(path: Path, experiment: Experiment) -> ExperimentFolder:
 def make_runs(
     experiment: Experiment, folder: ExperimentFolder, before_each: str | None, is_decided: IsDecided | None = None
 ) -> None:
-    """Make every run that is not recorded yet, until ``is_decided`` after a block. Raises ClickException when one fails,
-    KeyboardInterrupt when it was stopped.
+    """Make every run that is not recorded yet, until ``is_decided`` after a block. It sees all blocks, so that those which are
+    recorded are looked at together, after the last of them. Raises ClickException when a run fails, KeyboardInterrupt when it
+    was stopped.
     """
     runs = f"{'' if is_decided is None else 'at most '}{len(experiment.runs)}"
     for number, run in enumerate(experiment.runs, start=1):
@@ -145,8 +146,13 @@ def make_runs(
             click.echo(f"{label}{again}", err=True)
             run_command(before_each, folder.path / "output.log")
             _make_run(experiment, folder, number - 1)
-        if is_decided is not None and number % len(experiment.arms) == 0 and is_decided(folder):
+        ends_block = number % len(experiment.arms) == 0
+        if is_decided is not None and ends_block and not _is_next_recorded(experiment, folder, number) and is_decided(folder):
             return
+
+
+def _is_next_recorded(experiment: Experiment, folder: ExperimentFolder, made: int) -> bool:
+    return made < len(experiment.runs) and folder.is_recorded(experiment.runs[made])
 
 
 def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> None:

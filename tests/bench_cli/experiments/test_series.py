@@ -13,7 +13,7 @@ from bench_cli import run as bench
 from bench_cli.experiments.plan import plan_runs
 from bench_cli.experiments.series import Series, make_runs, open_folder
 from bench_errors import ExitStatus
-from bench_records.experiment import PlannedArm
+from bench_records.experiment import ExperimentFolder, PlannedArm
 from bench_records.manifest import Manifest
 from bench_records.run_folder import RunFolder
 
@@ -208,6 +208,30 @@ def test_a_run_whose_client_failed_ends_the_experiment_and_is_made_again(
         f"Run 1 of 2, block 1: {_ARMS[plan.runs[0].arm].name}: recorded before",
         f"Run 2 of 2, block 1: {_ARMS[plan.runs[1].arm].name}, again: it did not come to its end before",
     ]
+
+
+def test_blocks_that_are_recorded_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look sees all blocks: after the first of two recorded ones it would show the numbers of both as those after one."""
+
+    def make_run(arguments: Sequence[str], path: Path, log: Path) -> int:
+        path.mkdir()
+        RunFolder(path).requests.touch()
+        RunFolder(path).write_manifest(Manifest())
+        return ExitStatus.VALID
+
+    def look(folder: ExperimentFolder) -> bool:
+        looks.append(sum(map(folder.is_recorded, plan.runs)))
+        return False
+
+    monkeypatch.setattr("bench_cli.experiments.series.make_run", make_run)
+    looks = list[int]()
+    plan = plan_runs("experiment", ["dataset"], _ARMS, 4, 0)
+    folder = open_folder(tmp_path / "e", plan)
+    make_runs(replace(plan, runs=plan.runs[:4]), folder, None)
+    make_runs(plan, folder, None, look)
+    assert looks == [4, 6, 8]
+    make_runs(plan, folder, None, look)
+    assert looks == [4, 6, 8, 8]
 
 
 def test_a_command_before_each_run_that_fails_ends_the_experiment(tmp_path: Path) -> None:
