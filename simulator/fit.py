@@ -205,20 +205,25 @@ def _thresholds(law: StepLaw) -> list[str]:
 
 
 def _law_parameters(law: FittedLaw) -> list[Parameter]:
-    low, high = np.percentile(law.draws, _INTERVAL, axis=0)
+    ranges = map(_range, law.coefficients.tolist(), law.draws.T)
     return [
-        Parameter(term, float(value), float(below), float(above), bool(below > 0))
-        for term, value, below, above in zip(law.terms, law.coefficients, low, high, strict=True)
+        Parameter(term, value, low, high, low > 0)
+        for term, value, (low, high) in zip(law.terms, law.coefficients.tolist(), ranges, strict=True)
     ]
 
 
 def _front_end_parameters(fitted: FittedFrontEnd) -> list[Parameter]:
-    low, high = np.percentile(fitted.draws, _INTERVAL, axis=0)
-    values = [getattr(fitted.server.front_end, cost) for cost in COSTS]
+    values = [float(getattr(fitted.server.front_end, cost)) for cost in COSTS]
     return [
-        Parameter(cost, value, float(below), float(above), bool(above < _WIDE * max(below, _TINY_S)))
-        for cost, value, below, above in zip(COSTS, values, low, high, strict=True)
+        Parameter(cost, value, low, high, high < _WIDE * max(low, _TINY_S))
+        for cost, value, (low, high) in zip(COSTS, values, map(_range, values, fitted.draws.T), strict=True)
     ]
+
+
+def _range(value: float, draws: FloatArray) -> tuple[float, float]:
+    """95 % of the ``draws``, shape [draws], and the value itself, which can lie beyond them where the runs hardly show it."""
+    low, high = np.percentile(draws, _INTERVAL).tolist()
+    return min(low, value), max(high, value)
 
 
 def _draws(law: FittedLaw, fitted: FittedFrontEnd) -> tuple[Draw, ...]:
@@ -313,8 +318,11 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
 
 
 def _unidentified(parameters: Sequence[Parameter]) -> list[str]:
-    return [
-        f"{each.name} is not identified by these runs: between {each.low * 1e3:.4g} and {each.high * 1e3:.4g} ms"
-        for each in parameters
-        if not each.identified
-    ]
+    return [f"{each.name} is not identified by these runs: {_known(each)}" for each in parameters if not each.identified]
+
+
+def _known(parameter: Parameter) -> str:
+    """What is known of a cost that is not identified. A range of 0 alone is none: no cost is below 0."""
+    if parameter.high == 0.0:
+        return "steps took no longer with it, so the model leaves it out"
+    return f"between {parameter.low * 1e3:.4g} and {parameter.high * 1e3:.4g} ms"

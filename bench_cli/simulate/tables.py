@@ -59,7 +59,8 @@ def _constants(parameters: Sequence[Parameter], note: str) -> Table:
 
 def _constant(parameter: Parameter) -> tuple[str, str, str, str]:
     meaning, (factor, unit) = _MEANINGS.get(parameter.name, (parameter.name, _MS))
-    interval = f"{parameter.low * factor:.4g} – {parameter.high * factor:.4g}"
+    known = parameter.identified or parameter.high > 0.0
+    interval = f"{parameter.low * factor:.4g} – {parameter.high * factor:.4g}" if known else "not known"
     return meaning, f"{parameter.value * factor:.4g}", interval, unit
 
 

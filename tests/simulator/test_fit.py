@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench_cli.simulate.tables import _constants
+from simulator import fit as fitted
 from simulator.answers import Deployment
 from simulator.clients import clients_of
 from simulator.errors import SimulatorError
@@ -47,6 +49,27 @@ _LAW = FittedLaw(
 def model() -> Model:
     runs = [simulated_run(SERVER, poisson(rate, 400, seed), seed, f"at {rate}") for seed, rate in enumerate((25, 50), start=1)]
     return fit([runs[0], replace(runs[1], left_out=100, may_be_cached=0.4)], 0, _SILENT)
+
+
+def test_the_range_of_a_cost_holds_its_value() -> None:
+    """A fit to one run of one user had 2.372 ms for a launch, and draws of 0 to 2.313 ms."""
+    terms, draws = ("step", "launch"), np.column_stack([np.linspace(7e-3, 9e-3, 100), np.linspace(0.0, 2.3e-3, 100)])
+    law = replace(_LAW, terms=terms, coefficients=np.array([8e-3, 2.4e-3]), draws=draws)
+    step, launch = fitted._law_parameters(law)
+    assert (step.low, step.high) == tuple(np.percentile(draws[:, 0], (2.5, 97.5)))
+    assert step.identified
+    assert (launch.low, launch.value, launch.high) == (float(np.percentile(draws[:, 1], 2.5)), 2.4e-3, 2.4e-3)
+    assert launch.identified is (launch.low > 0)
+
+
+def test_a_cost_of_none_in_all_draws_has_no_range() -> None:
+    """No cost is below 0: where steps with prompts seem shorter, each draw has 0, and the cost is as little known as before."""
+    law = replace(_LAW, terms=("step", "prefill"), coefficients=np.array([8e-3, 0.0]), draws=np.tile([8e-3, 0.0], (100, 1)))
+    parameters = fitted._law_parameters(law)
+    assert [each.identified for each in parameters] == [True, False]
+    (said,) = fitted._unidentified(parameters)
+    assert said == ("prefill is not identified by these runs: steps took no longer with it, so the model leaves it out")
+    assert [row[2] for row in _constants(parameters, "").rows] == ["8 – 8", "not known"]
 
 
 def test_the_constants_of_the_step_are_recovered(model: Model) -> None:
