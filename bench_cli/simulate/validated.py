@@ -72,7 +72,11 @@ def beyond_sentences(validations: Sequence[Validation]) -> tuple[str, ...]:
 def fitted_sentences(model: Model, validations: Sequence[Validation]) -> tuple[str, ...]:
     """Which runs may be those that the model was fitted to, so that they show nothing."""
     fitted = {source.name for source in model.sources}
-    return tuple(f"{each.name} has the name of a run that was fitted." for each in validations if each.name in fitted)
+    return tuple(
+        f"{each.name} has the name of a run that was fitted: if it is that run, it does not show what the model is good for."
+        for each in validations
+        if each.name in fitted
+    )
 
 
 def doubt_sentences(validated: Validated) -> tuple[str, ...]:

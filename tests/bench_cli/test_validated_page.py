@@ -85,7 +85,7 @@ def test_the_doubts_of_the_model_and_of_all_runs_have_a_line_each(validated: Val
         Note("The model: delay is not identified."),
         Note("The fitted runs: half has the finding errors: some are left out."),
         Note("The predicted runs: near has the finding errors: it is so."),
-        Note("half has the name of a run that was fitted."),
+        Note("half has the name of a run that was fitted: if it is that run, it does not show what the model is good for."),
     )
 
 
