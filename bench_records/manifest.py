@@ -536,6 +536,20 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     torn_bytes: Count
 
 
+class SimulatedFleet(msgspec.Struct, frozen=True, kw_only=True):
+    """The replicas of a simulation in which some came and went: the fewest and the most that there were, in whatever state, the
+    mean over time, and their time in all, in s. ``autoscaler`` has the settings of its file, None without one, and ``failures``
+    the planned ones, as --fail spells them.
+    """
+
+    least: Count
+    most: Count
+    mean: Number
+    replica_s: Number
+    autoscaler: dict[str, Number] | None = None
+    failures: tuple[str, ...] = ()
+
+
 class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     """The simulated server of a run that was not measured: the ``model`` by its file's name and digest, the runs that it was
     fitted to, and how many ``replicas`` there were, with the ``router`` in front, None for one replica, and the tokens that
@@ -543,7 +557,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``prefill_replicas`` are those of the ``replicas`` that prefill alone, while the others decode, and a prompt's KV cache goes
     to one of these in ``transfer_ms`` and the time of its tokens at ``transfer_tokens_per_s``, None where they take none; all
-    three are None where each replica does both.
+    three are None where each replica does both. ``fleet`` is what ``replicas``, those at first, came to where some came and
+    went.
 
     ``beyond`` is what the run holds more of than those runs, a phrase each; ``doubts`` is what its fit found doubtful in them,
     and why it called the model unfit, a sentence each without its full stop. ``ranges`` are 5 and 95 % of each number, by
@@ -559,23 +574,27 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     prefill_replicas: Count | None = None
     transfer_ms: Number | None = None
     transfer_tokens_per_s: Number | None = None
+    fleet: SimulatedFleet | None = None
     beyond: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     draws: Count = 0
     ranges: dict[str, dict[str, tuple[Number, Number]]] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
-        replicas = "" if self.replicas == 1 else f", {words_of_replicas(self.replicas, self.prefill_replicas)}"
+        words = self.words_of_replicas
+        replicas = "" if words == "one replica" else f", {words}"
         replicas += "" if self.router is None else f", router {self.router}"
         cache = "" if self.prefix_cache_tokens is None else f", prefix cache of {self.prefix_cache_tokens:,} tokens"
         return f"simulated by {self.model}{replicas}{cache}"
 
-
-def words_of_replicas(replicas: int, prefill_replicas: int | None) -> str:
-    """The simulated replicas by their kinds: ``prefill_replicas`` of them prefill alone, None where each does both."""
-    if prefill_replicas is None:
-        return "one replica" if replicas == 1 else f"{replicas:,} replicas"
-    return f"{prefill_replicas:,} prefill and {replicas - prefill_replicas:,} decode replicas"
+    @property
+    def words_of_replicas(self) -> str:
+        """How many there were, by their kinds."""
+        if self.prefill_replicas is not None:
+            return f"{self.prefill_replicas:,} prefill and {self.replicas - self.prefill_replicas:,} decode replicas"
+        if self.fleet is not None and self.fleet.least < self.fleet.most:
+            return f"{self.fleet.least:,} to {self.fleet.most:,} replicas"
+        return "one replica" if self.replicas == 1 else f"{self.replicas:,} replicas"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

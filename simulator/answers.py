@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.arrays import FloatArray, IntArray
+import numpy as np
+
+from simulator.arrays import BoolArray, FloatArray, IntArray
+from simulator.fleet import Autoscaler, Failure, FleetUse
 from simulator.routers import Router
 from simulator.server import Server
 
@@ -27,7 +30,8 @@ class Deployment:
     without one.
 
     With ``decode`` the ``replicas`` compute prompts alone, and those of ``decode``, equal servers with a router of the same
-    kind, the answers.
+    kind, the answers. Without, replicas may fail, and the ``autoscaler`` start and stop them: ``replicas`` are there at the
+    beginning.
     """
 
     server: Server
@@ -35,11 +39,19 @@ class Deployment:
     router: Router = Router.RANDOM
     cache_blocks: int | None = None
     decode: Decode | None = None
+    failures: tuple[Failure, ...] = ()
+    autoscaler: Autoscaler | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether replicas come and go."""
+        return bool(self.failures) or self.autoscaler is not None
 
     @property
     def has_choice(self) -> bool:
         """Whether a router has more than one replica to choose from."""
-        return self.replicas > 1 or (self.decode is not None and self.decode.replicas > 1)
+        scaled = self.autoscaler is not None and self.autoscaler.max_replicas > 1
+        return self.replicas > 1 or scaled or (self.decode is not None and self.decode.replicas > 1)
 
     @property
     def servers(self) -> int:
@@ -58,6 +70,9 @@ class Answers:
 
     Where others prefill, ``replicas`` are those that decode, and ``stages`` are the answers of those that prefill, one token
     each, and of those that decode, sent when the KV cache was there; else empty.
+
+    Where replicas come and go, ``failed_s`` is when a request failed, with its replica, or since none took it (-1), shape
+    [requests], NaN of the others, and ``fleet`` what replicas there were. Both are None where none can.
     """
 
     sent_s: FloatArray
@@ -71,3 +86,16 @@ class Answers:
     engine_busy_s: float
     front_end_busy_s: float
     stages: tuple[Answers, ...] = ()
+    failed_s: FloatArray | None = None
+    fleet: FleetUse | None = None
+
+    @property
+    def were_answered(self) -> BoolArray:
+        """Which requests were answered; shape [requests]."""
+        was_sent: BoolArray = self.replicas >= 0
+        return was_sent if self.failed_s is None else was_sent & np.isnan(self.failed_s)
+
+    @property
+    def ended_s(self) -> FloatArray:
+        """When each request was answered, or failed; shape [requests]."""
+        return self.last_s if self.failed_s is None else np.where(np.isnan(self.failed_s), self.last_s, self.failed_s)

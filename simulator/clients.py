@@ -9,6 +9,8 @@ from typing import Protocol
 
 from simulator.traffic import Traffic
 
+RETRY_S = 0.1
+"""How long a user of a closed loop waits after a request that no server took; a test holds it to the harness."""
 Send = tuple[float, int]  # when, in s, and which request
 
 
@@ -21,6 +23,14 @@ class Clients(Protocol):
 
     def answered(self, at_s: float, request: int) -> list[Send]:
         """What is sent because a request was answered at ``at_s``, at that time or later. Times of calls ascend."""
+        ...
+
+    def failed(self, at_s: float, request: int) -> list[Send]:
+        """What is sent because the server of a request failed at ``at_s``. Times ascend, with those of ``answered``."""
+        ...
+
+    def refused(self, at_s: float, request: int) -> list[Send]:
+        """What is sent because no server took a request at ``at_s``. Times of calls ascend, with those of the others."""
         ...
 
 
@@ -42,6 +52,12 @@ class OpenLoop:
     def answered(self, at_s: float, request: int) -> list[Send]:
         return []
 
+    def failed(self, at_s: float, request: int) -> list[Send]:
+        return []
+
+    def refused(self, at_s: float, request: int) -> list[Send]:
+        return []
+
 
 class Ceiling:
     """Request i arrives at ``arrivals_s[i]``, and waits, first in, first out, while ``most`` requests are in flight."""
@@ -60,6 +76,12 @@ class Ceiling:
         arrival, following = self._waiting.popleft()
         return [(max(arrival, at_s), following)]
 
+    def failed(self, at_s: float, request: int) -> list[Send]:
+        return self.answered(at_s, request)
+
+    def refused(self, at_s: float, request: int) -> list[Send]:
+        return self.answered(at_s, request)
+
 
 class Users:
     """A closed loop: user u starts at ``starts_s[u]``, and a free user sends the next of ``requests``, before ``end_s``."""
@@ -77,6 +99,13 @@ class Users:
             return []
         self._next += 1
         return [(at_s, self._next - 1)]
+
+    def failed(self, at_s: float, request: int) -> list[Send]:
+        return self.answered(at_s, request)
+
+    def refused(self, at_s: float, request: int) -> list[Send]:
+        """A user without a connection waits, as those of a measurement do."""
+        return self.answered(at_s + RETRY_S, request)
 
 
 class Turns:
@@ -119,3 +148,10 @@ class Turns:
             if not self._missing[turn]:
                 sends.append((max(self._last_s[turn] + self._think_times_s[turn], self._offsets_s[turn] or 0.0), turn))
         return sends
+
+    def failed(self, at_s: float, request: int) -> list[Send]:
+        """Nothing: there is no answer for a later turn to follow."""
+        return []
+
+    def refused(self, at_s: float, request: int) -> list[Send]:
+        return []

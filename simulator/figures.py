@@ -59,10 +59,13 @@ def speed_factor(between: BetweenRuns, number: int, likely: float = RANGE[1] / 1
 
 
 def figures_of(due_s: FloatArray, answers: Answers) -> dict[Key, float]:
-    """The figures of the requests that were sent, from ``due_s``, when each was due, shape [requests]."""
-    was_sent = answers.replicas >= 0
-    due, first, last = due_s[was_sent], answers.first_s[was_sent], answers.last_s[was_sent]
-    return Latencies.of_times(due, first, last, answers.output_tokens[was_sent]).figures()
+    """The figures of the requests that were answered, from ``due_s``, when each was due, shape [requests]; none where none
+    was.
+    """
+    own = answers.were_answered
+    if not own.any():
+        return {}
+    return Latencies.of_times(due_s[own], answers.first_s[own], answers.last_s[own], answers.output_tokens[own]).figures()
 
 
 def predicted_ranges(
@@ -100,7 +103,7 @@ def ranges_of(
         if not np.isfinite(value):
             continue
         error = held_out.get(_ERROR_OF_THROUGHPUT, 0.0) if key[0] == THROUGHPUT and waits else held_out.get(key[0], 0.0)
-        values = np.array([each[key] for each in drawn] or [value])
+        values = np.array([each[key] for each in drawn if key in each] or [value])
         low, high = np.percentile(np.outer(values, np.exp(error * _NORMAL)), RANGE)
         found[key] = (min(float(low), value), max(float(high), value))
     return found

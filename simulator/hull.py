@@ -70,13 +70,16 @@ def extents_of_deployment(deployment: Deployment, traffic: Traffic, answers: Ans
 
 def _extents_of_replicas(traffic: Traffic, answers: Answers) -> dict[str, float]:
     was_sent = answers.replicas >= 0
-    seconds = max(float(answers.last_s[was_sent].max() - answers.sent_s[was_sent].min()), _SHORTEST_S)
-    most: dict[str, float] = {}
+    if not was_sent.any():
+        return {}
+    ended_s, most = answers.ended_s, dict[str, float]()
     for replica in np.unique(answers.replicas[was_sent]).tolist():
         own = np.flatnonzero(answers.replicas == replica)
         own = own[np.argsort(answers.sent_s[own], kind="stable")]
         lengths = (traffic.prefill_tokens[own], traffic.input_tokens[own], traffic.output_tokens[own])
-        most = _larger(most, Seen(answers.sent_s[own], answers.last_s[own], *lengths, seconds).extents())
+        time = own if answers.fleet is not None else was_sent  # one that came or went has a time of its own
+        seconds = max(float(ended_s[time].max() - answers.sent_s[time].min()), _SHORTEST_S)
+        most = _larger(most, Seen(answers.sent_s[own], ended_s[own], *lengths, seconds).extents())
     return most
 
 

@@ -10,9 +10,12 @@ import numpy as np
 from simulator.arrays import IntArray
 from simulator.prefixes import Prefixes
 
-Choose = Callable[[int, int, Sequence[int]], int]
-"""The replica of the n-th request that is sent, by n, its number, and the requests that each replica has not answered yet."""
+Choose = Callable[[int, int, Sequence[int], Sequence[int]], int]
+"""The replica of the n-th request that is sent, by n, its number, the requests that each replica has not answered yet, and the
+replicas that take requests.
+"""
 MOST_MORE = 16  # requests in flight that a replica may have beyond the one with the fewest, to get what it has a prefix of
+_CHANGING = 1 << 20  # no number of replicas: draws of their own
 _LEAST_MATCH = 0.5  # of the blocks of a prompt
 
 
@@ -34,15 +37,33 @@ def chooser(router: Router, replicas: int, sessions: Sequence[int], prefixes: Pr
     """
     in_advance = dealt(router, replicas, len(sessions), seed)
     if in_advance is not None:
-        return lambda number, request, outstanding: in_advance[number]
-    if router is Router.SESSION:
-        return _BySession(sessions, replicas)
-    if router is Router.PREFIX and prefixes is not None:
-        return _ByPrefix(prefixes, replicas)
+        return lambda number, request, outstanding, taking: in_advance[number]
     if router is Router.TWO_CHOICES:
         one, other = _drawn(replicas, len(sessions), seed).tolist()
-        return lambda number, request, outstanding: min(one[number], other[number], key=outstanding.__getitem__)
-    return lambda number, request, outstanding: _least(outstanding, number % replicas)
+        return lambda number, request, outstanding, taking: min(one[number], other[number], key=outstanding.__getitem__)
+    return _by_load(router, sessions, prefixes)
+
+
+def chooser_of_changing(router: Router, sessions: Sequence[int], prefixes: Prefixes | None, seed: int) -> Choose:
+    """As ``chooser``, for replicas whose number changes."""
+    if router is Router.ROUND_ROBIN:
+        return lambda number, request, outstanding, taking: taking[number % len(taking)]
+    one, other = np.random.default_rng([seed, _CHANGING]).random((2, len(sessions))).tolist()
+    if router is Router.RANDOM:
+        return lambda number, request, outstanding, taking: taking[int(one[number] * len(taking))]
+    if router is Router.TWO_CHOICES:
+        return lambda number, request, outstanding, taking: min(
+            (taking[int(place * len(taking))] for place in (one[number], other[number])), key=outstanding.__getitem__
+        )
+    return _by_load(router, sessions, prefixes)
+
+
+def _by_load(router: Router, sessions: Sequence[int], prefixes: Prefixes | None) -> Choose:
+    if router is Router.SESSION:
+        return _BySession(sessions)
+    if router is Router.PREFIX and prefixes is not None:
+        return _ByPrefix(prefixes)
+    return lambda number, request, outstanding, taking: _least(outstanding, taking, number)
 
 
 def dealt(router: Router, replicas: int, requests: int, seed: int) -> list[int] | None:
@@ -58,26 +79,27 @@ def dealt(router: Router, replicas: int, requests: int, seed: int) -> list[int] 
 
 
 class _BySession:
-    def __init__(self, sessions: Sequence[int], replicas: int) -> None:
-        self._sessions, self._replicas = sessions, replicas
+    def __init__(self, sessions: Sequence[int]) -> None:
+        self._sessions = sessions
         self._replica_of: dict[int, int] = {}
 
-    def __call__(self, number: int, request: int, outstanding: Sequence[int]) -> int:
+    def __call__(self, number: int, request: int, outstanding: Sequence[int], taking: Sequence[int]) -> int:
         session = self._sessions[request]
-        if session not in self._replica_of:
-            self._replica_of[session] = _least(outstanding, number % self._replicas)
+        if self._replica_of.get(session) not in taking:
+            self._replica_of[session] = _least(outstanding, taking, number)
         return self._replica_of[session]
 
 
 class _ByPrefix:
-    def __init__(self, prefixes: Prefixes, replicas: int) -> None:
-        self._blocks, self._replicas = prefixes.blocks, replicas
+    def __init__(self, prefixes: Prefixes) -> None:
+        self._blocks = prefixes.blocks
         self._sent_to: dict[int, set[int]] = {}  # by block
 
-    def __call__(self, number: int, request: int, outstanding: Sequence[int]) -> int:
-        fewest = _least(outstanding, number % self._replicas)
+    def __call__(self, number: int, request: int, outstanding: Sequence[int], taking: Sequence[int]) -> int:
+        fewest = _least(outstanding, taking, number)
         blocks = self._blocks[request]
-        chosen = min(self._with_most_of(blocks), key=lambda replica: (outstanding[replica], replica), default=fewest)
+        having = (replica for replica in self._with_most_of(blocks) if replica in taking)
+        chosen = min(having, key=lambda replica: (outstanding[replica], replica), default=fewest)
         if outstanding[chosen] > outstanding[fewest] + MOST_MORE:
             chosen = fewest
         for block in blocks:
@@ -101,8 +123,8 @@ def _drawn(replicas: int, requests: int, seed: int) -> IntArray:
     return np.random.default_rng([seed, replicas]).integers(replicas, size=(2, requests))
 
 
-def _least(outstanding: Sequence[int], begin: int) -> int:
-    """The replica with the fewest, the first of them from ``begin`` on."""
-    fewest = min(outstanding)
-    replicas = len(outstanding)
-    return next(at % replicas for at in range(begin, begin + replicas) if outstanding[at % replicas] == fewest)
+def _least(outstanding: Sequence[int], taking: Sequence[int], number: int) -> int:
+    """The replica of ``taking`` with the fewest; of several the first one from the ``number``-th on, counted round."""
+    each = [outstanding[replica] for replica in taking]
+    fewest, replicas = min(each), len(each)
+    return next(taking[at % replicas] for at in range(number, number + replicas) if each[at % replicas] == fewest)

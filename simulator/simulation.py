@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from math import inf, nan
-
-import numpy as np
+from math import inf
 
 from simulator.answers import Answers, Deployment
-from simulator.clients import Clients, OpenLoop, clients_of
+from simulator.clients import Clients, OpenLoop, Send, clients_of
 from simulator.compiled import compiled_answers
-from simulator.engine import Engine
 from simulator.errors import SimulatorError
-from simulator.front_end import EventLoop, Round
-from simulator.noise import resampled, seeds_of_replica
-from simulator.prefixes import PrefixCache
-from simulator.routers import chooser
+from simulator.pools import At, Observe, Pool
 from simulator.server import Admission, Server
 from simulator.stages import Stage, answers_of_stages, stages_of, transfers_s
-from simulator.traffic import Traffic, Work
-
-Observe = Callable[[Round], None]
-_At = tuple[float, int, int]  # when, in s, in which stage, and which request
+from simulator.traffic import Traffic
 
 
 def check_room(admission: Admission, traffic: Traffic) -> None:
@@ -31,100 +22,6 @@ def check_room(admission: Admission, traffic: Traffic) -> None:
     needed = admission.blocks_of(longest)
     if admission.kv_blocks is not None and needed > admission.kv_blocks:
         raise SimulatorError(f"--kv_blocks {admission.kv_blocks}: a request of {longest:,} tokens needs {needed:,} of them")
-
-
-class _Replica:
-    """An engine and its front end, in the order of their times."""
-
-    def __init__(self, stage: Stage, number: int, work: Work, answered: Callable[[float, int], None]) -> None:
-        server, blocks = stage.deployment.server, stage.deployment.cache_blocks
-        of_steps, of_launches = seeds_of_replica(stage.seed, number)
-        noise, launch_noise = resampled(server.noise, of_steps), resampled(server.launch_noise, of_launches)
-        self.engine = Engine(server, work, noise, launch_noise, None if blocks is None else PrefixCache(blocks))
-        self.front_end = EventLoop(server.front_end, work, self.engine.accept, answered)
-
-    def next(self) -> float:
-        """When something happens next; infinite where nothing is to be done."""
-        return min(self.engine.next_start(), self.front_end.next_round())
-
-    def run(self, until_s: float, ends: list[_At], observe: Observe | None) -> float:
-        """Run what happens next, and on until ``until_s``, or the first of ``ends``, to which the answers add; returns
-        ``next`` then.
-        """
-        engine, front_end = self.engine, self.front_end
-        step, loop = engine.next_start(), front_end.next_round()
-        while True:
-            if step <= loop:
-                front_end.take(engine.step())
-            elif (written := front_end.round()) is not None and observe is not None:
-                observe(written)
-            step, loop = engine.next_start(), front_end.next_round()
-            at_s = step if step <= loop else loop
-            if at_s >= until_s or (ends and ends[0][0] <= at_s):
-                return at_s
-
-
-class _Pool:
-    """The replicas of one stage and their router; those that have something to do by the time of their next event."""
-
-    def __init__(self, stage: Stage, number: int, ends: list[_At]) -> None:
-        """``number`` is that of the stage; answers that end are added to ``ends``."""
-        deployment, self._traffic, self._number = stage.deployment, stage.traffic, number
-        self._work = Work(stage.traffic)
-        self._replicas = [
-            _Replica(stage, replica, self._work, lambda at_s, request: heappush(ends, (at_s, number, request)))
-            for replica in range(deployment.replicas)
-        ]
-        traffic = stage.traffic
-        sessions = range(len(traffic)) if traffic.sessions is None else traffic.sessions
-        self._choose = chooser(deployment.router, deployment.replicas, sessions, traffic.prefixes, stage.seed)
-        self._outstanding = [0] * deployment.replicas
-        self._sent_s, self._replica_of, self._count = [nan] * len(traffic), [-1] * len(traffic), 0
-        self._next = [inf] * deployment.replicas
-        self._queue: list[tuple[float, int]] = []  # with entries that are no longer true
-
-    def next(self) -> float:
-        while self._queue and self._queue[0][0] != self._next[self._queue[0][1]]:
-            heappop(self._queue)
-        return self._queue[0][0] if self._queue else inf
-
-    def send(self, at_s: float, request: int) -> None:
-        replica = self._choose(self._count, request, self._outstanding)
-        self._sent_s[request], self._replica_of[request], self._count = at_s, replica, self._count + 1
-        self._outstanding[replica] += 1
-        self._replicas[replica].front_end.send(at_s, request)
-        self._plan(replica, self._replicas[replica].next())
-
-    def ended(self, request: int) -> None:
-        """An answer of a replica has ended."""
-        self._outstanding[self._replica_of[request]] -= 1
-
-    def advance(self, until_s: float, ends: list[_At], observe: Observe | None) -> None:
-        """Run the replica that is next, until another one is, or ``until_s``, or the first of ``ends``, to which it adds."""
-        replica = heappop(self._queue)[1]
-        others = self._queue[0][0] if self._queue else inf
-        self._next[replica] = inf
-        self._plan(replica, self._replicas[replica].run(min(until_s, others), ends, observe))
-
-    def answers(self) -> Answers:
-        return Answers(
-            np.array(self._sent_s),
-            np.array(self._work.first_s),
-            np.array(self._work.last_s),
-            self._traffic.output_tokens,
-            np.array(self._replica_of, np.int64),
-            np.array(self._work.cached_tokens, np.int64),
-            sum(replica.front_end.responses for replica in self._replicas),
-            sum(replica.engine.steps for replica in self._replicas),
-            sum(replica.engine.busy_s for replica in self._replicas),
-            sum(replica.front_end.busy_s for replica in self._replicas),
-        )
-
-    def _plan(self, replica: int, at_s: float) -> None:
-        if at_s != self._next[replica]:
-            self._next[replica] = at_s
-            if at_s < inf:
-                heappush(self._queue, (at_s, replica))
 
 
 def simulate(server: Server, traffic: Traffic, seed: int, observe: Observe | None = None) -> Answers:
@@ -144,7 +41,8 @@ def simulate_deployment(
     check_room(deployment.server.admission, traffic)
     stages = stages_of(deployment, traffic, seed)
     if len(stages) == 1:
-        compiled = compiled_answers(deployment, traffic, clients, seed) if observe is None else None
+        can_compile = observe is None and not deployment.changes
+        compiled = compiled_answers(deployment, traffic, clients, seed) if can_compile else None
         return compiled or _in_python(deployment, stages, clients, observe)
     if not isinstance(clients, OpenLoop):
         return _in_python(deployment, stages, clients, observe)
@@ -164,30 +62,39 @@ def simulate_in_python(
 
 
 def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients, observe: Observe | None) -> Answers:
-    """At one time the ends of answers come first, then what is sent, then the replicas."""
-    ends: list[_At] = []
-    pools = [_Pool(stage, number, ends) for number, stage in enumerate(stages)]
+    """At one time the ends of answers come first, then changes of the replicas, then what is sent, then the replicas."""
+    ends: list[At] = []
+    pools = [Pool(stage, number, ends) for number, stage in enumerate(stages)]
     last = len(pools) - 1
     transfers = transfers_s(deployment, stages[0].traffic).tolist()
     sends = [(at_s, 0, request) for at_s, request in clients.first()]
     heapify(sends)
     while True:
+        pool = min(pools, key=Pool.next)
+        soonest, change = pool.next(), min(map(Pool.next_change, pools))
         end, send = ends[0][0] if ends else inf, sends[0][0] if sends else inf
-        pool = min(pools, key=_Pool.next)
-        if pool.next() < min(end, send):
+        if soonest < min(end, change, send):
             others = min((other.next() for other in pools if other is not pool), default=inf)
-            pool.advance(min(end, send, others), ends, observe if pool is pools[last] else None)
-        elif end <= send and end < inf:
-            _, stage, request = heappop(ends)
-            pools[stage].ended(request)
-            if stage < last:
-                heappush(sends, (end + transfers[request], stage + 1, request))
-            else:
-                for at_s, following in clients.answered(end, request):
-                    heappush(sends, (at_s, 0, following))
-        elif send < inf:
-            _, stage, request = heappop(sends)
-            pools[stage].send(send, request)
-        else:
+            pool.advance(min(end, change, send, others), ends, observe if pool is pools[last] else None)
+        elif min(end, send, soonest) == inf:
             break
+        elif end <= min(change, send):
+            _, stage, request = heappop(ends)
+            if pools[stage].ended(request, end):
+                if stage < last:
+                    heappush(sends, (end + transfers[request], stage + 1, request))
+                else:
+                    _send(sends, clients.answered(end, request))
+        elif change <= send:
+            for request in next(each for each in pools if each.next_change() == change).change():
+                _send(sends, clients.failed(change, request))
+        else:
+            _, stage, request = heappop(sends)
+            if not pools[stage].send(send, request):
+                _send(sends, clients.refused(send, request))
     return answers_of_stages([pool.answers() for pool in pools])
+
+
+def _send(sends: list[At], following: Sequence[Send]) -> None:
+    for at_s, request in following:
+        heappush(sends, (at_s, 0, request))

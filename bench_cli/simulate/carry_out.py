@@ -23,6 +23,7 @@ from bench_cli.measurement.run_folder import open_run_folder
 from bench_cli.measurement.target_options import TargetOptions
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_cli.signals import signals_as_interrupt
+from bench_cli.simulate.changing_replicas import fleet_facts, fleet_sentences
 from bench_cli.simulate.deployment import Simulated, simulated_target
 from bench_cli.simulate.deployment_options import BLOCK_TOKENS
 from bench_cli.simulate.records import simulated_result
@@ -85,10 +86,13 @@ class Simulating:
         outside = (*simulated.changes, *beyond(simulated.model.hull, extents))
         if outside:
             click.echo(printable(f"This lies beyond what the model was fitted to: {'; '.join(outside)}."), err=True)
+        for sentence in () if answers.fleet is None else fleet_sentences(answers.fleet):
+            click.echo(sentence, err=True)
         recorder = Recorder(summarise_schedule(schedule, None), prepared.target.client)
         result = simulated_result(traffic, answers, responses, recorder)
         ended = msgspec.structs.replace(
-            after_run(manifest, prepared, result), simulation=self._facts(outside, self._ranges(traffic, answers, seed))
+            after_run(manifest, prepared, result),
+            simulation=self._facts(outside, answers, self._ranges(traffic, answers, seed)),
         )
         if traffic.traffic.prefixes is None:
             _say_what_repeats(ended)
@@ -109,7 +113,7 @@ class Simulating:
             seed,
         )
 
-    def _facts(self, outside: tuple[str, ...], ranges: Ranges) -> Simulation:
+    def _facts(self, outside: tuple[str, ...], answers: Answers, ranges: Ranges) -> Simulation:
         simulated, deployment = self.simulated, self.simulated.deployment
         blocks, decode = deployment.cache_blocks, deployment.decode
         return Simulation(
@@ -121,6 +125,7 @@ class Simulating:
             prefill_replicas=None if decode is None else deployment.replicas,
             transfer_ms=None if decode is None else decode.transfer_s * _MS,
             transfer_tokens_per_s=None if decode is None else decode.tokens_per_s,
+            fleet=None if answers.fleet is None else fleet_facts(deployment, answers.fleet),
             prefix_cache_tokens=None if blocks is None else blocks * BLOCK_TOKENS,
             beyond=outside,
             doubts=tuple(map(printable, (*simulated.model.unfit, *simulated.model.doubts))),

@@ -10,13 +10,15 @@ import click
 
 from bench_cli.measurement.options import MeasureOptions
 from bench_cli.measurement.target import Target
-from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions, ReplicaOptions
+from bench_cli.simulate.changing_replicas import failure_text, parse_failure, read_autoscaler
+from bench_cli.simulate.deployment_options import BLOCK_TOKENS, DeploymentOptions, ReplicaOptions, RunOptions
 from bench_cli.simulate.fitted_model import read_fitted
 from bench_cli.tokenizers import open_tokenizer, shipped_tokenizer
 from harness.clients.secret_values import Spellings
 from harness.clients.transport.url import Origin
 from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
+from reports.render.counts import counted
 from simulator.answers import Decode, Deployment
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.hull import structures_beyond
@@ -24,6 +26,7 @@ from simulator.model import Model, model_digest
 from simulator.plausible import edits
 from simulator.routers import Router
 from simulator.server import Admission, Order
+from workloads.elements.errors import WorkloadError
 
 if TYPE_CHECKING:
     from harness.protocols.known_client import KnownClient
@@ -72,6 +75,31 @@ def read_simulated(options: DeploymentOptions, replicas: int, decode: Decode | N
     deployment = Deployment(model.server, replicas, Router(options.router), blocks, decode)
     changes = (*edits(read), *_changes(options), *structures_beyond(deployment))
     return Simulated(model, options.model.name, model_digest(options.model), deployment, draws, changes)
+
+
+def with_changes(simulated: Simulated, options: RunOptions) -> Simulated:
+    """With the failures and the autoscaler of the options. Raises UsageError for options that do not go together."""
+    changes, deployment = options.changes, simulated.deployment
+    try:
+        failures = tuple(map(parse_failure, changes.fail))
+    except WorkloadError as error:
+        raise click.UsageError(f"--{error}") from error
+    scaler = None if changes.autoscale is None else read_autoscaler(changes.autoscale)
+    given = options.given("fail", "autoscale")
+    if given and deployment.decode is not None:
+        raise click.UsageError(f"--{given[0]} is for servers that prefill and decode: leave out --prefill and --decode")
+    replicas = deployment.replicas
+    if scaler is not None and not options.given("replicas"):
+        replicas = scaler.min_replicas
+    if scaler is not None and not scaler.min_replicas <= replicas <= scaler.max_replicas:
+        raise click.UsageError(
+            f"--replicas {replicas}: {changes.autoscale} has from {scaler.min_replicas} to {scaler.max_replicas}"
+        )
+    most = replicas if scaler is None else scaler.max_replicas
+    for failure in failures:
+        if failure.replica >= most:
+            raise click.UsageError(f"--fail {failure_text(failure)}: the deployment has at most {counted(most, 'replica')}")
+    return replace(simulated, deployment=replace(deployment, replicas=replicas, failures=failures, autoscaler=scaler))
 
 
 def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:

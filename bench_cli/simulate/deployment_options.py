@@ -89,11 +89,30 @@ class ReplicaOptions(Concern, title="Replicas"):
 
 
 @dataclass(frozen=True)
+class ChangeOptions(Concern, title="Replicas that come and go"):
+    """Failures, and an autoscaler."""
+
+    fail: tuple[str, ...] = option(
+        (),
+        metavar="REPLICA:at=…",
+        help="A replica that fails with its requests: 2:at=30s, the second one 30 s after the start, or 2:at=30s,for=60s, "
+        "another one in its place 60 s later. Repeatable.",
+    )
+    autoscale: Path | None = option(
+        None,
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        help="A TOML file: target_in_flight, requests for each replica, and max_replicas; also min_replicas, interval_s, "
+        "startup_s and scale_down_after_s. Replicas start and stop by the rule of Kubernetes; --replicas are those at first.",
+    )
+
+
+@dataclass(frozen=True)
 class RunOptions(Concern):
     """The options of ``bench simulate run``."""
 
     deployment: DeploymentOptions = part(DeploymentOptions)
     replicas: ReplicaOptions = part(ReplicaOptions)
+    changes: ChangeOptions = part(ChangeOptions)
 
 
 def check_router(options: Concern, deployment: Deployment) -> None:

@@ -18,6 +18,7 @@ from bench_cli.simulate.measuring_verb import invoke
 Examples:
   bench simulate run --model model.json token_norm_dist --request_rate 60 --isl 256 --osl 64
   bench simulate run --model model.json --replicas 4 --router least_outstanding trace conversations.csv
+  bench simulate run --model model.json --autoscale scale.toml --replicas 2 trace conversations.csv
   bench simulate run --model model.json --prefill 2 --decode 3 --transfer_ms 5 token_norm_dist --request_rate 90 --isl 2000
   bench simulate run --model model.json dataset --concurrency 50 --num_requests 2000""",
 )
@@ -34,14 +35,15 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     on what it was not fitted to. What lies beyond the fitted runs is named first. Options that only matter to a real server,
     as --url, have no effect.
 
-    Not simulated: cancellations, early ends (--stop_if, --until), warm-up and failures. Answers are as long as
-    requested.
+    Not simulated: cancellations, early ends (--stop_if, --until), warm-up, and failures but those of --fail. Answers are as
+    long as requested.
     """
     from bench_cli.simulate.carry_out import Simulating
-    from bench_cli.simulate.deployment import decoding, read_simulated
+    from bench_cli.simulate.deployment import decoding, read_simulated, with_changes
 
     simulated = read_simulated(
         options.deployment, options.replicas.prefill or options.replicas.replicas, decoding(options.replicas)
     )
+    simulated = with_changes(simulated, options)
     check_router(options, simulated.deployment)
     return invoke(context, arguments, Simulating(simulated).carry_out)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from bench_records.manifest import words_of_replicas
 from reports.findings.finding import Finding, RunFacts, Severity
 
 
 @dataclass(frozen=True)
 class Simulated(Finding):
     """``model`` is the name of the model's file, ``fitted_to`` the runs that it was fitted to; ``router`` is None where it
-    has nothing to choose. ``prefill_replicas`` are those of the ``replicas`` that prefill alone, None where each does both.
+    has nothing to choose. ``servers`` are the replicas by their kinds, in words.
     """
 
     model: str
@@ -20,7 +19,7 @@ class Simulated(Finding):
     replicas: int
     router: str | None
     draws: int
-    prefill_replicas: int | None = None
+    servers: str
 
     code = "simulated"
     severities = (Severity.WARNING,)
@@ -36,13 +35,12 @@ class Simulated(Finding):
         found = facts.manifest.simulation
         if found is None:
             return None
-        kinds = (found.replicas, found.router, found.draws, found.prefill_replicas)
-        return cls(found.model, list(found.fitted_to), *kinds)
+        replicas = (found.replicas, found.router, found.draws, found.words_of_replicas)
+        return cls(found.model, list(found.fitted_to), *replicas)
 
     def _sentence(self) -> str:
         router = "" if self.router is None else f" with a router ({self.router})"
-        replicas = f"{words_of_replicas(self.replicas, self.prefill_replicas)}{router}"
-        return f"No server was measured: {self.model}, fitted to {', '.join(self.fitted_to)}, simulated {replicas}."
+        return f"No server was measured: {self.model}, fitted to {', '.join(self.fitted_to)}, simulated {self.servers}{router}."
 
 
 @dataclass(frozen=True)

@@ -254,6 +254,9 @@ def test_the_range_of_a_latency_counts_from_the_schedule_as_the_latency_does(tmp
         ({}, ["--transfer_ms", "4", *_TRAFFIC], "--transfer_ms needs both --prefill and --decode"),
         ({}, ["--prefill", "1", "--decode", "1", "--replicas", "2", *_TRAFFIC], "--replicas are servers that prefill and"),
         ({}, ["--prefill", "1", "--decode", "1", "--router", "rr", *_TRAFFIC], "give more --prefill or --decode"),
+        ({}, ["--fail", "two:at=3s", *_TRAFFIC], "--fail two:at=3s: 'two' is not the number of a replica, from 1 on"),
+        ({}, ["--fail", "2:at=3s", *_TRAFFIC], "--fail 2:at=3s: the deployment has at most 1 replica"),
+        ({}, ["--prefill", "1", "--decode", "1", "--fail", "1:at=3s", *_TRAFFIC], "--fail is for servers that prefill and"),
         ({}, ["--router", "prefix", *_TRAFFIC], "--router prefix needs --prefix_cache"),
         ({}, ["--kv_blocks", "4", *_TRAFFIC], "--kv_blocks 4: a request of 159 tokens needs 5 of them"),
         ({"schema": 9}, _TRAFFIC, "is a model of schema 9"),
@@ -355,3 +358,68 @@ def test_prefill_and_decode_on_replicas_of_their_own_are_named_as_beyond_the_fit
     before = json.loads((together / "summary.json").read_text())["metrics"]["ttft_ms"]["scheduled"]["p50"]
     assert p50 > before + 20 + 150 / 30  # the transfer, and the way into a second server
     assert json.loads((together / "summary.json").read_text())["simulation"]["prefill_replicas"] is None
+
+
+def test_replicas_that_fail_and_are_started_are_counted_and_their_requests_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaler = tmp_path / "scale.toml"
+    scaler.write_text("target_in_flight = 2\nmin_replicas = 2\nmax_replicas = 4\ninterval_s = 0.5\nstartup_s = 0.2\n")
+    options = ("--autoscale", str(scaler), "--fail", "1:at=1.5s,for=1s", "--draws", "1")
+    folder = _simulated(tmp_path, "run", *options, traffic=["600" if each == "120" else each for each in _TRAFFIC])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "There were 2 to 4 replicas, " in said
+    report = read_run(RunFolder(folder))
+    simulation = report.manifest.simulation
+    assert simulation is not None
+    assert simulation.fleet is not None
+    assert simulation.replicas == 2
+    assert simulation.fleet.failures == ("1:at=1.5s,for=1s",)
+    assert simulation.fleet.autoscaler is not None
+    assert simulation.fleet.autoscaler["target_in_flight"] == 2.0
+    end_s = report.manifest.duration_s
+    assert end_s is not None
+    assert simulation.fleet.mean == pytest.approx(simulation.fleet.replica_s / end_s, rel=1e-3)
+    cut = [kind for kind in report.requests.outcome if kind == "stream_cut"]
+    assert 1 <= len(cut) == report.metrics.failed
+    assert "2 to 4 replicas with a router (random)" in (folder / "report.md").read_text()
+    cut_at = report.requests.done_ns[report.requests.outcome == "stream_cut"]
+    assert (cut_at == 1_500_000_000).all()
+
+
+def test_turns_after_one_whose_replica_failed_have_records_as_not_sent(tmp_path: Path) -> None:
+    turns = [{"from": "human" if place % 2 == 0 else "gpt", "value": "a b c d e f g h"} for place in range(6)]
+    dataset = tmp_path / "conversations.json"
+    dataset.write_text(json.dumps([{"id": f"c{number}", "conversations": turns} for number in range(40)]))
+    traffic = ["dataset", "--dataset", str(dataset), "--sessions", "think_time", "--think_time", "0.1", "--request_rate", "40"]
+    options = ["--replicas", "4", "--fail", "1:at=0.5s", "--draws", "0"]
+    arguments = ["simulate", "run", "--model", str(model_file(tmp_path / "model.json")), *options, *traffic]
+    run([*arguments, "--run_dir", str(tmp_path / "run")])
+    requests = read_run(RunFolder(tmp_path / "run")).requests
+    outcomes = requests.outcome.tolist()
+    assert len(outcomes) == 120
+    cut, unsent = outcomes.count("stream_cut"), outcomes.count("not_sent")
+    assert cut >= 1
+    assert 1 <= unsent <= 2 * cut
+    assert outcomes.count("done") == 120 - cut - unsent
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("max_replicas = 2", "Object missing required field `target_in_flight`"),
+        ("target_in_flight = 2\nmax_replicas = 2\nmost = 3", "it has no 'most'; known are target_in_flight, max_replicas,"),
+        ("target_in_flight = 2\nmax_replicas = 2\nmin_replicas = 3", "min_replicas, 3, is above max_replicas, 2"),
+        ("{}", "Invalid statement (at line 1, column 1)"),
+    ],
+)
+def test_the_file_of_an_autoscaler_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    scaler = tmp_path / "scale.toml"
+    scaler.write_text(text)
+    model = str(model_file(tmp_path / "model.json"))
+    assert run(["simulate", "run", "--model", model, "--autoscale", str(scaler), *_TRAFFIC]) == ExitStatus.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--autoscale {scaler}" in said
+    assert reason in said

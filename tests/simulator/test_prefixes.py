@@ -109,11 +109,11 @@ def test_the_least_recently_used_blocks_go_first_and_of_a_prompt_the_last() -> N
 def test_the_router_by_prefix_follows_the_prompt_unless_its_replica_has_many_more() -> None:
     prefixes = Prefixes([(1, 2, 3, 4), (1, 2, 5, 6), (1, 7, 8, 9), (1, 2, 3, 4)], [16.0] * 4)
     choose = chooser(Router.PREFIX, 3, range(4), prefixes, 0)
-    first = choose(0, 0, [5, 0, 0])
+    first = choose(0, 0, [5, 0, 0], range(3))
     assert first == 1
-    assert choose(1, 1, [0, 3, 0]) == first  # half of its blocks
-    assert choose(2, 2, [0, 3, 1]) == 0  # a quarter
-    assert choose(3, 3, [1, MOST_MORE + 1, 0]) != first
+    assert choose(1, 1, [0, 3, 0], range(3)) == first  # half of its blocks
+    assert choose(2, 2, [0, 3, 1], range(3)) == 0  # a quarter
+    assert choose(3, 3, [1, MOST_MORE + 1, 0], range(3)) != first
 
 
 def test_the_router_by_prefix_computes_less_than_the_one_by_load() -> None:
