@@ -59,10 +59,12 @@ def _opened(path: Path) -> Iterator[RunFolder]:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise not_writable(path, error, "--run_dir") from error
+        folder = RunFolder(path)
+        opened = folder.identity
         try:
-            yield RunFolder(path)
-        finally:
-            if path.is_dir() and not any(path.iterdir()):
+            yield folder
+        finally:  # another folder may be in its place by now
+            if path.is_dir() and folder.identity == opened and not any(path.iterdir()):
                 if replaced is None:
                     path.rmdir()
                 else:
