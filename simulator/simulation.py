@@ -69,13 +69,15 @@ def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients
     transfers = transfers_s(deployment, stages[0].traffic).tolist()
     sends = [(at_s, 0, request) for at_s, request in clients.first()]
     heapify(sends)
+    change = min(map(Pool.next_change, pools))
     while True:
-        pool = min(pools, key=Pool.next)
-        soonest, change = pool.next(), min(map(Pool.next_change, pools))
+        times = [pool.next() for pool in pools]
+        soonest = min(times)
         end, send = ends[0][0] if ends else inf, sends[0][0] if sends else inf
         if soonest < min(end, change, send):
-            others = min((other.next() for other in pools if other is not pool), default=inf)
-            pool.advance(min(end, change, send, others), ends, observe if pool is pools[last] else None)
+            stage = times.index(soonest)
+            times[stage] = inf  # until another stage is next
+            pools[stage].advance(min(end, change, send, *times), ends, observe if stage == last else None)
         elif min(end, send, soonest) == inf:
             break
         elif end <= min(change, send):
@@ -86,8 +88,9 @@ def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients
                 else:
                     _send(sends, clients.answered(end, request))
         elif change <= send:
-            for request in next(each for each in pools if each.next_change() == change).change():
+            for request in next(pool for pool in pools if pool.next_change() == change).change():
                 _send(sends, clients.failed(change, request))
+            change = min(map(Pool.next_change, pools))
         else:
             _, stage, request = heappop(sends)
             if not pools[stage].send(send, request):
