@@ -118,8 +118,11 @@ def added_ns(steps: LoggedSteps) -> FloatArray:
     usual_ns = np.full(len(steps), np.nan)
     if counts.size >= _GROUP:
         groups = np.array_split(np.argsort(counts, kind="stable"), min(_MOST_GROUPS, counts.size // _GROUP))
-        middles = np.array([(np.median(counts[group]), np.median(durations_ns[group])) for group in groups])
-        usual_ns = np.interp(steps.decode_tokens, middles[:, 0], middles[:, 1])
+        middle = np.concatenate([np.full(group.size, np.median(counts[group])) for group in groups])
+        ordered = durations_ns[np.concatenate(groups)]
+        different = np.unique(middle)  # several groups may have the same number of sequences, and then count as one
+        medians = np.array([np.median(ordered[middle == count]) for count in different])
+        usual_ns = np.interp(steps.decode_tokens, different, medians)
         usual_ns[(steps.decode_tokens < counts.min()) | (steps.decode_tokens > counts.max())] = np.nan
     added = np.where(steps.decode_tokens == 0, steps.duration_ns, steps.duration_ns - usual_ns)
     return np.where(steps.prefill_tokens == 0, 0.0, added)

@@ -212,3 +212,19 @@ def test_what_prompts_added_is_seen_beside_steps_without_any(
     phases = {phase["phase"]: phase for phase in found[0]["latencies"][0]["percentiles"][-1]["phases"]}
     assert phases["decode_beside_prefill"]["mean_ms"]["value"] == pytest.approx(520.0)
     assert phases["decode_beside_prefill"]["source"] == "step log"
+
+
+def test_what_prompts_added_is_beside_all_steps_of_as_many_sequences(
+    answered: Make, run: Callable[..., RunReport], tmp_path: Path
+) -> None:
+    """The last 20 of 200 steps with one sequence took 30 ms, in a pause of the machine: the usual step is still one of 4 ms,
+    and each of the 20 with a prompt before took 10 ms more.
+    """
+    rows, at = [log_row(90, 9, 30, 0)], 100.0
+    for k in range(200):
+        took, prefill = (30.0, 0) if k >= 180 else (14.0, 64) if k % 9 == 8 else (4.0, 0)
+        rows.append(log_row(at, took, prefill, 1))
+        at += took + 1.0
+    [whole] = with_step_log(run(_answered(answered, 0, 99, at - 1.0)), write_log(tmp_path / "s", rows)).facts()
+    assert (whole.beside, whole.compared) == (20, 20)
+    assert whole.added_ms == pytest.approx(10.0)
