@@ -182,7 +182,8 @@ class ProcessEngine:
         if self._process is not None:
             try:
                 self._process.wait(_CLOSE_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired:  # Triton waits as long for its models, so the log must say what took the time
+                _LOG.warning("the engine's process did not end within %g s, so it was killed", _CLOSE_TIMEOUT_S)
                 self._process.kill()
                 self._process.wait()
         self._thread.join()

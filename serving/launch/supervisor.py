@@ -62,6 +62,7 @@ def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> in
         try:
             server.wait(grace_s)
         except subprocess.TimeoutExpired:
+            print(f"The server did not end within {grace_s:g} s, so it was killed.", file=sys.stderr)  # noqa: T201  to the log
             server.kill()
             server.wait()
     for other in others:

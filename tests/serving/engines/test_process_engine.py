@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import queue
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+import pytest
+
+from serving.engines import process_engine
 from serving.engines.messages import Failed, Ready, Step, encode
-from serving.engines.process_engine import Link, ProcessEngine
+from serving.engines.process_engine import Link, ProcessEngine, start
 from serving.engines.protocol import EngineLimits, EngineStats, Increment, Sampling
 
 _WAIT_S = 30.0
@@ -53,6 +58,28 @@ def test_an_engine_closed_while_it_delivers_says_the_end_last() -> None:
     assert closed.is_set()
     assert [list(increment.token_ids) for increment in delivered] == [[1], [2], []]
     assert [increment.is_last for increment in delivered] == [False, False, True]
+
+
+_STUBBORN = """
+import sys, time
+from multiprocessing.connection import Connection
+from serving.engines.messages import Ready, encode
+from serving.engines.protocol import EngineLimits, EngineStats
+pipe = Connection(int(sys.argv[1]))
+pipe.send_bytes(encode(Ready(EngineLimits(100, 100), EngineStats(0, 0, 1, 0, 0, 0, 0.0, 1, 16))))
+time.sleep(600)
+"""
+
+
+def test_an_engine_that_does_not_end_is_killed_and_named_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process_engine, "_CLOSE_TIMEOUT_S", 0.2)
+    link = start(lambda fd: [sys.executable, "-c", _STUBBORN, str(fd)])
+    ProcessEngine(link).close()
+    assert link.process is not None
+    assert link.process.returncode == -signal.SIGKILL
+    assert "the engine's process did not end within 0.2 s, so it was killed" in caplog.text
 
 
 def test_an_engine_that_cannot_be_read_ends_its_requests() -> None:

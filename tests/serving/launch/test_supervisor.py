@@ -146,13 +146,16 @@ def test_server_has_default_signal_handlers_although_its_supervisor_ignores_sign
     assert _close(supervisor) == 128 + signal.SIGINT
 
 
-def test_server_that_ignores_signals_is_killed_after_the_grace_period(scripts: _Scripts) -> None:
+def test_server_that_ignores_signals_is_killed_after_the_grace_period(
+    scripts: _Scripts, capfd: pytest.CaptureFixture[str]
+) -> None:
     supervisor = _supervise(0.5, scripts.command(_STUBBORN))
     server = scripts.pid("server")
     started = time.monotonic()
     assert _close(supervisor) == 128 + signal.SIGKILL
     assert time.monotonic() - started >= 0.5
     assert not _is_alive(server)
+    assert capfd.readouterr().err == "The server did not end within 0.5 s, so it was killed.\n"
 
 
 def test_descendants_of_the_server_do_not_outlive_it(scripts: _Scripts) -> None:
