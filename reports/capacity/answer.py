@@ -220,7 +220,8 @@ def _flat(search: Searched) -> str:
     rises = (
         f"the share of {counted} beyond it hardly rises"
         if None in shares
-        else f"the share of {counted} beyond it goes from {share_text(shares[0] or 0.0)} to {share_text(shares[1] or 0.0)}"
+        else f"the share of {counted} beyond it goes{_as_fitted(search)} from {share_text(shares[0] or 0.0)} to "
+        f"{share_text(shares[1] or 0.0)}"
     )
     allowed = allowed_text(search.goal.allowed[search.deciding])
     between = f"from {load_number(low)} to {load_text(high, search.unit)} {rises}, with {allowed} allowed; read the curve"
@@ -480,6 +481,12 @@ def _share_at(search: Searched, load: float) -> float | None:
     fitted = None if curve is None else fitted_share(curve, load)
     nearest = min(_seen(search), key=lambda seen: abs(seen.load - load), default=None)
     return fitted if fitted is not None or nearest is None else nearest.share
+
+
+def _as_fitted(search: Searched) -> str:
+    """After "goes", that shares are those of the curve through all probes: single ones may differ from it."""
+    curve = search.bracket.curves[search.deciding] if search.bracket.curves else None
+    return ", as fitted," if curve is not None and curve.slope is not None else ""
 
 
 def _requests(search: Searched) -> str:
