@@ -36,10 +36,12 @@ def open_run_folder(verb: str, run_dir: Path | None, shared: bool) -> Iterator[R
 def default_folder(verb: str) -> Iterator[Path]:
     """``runs/<time>-<verb>``, a new folder; it and ``runs`` are removed again where they stay empty."""
     path = _new_default_folder(verb)
+    made = RunFolder(path).identity
     try:
         yield path
     finally:
-        for folder in (path, path.parent):
+        is_own = RunFolder(path).identity == made  # or another is in its place
+        for folder in (path, path.parent) if is_own else (path.parent,):
             with suppress(OSError):  # it is not empty, or is gone
                 folder.rmdir()
 

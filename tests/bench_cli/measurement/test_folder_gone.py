@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench_cli import run
+from bench_cli.measurement.run_folder import default_folder
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from tests.harness.scripted_server import ScriptedServer
@@ -67,3 +68,20 @@ def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered
         outcomes = Counter(RunFolder(moved).read_requests().column("outcome").to_pylist())
         assert outcomes.keys() == {"done", "lost"}
         assert outcomes.total() == 600
+
+
+@pytest.mark.parametrize(("change", "left"), [("none", []), ("deleted", []), ("replaced", ["runs"])])
+def test_a_default_folder_that_stays_empty_is_removed_and_another_in_its_place_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, left: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with default_folder("dataset") as path:
+        if change != "none":
+            (tmp_path / "other").mkdir()  # before the first is gone: a file system may use its inode again
+            path.rmdir()
+        if change == "replaced":
+            (tmp_path / "other").rename(path)
+        elif change == "deleted":
+            (tmp_path / "other").rmdir()
+    assert [each.name for each in tmp_path.iterdir()] == left
+    assert path.exists() == bool(left)
