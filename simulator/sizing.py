@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median_high
 
 Holds = Callable[[int, int], bool]
-"""Whether a number of replicas holds the workload in a draw. More replicas are taken to hold what fewer do."""
+"""Whether a number of replicas holds the workload in a draw. More replicas are taken to hold what fewer do, where that is not
+simulated: a router may deal a schedule worse to one more.
+"""
 
 
 @dataclass(frozen=True)
 class Sizing:
     """``least`` is the smallest number of replicas that holds in each draw, None where ``most`` do not.
 
-    ``replicas`` hold with the required confidence, None where ``most`` do not; ``lowest`` is the smallest number that cannot be
-    excluded with it.
+    ``replicas`` hold with the required confidence, by all draws with them, None where ``most`` do not; ``lowest`` is the
+    smallest number that cannot be excluded with it.
     """
 
     least: tuple[int | None, ...]
@@ -24,7 +26,7 @@ class Sizing:
     lowest: int
 
     def held(self, replicas: int) -> int:
-        """The number of draws in which ``replicas`` hold."""
+        """The number of draws in which ``replicas`` hold, or fewer do."""
         return sum(least is not None and least <= replicas for least in self.least)
 
     def confidence(self, replicas: int) -> float:
@@ -53,9 +55,16 @@ def size(holds: Holds, draws: int, most: int, required: float) -> Sizing:
         least.append(_least(holds, draw, median_high(known) if known else 1, most))
     sizing = Sizing(tuple(least), most, None, most)
     numbers = sorted({1, *(found for found in least if found is not None)})
-    held = next((number for number in numbers if sizing.confidence(number) >= required), None)
+    seems = next((number for number in numbers if sizing.confidence(number) >= required), None)
+    held = None if seems is None else _confirmed(holds, draws, range(seems, most + 1), required)
     lowest = next((number for number in numbers if sizing.confidence(number) > 1 - required), most)
     return Sizing(tuple(least), most, held, lowest if held is None else min(lowest, held))
+
+
+def _confirmed(holds: Holds, draws: int, numbers: Iterable[int], required: float) -> int | None:
+    """The first of the ``numbers`` that itself holds in enough draws."""
+    held = ((number, sum(holds(number, draw) for draw in range(draws))) for number in numbers)
+    return next((number for number, count in held if confidence(count, draws) >= required), None)
 
 
 def _least(holds: Holds, draw: int, guess: int, most: int) -> int | None:

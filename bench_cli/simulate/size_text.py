@@ -102,10 +102,15 @@ def shown_factors(replicas: int, rates: Mapping[int, float]) -> tuple[float, flo
 def _table(tier: SizedTier, draws: int) -> Table:
     columns = ("replicas", "holds", *(str(limit.requirement) for limit in tier.limits.limits))
     rows = tuple(
-        (f"{n:,}", f"{tier.sizing.held(n)} of {draws}", *(_cell(limit, column) for limit, column in _columns(tier, values)))
+        (f"{n:,}", f"{_held(values)} of {draws}", *(_cell(limit, column) for limit, column in _columns(tier, values)))
         for n, values in tier.reached.items()
     )
     return Table("sizes", "Sizes", columns, rows)
+
+
+def _held(values: Sequence[tuple[float, ...]]) -> int:
+    """The draws in which all limits hold."""
+    return sum(max(reached) <= 1.0 for reached in values)
 
 
 def _columns(tier: SizedTier, values: Sequence[tuple[float, ...]]) -> list[tuple[Limit, FloatArray]]:
