@@ -30,9 +30,11 @@ from reports.capacity.reading import load_options, sets_of, steady
 from reports.metrics.requests import Requests
 from reports.render.plain_text import printable
 from reports.run_report import RunReport, read_run
+from simulator.answers import Answers
 from simulator.arrays import BoolArray, FloatArray, IntArray
 from simulator.clients import OpenLoop as OpenLoopClients
 from simulator.compiled import can_compile, compiled_answers
+from simulator.hull import beyond, extents_of_deployment
 from simulator.latencies import Latencies
 from simulator.simulation import check_room
 from simulator.traffic import Traffic
@@ -48,6 +50,7 @@ _STEP, _STEPS, _BISECTIONS = 1.3, 20, 5  # to the load at which the model is at 
 _RAMP = 0.1
 _NS = 1e-9
 _HULL_RATE = "requests a second"
+_AS_SURE = "The answer is as sure, but may need more requests."
 
 _Random = Exponential | Gamma | Weibull | Bursts
 
@@ -105,7 +108,7 @@ class ModelControl:
     seed: int
 
     def first_load(self) -> float | None:
-        """By steps from the rate of the fitted runs, then by bisection."""
+        """By steps from the rate of the fitted runs, then by bisection. What lies beyond these there is said on stderr."""
         known = {extent.what: extent.most for extent in self.simulated.model.hull}
         load = known.get(_HULL_RATE, 1.0)
         workload = _workload(self.draw(f"{load:.6g}", _STARTING_REQUESTS, self.seed))
@@ -115,7 +118,18 @@ class ModelControl:
             expected = self._expected(there, _STARTING_REQUESTS, (_RAMP, 1.0), _STARTING)
             return all(share <= limit.allowed for share, limit in zip(expected, self.limits.limits, strict=True))
 
-        return highest_held(holds, load)
+        found = highest_held(holds, load)
+        if found is not None:
+            self._say_beyond(replace(workload, arrivals=replace(workload.arrivals, rate_per_s=found)), found)
+        return found
+
+    def _say_beyond(self, workload: _Workload, load: float) -> None:
+        traffic = workload.draw(_STARTING_REQUESTS, self.seed)
+        extents = extents_of_deployment(self.simulated.deployment, traffic, self._answers(traffic, self.seed))
+        outside = beyond(self.simulated.model.hull, extents)
+        if outside:
+            text = f"{load:g} requests/s lies beyond what the model was fitted to: {'; '.join(outside)}. {_AS_SURE}"
+            click.echo(printable(text), err=True)
 
     def controls(self, search: Search, planned: PlannedProbe) -> tuple[RecordedControl, ...]:
         """Empty of a probe with hardly a request in its steady part. Raises RunFolderError."""
@@ -132,8 +146,8 @@ class ModelControl:
         expected = self._expected(_workload(own), planned.requests, window, number, planned.seed)
         order = report.requests.index[kept]
         return tuple(
-            RecordedControl(_blocks(beyond[kept]), _blocks(of_model[order]), float(share), float(mean))
-            for beyond, of_model, share, mean in zip(measured, simulated, shares, expected, strict=True)
+            RecordedControl(_blocks(of_run[kept]), _blocks(of_model[order]), float(share), float(mean))
+            for of_run, of_model, share, mean in zip(measured, simulated, shares, expected, strict=True)
         )
 
     def _measured(self, report: RunReport) -> tuple[BoolArray, ...]:
@@ -148,14 +162,17 @@ class ModelControl:
         """Which requests are beyond each limit, and the share of those that are due in the window, shape [limits]. What is
         taken off a probe is this share of the requests that the limit counts in it.
         """
-        arrivals_s = traffic.arrivals_s
-        deployment, clients = self.simulated.deployment, OpenLoopClients(arrivals_s.tolist())
-        check_room(deployment.server.admission, traffic)
-        answers = compiled_answers(deployment, traffic, clients, seed, fewest_tokens=0)
-        assert answers is not None, "numba is there, and an open loop is sent to one replica"
+        arrivals_s, answers = traffic.arrivals_s, self._answers(traffic, seed)
         latencies = Latencies.of_times(arrivals_s, answers.first_s, answers.last_s, answers.output_tokens)
         begin, end = (float(arrivals_s[-1]) * share for share in window)
         return self.limits.beyond(latencies), self.limits.shares(latencies, (arrivals_s >= begin) & (arrivals_s <= end))
+
+    def _answers(self, traffic: Traffic, seed: int) -> Answers:
+        deployment, clients = self.simulated.deployment, OpenLoopClients(traffic.arrivals_s.tolist())
+        check_room(deployment.server.admission, traffic)
+        answers = compiled_answers(deployment, traffic, clients, seed, fewest_tokens=0)
+        assert answers is not None, "numba is there, and an open loop is sent to one replica"
+        return answers
 
     def _expected(
         self, workload: _Workload, requests: int, window: tuple[float, float], number: int, of_probe: int = 0
@@ -198,9 +215,7 @@ def model_control(
         )
     simulated = read_simulated(DeploymentOptions(model=model, draws=0), 1)
     if simulated.changes:
-        edited = (
-            f"{simulated.name} was edited: {'; '.join(simulated.changes)}. The answer is as sure, but may need more requests."
-        )
+        edited = f"{simulated.name} was edited: {'; '.join(simulated.changes)}. {_AS_SURE}"
         click.echo(printable(edited), err=True)
     for tier in search.tiers:
         simulated_limits(tier)

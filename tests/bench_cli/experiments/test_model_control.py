@@ -16,7 +16,7 @@ from bench_cli.experiments.model_control import ModelControl, highest_held
 from bench_errors import ExitStatus
 from bench_records.search import PlannedProbe, PlannedTier, Search, SearchFolder
 from reports.capacity.reading import read_probe
-from simulator.model import Parameter
+from simulator.model import Extent, Parameter
 from tests.bench_cli.experiments.searches import SEARCH
 from tests.bench_cli.test_simulate_run import model_file
 from tests.simulator.known import SERVER
@@ -94,6 +94,21 @@ def test_the_first_load_is_the_capacity_of_the_model(tmp_path: Path, monkeypatch
     assert slow is not None
     assert fast is not None
     assert slow < fast
+
+
+@pytest.mark.parametrize(("fitted_up_to", "is_said"), [(5.0, True), (1000.0, False)])
+def test_first_load_beyond_the_fitted_runs_is_said(
+    fitted_up_to: float, is_said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model_control, "_STARTING", 1)
+    monkeypatch.setattr(model_control, "_STARTING_REQUESTS", 200)
+    control = _control(tmp_path)
+    model = replace(control.simulated.model, hull=(Extent("requests a second", fitted_up_to),))
+    found = replace(control, simulated=replace(control.simulated, model=model)).first_load()
+    assert found is not None
+    said = " ".join(capsys.readouterr().err.split())
+    assert (f"{found:g} requests/s lies beyond what the model was fitted to: " in said) is is_said
+    assert ("requests a second, fitted up to 5. The answer is as sure, but may need more requests." in said) is is_said
 
 
 def _both() -> tuple[tuple[str, Search], ...]:
