@@ -59,13 +59,16 @@ def speed_factor(between: BetweenRuns, number: int, likely: float = RANGE[1] / 1
 
 
 def figures_of(due_s: FloatArray, answers: Answers) -> dict[Key, float]:
-    """The figures of the requests that were answered, from ``due_s``, when each was due, shape [requests]; none where none
-    was.
+    """The figures of the requests that were sent, from ``due_s``, when each was due, shape [requests]; none where none was
+    answered.
     """
     own = answers.were_answered
     if not own.any():
         return {}
-    return Latencies.of_times(due_s[own], answers.first_s[own], answers.last_s[own], answers.output_tokens[own]).figures()
+    answered = Latencies.of_times(due_s[own], answers.first_s[own], answers.last_s[own], answers.output_tokens[own])
+    was_sent = ~np.isnan(answers.sent_s)
+    span_s = float(answers.last_s[own].max() - due_s[was_sent].min())
+    return replace(answered, span_s=span_s, failed=int(np.count_nonzero(was_sent & ~own))).figures()
 
 
 def predicted_ranges(
@@ -97,13 +100,14 @@ def ranges_of(
     the size that the fit had on what was not fitted, ``held_out`` by latency.
 
     Where clients wait for answers (``waits``), the throughput has the error of E2E latency, else none: arrivals decide it.
+    A figure that a simulation has no value of, since it falls among failed requests, has no range.
     """
     found = {}
     for key, value in own.items():
-        if not np.isfinite(value):
+        values = np.array([each.get(key, np.nan) for each in drawn] or [value])
+        if not np.isfinite([value, *values]).all():
             continue
         error = held_out.get(_ERROR_OF_THROUGHPUT, 0.0) if key[0] == THROUGHPUT and waits else held_out.get(key[0], 0.0)
-        values = np.array([each[key] for each in drawn if key in each] or [value])
         low, high = np.percentile(np.outer(values, np.exp(error * _NORMAL)), RANGE)
         found[key] = (min(float(low), value), max(float(high), value))
     return found

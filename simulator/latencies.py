@@ -16,29 +16,35 @@ LATENCIES = ("ttft", "tpot", "e2e")
 FIGURES = ("mean", "p50", "p90", "p99")
 THROUGHPUT = "throughput"
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+_OF_ANSWERS = "tpot"  # which a request that failed has not
 _MS = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class Latencies:
     """TTFT, TPOT and E2E latency in ms, shape [requests]; TPOT is NaN where a request has fewer than 2 tokens. ``span_s`` is
-    the time from the first request to the last token.
+    the time from the first request to the last token. ``failed`` requests beside them had no answer: their TTFT and E2E latency
+    are infinite in each quantile, and left out of means, as a report has it.
     """
 
     ttft: FloatArray
     tpot: FloatArray
     e2e: FloatArray
     span_s: float
+    failed: int = 0
 
     def figures(self) -> dict[tuple[str, str], float]:
-        """The figures by metric and name in ms, and the request throughput in 1/s. NaN for TPOT where no request has one."""
+        """The figures by metric and name in ms, and the request throughput in 1/s. NaN for TPOT where no request has one, and
+        infinite where a quantile falls among requests that failed.
+        """
         found: dict[tuple[str, str], float] = {}
         for metric in LATENCIES:
             values = np.sort(getattr(self, metric))
             values = values[~np.isnan(values)]
             found[metric, "mean"] = float(values.mean()) if values.size else float("nan")
+            ranked = values if metric == _OF_ANSWERS else np.append(values, np.full(self.failed, np.inf))
             for name, quantile in _QUANTILES.items():
-                found[metric, name] = nearest_rank(values, quantile) if values.size else float("nan")
+                found[metric, name] = nearest_rank(ranked, quantile) if values.size else float("nan")
         found[THROUGHPUT, "mean"] = len(self.ttft) / self.span_s if self.span_s > 0 else float("nan")
         return found
 

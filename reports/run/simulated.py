@@ -53,7 +53,9 @@ def _distribution(report: RunReport, metric: Metric) -> Distribution | None:
 
 
 def model_error(report: RunReport) -> str:
-    """The headline numbers with the model's error in one sentence; "" of a run that was measured, or without draws."""
+    """The headline numbers with the model's error in one sentence; "" of a run that was measured, without draws, or without
+    such a number.
+    """
     simulation = report.manifest.simulation
     if simulation is None or not simulation.draws:
         return ""
@@ -64,6 +66,8 @@ def model_error(report: RunReport) -> str:
         parts += [f"{metric.label} {', '.join(limits)}"] if limits else []
     rate = simulation.ranges.get(REQUEST_THROUGHPUT.key, {}).get("value")
     parts += [f"{_between(rate)} requests/s"] if rate is not None else []
+    if not parts:
+        return ""
     return f"With the model's error, by {counted(simulation.draws, 'draw')} of its constants (ms): {'; '.join(parts)}."
 
 

@@ -233,6 +233,36 @@ def test_the_range_of_a_latency_counts_from_the_schedule_as_the_latency_does(tmp
 
 
 @pytest.mark.parametrize(
+    ("options", "load"),
+    [
+        (["--fail", "1:at=0s,for=0.5s"], ["--request_rate", "40", "--num_requests", "60"]),
+        (["--fail", "1:at=1s"], ["--request_rate", "40", "--num_requests", "60"]),
+        (["--fail", "1:at=0.5s"], ["--concurrency", "3", "--duration", "4"]),
+        (["--replicas", "2", "--fail", "1:at=1s"], ["--request_rate", "40", "--num_requests", "80"]),
+        (["--fail", "1:at=0s"], ["--request_rate", "40", "--num_requests", "20"]),
+    ],
+)
+def test_the_range_of_a_number_with_failures_holds_it_or_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], load: list[str]
+) -> None:
+    """A quantile that falls among failed requests has no value, so no range either."""
+    traffic = ["token_norm_dist", *load, "--isl", "50", "--osl", "9"]
+    model = str(model_file(tmp_path / "model.json"))
+    run(["simulate", "run", "--model", model, *options, *traffic, "--run_dir", str(tmp_path / "run")])
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    metrics, ranges = summary["metrics"], summary["simulation"]["ranges"]
+    shown = {name: metrics[name].get("scheduled", metrics[name]) for name in ranges}
+    for name in ("ttft_ms", "e2e_ms"):
+        for figure in ("mean", "p50", "p90", "p99"):
+            value = shown.get(name, {}).get(figure)
+            assert (value is None) == (figure not in ranges.get(name, {})), (name, figure)
+    for name, figures in ranges.items():
+        for figure, (low, high) in figures.items():
+            assert low * (1 - 1e-5) <= shown[name][figure] <= high * (1 + 1e-5), (name, figure)
+    assert "(ms): ." not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("model", "arguments", "reason"),
     [
         ({}, ["replay"], "after the options comes what to simulate"),

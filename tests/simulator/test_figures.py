@@ -37,3 +37,5 @@ def test_a_range_holds_the_own_figure_and_no_more_than_the_draws_where_there_is_
 
 def test_what_is_not_known_has_no_range() -> None:
     assert ranges_of({("tpot", "p50"): float("nan")}, [], {}, waits=False) == {}
+    for other in ({("ttft", "p99"): float("inf")}, {}):  # among failed requests, and where nothing was answered
+        assert ranges_of({("ttft", "p99"): 100.0}, [{("ttft", "p99"): 90.0}, other], {"ttft": 0.1}, waits=False) == {}
