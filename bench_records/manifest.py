@@ -594,7 +594,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.prefill_replicas:,} prefill and {self.replicas - self.prefill_replicas:,} decode replicas"
         if self.fleet is not None and self.fleet.least < self.fleet.most:
             return f"{self.fleet.least:,} to {self.fleet.most:,} replicas"
-        return "one replica" if self.replicas == 1 else f"{self.replicas:,} replicas"
+        replicas = self.replicas if self.fleet is None else self.fleet.most
+        return "one replica" if replicas == 1 else f"{replicas:,} replicas"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

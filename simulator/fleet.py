@@ -19,13 +19,12 @@ from msgspec import Meta
 
 _TOLERANCE = 0.1  # of the target, as Kubernetes has it
 _Replicas = Annotated[int, Meta(ge=1, le=10_000)]
-_Time = Annotated[float, Meta(gt=0, le=1e7)]
 
 
 @dataclass(frozen=True)
 class Failure:
     """The replica in place ``replica``, from 0, fails at ``at_s`` with all its requests; another one takes its place ``for_s``
-    later, None: never.
+    later, None: never. One that was stopped, and answers what it has, is not replaced.
     """
 
     replica: int
@@ -45,7 +44,7 @@ class Autoscaler:
     target_in_flight: Annotated[float, Meta(gt=0, le=1e6)]
     max_replicas: _Replicas
     min_replicas: _Replicas = 1
-    interval_s: _Time = 15.0
+    interval_s: Annotated[float, Meta(ge=0.1, le=1e7)] = 15.0
     startup_s: Annotated[float, Meta(ge=0, le=1e7)] = 60.0
     scale_down_after_s: Annotated[float, Meta(ge=0, le=1e7)] = 300.0
 
@@ -53,7 +52,7 @@ class Autoscaler:
 @dataclass(frozen=True)
 class FleetUse:
     """The replicas that were there, in whatever state, over a simulation's time: the fewest, the most, the mean over time, and
-    their time in s. ``idle`` are failures of places without a replica.
+    their time in s. ``idle`` are failures of places without a replica, ``late`` those after the end.
     """
 
     least: int
@@ -61,6 +60,7 @@ class FleetUse:
     mean: float
     replica_s: float
     idle: tuple[Failure, ...]
+    late: tuple[Failure, ...] = ()
 
 
 class Fleet:
@@ -78,7 +78,7 @@ class Fleet:
         self._at_place: dict[int, int] = {place: place for place in range(replicas)}
         self._began_s, self._ended_s = [0.0] * replicas, [nan] * replicas
         self._autoscaler = autoscaler
-        self._wanted = deque([(0.0, replicas)])  # of the looks of the last while
+        self._wanted = deque([(0.0, replicas)])  # by looks of the last while that no later one wanted as many as
         self._ready: list[tuple[float, int]] = []
         self._failures = [(failure.at_s, number) for number, failure in enumerate(failures)]
         self._all_failures = failures
@@ -125,7 +125,9 @@ class Fleet:
         times = np.unique(np.concatenate([began, ended, [0.0, end_s]]))[:-1]
         there = [int(np.count_nonzero((began <= at) & (ended > at))) for at in times.tolist()] or [len(began)]
         replica_s = float((ended - began).sum())
-        return FleetUse(min(there), max(there), replica_s / end_s if end_s else float(there[0]), replica_s, tuple(self._idle))
+        mean = replica_s / end_s if end_s else float(there[0])
+        late = tuple(self._all_failures[number] for _, number in sorted(self._failures))
+        return FleetUse(min(there), max(there), mean, replica_s, tuple(self._idle), late)
 
     def _start(self, at_s: float, place: int) -> int:
         replica, self.started = self.started, self.started + 1
@@ -147,9 +149,10 @@ class Fleet:
         for where in (self.taking, self._starting):
             if replica in where:
                 where.remove(replica)
-        self._draining.discard(replica)
         self._end(replica, failure.at_s)
-        if failure.for_s is not None:
+        if replica in self._draining:
+            self._draining.remove(replica)
+        elif failure.for_s is not None:
             heappush(self._returns, (failure.at_s + failure.for_s, failure.replica))
         return replica
 
@@ -160,14 +163,17 @@ class Fleet:
         there = len(self.taking) + len(self._starting)
         load = sum(outstanding[replica] for replica in self.taking) / scaler.target_in_flight
         wanted = there if abs(load - there) <= _TOLERANCE * there else ceil(load)
-        self._wanted.append((at_s, min(max(wanted, scaler.min_replicas), scaler.max_replicas)))
+        wanted = min(max(wanted, scaler.min_replicas), scaler.max_replicas)
+        while self._wanted and self._wanted[-1][1] <= wanted:
+            self._wanted.pop()
+        self._wanted.append((at_s, wanted))
         while self._wanted[0][0] < at_s - scaler.scale_down_after_s:
             self._wanted.popleft()
-        for _ in range(self._wanted[-1][1] - there):
+        for _ in range(wanted - there):
             place = next(place for place in range(self.started + 1) if place not in self._at_place)
             self._starting.append(self._start(at_s, place))
             heappush(self._ready, (at_s + scaler.startup_s, self._starting[-1]))
-        for _ in range(there - max(number for _, number in self._wanted)):
+        for _ in range(there - self._wanted[0][1]):
             self._stop(self._starting.pop() if self._starting else self._youngest(), at_s, outstanding)
 
     def _youngest(self) -> int:

@@ -98,7 +98,7 @@ class _ByPrefix:
     def __call__(self, number: int, request: int, outstanding: Sequence[int], taking: Sequence[int]) -> int:
         fewest = _least(outstanding, taking, number)
         blocks = self._blocks[request]
-        having = (replica for replica in self._with_most_of(blocks) if replica in taking)
+        having = self._with_most_of(blocks, taking)
         chosen = min(having, key=lambda replica: (outstanding[replica], replica), default=fewest)
         if outstanding[chosen] > outstanding[fewest] + MOST_MORE:
             chosen = fewest
@@ -106,12 +106,12 @@ class _ByPrefix:
             self._sent_to.setdefault(block, set()).add(chosen)
         return chosen
 
-    def _with_most_of(self, blocks: Sequence[int]) -> set[int]:
-        """The replicas that got the longest part of the prompt before; none where it is short."""
+    def _with_most_of(self, blocks: Sequence[int], taking: Sequence[int]) -> set[int]:
+        """The replicas of ``taking`` that got the longest part of the prompt before; none where it is short."""
         replicas: set[int] = set()
         for place, block in enumerate(blocks):
             others = self._sent_to.get(block, set())
-            longer = replicas & others if place else others
+            longer = replicas & others if place else others.intersection(taking)
             if not longer:
                 return replicas if place >= _LEAST_MATCH * len(blocks) else set()
             replicas = longer

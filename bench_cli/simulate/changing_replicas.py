@@ -65,7 +65,11 @@ def fleet_facts(deployment: Deployment, use: FleetUse) -> SimulatedFleet:
 
 
 def fleet_sentences(use: FleetUse) -> list[str]:
-    """What there was, and which failures met no replica."""
+    """What there was, and which failures met no replica or came too late."""
     there = counted(use.least, "replica") if use.least == use.most else f"{use.least:,} to {use.most:,} replicas"
-    said = [f"There were {there}, {use.mean:.3g} in the mean over time, {use.replica_s / 3600:.3g} replica-hours in all."]
-    return said + [f"--fail {failure_text(each)}: no such replica was there then." for each in use.idle]
+    were = "was" if use.least == use.most == 1 else "were"
+    return [
+        f"There {were} {there}, {use.mean:.3g} in the mean over time, {use.replica_s / 3600:.3g} replica-hours in all.",
+        *(f"--fail {failure_text(each)}: no such replica was there then." for each in use.idle),
+        *(f"--fail {failure_text(each)}: the simulation had ended before." for each in use.late),
+    ]

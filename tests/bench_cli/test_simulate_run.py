@@ -417,6 +417,16 @@ def test_replicas_that_fail_and_are_started_are_counted_and_their_requests_fail(
     assert (cut_at == 1_500_000_000).all()
 
 
+def test_the_replicas_that_there_were_are_said_with_failures_that_changed_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _simulated(tmp_path, "run", "--replicas", "2", "--fail", "2:at=0s", "--fail", "1:at=9h", "--draws", "0")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "There was 1 replica, 1 in the mean over time" in said
+    assert "--fail 1:at=32400s: the simulation had ended before." in said
+    assert "simulated by model.json, router random" in (folder / "report.md").read_text()
+
+
 def test_turns_after_one_whose_replica_failed_have_records_as_not_sent(tmp_path: Path) -> None:
     turns = [{"from": "human" if place % 2 == 0 else "gpt", "value": "a b c d e f g h"} for place in range(6)]
     dataset = tmp_path / "conversations.json"
@@ -441,6 +451,7 @@ def test_turns_after_one_whose_replica_failed_have_records_as_not_sent(tmp_path:
         ("target_in_flight = 2\nmax_replicas = 2\nmost = 3", "it has no 'most'; known are target_in_flight, max_replicas,"),
         ("target_in_flight = 2\nmax_replicas = 2\nmin_replicas = 3", "min_replicas, 3, is above max_replicas, 2"),
         ("{}", "Invalid statement (at line 1, column 1)"),
+        ("target_in_flight = 2\nmax_replicas = 2\ninterval_s = 1e-9", "Expected `float` >= 0.1 - at `$.interval_s`"),
     ],
 )
 def test_the_file_of_an_autoscaler_is_checked(

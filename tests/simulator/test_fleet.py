@@ -200,6 +200,34 @@ def test_places_are_filled_from_the_lowest_and_failures_of_empty_ones_are_named(
     assert (fleet.use(5.0).least, fleet.use(5.0).most) == (0, 2)
 
 
+def test_a_stopped_replica_that_fails_is_not_replaced() -> None:
+    scaler = Autoscaler(10.0, 2, interval_s=1.0, scale_down_after_s=0.0)
+    fleet = Fleet(2, (Failure(1, 1.5, 0.2),), scaler)
+    fleet.change([0, 5])
+    assert fleet.taking == [0]
+    assert fleet.change([0, 5]) == 1
+    assert fleet.next_change() == 2.0
+
+
+def test_the_number_that_replicas_are_stopped_to_is_the_highest_of_the_last_while() -> None:
+    scaler = Autoscaler(1.0, 9, interval_s=1.0, startup_s=0.0, scale_down_after_s=2.0)
+    fleet, there = Fleet(1, (), scaler), []
+    for load in (5, 3, 4, 1, 2, 1, 1, 1):
+        looked = fleet.next_change()
+        fleet.change([load] + [0] * 8)
+        while fleet.next_change() == looked:
+            fleet.change([])
+        there.append(len(fleet.taking))
+    assert there == [5, 5, 5, 4, 4, 2, 2, 1]
+
+
+def test_failures_after_the_end_are_named() -> None:
+    failures = (Failure(0, 9.0), Failure(0, 7.0), Failure(0, 0.055, 1e-3))
+    found = _sent(_even(0.1, 10e-3, 1), Deployment(ONE_AT_A_TIME, failures=failures))
+    assert found.fleet is not None
+    assert found.fleet.late == (failures[1], failures[0])
+
+
 def test_the_noise_of_a_replica_is_its_own() -> None:
     deployment = Deployment(replace(SERVER, front_end=FrontEnd()), 1, failures=(Failure(0, 0.5, 0.1),))
     found = _sent(_even(1.2, 0.1, 5), deployment)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.answers import Answers, Deployment
 from simulator.clients import OpenLoop
 from simulator.prefixes import PrefixCache, Prefixes
-from simulator.routers import MOST_MORE, Router, chooser
+from simulator.routers import MOST_MORE, Router, chooser, chooser_of_changing
 from simulator.server import Admission, Server, StepLaw
 from simulator.simulation import simulate_deployment
 from simulator.traffic import Traffic
@@ -126,3 +126,12 @@ def test_the_router_by_prefix_computes_less_than_the_one_by_load() -> None:
         cached[router] = answers.cached_tokens.sum()
         assert np.bincount(answers.replicas, minlength=3).min() > 20
     assert cached[Router.PREFIX] > 1.2 * cached[Router.LEAST_OUTSTANDING]
+
+
+def test_a_replica_that_is_gone_hides_no_prefix_of_another() -> None:
+    """A replica got all of the prompt and is gone, another one three of its four blocks."""
+    prefixes = Prefixes([(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4)], [4, 4, 4])
+    choose = chooser_of_changing(Router.PREFIX, range(3), prefixes, 1)
+    assert choose(0, 0, [9, 9, 0], [2]) == 2
+    assert choose(1, 1, [0, 0, 99], [0, 1, 2]) == 1
+    assert choose(2, 2, [0, 0, 9], [0, 2]) == 2
