@@ -88,7 +88,7 @@ def logged_run(server: Server, traffic: Traffic, seed: int, name: str) -> Logged
         engines.append(_Logging(*arguments))
         return engines[-1]
 
-    with mock.patch("simulator.simulation.Engine", make):
+    with mock.patch("simulator.pools.Engine", make):
         observed = simulated_run(server, traffic, seed, name)
     [engine] = engines
     requests = range(len(traffic))
