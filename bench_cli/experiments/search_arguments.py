@@ -77,6 +77,7 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
         )
     _check_closed_loop(parsed, effort)
     _check_time_outs(parsed, options.limits)
+    _check_streamed(parsed, options.limits)
     arguments = (*arguments, *_other_words(parsed))
     repeats = verb == "dataset" and not conversations and parsed.params.get("isl") is None
     if repeats and not parsed.params.get("repeat_dataset"):
@@ -122,6 +123,18 @@ def _check_time_outs(parsed: click.Context, limits: LimitOptions) -> None:
                         f"--{name} {seconds:g}: it ends a request before that can be beyond {objective}; "
                         f"give more than {objective.limit_ms / 1e3:g} s"
                     )
+
+
+def _check_streamed(parsed: click.Context, limits: LimitOptions) -> None:
+    """Raises UsageError for a limit on what unstreamed answers do not have."""
+    from reports.capacity.limits import limit_set
+
+    if parsed.params.get("streaming") is not False:
+        return
+    sets = (limit_set(tier.name, (*tier.limits, *tier.objectives)) for tier in tiers_of(limits.slo, limits.slo_preset))
+    for limit in (limit for each in sets for limit in each.limits):
+        if limit.streamed_text is not None:
+            raise click.UsageError(f"--slo {limit.streamed_text} needs streamed answers (--streaming); use e2e")
 
 
 def _other_words(parsed: click.Context) -> Iterator[str]:

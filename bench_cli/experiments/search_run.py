@@ -32,10 +32,12 @@ from bench_cli.experiments.search_plan import (
 from bench_errors import BenchError, ExitStatus
 from bench_records.run_folder import RunFolder
 from bench_records.search import PlannedProbe, Search, SearchFolder
+from reports.capacity.limits import every_limit
 from reports.capacity.reading import (
     WARM,
     MeasuredProbe,
     capacity_of,
+    check_streamed,
     judged_limits,
     load_options,
     probe_options,
@@ -108,6 +110,7 @@ class ChildProbes:
         folder = self.folder.first
         self._make([option, str(users), *size, "--seed", str(search.seed), *judged_limits(search)], folder)
         report = read_run(folder)
+        check_streamed(report, every_limit(sets_of(search)))
         per_s = report.metrics.rates[REQUEST_THROUGHPUT].value
         if not per_s:
             raise TargetGoneError("no request of the closed loop succeeded")

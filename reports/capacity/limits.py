@@ -46,6 +46,12 @@ class Limit:
             return tuple(objective.limit_ms for objective in self.objectives)
         return () if self.requirement.metric is FAILED_SHARE else (self.requirement.limit,)
 
+    @property
+    def streamed_text(self) -> str | None:
+        """What of it unstreamed answers do not have, as it is written; None of a limit that they have."""
+        criteria = self.objectives if self.requirement.metric is ATTAINMENT else (self.requirement,)
+        return next((str(criterion) for criterion in criteria if criterion.metric.streamed_only), None)
+
     def queue(self, load: float) -> float | None:
         """The requests in the system at which those that arrive at ``load``, in requests/s, are surely beyond the limit, by
         Little's law; None of a limit on anything but TTFT or E2E latency.

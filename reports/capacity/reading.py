@@ -240,6 +240,7 @@ def steady(requests: Requests, load: ConfiguredLoad) -> NDArray[np.bool_]:
 
 
 def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Sequence[LimitSet]) -> MeasuredProbe:
+    check_streamed(report, every_limit(sets))
     metrics, gone = report.metrics, _target_is_gone(report)
     sent = int(np.count_nonzero(~np.isnan(report.requests.sent_ns)))
     probe = probe_of(planned.load, sent, report.requests, report.judged.load, every_limit(sets))
@@ -269,6 +270,15 @@ def _measured(report: RunReport, planned: PlannedProbe, search: Search, sets: Se
         target_gone=gone,
         goodputs=goodputs,
     )
+
+
+def check_streamed(report: RunReport, limits: Sequence[Limit]) -> None:
+    """Raises RunFolderError for a limit on what an unstreamed run does not have: all its tokens came with the last one."""
+    text = next((limit.streamed_text for limit in limits if limit.streamed_text is not None), None)
+    if text is not None and not report.metrics.streamed:
+        raise RunFolderError(
+            f"{report.folder.path} was not streamed, so nothing in it shows {text}: search with --streaming, or limit e2e"
+        )
 
 
 def is_evidence(report: RunReport) -> bool:

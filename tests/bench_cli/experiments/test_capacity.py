@@ -56,6 +56,11 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
             "--first_token_timeout 4: it ends a request before that can be beyond e2e<=5000ms",
         ),
         (["--slo", "p99_e2e<=5s", "dataset", "--token_gap_timeout", "1"], "--token_gap_timeout 1: it ends a request before"),
+        (["--slo", "p95_ttft<=25ms", "dataset", "--no_streaming"], "--slo p95_ttft<=25ms needs streamed answers"),
+        (
+            ["--slo", "attainment>=9%", "--slo", "e2e<=5s", "--slo", "tpot<=9ms", "dataset", "--no_streaming"],
+            "--slo tpot<=9ms needs streamed answers (--streaming); use e2e",
+        ),
         ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
         (

@@ -133,6 +133,33 @@ def test_a_failed_request_is_beyond_a_limit_on_tpot_and_a_cut_one_where_it_was_t
     assert (found.n, found.above) == (700 - 10 - 2, 10 + 1)
 
 
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        (("p95_ttft<=150ms",), "p95_ttft<=150ms"),
+        (("p90_e2e<=1s", "p90_tpot<=9ms"), "p90_tpot<=9ms"),
+        (("attainment>=99%", "ttft<=1s"), "ttft<=1000ms"),
+        (("p90_e2e<=1s",), None),
+    ],
+)
+def test_an_unstreamed_probe_shows_no_latency_of_tokens(
+    folder: SearchFolder,
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    limits: tuple[str, ...],
+    shown: str | None,
+) -> None:
+    """The first token of such an answer came with the last one: its E2E latency would be taken for its TTFT."""
+    objectives = tuple(text for text in limits if text == "ttft<=1s")
+    tier = PlannedTier(None, tuple(text for text in limits if text not in objectives), objectives)
+    _record(folder, _SEARCH.probes[0], make_report(steady_run(200), streaming=False))
+    if shown is None:
+        assert read_probe(folder, replace(_SEARCH, tiers=(tier,)), _SEARCH.probes[0]).run.probe.violations[0].n
+        return
+    with pytest.raises(RunFolderError, match=f"was not streamed, so nothing in it shows {shown}"):
+        read_probe(folder, replace(_SEARCH, tiers=(tier,)), _SEARCH.probes[0])
+
+
 def test_a_probe_that_lost_its_server_says_nothing_of_a_load(
     folder: SearchFolder, make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: _Make
 ) -> None:
