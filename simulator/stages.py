@@ -1,8 +1,9 @@
 """The stages of a request: one, or two where some replicas prefill and others decode.
 
 In the first stage of two, a replica computes the prompt and answers with one token. Then the KV cache of the prompt goes to a
-replica that decodes, which takes the request in as any other, computes no token of its prompt, and gives all tokens of the
-answer: what vLLM, Dynamo and TensorRT-LLM do, whose clients get every token from the replica that decodes.
+replica that decodes, which takes the request in as any other, computes the last token of its prompt again, and gives all tokens
+of the answer. So does vLLM 0.25 with a KV connector (``vllm/v1/core/sched/scheduler.py``), whose clients get
+every token from the replica that decodes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def traffics_of(deployment: Deployment, traffic: Traffic) -> tuple[Traffic, ...]
     if deployment.decode is None:
         return (traffic,)
     prefill = replace(traffic, output_tokens=np.ones_like(traffic.output_tokens))
-    return prefill, replace(traffic, prefill_tokens=np.zeros_like(traffic.prefill_tokens), prefixes=None)
+    return prefill, replace(traffic, prefill_tokens=np.ones_like(traffic.prefill_tokens), prefixes=None)
 
 
 def transfers_s(deployment: Deployment, traffic: Traffic) -> FloatArray:
