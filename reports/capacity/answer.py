@@ -187,6 +187,10 @@ def _bracket(search: Searched) -> str:
         return f"Does not hold {refused} with {of_limits} {sure}; no lower load is certified."
     if not search.probes:
         return "Undecided: no load was measured."
+    never = _never_counted(search)
+    if never is not None:
+        shown = f"the {_requests(search)} have no {never.metric.label}"
+        return f"Undecided: {shown}, so no number of them shows whether {limit_text(never)} holds."
     hold = "holds" if len(search.required) == 1 else "hold"
     return f"Undecided: {_requests(search)} at {_loads(search)} are too few to show whether {of_limits} {hold}."
 
@@ -280,8 +284,8 @@ def _needed(capacity: Capacity, search: Searched) -> str:
         return ""
     if search.bracket.more_requests == 0:
         return ""
-    if capacity.probes and not search.probes:
-        return ""  # more of the same would not be valid either
+    if capacity.probes and (not search.probes or _never_counted(search) is not None):
+        return ""  # more of the same would not be valid either, or not have what is limited
     if search.bracket.more_requests is None:
         if search.bracket.ratio is not None:
             return f"no number of requests is known that reaches {wanted}"
@@ -487,6 +491,13 @@ def _as_fitted(search: Searched) -> str:
     """After "goes", that shares are those of the curve through all probes: single ones may differ from it."""
     curve = search.bracket.curves[search.deciding] if search.bracket.curves else None
     return ", as fitted," if curve is not None and curve.slope is not None else ""
+
+
+def _never_counted(search: Searched) -> Requirement | None:
+    """A limit of which no request of any probe has a value, as one on TPOT where answers have one token."""
+    places = zip(search.required, search.goal.limits, strict=True)
+    limits = ((limit, place) for limit, place in places if limit.metric.unit == "ms")
+    return next((limit for limit, place in limits if not any(p.violations[place].n for p in search.probes)), None)
 
 
 def _requests(search: Searched) -> str:

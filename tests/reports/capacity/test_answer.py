@@ -8,7 +8,7 @@ import pytest
 
 from reports.capacity.answer import answer, cost, details
 from reports.capacity.control import controlled, explained
-from reports.capacity.probe import Control
+from reports.capacity.probe import Control, Violations
 from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun
 from reports.capacity.search import Curve, Shape
 from reports.capacity.words import confidence_text, limit_text, width_text
@@ -261,6 +261,21 @@ def test_shares_of_a_flat_curve_are_said_to_be_fitted() -> None:
     curve = Curve(Shape.FLAT, -11.52, 1.73, None, None, None, 30.0)
     fitted = _with(flat(certified=None), curves=(curve,))
     assert "the share of requests beyond it goes, as fitted, from 3.4 % to 7.2 %, with 1 % allowed" in answer(fitted)
+
+
+def test_limit_of_which_no_request_has_a_value_needs_no_longer_budget() -> None:
+    """Answers of one token have no TPOT, however many are sent."""
+
+    def without_tpot(run: ProbeRun) -> ProbeRun:
+        return replace(run, probe=replace(run.probe, violations=(run.probe.violations[0], Violations(0, 0, None))))
+
+    found = _with(capacity(), certified=None, refused=None, more_requests=None, estimate=None, shape=Shape.UNKNOWN)
+    sentence = "the 26,000 requests in 5 probes have no TPOT, so no number of them shows whether p99 TPOT of at most"
+    assert sentence not in answer(found)
+    assert any("a longer --budget would show more" in text.lower() for text in details(found, found.tiers[0]))
+    found = replace(found, probes=tuple(map(without_tpot, found.probes)))
+    assert answer(found) == f"Undecided: {sentence} 50 ms holds."
+    assert not any("budget" in text for text in details(found, found.tiers[0]))
 
 
 def _modelled(found: Capacity, simulated: dict[float, tuple[int, ...]], measured: dict[float, tuple[int, ...]]) -> Capacity:
