@@ -427,6 +427,20 @@ def test_the_replicas_that_there_were_are_said_with_failures_that_changed_none(
     assert "simulated by model.json, router random" in (folder / "report.md").read_text()
 
 
+def test_what_a_fleet_came_to_is_a_result_and_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scaler = tmp_path / "scale.toml"
+    scaler.write_text("target_in_flight = 2\nmax_replicas = 4\ninterval_s = 0.5\nstartup_s = 0.2\n")
+    traffic = [["300" if each == "120" else each for each in _TRAFFIC[:-1]] + [seed] for seed in ("5", "6")]
+    options = ("--autoscale", str(scaler), "--draws", "0")
+    folders = [str(_simulated(tmp_path, f"run{seeded[-1]}", *options, traffic=seeded)) for seeded in traffic]
+    capsys.readouterr()
+    run(["compare", *folders])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note simulation.fleet.mean: " in said
+    assert "A result of the runs, not a setting." in said
+    assert "changed simulation.fleet" not in said
+
+
 def test_turns_after_one_whose_replica_failed_have_records_as_not_sent(tmp_path: Path) -> None:
     turns = [{"from": "human" if place % 2 == 0 else "gpt", "value": "a b c d e f g h"} for place in range(6)]
     dataset = tmp_path / "conversations.json"

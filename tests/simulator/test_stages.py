@@ -108,6 +108,22 @@ def test_prompts_of_others_do_not_lengthen_the_time_of_a_token() -> None:
     assert tokens_ms[0] > 2.0
 
 
+def test_a_step_that_decodes_holds_no_more_tokens_than_its_budget() -> None:
+    """Requests join without a prompt to compute, and each takes a token."""
+    traffic = _requests([0.0] * 60, [8] * 60, [20] * 60)
+    server = replace(BARE, admission=Admission(token_budget=16))
+    written: list[int] = []
+    found = simulate_deployment(
+        Deployment(server, 4, Router.ROUND_ROBIN, decode=Decode(1)),
+        traffic,
+        clients_of(traffic),
+        3,
+        lambda round_: written.extend(len(tokens.requests) for tokens in round_.tokens),
+    )
+    assert max(written) == 16
+    assert np.isfinite(found.last_s).all()
+
+
 def test_the_cache_of_prefixes_is_that_of_the_replicas_that_prefill() -> None:
     traffic = _requests([0.0, 1.0], [64, 64], [3, 3])
     traffic = replace(traffic, prefixes=Prefixes([(1, 2), (1, 2)], [32, 32]))
