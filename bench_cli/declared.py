@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from itertools import groupby
+from math import isnan
 from typing import Any, ClassVar, TypeVar
 
 import click
@@ -190,4 +191,16 @@ def _made(name: str, how: _Declared) -> Callable[[Any], Any]:
     """Click's decorator of the option ``name``."""
     spellings = [spelling.format(name) for spelling in how.spellings]
     own = [] if any(spelling.startswith("--") for spelling in spellings) else [f"--{name}"]
-    return cloup.option(*spellings, *own, name, **how.settings)
+    kind = how.settings.get("type")
+    ranged = {"type": _RealRange(kind.min, kind.max, kind.min_open, kind.max_open)} if type(kind) is click.FloatRange else {}
+    return cloup.option(*spellings, *own, name, **{**how.settings, **ranged})
+
+
+class _RealRange(click.FloatRange):
+    """Click takes nan for a number within any range, since it is neither below nor above a limit."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        number = super().convert(value, parameter, context)
+        if isnan(number):
+            self.fail(f"{value!r} is not a number.", parameter, context)
+        return number

@@ -82,7 +82,7 @@ class ReplicaOptions(Concern, title="Replicas"):
     )
     transfer_tokens_per_s: float | None = option(
         None,
-        type=click.FloatRange(min=1),
+        type=click.FloatRange(min=1, max=1e12),
         help="Tokens of a KV cache that are transferred in a second: the bandwidth over the bytes of a token. Their time is "
         "added to --transfer_ms; no time without.",
     )
