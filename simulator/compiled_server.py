@@ -192,7 +192,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                     part = min(whole, left)
                     prefill += part
                     with_context += part * (requests.input_tokens[request] - whole + part)
-                    left -= max(1, part)
+                    left -= part
                     requests.prefill_left[request] = whole - part
                     is_within_prompt = part < whole
                     if is_within_prompt:

@@ -117,7 +117,7 @@ class Engine:
             taken = min(whole, left)
             tokens += taken
             with_context += taken * (self._input[request] - whole + taken)
-            left -= max(1, taken)  # a prompt that others computed takes the place of its first token
+            left -= taken
             self._prefill_left[request] = whole - taken
             self._is_within_prompt = taken < whole
             if self._is_within_prompt:

@@ -109,7 +109,7 @@ def test_prompts_of_others_do_not_lengthen_the_time_of_a_token() -> None:
 
 
 def test_a_step_that_decodes_holds_no_more_tokens_than_its_budget() -> None:
-    """Requests join without a prompt to compute, and each takes a token."""
+    """Each request that joins computes the last token of its prompt, which counts."""
     traffic = _requests([0.0] * 60, [8] * 60, [20] * 60)
     server = replace(BARE, admission=Admission(token_budget=16))
     written: list[int] = []
