@@ -73,10 +73,13 @@ class Choice:
         if self._has_own_ends:
             response = self._until_end(response, least)
         ids = response.token_ids
-        self.tokens += len(ids)
         has_end = len(ids) > least and ids[-1] in self._end_ids
-        is_last = response.is_final or has_end or self.tokens >= (self._generation.max_tokens or 0)
-        text = self._text_of_tokens(ids[:-1] if has_end else ids, least, is_last)
+        is_last = response.is_final or has_end or self.tokens + len(ids) >= (self._generation.max_tokens or 0)
+        text, count = self._text_of_tokens(ids[:-1] if has_end else ids, least, is_last)
+        if self._text.stopped and count < len(ids):
+            response, has_end = _beginning(response, count), False
+            ids = response.token_ids
+        self.tokens += len(ids)
         reason = None
         if self._text.stopped or has_end:
             reason = "stop"
@@ -90,18 +93,21 @@ class Choice:
         """``response`` up to its first end token after ``least`` tokens: the engine may not know that token as an end."""
         for count, token in enumerate(response.token_ids[least:], start=least + 1):
             if token in self._end_ids:
-                logits = None if response.logits is None else response.logits[:count]
-                return replace(
-                    response, token_ids=response.token_ids[:count], log_probs=response.log_probs[:count], logits=logits
-                )
+                return _beginning(response, count)
         return response
 
-    def _text_of_tokens(self, ids: Sequence[int], least: int, is_last: bool) -> str:
-        """What ``ids`` add to the text; a stop text counts that is complete after the first ``least`` of them."""
-        if not least:
-            return self._text.add(ids, is_last)
-        text = self._text.add(ids[:least], is_last and len(ids) <= least, may_stop=False)
-        return text + self._text.add(ids[least:], is_last) if len(ids) > least else text
+    def _text_of_tokens(self, ids: Sequence[int], least: int, is_last: bool) -> tuple[str, int]:
+        """What ``ids`` add to the text, and how many of them do: those up to the end of the first stop text that is complete
+        after the first ``least``. A response may hold more, where the client reads more slowly than the engine generates.
+        """
+        if not self._generation.stop or not ids:
+            return self._text.add(ids, is_last), len(ids)
+        text = ""
+        for count, token in enumerate(ids, start=1):
+            text += self._text.add((token,), is_last and count == len(ids), may_stop=count > least)
+            if self._text.stopped:
+                return text, count
+        return text, len(ids)
 
     def note_times(self, response: CoreResponse) -> None:
         """Keep the engine's stamps, of which the last response has all."""
@@ -146,3 +152,9 @@ class Choice:
     def _text_of(self, token: int) -> tuple[str, bytes]:
         text = decode(self._tokenizer, (token,), skip_special_tokens=False)
         return text, token_bytes(self._tokenizer, token, text)
+
+
+def _beginning(response: CoreResponse, count: int) -> CoreResponse:
+    """The first ``count`` tokens of a response."""
+    logits = None if response.logits is None else response.logits[:count]
+    return replace(response, token_ids=response.token_ids[:count], log_probs=response.log_probs[:count], logits=logits)

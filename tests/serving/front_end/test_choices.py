@@ -67,6 +67,21 @@ def test_stop_text_ends_a_choice_before_it() -> None:
     assert sum(len(piece.token_ids) for piece in pieces) < len(_IDS)
 
 
+@pytest.mark.parametrize("end", [(), (_END,)])
+def test_tokens_after_a_stop_text_in_its_response_are_no_part_of_the_answer(end: tuple[int, ...]) -> None:
+    """A response holds several tokens where the client reads more slowly than the engine generates."""
+    alone = _pieces(Generation(max_tokens=99, stop=("fox",), top_logprobs=0), _IDS)
+    choice = Choice(3, Generation(max_tokens=99, stop=("fox",), top_logprobs=0), _TOKENIZER, frozenset(), (_END,))
+    piece = choice.add(_response([*_IDS, *end], final=True, log_probs=[-1.0] * (len(_IDS) + len(end))))
+    ids = [token for each in alone for token in each.token_ids]
+    assert ids != _IDS
+    assert list(piece.token_ids) == ids
+    assert piece.log_probs is not None
+    assert len(piece.log_probs) == len(ids)
+    assert (piece.text, piece.finish_reason) == (_text(alone), "stop")
+    assert (choice.tokens, choice.is_cut) == (len(ids), True)
+
+
 def test_withheld_start_of_a_stop_text_is_sent_at_the_end() -> None:
     pieces = _pieces(Generation(max_tokens=99, stop=("jumps over",)), _IDS)
     assert _text(pieces) == _TOKENIZER.decode(_IDS)
