@@ -15,7 +15,9 @@ Send = tuple[float, int]  # when, in s, and which request
 
 
 class Clients(Protocol):
-    """What sends requests. Each is sent at most once."""
+    """What sends requests. Each is sent at most once. What follows a failure is what follows an answer, unless a kind of
+    clients has another rule.
+    """
 
     def first(self) -> list[Send]:
         """What is sent whatever is answered."""
@@ -27,11 +29,11 @@ class Clients(Protocol):
 
     def failed(self, at_s: float, request: int) -> list[Send]:
         """What is sent because the server of a request failed at ``at_s``. Times ascend, with those of ``answered``."""
-        ...
+        return self.answered(at_s, request)
 
     def refused(self, at_s: float, request: int) -> list[Send]:
         """What is sent because no server took a request at ``at_s``. Times of calls ascend, with those of the others."""
-        ...
+        return self.failed(at_s, request)
 
 
 def clients_of(traffic: Traffic) -> Clients:
@@ -40,7 +42,7 @@ def clients_of(traffic: Traffic) -> Clients:
     return OpenLoop(arrivals) if traffic.users is None else Users(arrivals[: traffic.users], len(arrivals))
 
 
-class OpenLoop:
+class OpenLoop(Clients):
     """Request i is sent at ``arrivals_s[i]``."""
 
     def __init__(self, arrivals_s: Sequence[float]) -> None:
@@ -52,14 +54,8 @@ class OpenLoop:
     def answered(self, at_s: float, request: int) -> list[Send]:
         return []
 
-    def failed(self, at_s: float, request: int) -> list[Send]:
-        return []
 
-    def refused(self, at_s: float, request: int) -> list[Send]:
-        return []
-
-
-class Ceiling:
+class Ceiling(Clients):
     """Request i arrives at ``arrivals_s[i]``, and waits, first in, first out, while ``most`` requests are in flight."""
 
     def __init__(self, arrivals_s: Sequence[float], most: int) -> None:
@@ -76,14 +72,8 @@ class Ceiling:
         arrival, following = self._waiting.popleft()
         return [(max(arrival, at_s), following)]
 
-    def failed(self, at_s: float, request: int) -> list[Send]:
-        return self.answered(at_s, request)
 
-    def refused(self, at_s: float, request: int) -> list[Send]:
-        return self.answered(at_s, request)
-
-
-class Users:
+class Users(Clients):
     """A closed loop: user u starts at ``starts_s[u]``, and a free user sends the next of ``requests``, before ``end_s``."""
 
     def __init__(self, starts_s: Sequence[float], requests: int, end_s: float = inf) -> None:
@@ -100,15 +90,12 @@ class Users:
         self._next += 1
         return [(at_s, self._next - 1)]
 
-    def failed(self, at_s: float, request: int) -> list[Send]:
-        return self.answered(at_s, request)
-
     def refused(self, at_s: float, request: int) -> list[Send]:
         """A user without a connection waits, as those of a measurement do."""
         return self.answered(at_s + RETRY_S, request)
 
 
-class Turns:
+class Turns(Clients):
     """Sessions: a request without a parent is sent at its ``offsets_s``, another one ``think_times_s`` after its parent's
     answer, and not before its offset, if it has one. Shape [requests] each; a parent has a smaller number. ``joins``, empty or
     of that shape, are requests that one waits for besides its parent.
@@ -151,7 +138,4 @@ class Turns:
 
     def failed(self, at_s: float, request: int) -> list[Send]:
         """Nothing: there is no answer for a later turn to follow."""
-        return []
-
-    def refused(self, at_s: float, request: int) -> list[Send]:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf, isnan, nan
 
@@ -124,9 +125,7 @@ class Pool:
         self._plan(replica, self._replicas[replica].run(min(until_s, others), ends, observe))
 
     def answers(self) -> Answers:
-        changes, ends = self._stage.deployment.changes, np.array([*self._work.last_s, *self._failed_s])
-        end_s = float(ends[np.isfinite(ends)].max(initial=0.0))
-        return Answers(
+        answers = Answers(
             np.array(self._sent_s),
             np.array(self._work.first_s),
             np.array(self._work.last_s),
@@ -137,9 +136,12 @@ class Pool:
             sum(replica.engine.steps for replica in self._replicas),
             sum(replica.engine.busy_s for replica in self._replicas),
             sum(replica.front_end.busy_s for replica in self._replicas),
-            failed_s=np.array(self._failed_s) if changes else None,
-            fleet=self._fleet.use(end_s) if changes else None,
         )
+        if not self._stage.deployment.changes:
+            return answers
+        answers = replace(answers, failed_s=np.array(self._failed_s))
+        ended_s = answers.ended_s
+        return replace(answers, fleet=self._fleet.use(float(ended_s[np.isfinite(ended_s)].max(initial=0.0))))
 
     def _start(self) -> None:
         """Make the replicas that were started."""

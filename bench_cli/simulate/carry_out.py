@@ -24,7 +24,7 @@ from bench_cli.measurement.target_options import TargetOptions
 from bench_cli.measurement.telemetry_options import TelemetryOptions
 from bench_cli.signals import signals_as_interrupt
 from bench_cli.simulate.changing_replicas import fleet_facts, fleet_sentences
-from bench_cli.simulate.deployment import Simulated, simulated_target
+from bench_cli.simulate.deployment import Simulated, replica_facts, simulated_target
 from bench_cli.simulate.deployment_options import BLOCK_TOKENS
 from bench_cli.simulate.records import simulated_result
 from bench_cli.simulate.traffic import SimulatedTraffic, simulated_traffic, with_prefixes
@@ -49,7 +49,6 @@ _OF_A_SERVER: tuple[type[Concern], ...] = (
     *(TargetOptions, EmbeddedOptions, EngineSettings, DistributionOptions, TelemetryOptions, ClientOptions),
 )
 _REPEATED = 0.05  # the share of repeated prompt tokens from which on it is said that no cache is simulated
-_MS = 1e3
 _KEYS = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2e": "e2e_ms"}
 
 
@@ -115,16 +114,12 @@ class Simulating:
 
     def _facts(self, outside: tuple[str, ...], answers: Answers, ranges: Ranges) -> Simulation:
         simulated, deployment = self.simulated, self.simulated.deployment
-        blocks, decode = deployment.cache_blocks, deployment.decode
+        blocks = deployment.cache_blocks
         return Simulation(
             model=printable(simulated.name),
             digest=simulated.digest,
             fitted_to=tuple(source.name for source in simulated.model.sources),
-            replicas=deployment.servers,
-            router=deployment.router.value if deployment.has_choice else None,
-            prefill_replicas=None if decode is None else deployment.replicas,
-            transfer_ms=None if decode is None else decode.transfer_s * _MS,
-            transfer_tokens_per_s=None if decode is None else decode.tokens_per_s,
+            **replica_facts(deployment),
             fleet=None if answers.fleet is None else fleet_facts(deployment, answers.fleet),
             prefix_cache_tokens=None if blocks is None else blocks * BLOCK_TOKENS,
             beyond=outside,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import click
 
@@ -31,6 +31,7 @@ from workloads.elements.errors import WorkloadError
 if TYPE_CHECKING:
     from harness.protocols.known_client import KnownClient
 
+_MS = 1e3
 _NOWHERE = Origin("http", "simulated", 80)
 
 
@@ -48,16 +49,42 @@ class Simulated:
     changes: tuple[str, ...] = ()
 
 
-def decoding(options: ReplicaOptions) -> Decode | None:
-    """The servers that decode alone, None without such. Raises UsageError for options that do not go together."""
+def replicas_of(options: ReplicaOptions) -> tuple[int, Decode | None]:
+    """The number of servers that prefill, and those that decode alone, None where each does both. Raises UsageError for options
+    that do not go together.
+    """
     given = options.given("prefill", "decode", "transfer_ms", "transfer_tokens_per_s")
     if options.prefill is None or options.decode is None:
         if given:
             raise click.UsageError(f"--{given[0]} needs both --prefill and --decode")
-        return None
+        return options.replicas, None
     if options.given("replicas"):
         raise click.UsageError("--replicas are servers that prefill and decode: leave it out beside --prefill and --decode")
-    return Decode(options.decode, options.transfer_ms / 1e3, options.transfer_tokens_per_s)
+    return options.prefill, Decode(options.decode, options.transfer_ms / _MS, options.transfer_tokens_per_s)
+
+
+class ReplicaFacts(TypedDict):
+    """The replicas of a deployment, by the names that manifests and documents have for them."""
+
+    replicas: int
+    router: str | None
+    prefill_replicas: int | None
+    transfer_ms: float | None
+    transfer_tokens_per_s: float | None
+
+
+def replica_facts(deployment: Deployment) -> ReplicaFacts:
+    """What a manifest or document says of them; the router None where it has nothing to choose, the others where each replica
+    prefills and decodes.
+    """
+    decode = deployment.decode
+    return ReplicaFacts(
+        replicas=deployment.servers,
+        router=deployment.router.value if deployment.has_choice else None,
+        prefill_replicas=None if decode is None else deployment.replicas,
+        transfer_ms=None if decode is None else decode.transfer_s * _MS,
+        transfer_tokens_per_s=None if decode is None else decode.tokens_per_s,
+    )
 
 
 def read_simulated(options: DeploymentOptions, replicas: int, decode: Decode | None = None) -> Simulated:

@@ -39,11 +39,8 @@ def run(context: click.Context, options: RunOptions, arguments: tuple[str, ...])
     long as requested.
     """
     from bench_cli.simulate.carry_out import Simulating
-    from bench_cli.simulate.deployment import decoding, read_simulated, with_changes
+    from bench_cli.simulate.deployment import read_simulated, replicas_of, with_changes
 
-    simulated = read_simulated(
-        options.deployment, options.replicas.prefill or options.replicas.replicas, decoding(options.replicas)
-    )
-    simulated = with_changes(simulated, options)
+    simulated = with_changes(read_simulated(options.deployment, *replicas_of(options.replicas)), options)
     check_router(options, simulated.deployment)
     return invoke(context, arguments, Simulating(simulated).carry_out)

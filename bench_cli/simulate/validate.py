@@ -68,7 +68,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     of a figure, 5 to 95 %, holds the model's draws, the noise of seeds, and the error that the fit had on what it was not
     fitted to.
     """
-    from bench_cli.simulate.deployment import decoding
+    from bench_cli.simulate.deployment import replicas_of
     from bench_cli.simulate.fitted_model import read_fitted
     from bench_cli.simulate.material import material_of, say
     from bench_cli.simulate.validated import Simulations, Validated, validation_text
@@ -80,7 +80,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
     check_folder("--html", options.html)
     check_folder("--json", options.json)
     model = read_fitted(options.model)
-    replicas, decode = options.replicas.prefill or options.replicas.replicas, decoding(options.replicas)
+    replicas, decode = replicas_of(options.replicas)
     dealing = Deployment(model.server, replicas, Router(options.router), decode=decode)
     check_router(options, dealing)
     material, validations = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench_cli.simulate.deployment import replica_facts
 from bench_cli.simulate.validated import (
     Validated,
     are_too_narrow,
@@ -29,7 +30,7 @@ def document(validated: Validated) -> dict[str, object]:
         "model": _model(validated.name, validated.model),
         "draws": min(simulations.draws, len(validated.model.draws)),
         "seed": simulations.seed,
-        **_replicas(simulations.dealing),
+        **replica_facts(simulations.dealing or Deployment(validated.model.server)),
         "runs": [_run(each) for each in validations],
         "errors": [_error(key, validations) for key in GOOD],
         "coverage": _coverage(validations),
@@ -39,17 +40,6 @@ def document(validated: Validated) -> dict[str, object]:
             "coverage": list(coverage_sentences(validations)),
             "verdict": verdict(validations),
         },
-    }
-
-
-def _replicas(dealing: Deployment | None) -> dict[str, object]:
-    decode = None if dealing is None else dealing.decode
-    return {
-        "replicas": 1 if dealing is None else dealing.servers,
-        "router": dealing.router.value if dealing is not None and dealing.has_choice else None,
-        "prefill_replicas": None if dealing is None or decode is None else dealing.replicas,
-        "transfer_ms": None if decode is None else decode.transfer_s * 1e3,
-        "transfer_tokens_per_s": None if decode is None else decode.tokens_per_s,
     }
 
 

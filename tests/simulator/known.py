@@ -9,8 +9,11 @@ import numpy as np
 
 from bench_records.record import Outcome, Record, TokenSource
 from bench_records.table import write_table
+from simulator.answers import Answers, Deployment
+from simulator.clients import Clients, clients_of
 from simulator.observed import EngineTimes, Observed
 from simulator.server import Admission, FrontEnd, Server, StepLaw
+from simulator.simulation import simulate_deployment
 from simulator.traffic import Traffic
 
 NS = 1e9
@@ -21,6 +24,19 @@ SERVER = Server(
     FrontEnd(delay=2e-3, intake=1e-3, intake_rounds=1, token=5e-6, response=30e-6),
     noise=tuple((np.random.default_rng(7).standard_normal(2_000) * 0.1e-3).tolist()),
 )
+
+
+ONE_AT_A_TIME = Server(StepLaw(step=1e-3), Admission(max_sequences=1))
+
+
+def requests(arrivals: list[float], prompts: list[int], outputs: list[int]) -> Traffic:
+    """An open loop of these times and lengths."""
+    return Traffic(np.array(arrivals), np.array(prompts), np.array(prompts), np.array(outputs))
+
+
+def sent(traffic: Traffic, deployment: Deployment, clients: Clients | None = None) -> Answers:
+    """The answers to the traffic's own clients, or others."""
+    return simulate_deployment(deployment, traffic, clients or clients_of(traffic), 3)
 
 
 def poisson(

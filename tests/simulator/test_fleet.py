@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from bench_records.record import Outcome
 from harness.recording.schedule_summary import user_free_ns
 from simulator.answers import Answers, Deployment
-from simulator.clients import RETRY_S, Ceiling, Clients, OpenLoop, Turns, Users, clients_of
+from simulator.clients import RETRY_S, Ceiling, OpenLoop, Turns, Users, clients_of
 from simulator.fleet import Autoscaler, Failure, Fleet
 from simulator.routers import Router
-from simulator.server import Admission, FrontEnd, Server, StepLaw
-from simulator.simulation import simulate_deployment, simulate_in_python
+from simulator.server import FrontEnd, Server, StepLaw
+from simulator.simulation import simulate_in_python
 from simulator.traffic import Traffic
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import ONE_AT_A_TIME, SERVER, poisson, sent
 from tests.simulator.test_simulation import servers
 
-ONE_AT_A_TIME = Server(StepLaw(step=1e-3), Admission(max_sequences=1))
 _failures = st.lists(st.builds(Failure, st.integers(0, 4), st.floats(0, 2), st.none() | st.floats(1e-3, 1)), max_size=4).map(
     tuple
 )
@@ -40,10 +39,6 @@ def _even(seconds: float, gap_s: float, tokens: int) -> Traffic:
     count = round(seconds / gap_s)
     ones = np.ones(count, np.int64)
     return Traffic(gap_s * np.arange(count), ones, ones, tokens * ones)
-
-
-def _sent(traffic: Traffic, deployment: Deployment, clients: Clients | None = None) -> Answers:
-    return simulate_deployment(deployment, traffic, clients or clients_of(traffic), 3)
 
 
 @given(
@@ -67,7 +62,7 @@ def test_every_request_is_answered_or_fails_at_a_time_when_a_replica_does(
 ) -> None:
     deployment = Deployment(server, replicas, router, failures=failures, autoscaler=scaler)
     clients = OpenLoop(traffic.arrivals_s) if ceiling is None else Ceiling(traffic.arrivals_s, ceiling)
-    found = _sent(traffic, deployment, clients)
+    found = sent(traffic, deployment, clients)
     if not deployment.changes:
         assert found.failed_s is None
         return
@@ -103,7 +98,7 @@ def test_a_failure_takes_what_the_replica_had_and_its_place_is_filled_later() ->
     """One request each 10 ms of 15 ms, in turn to two replicas; the second fails at 0.1 s, and is back at 0.2 s."""
     traffic = _even(0.4, 10e-3, 15)
     deployment = Deployment(Server(StepLaw(1e-3)), 2, Router.ROUND_ROBIN, failures=(Failure(1, 0.1005, 0.1),))
-    found = _sent(traffic, deployment)
+    found = sent(traffic, deployment)
     assert found.failed_s is not None
     assert np.flatnonzero(~np.isnan(found.failed_s)).tolist() == [9]  # sent at 90 ms, answered at 105 ms
     assert found.failed_s[9] == 0.1005
@@ -119,7 +114,7 @@ def test_a_failure_takes_what_the_replica_had_and_its_place_is_filled_later() ->
 
 def test_where_no_replica_is_left_requests_fail_at_once() -> None:
     traffic = _even(0.1, 10e-3, 1)
-    found = _sent(traffic, Deployment(ONE_AT_A_TIME, failures=(Failure(0, 0.0555),)))
+    found = sent(traffic, Deployment(ONE_AT_A_TIME, failures=(Failure(0, 0.0555),)))
     assert found.failed_s is not None
     assert found.failed_s[6:].tolist() == traffic.arrivals_s[6:].tolist()
     assert found.replicas.tolist() == [0] * 6 + [-1] * 4
@@ -130,17 +125,17 @@ def test_users_retry_as_those_of_a_measurement_do() -> None:
     assert user_free_ns(0, Outcome.CONNECT) == RETRY_S * 1e9
     traffic = replace(_even(0.2, 1e-3, 1), users=1)
     deployment = Deployment(ONE_AT_A_TIME, failures=(Failure(0, 0.0105, 0.25),))
-    found = _sent(traffic, deployment, Users([0.0], 20))
+    found = sent(traffic, deployment, Users([0.0], 20))
     assert found.failed_s is not None
     refused = found.sent_s[(found.replicas == -1) & ~np.isnan(found.sent_s)]
     assert np.diff(found.sent_s[10:14]) == pytest.approx([0.5e-3, RETRY_S, RETRY_S])
     assert refused == pytest.approx([0.0105, 0.1105, 0.2105])
 
 
-def test_turns_after_a_failed_one_are_not_sent() -> None:
+def test_turns_after_a_failed_one_are_notsent() -> None:
     traffic = _even(0.03, 10e-3, 5)
     turns = Turns([0.0, None, 20e-3], [None, 0, None], [0.0, 0.0, 0.0])
-    found = _sent(traffic, Deployment(Server(StepLaw(1e-3)), failures=(Failure(0, 2.5e-3, 1e-3),)), turns)
+    found = sent(traffic, Deployment(Server(StepLaw(1e-3)), failures=(Failure(0, 2.5e-3, 1e-3),)), turns)
     assert np.isnan(found.sent_s).tolist() == [False, True, False]
     assert found.were_answered.tolist() == [False, False, True]
 
@@ -149,7 +144,7 @@ def _loop(users: int, scaler: Autoscaler, replicas: int, requests: int = 4_000) 
     """A closed loop whose users always have a request in flight, of about 100 ms."""
     traffic = replace(_even(requests * 1e-3, 1e-3, 100), users=users)
     deployment = Deployment(Server(StepLaw(1e-3)), replicas, Router.LEAST_OUTSTANDING, autoscaler=scaler)
-    return _sent(traffic, deployment, Users([1e-4 * user for user in range(users)], requests))
+    return sent(traffic, deployment, Users([1e-4 * user for user in range(users)], requests))
 
 
 @pytest.mark.parametrize(("users", "target", "replicas"), [(20, 5.0, 4), (21, 5.0, 4), (23, 5.0, 5), (20, 30.0, 1)])
@@ -176,7 +171,7 @@ def test_a_stopped_replica_answers_what_it_has_and_only_after_the_last_while() -
     ones = np.ones(len(at_s), np.int64)
     scaler = Autoscaler(5.0, 4, interval_s=0.1, startup_s=0.0, scale_down_after_s=1.0)
     traffic = Traffic(at_s, ones, ones, np.where(at_s == 0, 250, 10))
-    found = _sent(traffic, Deployment(Server(StepLaw(1e-3)), 1, Router.ROUND_ROBIN, autoscaler=scaler))
+    found = sent(traffic, Deployment(Server(StepLaw(1e-3)), 1, Router.ROUND_ROBIN, autoscaler=scaler))
     assert np.isfinite(found.last_s).all()
     assert set(found.replicas.tolist()) == {0, 1, 2, 3}
     last_sent = found.sent_s[found.replicas == 3].max()
@@ -223,14 +218,14 @@ def test_the_number_that_replicas_are_stopped_to_is_the_highest_of_the_last_whil
 
 def test_failures_after_the_end_are_named() -> None:
     failures = (Failure(0, 9.0), Failure(0, 7.0), Failure(0, 0.055, 1e-3))
-    found = _sent(_even(0.1, 10e-3, 1), Deployment(ONE_AT_A_TIME, failures=failures))
+    found = sent(_even(0.1, 10e-3, 1), Deployment(ONE_AT_A_TIME, failures=failures))
     assert found.fleet is not None
     assert found.fleet.late == (failures[1], failures[0])
 
 
 def test_the_noise_of_a_replica_is_its_own() -> None:
     deployment = Deployment(replace(SERVER, front_end=FrontEnd()), 1, failures=(Failure(0, 0.5, 0.1),))
-    found = _sent(_even(1.2, 0.1, 5), deployment)
+    found = sent(_even(1.2, 0.1, 5), deployment)
     times = (found.last_s - found.sent_s)[[0, 6]]
     assert found.replicas[[0, 6]].tolist() == [0, 1]
     assert times[0] != times[1]

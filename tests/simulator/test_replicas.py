@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from simulator.answers import Answers, Deployment
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users, clients_of
 from simulator.routers import Router
-from simulator.server import Admission, FrontEnd, Server, StepLaw
+from simulator.server import FrontEnd, Server, StepLaw
 from simulator.simulation import simulate, simulate_deployment
 from simulator.traffic import Traffic
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import ONE_AT_A_TIME, SERVER, poisson
 from tests.simulator.test_simulation import servers
 
-ONE_AT_A_TIME = Server(StepLaw(step=1e-3), Admission(max_sequences=1))
 MS = 1e3
 
 

@@ -14,12 +14,7 @@ from simulator.recorded import simulated_run
 from simulator.server import Admission, FrontEnd, Order, Server, StepLaw
 from simulator.simulation import simulate
 from simulator.traffic import Traffic
-from tests.simulator.known import SERVER, poisson
-
-
-def _requests(arrivals: list[float], prompts: list[int], outputs: list[int]) -> Traffic:
-    return Traffic(np.array(arrivals), np.array(prompts), np.array(prompts), np.array(outputs))
-
+from tests.simulator.known import SERVER, poisson, requests
 
 _costs = st.floats(0, 1e-3)
 servers = st.builds(
@@ -78,7 +73,7 @@ def test_a_request_alone_takes_the_sum_of_its_costs(server: Server, prompt: int,
     law = replace(server.law, launch=0.0, launch_large=0.0)
     server = replace(server, law=law, admission=Admission(), noise=(0.0,))
     front = server.front_end
-    answers = simulate(server, _requests([1.0], [prompt], [output]), 0)
+    answers = simulate(server, requests([1.0], [prompt], [output]), 0)
     first = law.step + law.prefill * max(0, prompt - law.free_prefill) + law.sequence + law.context * (prompt + 1)
     to_engine, back = front.delay + front.intake, front.token + front.response
     assert answers.first_s[0] == pytest.approx(1.0 + to_engine + first + back)
@@ -101,23 +96,23 @@ def test_one_sequence_at_a_time_waits_as_in_m_d_1() -> None:
 def test_sequences_share_their_steps() -> None:
     """Ten requests at once with 5 tokens each take 5 steps of 10, where one after the other takes 50."""
     server = Server(StepLaw(step=5e-3, sequence=1e-4))
-    answers = simulate(server, _requests([0.0] * 10, [1] * 10, [5] * 10), 0)
+    answers = simulate(server, requests([0.0] * 10, [1] * 10, [5] * 10), 0)
     assert answers.steps == 5
     assert answers.last_s == pytest.approx(np.full(10, 5 * (5e-3 + 10e-4)))
-    alone = simulate(replace(server, admission=Admission(max_sequences=1)), _requests([0.0] * 10, [1] * 10, [5] * 10), 0)
+    alone = simulate(replace(server, admission=Admission(max_sequences=1)), requests([0.0] * 10, [1] * 10, [5] * 10), 0)
     assert alone.steps == 50
 
 
 def test_a_prompt_beyond_the_budget_takes_several_steps() -> None:
     server = Server(StepLaw(step=1e-3, prefill=1e-5), Admission(token_budget=256))
-    answers = simulate(server, _requests([0.0], [1_000], [1]), 0)
+    answers = simulate(server, requests([0.0], [1_000], [1]), 0)
     assert answers.steps == 4
     assert answers.first_s[0] == pytest.approx(4e-3 + 1e-2)
 
 
 def test_prompts_first_stop_the_sequences_that_decode() -> None:
     law = StepLaw(step=1e-3, prefill=1e-5)
-    traffic = _requests([0.0, 2.5e-3], [100, 1_000], [5, 1])  # the second comes in the second step
+    traffic = requests([0.0, 2.5e-3], [100, 1_000], [5, 1])  # the second comes in the second step
     mixed = simulate(Server(law), traffic, 0)
     alone = simulate(Server(law, Admission(order=Order.PREFILL_FIRST)), traffic, 0)
     assert mixed.last_s[0] == pytest.approx(2e-3 + 4e-3 + 1e-2)
@@ -128,7 +123,7 @@ def test_prompts_first_stop_the_sequences_that_decode() -> None:
 def test_a_request_waits_until_the_kv_cache_has_room_for_all_its_tokens() -> None:
     """Each needs 2 blocks of 32 tokens, so 2 of 3 run; the third is taken when one has ended."""
     server = Server(StepLaw(step=1e-3), Admission(kv_blocks=5))
-    answers = simulate(server, _requests([0.0, 0.0, 0.0], [30, 30, 30], [4, 6, 3]), 0)
+    answers = simulate(server, requests([0.0, 0.0, 0.0], [30, 30, 30], [4, 6, 3]), 0)
     assert answers.first_s * 1e3 == pytest.approx([1, 1, 5])
     assert answers.last_s * 1e3 == pytest.approx([4, 6, 7])
 
@@ -136,11 +131,11 @@ def test_a_request_waits_until_the_kv_cache_has_room_for_all_its_tokens() -> Non
 def test_a_request_that_is_larger_than_the_kv_cache_is_refused() -> None:
     server = Server(StepLaw(step=1e-3), Admission(kv_blocks=5))
     with pytest.raises(SimulatorError, match="--kv_blocks 5: a request of 161 tokens needs 6 of them"):
-        simulate(server, _requests([0.0], [160], [1]), 0)
+        simulate(server, requests([0.0], [160], [1]), 0)
 
 
 def test_asynchronous_scheduling_decides_a_step_while_the_one_before_runs() -> None:
-    law, traffic = StepLaw(step=1e-3), _requests([0.0, 2.5e-3], [1, 1], [8, 2])
+    law, traffic = StepLaw(step=1e-3), requests([0.0, 2.5e-3], [1, 1], [8, 2])
     plain, ahead = (simulate(Server(law, admission), traffic, 0) for admission in (Admission(), Admission(lookahead=1)))
     assert plain.first_s[1] == pytest.approx(4e-3)  # in the step from 3 to 4 ms
     assert ahead.first_s[1] == pytest.approx(5e-3)
@@ -149,7 +144,7 @@ def test_asynchronous_scheduling_decides_a_step_while_the_one_before_runs() -> N
 
 def test_a_launch_delays_the_tokens_of_the_step_before_and_not_the_engine() -> None:
     """The second request is decided at 4 ms and launched at 7; its step runs from 6 to 8, and that before from 4 to 6."""
-    law, traffic = StepLaw(step=2e-3, launch=3e-3), _requests([0.0, 3.5e-3], [1, 1], [9, 2])
+    law, traffic = StepLaw(step=2e-3, launch=3e-3), requests([0.0, 3.5e-3], [1, 1], [9, 2])
     seen = simulated_run(Server(law, Admission(lookahead=1)), traffic, 0, "run")
     first = seen.times_s[: seen.starts[1]] * 1e3
     assert first[0] == pytest.approx(3)  # its own launch takes longer than its step
@@ -162,7 +157,7 @@ def test_a_launch_delays_the_tokens_of_the_step_before_and_not_the_engine() -> N
 
 def test_a_step_beyond_the_large_size_takes_its_own_launch() -> None:
     law = StepLaw(step=1e-3, launch=2e-3, launch_large=9e-3, large_step=100)
-    small, large = (simulate(Server(law, Admission(lookahead=1)), _requests([0.0], [size], [1]), 0) for size in (100, 101))
+    small, large = (simulate(Server(law, Admission(lookahead=1)), requests([0.0], [size], [1]), 0) for size in (100, 101))
     assert (small.first_s[0], large.first_s[0]) == pytest.approx((2e-3, 9e-3))
 
 
@@ -178,7 +173,7 @@ def test_while_the_front_end_writes_tokens_coalesce_and_requests_wait() -> None:
 
 def test_the_engine_has_the_first_request_of_a_burst_before_the_others_are_taken_in() -> None:
     server = Server(StepLaw(step=5e-3), front_end=FrontEnd(intake=2e-3, intake_rounds=4))
-    answers = simulate(server, _requests([0.0] * 3, [10] * 3, [1] * 3), 0)
+    answers = simulate(server, requests([0.0] * 3, [10] * 3, [1] * 3), 0)
     assert answers.first_s * 1e3 == pytest.approx([7, 12, 12])
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.answers import Answers, Decode, Deployment
-from simulator.clients import Clients, OpenLoop, Users, clients_of
+from simulator.answers import Decode, Deployment
+from simulator.clients import OpenLoop, Users, clients_of
 from simulator.hull import extents_of_deployment
 from simulator.prefixes import Prefixes
 from simulator.routers import Router
 from simulator.server import Admission, FrontEnd, Server, StepLaw
 from simulator.simulation import simulate_deployment, simulate_in_python
 from simulator.traffic import Traffic
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import ONE_AT_A_TIME, SERVER, poisson, requests, sent
 from tests.simulator.test_simulation import servers
 
 BARE = Server(StepLaw(step=1e-3, prefill=10e-6))
@@ -36,17 +36,9 @@ _decode = st.builds(
 )
 
 
-def _requests(arrivals: list[float], prompts: list[int], outputs: list[int]) -> Traffic:
-    return Traffic(np.array(arrivals), np.array(prompts), np.array(prompts), np.array(outputs))
-
-
-def _sent(traffic: Traffic, deployment: Deployment, clients: Clients | None = None) -> Answers:
-    return simulate_deployment(deployment, traffic, clients or clients_of(traffic), 3)
-
-
 def test_a_request_alone_waits_for_its_prefill_its_transfer_and_its_decoding() -> None:
     deployment = Deployment(BARE, decode=Decode(1, transfer_s=5e-3, tokens_per_s=1e5))
-    found = _sent(_requests([1.0], [100], [4]), deployment)
+    found = sent(requests([1.0], [100], [4]), deployment)
     prefilled, transferred, token = 1.0 + 1.0, 5.0 + 1.0, 1.0
     last_of_prompt = 10e-3  # is computed again
     assert (found.first_s - 1.0) * MS == pytest.approx(prefilled + transferred + last_of_prompt + token)
@@ -59,7 +51,7 @@ def test_a_request_alone_waits_for_its_prefill_its_transfer_and_its_decoding() -
 def test_every_request_is_prefilled_and_then_decoded_once(
     server: Server, traffic: Traffic, replicas: int, decode: Decode, router: Router
 ) -> None:
-    found = _sent(traffic, Deployment(server, replicas, router, decode=decode))
+    found = sent(traffic, Deployment(server, replicas, router, decode=decode))
     prefill, decoded = found.stages
     assert np.isfinite(found.last_s).all()
     assert (found.first_s <= found.last_s).all()
@@ -91,8 +83,7 @@ def test_a_second_queue_with_the_same_constant_service_is_never_waited_for() -> 
     """The departures of a constant server are at least its service apart, so the next one is free again for each of them."""
     ones = np.ones(4_000, np.int64)
     arrivals = np.cumsum(np.random.default_rng(4).exponential(1e-3 / 0.8, len(ones)))
-    server = Server(StepLaw(step=1e-3), Admission(max_sequences=1))
-    found = _sent(Traffic(arrivals, ones, ones, ones), Deployment(server, decode=Decode(1)))
+    found = sent(Traffic(arrivals, ones, ones, ones), Deployment(ONE_AT_A_TIME, decode=Decode(1)))
     prefill, decoded = found.stages
     assert (decoded.last_s - decoded.sent_s) * MS == pytest.approx(np.ones(4_000))
     wait = (prefill.last_s - prefill.sent_s - 1e-3).mean()
@@ -100,9 +91,9 @@ def test_a_second_queue_with_the_same_constant_service_is_never_waited_for() -> 
 
 
 def test_prompts_of_others_do_not_lengthen_the_time_of_a_token() -> None:
-    long_prompts = _requests([0.0, 0.02, 0.04, 0.06], [10, 5_000, 5_000, 5_000], [100, 2, 2, 2])
-    together = _sent(long_prompts, Deployment(BARE))
-    apart = _sent(long_prompts, Deployment(BARE, decode=Decode(1)))
+    long_prompts = requests([0.0, 0.02, 0.04, 0.06], [10, 5_000, 5_000, 5_000], [100, 2, 2, 2])
+    together = sent(long_prompts, Deployment(BARE))
+    apart = sent(long_prompts, Deployment(BARE, decode=Decode(1)))
     tokens_ms = [(found.last_s[0] - found.first_s[0]) * MS / 99 for found in (together, apart)]
     assert tokens_ms[1] == pytest.approx(1.0 + 10e-3 / 99)  # the last token of the one that arrives in time
     assert tokens_ms[0] > 2.0
@@ -110,7 +101,7 @@ def test_prompts_of_others_do_not_lengthen_the_time_of_a_token() -> None:
 
 def test_a_step_that_decodes_holds_no_more_tokens_than_its_budget() -> None:
     """Each request that joins computes the last token of its prompt, which counts."""
-    traffic = _requests([0.0] * 60, [8] * 60, [20] * 60)
+    traffic = requests([0.0] * 60, [8] * 60, [20] * 60)
     server = replace(BARE, admission=Admission(token_budget=16))
     written: list[int] = []
     found = simulate_deployment(
@@ -125,24 +116,24 @@ def test_a_step_that_decodes_holds_no_more_tokens_than_its_budget() -> None:
 
 
 def test_the_cache_of_prefixes_is_that_of_the_replicas_that_prefill() -> None:
-    traffic = _requests([0.0, 1.0], [64, 64], [3, 3])
+    traffic = requests([0.0, 1.0], [64, 64], [3, 3])
     traffic = replace(traffic, prefixes=Prefixes([(1, 2), (1, 2)], [32, 32]))
-    found = _sent(traffic, Deployment(BARE, cache_blocks=10, decode=Decode(1)))
+    found = sent(traffic, Deployment(BARE, cache_blocks=10, decode=Decode(1)))
     assert found.cached_tokens.tolist() == [0, 63]
     assert found.first_s[1] - 1.0 < found.first_s[0]
 
 
 def test_closed_loops_wait_for_what_decodes() -> None:
-    traffic = replace(_requests([0.0] * 6, [100] * 6, [10] * 6), users=2)
-    found = _sent(traffic, Deployment(BARE, decode=Decode(2, transfer_s=0.1)), Users([0.0, 0.0], 6))
+    traffic = replace(requests([0.0] * 6, [100] * 6, [10] * 6), users=2)
+    found = sent(traffic, Deployment(BARE, decode=Decode(2, transfer_s=0.1)), Users([0.0, 0.0], 6))
     assert np.sort(found.sent_s)[2:] == pytest.approx(np.sort(found.last_s)[:4])
 
 
 def test_the_most_of_any_replica_is_that_of_either_kind() -> None:
     """Two requests a second come to the one that prefills, and one to each of those that decode, which hold them for long."""
-    traffic = _requests([0.5 * number for number in range(40)], [100] * 40, [400] * 40)
+    traffic = requests([0.5 * number for number in range(40)], [100] * 40, [400] * 40)
     deployment = Deployment(replace(SERVER, front_end=FrontEnd()), 1, Router.ROUND_ROBIN, decode=Decode(2))
-    found = _sent(traffic, deployment)
+    found = sent(traffic, deployment)
     extents = extents_of_deployment(deployment, traffic, found)
     assert extents["requests a second"] == pytest.approx(2.0, rel=0.05)
     decoded = found.stages[1]
