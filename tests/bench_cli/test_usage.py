@@ -14,7 +14,7 @@ import pytest
 from bench_cli import run
 from bench_cli.bench import bench
 from bench_errors import ExitStatus
-from tests.free_port import free_port
+from tests.free_port import closed_port
 
 _BENCH = Path(sys.executable).parent / "bench"
 _NORMAL = ["--input_mean", "4", "--input_stdev", "0", "--output_mean", "4", "--output_stdev", "0"]
@@ -277,13 +277,13 @@ def test_batch_size_above_tritons_limit(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_no_server_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{closed_port()}"
     message = _error(capsys, ["dataset", "--url", address], ExitStatus.FAILED)
     assert f"--url {address}: no server answers there" in message
 
 
 def test_run_that_cannot_start_leaves_no_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _error(capsys, ["dataset", "--url", f"127.0.0.1:{free_port()}"], ExitStatus.FAILED)
+    _error(capsys, ["dataset", "--url", f"127.0.0.1:{closed_port()}"], ExitStatus.FAILED)
     assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from bench_cli import run
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
-from tests.free_port import free_port
+from tests.free_port import closed_port
 from tests.harness.chat_server import WHOLE, chat_server
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 
@@ -117,7 +117,7 @@ def test_a_server_of_openais_protocol_has_its_list_of_models(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("line", "status", "message"),
     [
-        (["recorded", "--url", f"127.0.0.1:{free_port()}"], ExitStatus.FAILED, "no server answers there"),
+        (["recorded", "--url", f"127.0.0.1:{closed_port()}"], ExitStatus.FAILED, "no server answers there"),
         (["recorded", "--model", "other"], ExitStatus.FAILED, "--model other: the server at "),
         (["nowhere"], ExitStatus.USAGE, "nowhere is not a run folder: it has no run.json"),
         (["--url", "a:1", "recorded"], ExitStatus.USAGE, "--url comes after the folder of the run: bench verify RUN --url"),

@@ -9,7 +9,7 @@ import pytest
 
 from bench_cli import run
 from bench_errors import ExitStatus
-from tests.free_port import free_port
+from tests.free_port import closed_port
 
 _OWN = {"prompt": "a", "output_tokens": 5}
 _ANSWERED = {"input": "a", "instruction": "b", "output": "c d e"}
@@ -36,7 +36,7 @@ def test_an_output_length_that_no_prompt_needs_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("prompts.json").write_text(json.dumps(rows))
-    where = ["--dataset", "prompts.json", "--url", f"127.0.0.1:{free_port()}"]
+    where = ["--dataset", "prompts.json", "--url", f"127.0.0.1:{closed_port()}"]
     assert run(["dataset", *where, option, "4"]) == ExitStatus.FAILED  # no server answers there
     error = capsys.readouterr().err
     assert ("has no effect" in error) is (said is not None)

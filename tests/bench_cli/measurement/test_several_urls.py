@@ -13,7 +13,7 @@ from bench_cli import run
 from bench_cli.measurement.measure import measure  # noqa: F401  binds the real stderr, not the capture of one test
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
-from tests.free_port import free_port
+from tests.free_port import closed_port
 from tests.harness.chat_server import WHOLE, chat_server
 from tests.harness.metrics_server import metrics_server
 from tests.harness.scripted_server import ScriptedServer, scripted_server
@@ -130,7 +130,7 @@ def test_urls_that_contradict_each_other_are_usage_errors(
 def test_servers_of_unlike_models_and_one_that_refuses_connections_are_named_before_anything_is_sent(
     two: tuple[ScriptedServer, ScriptedServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gone = f"127.0.0.1:{free_port()}"
+    gone = f"127.0.0.1:{closed_port()}"
     assert _measure([two[0].address, gone], tmp_path / "gone") == ExitStatus.FAILED
     assert f"--url {gone}" in capsys.readouterr().err
     assert not (tmp_path / "gone").exists()

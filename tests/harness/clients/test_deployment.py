@@ -11,7 +11,7 @@ from bench_records.manifest import Deployment
 from harness.clients.deployment import openai_deployment
 from harness.clients.openai_chat import DEFAULT_PATH
 from harness.clients.transport.url import Origin
-from tests.free_port import free_port
+from tests.free_port import closed_port
 from tests.harness.metrics_server import metrics_server
 
 _ENTRY = {
@@ -46,7 +46,7 @@ def test_other_answers_say_nothing(answers: list[Any]) -> None:
 
 
 def test_no_server_has_said_nothing() -> None:
-    assert openai_deployment(Origin("http", "127.0.0.1", free_port()), DEFAULT_PATH, {}, 1.0) is None
+    assert openai_deployment(Origin("http", "127.0.0.1", closed_port()), DEFAULT_PATH, {}, 1.0) is None
 
 
 def test_texts_of_a_server_are_cut() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,20 @@ from harness.host.processes import Process, began_at, listeners, read_processes,
 from serving.front_end import settings as front_end
 from serving.launch import supervisor
 from serving.proxy import settings as proxy
+from tests.free_port import closed_port
 
 _LISTENER = """
-import os, socket, sys, time
-own = socket.create_server((sys.argv[1], 0), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+import socket, sys
+own = socket.create_server((sys.argv[1], int(sys.argv[2])), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
 print(own.getsockname()[1], flush=True)
 sys.stdin.read()
 """
 
 
 @contextmanager
-def _listening(address: str) -> Iterator[tuple[int, int]]:
-    """The id of another process and the port at which it listens."""
-    command = [sys.executable, "-c", _LISTENER, address]
+def _listening(address: str, port: int = 0) -> Iterator[tuple[int, int]]:
+    """The id of another process and the port at which it listens: one that is free where `port` is 0."""
+    command = [sys.executable, "-c", _LISTENER, address, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.pid, int(process.stdout.readline())
@@ -43,17 +44,17 @@ def test_the_process_that_listens_is_found(bound: str, host: str) -> None:
 
 
 def test_a_socket_of_another_address_is_another_server() -> None:
-    with _listening("127.0.0.2") as (_, port):
+    with _listening("127.0.0.2", closed_port()) as (_, port):
         assert listeners("127.0.0.1", port) is None
 
 
 def test_a_port_without_a_listener_and_a_host_elsewhere_have_no_process() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as own:
+    with socket.create_server(("127.0.0.1", 0)) as own:
         port = own.getsockname()[1]
         assert listeners("127.0.0.1", port) == {os.getpid()}
         assert listeners("192.0.2.1", port) is None  # RFC 5737: of no machine
         assert listeners("no-such-host.invalid", port) is None
-    assert listeners("127.0.0.1", port) is None
+    assert listeners("127.0.0.1", closed_port()) is None
 
 
 @pytest.mark.parametrize(

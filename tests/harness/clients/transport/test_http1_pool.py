@@ -23,6 +23,7 @@ from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
 from harness.clients.transport.url import Origin
 from harness.host.clock import now_ns
+from tests.free_port import closed_port
 from tests.harness.clients.cancelled import assert_has_times, end_when_cancelled
 from tests.harness.clients.scripted_http import EVENTS_HEAD, Answered, Peer, Script, chunked, exchange, plain, serving
 
@@ -308,16 +309,9 @@ def test_connection_of_a_cancelled_exchange_is_closed(how: str) -> None:
 # ---- connecting
 
 
-def _nowhere() -> Origin:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return Origin("http", "127.0.0.1", holder.getsockname()[1])
-
-
 def test_connecting_in_vain_leaves_nothing_behind() -> None:
     async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            port = silent.getsockname()[1]
+        port = closed_port()
         for number in range(6):
             if number == 1:  # the first opens what stays for good
                 gc.collect()
@@ -331,7 +325,7 @@ def test_connecting_in_vain_leaves_nothing_behind() -> None:
 
 def test_no_server() -> None:
     async def run() -> tuple[str, Answered]:
-        caller = HttpCaller(_nowhere())
+        caller = HttpCaller(Origin("http", "127.0.0.1", closed_port()))
         with pytest.raises(ExchangeFailedError) as caught:
             await caller.connect(5.0)
         assert caught.value.outcome is Outcome.CONNECT

@@ -14,7 +14,7 @@ import pytest
 from bench_records.manifest import Deployment
 from harness.clients.transport.url import Origin
 from harness.clients.triton.deployment import grpc_deployment, http_deployment
-from tests.free_port import free_port
+from tests.free_port import closed_port
 from tests.harness.scripted_server import ScriptedServer, scripted_server
 from tests.harness.threaded_http import threaded_http
 
@@ -67,7 +67,7 @@ def test_a_server_that_has_no_such_calls_has_said_nothing(server: ScriptedServer
 
 @pytest.mark.parametrize("seconds", [1.0, 0.0])
 def test_no_server_has_said_nothing(seconds: float) -> None:
-    port = free_port()
+    port = closed_port()
     assert grpc_deployment(f"127.0.0.1:{port}", seconds) is None
     assert http_deployment(Origin("http", "127.0.0.1", port), (), seconds) is None
 

@@ -26,7 +26,7 @@ from harness.clients.server_times import STAMPS, ServerTimes
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
 from tests.faults.peer_server import peer_server
-from tests.free_port import free_port
+from tests.free_port import closed_port
 from tests.harness.clients.transport import http2_peer
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
 from workloads.elements.request import Request, Variant
@@ -655,7 +655,7 @@ def test_server_that_went_away_between_requests_cannot_be_connected_to() -> None
 
 def test_a_server_that_does_not_listen_fails_to_connect_at_once() -> None:
     async def run() -> None:
-        await _client(_CORE, f"127.0.0.1:{free_port()}").connect(60.0)
+        await _client(_CORE, f"127.0.0.1:{closed_port()}").connect(60.0)
 
     with pytest.raises(ExchangeFailedError, match="cannot connect: Connection refused") as caught:
         asyncio.run(run())
@@ -755,7 +755,7 @@ def test_inspected_model_is_that_of_its_configuration(server: ScriptedServer) ->
 
 
 def test_inspecting_without_a_server_names_the_option_and_the_address() -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{closed_port()}"
     with pytest.raises(TargetError, match=f"--url {address}: no server answers there"):
         inspect_model(address, "tensorrt_llm")
 
