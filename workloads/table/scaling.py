@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import LONGEST_TOKENS
+from workloads.table.block_prefixes import first_with_prefix
 from workloads.table.workload import SCHEMA, Workload
 
 Integers = NDArray[np.int64]
@@ -105,20 +106,13 @@ class Scaling:
 
 
 def shared_blocks(flat: Integers, blocks: Integers) -> Integers:
-    """The number of leading blocks of each row that another row has, too. ``flat`` has the hashes of all rows, ``blocks`` their
-    number in each; shape [rows].
+    """The number of leading blocks of each row with which another row begins, too. ``flat`` has the hashes of all rows,
+    ``blocks`` their number in each; shape [rows].
     """
     row = np.repeat(np.arange(blocks.size), blocks)
-    _, inverse = np.unique(flat, return_inverse=True)
-    first = np.full(inverse.max(initial=-1) + 1, blocks.size, np.int64)
-    last = np.full(first.size, -1, np.int64)
-    np.minimum.at(first, inverse, row)
-    np.maximum.at(last, inverse, row)
-    is_own = (first == last)[inverse]
-    own_before = np.concatenate([[0], np.cumsum(is_own)])
-    starts = np.cumsum(blocks) - blocks
-    is_leading = own_before[1:] == own_before[starts][row]
-    counts: Integers = np.bincount(row[is_leading], minlength=blocks.size).astype(np.int64)
+    first = first_with_prefix(flat, blocks)
+    is_shared = np.bincount(first, minlength=flat.size)[first] > 1
+    counts: Integers = np.bincount(row[is_shared], minlength=blocks.size).astype(np.int64)
     return counts
 
 

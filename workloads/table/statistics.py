@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from workloads.elements.request import Request
+from workloads.table.block_prefixes import first_with_prefix
 from workloads.table.prefixes import prefix_repetition
 from workloads.table.workload import Workload
 
@@ -163,17 +164,12 @@ def prefixes_of(workload: Workload) -> PrefixSharing | None:
 
 
 def _sharing_of_hashes(hashes: pa.ListArray, input_tokens: pa.ChunkedArray, block_tokens: int) -> PrefixSharing:
-    """A block counts where it and all before it in its row occur in earlier rows; the last one may be partial."""
+    """A block counts where an earlier row begins with it and all before it in its row; the last one may be partial."""
     lengths: Integers = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     flat: Integers = hashes.flatten().to_numpy(zero_copy_only=False)
     row = np.repeat(np.arange(lengths.size), lengths)
-    _, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
-    is_new = row[first][inverse] == row
-    new_blocks = np.zeros(flat.size + 1, np.int64)
-    np.cumsum(is_new, out=new_blocks[1:])
-    starts = np.cumsum(lengths) - lengths
-    is_leading = new_blocks[1:] == new_blocks[starts[row]]
-    reused_blocks = np.bincount(row[is_leading], minlength=lengths.size)
+    is_reused = first_with_prefix(flat, lengths) < np.arange(flat.size)
+    reused_blocks = np.bincount(row[is_reused], minlength=lengths.size)
     tokens: Integers = pc.fill_null(input_tokens, 0).to_numpy().astype(np.int64)
     reused = np.minimum(reused_blocks * block_tokens, tokens)
     by_row = np.divide(reused, tokens, out=np.zeros(tokens.size), where=tokens > 0)

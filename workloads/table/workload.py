@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
         ("input_tokens", pa.int64()),  # of the whole prompt, with its history
         ("output_tokens", pa.int64()),
         ("token_ids", pa.list_(pa.int64())),  # of the whole prompt
-        ("block_hashes", pa.list_(pa.int64())),  # one a block of ``block_tokens`` input tokens: equal hashes, equal prefix
+        ("block_hashes", pa.list_(pa.int64())),  # one a block of ``block_tokens`` input tokens: equal hashes, equal tokens
         ("request_class", pa.string()),  # model, adapter, log type or service class
         ("joins", pa.list_(pa.int64())),  # earlier rows besides ``parent`` whose answers this one waits for: parallel sub-turns
         ("request_id", pa.string()),  # the origin's name of the request

@@ -92,6 +92,13 @@ def test_a_block_under_its_own_hash_has_the_tokens_that_it_had() -> None:
     assert (longer[:4], longer[8:12], longer[16:]) == (plain[:4], plain[4:8], plain[8:])
 
 
+def test_blocks_of_other_places_are_no_prefix_that_is_shared() -> None:
+    """Qwen-Bailian hashes each block alone: a prompt's own beginning may be the middle of another one."""
+    trace = _blocks([[1, 2, 3], [2, 3, 4], [3, 1, 2]], [12, 12, 12])
+    assert shared_blocks(np.array([1, 2, 3, 2, 3, 4, 3, 1, 2]), np.array([3, 3, 3])).tolist() == [0, 0, 0]
+    assert _inputs(Scaling(prefix=3.0).scaled(trace)) == [12, 12, 12]
+
+
 def test_longer_prefixes_raise_what_a_cache_reuses_and_longer_prompts_leave_it() -> None:
     trace = _blocks([[1, 2, 9, 10], [1, 2, 8, 11]], [16, 16])
     shares = [scaled.share for factors in (Scaling(), Scaling(prefix=3.0), Scaling(input=3.0), Scaling(prefix=0.5))

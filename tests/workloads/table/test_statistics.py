@@ -55,6 +55,21 @@ def test_a_known_block_behind_a_new_one_is_no_prefix() -> None:
     assert sharing.by_row.tolist() == [0.0, 0.0, 1.0]
 
 
+@given(st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=12))
+def test_blocks_that_are_hashed_by_themselves_count_where_all_before_them_are_equal(rows: list[list[int]]) -> None:
+    """Qwen-Bailian hashes each block alone, so one hash occurs at several places of prompts that share nothing."""
+    columns = {"block_hashes": rows, "input_tokens": [4 * len(row) for row in rows]}
+    sharing = prefixes_of(Workload.of_columns(_FACTS, len(rows), columns))
+    assert sharing is not None
+    seen: set[tuple[int, ...]] = set()
+    repeated = 0
+    for row in rows:
+        prefixes = {tuple(row[:depth]) for depth in range(1, len(row) + 1)}
+        repeated += 4 * len(prefixes & seen)
+        seen |= prefixes
+    assert (sharing.repeated, sharing.total) == (repeated, 4 * sum(map(len, rows)))
+
+
 def test_prefixes_of_texts_are_counted_in_bytes() -> None:
     sharing = prefixes_of(Workload.of_columns(WorkloadFacts("custom", "x"), 2, {"prompt": ["a" * 300, "a" * 300]}))
     assert sharing is not None
