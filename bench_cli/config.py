@@ -86,11 +86,14 @@ def configuration(manifest: Manifest, measuring: click.Command) -> str:
 def _recorded(manifest: Manifest) -> Mapping[str, object]:
     """The recorded values by option: the shared ones, those of the engine, and those of the workload."""
     from bench_cli.measurement.dataset import shipped_dataset
+    from workloads.readers.detect import FORMATS
 
     options, workload = dict(manifest.options), dict(manifest.workload.parameters)
     settings = options.pop("engine_settings", None)
     if workload.get("dataset") == str(shipped_dataset()):
         del workload["dataset"]  # the default, at a place of this installation
+    if workload.get("format") not in FORMATS:
+        workload.pop("format", None)  # of requests that were drawn of clients, whose workload.parquet needs none
     if isinstance(options.get("extra_body"), dict) and options["extra_body"]:
         options["extra_body"] = json.dumps(options["extra_body"])
     return workload | (settings if isinstance(settings, dict) else {}) | options

@@ -65,6 +65,9 @@ def _files(folder: Path) -> dict[str, list[str]]:
     (folder / "other.csv").write_text("q,n\nsay a,2\nsay b,3\n")
     run(["workload", "import", str(folder / "trace.jsonl"), "-o", str(folder / "trace.parquet")])
     (folder / "corpus.txt").write_text("The quick brown fox jumps over the lazy dog. " * 60)
+    (folder / "chunk-0-trace.csv").write_text("0,20,1,Gamma,1,0.05\n")
+    (folder / "chunk-0-dataset.json").write_text('{"0": {"input_tokens": "{9: 1}", "output_tokens": "{2: 1}"}}')
+    run(["workload", "synthesize", str(folder), "--duration", "0.5", "-o", str(folder / "clients.parquet")])
     return {
         "trace": ["trace", "trace.jsonl", "--speed", "2", "--start", "0.02", "--duration", "0.09"],
         "trace at a rate": ["trace", "trace.jsonl", "--request_rate", "60"],
@@ -74,6 +77,7 @@ def _files(folder: Path) -> dict[str, list[str]]:
         "users": ["dataset", "--dataset", "chats.json", "--sessions", "think_time", "--users", "2", "--user_rate", "50"],
         "columns": ["dataset", "--dataset", "other.csv", "--field", "prompt=q", "--field", "output_tokens=n"],
         "imported": ["trace", "trace.parquet", "--speed", "2"],
+        "clients": ["trace", "clients.parquet", "--speed", "2"],
         "corpus": ["dataset", "--dataset", "corpus.txt", "--isl", "9", "--osl", "3", "--num_requests", "5"],
     }
 
@@ -114,7 +118,7 @@ def test_a_replay_has_the_schedule_and_the_options_of_the_run(
 
 @pytest.mark.parametrize(
     "kind",
-    ["trace", "trace at a rate", "trace of users", "dataset", "sessions", "users", "corpus", "columns", "imported"],
+    ["trace", "trace at a rate", "trace of users", "dataset", "sessions", "users", "corpus", "columns", "imported", "clients"],
 )
 def test_a_replay_reads_the_file_of_the_run_again(server: ScriptedServer, tmp_path: Path, kind: str) -> None:
     line = [*_files(tmp_path)[kind], *_TOKENIZER]
