@@ -165,7 +165,8 @@ class Recorded:
     @property
     def busiest_second(self) -> int:
         """The most arrivals in any whole second."""
-        return int(np.bincount(np.array(self.times_ns, dtype=np.int64) // 1_000_000_000).max())
+        seconds = np.array(self.times_ns, dtype=np.int64) // 1_000_000_000
+        return int(np.unique(seconds, return_counts=True)[1].max())
 
     @property
     def asked_rate_per_s(self) -> float | None:

@@ -153,6 +153,7 @@ def test_a_schedule_has_the_times_of_the_trace() -> None:
     assert OpenLoop(arrivals, duration_s=99.0).most_requests(3, None) == 4
     assert str(arrivals) == "the trace's own arrivals, 0.333 requests/s"
     assert arrivals.busiest_second == 2
+    assert Recorded((0, 1, 1_700_000_000 * _SECOND)).busiest_second == 2  # an empty second takes no memory
 
 
 def _turns(times_ns: list[int], parents: list[int | None], think_ns: list[int | None]) -> Workload:
