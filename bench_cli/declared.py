@@ -27,6 +27,8 @@ from harness.host.moment import Moment
 
 _DECLARED, _PART = "declared", "part"  # keys of a field's metadata
 _SHORT_HELP_FROM = 30  # options: with fewer, -h shows all
+SEED = click.IntRange(0, 2**63 - 1)
+"""The type of a seed, which documents of JSON hold in 64 bits."""
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 

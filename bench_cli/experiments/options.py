@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bench_cli.declared import Concern, option, same
+from bench_cli.declared import SEED, Concern, option, same
 
 
 def _series_dir(kind: str) -> Path | None:
@@ -25,7 +25,7 @@ class SeriesOptions(Concern):
     one."""
 
     repeats: int = option(5, type=click.IntRange(1, 1000), help="Blocks: each has one run of every arm.")
-    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the order, and of the first block's traffic.")
+    seed: int = option(0, type=SEED, help="Seed of the order, and of the first block's traffic.")
     before_each: str | None = option(
         None,
         metavar="COMMAND",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench_cli.declared import Concern, option, switch
+from bench_cli.declared import SEED, Concern, option, switch
 
 if TYPE_CHECKING:
     from workloads.arrivals.law import ArrivalLaw
@@ -130,7 +130,7 @@ class TrafficOptions(Concern, title="Traffic"):
         show_default="on for random tokens, but not by OpenAI's protocols; off for dataset",
         help="Generate exactly the requested number of tokens.",
     )
-    seed: int = option(0, type=click.IntRange(min=0), common=True, help="Seed of every random draw.")
+    seed: int = option(0, type=SEED, common=True, help="Seed of every random draw.")
 
 
 def make_load(options: LoadOptions) -> Load:

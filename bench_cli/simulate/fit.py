@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, required, takes
+from bench_cli.declared import SEED, Concern, option, required, takes
 from bench_cli.outputs import check_folder, write_errors
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
@@ -30,7 +30,7 @@ class Options(Concern):
         "steps that are recovered from the arrivals of tokens. Repeatable; one may have the steps of several runs. Needs runs "
         "with --server_timings.",
     )
-    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations and of the bootstrap.")
+    seed: int = option(0, type=SEED, help="Seed of the simulations and of the bootstrap.")
 
 
 @cloup.command(

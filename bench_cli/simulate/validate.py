@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, part, required, takes
+from bench_cli.declared import SEED, Concern, option, part, required, takes
 from bench_cli.outputs import check_folder, page_file, write_json_file, write_page_file
 from bench_cli.simulate.deployment_options import ReplicaOptions, check_router
 from bench_cli.simulate.runs import runs_argument
@@ -40,7 +40,7 @@ class Options(Concern):
         help="How requests were dealt to them: at random, in turn (rr), to the one with the fewest requests in flight, or to "
         "the better of two drawn at random (p2c).",
     )
-    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the simulations.")
+    seed: int = option(0, type=SEED, help="Seed of the simulations.")
     html: Path | None = page_file()
     json: Path | None = option(
         None, type=click.Path(path_type=Path, dir_okay=False), help="Write all figures, with their ranges, to this file."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import cloup
 
-from bench_cli.declared import Concern, option, part, takes
+from bench_cli.declared import SEED, Concern, option, part, takes
 from bench_cli.measurement.scaling_options import ScalingOptions, report_reuse, reuse_shares
 from bench_cli.outputs import check_folder, written_output
 from bench_cli.workload_files import ReaderOptions, WorkloadPath, workload_output
@@ -32,7 +32,7 @@ class Options(Concern):
         None, type=_SECONDS, show_default="of a trace, all of it", help="Seconds of traffic; clients need it."
     )
     start: float = option(0.0, type=click.FloatRange(min=0, max=1e9), help="Second of the profile or trace to begin at.")
-    seed: int = option(0, type=click.IntRange(min=0), help="Seed of the arrivals and lengths of clients.")
+    seed: int = option(0, type=SEED, help="Seed of the arrivals and lengths of clients.")
     output: Path = workload_output()
     scaling: ScalingOptions = part(ScalingOptions)
     reader: ReaderOptions = part(ReaderOptions)

@@ -26,6 +26,8 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("dataset --request_rate 0", _USAGE, ("--request_rate 0", "more than 0, or -1")),
     ("dataset --num_requests 0", _USAGE, ("--num_requests", "x>=1")),
     ("dataset --workers 0", _USAGE, ("--workers", "1<=x")),
+    (f"dataset --seed {2**63}", _USAGE, ("--seed", str(2**63 - 1))),
+    (f"sweep --seed {2**63} --over request_rate=1,2 dataset", _USAGE, ("--seed", str(2**63 - 1))),
     ("dataset --duration 10", _USAGE, ("--duration", "give --request_rate or --concurrency")),
     ("dataset --concurrency 4 --request_rate 5", _USAGE, ("--request_rate cannot be combined with --concurrency",)),
     ("dataset --class chat:wieght=3", _USAGE, ("--class chat:wieght=3", "no 'wieght'", "NAME:weight=3")),
