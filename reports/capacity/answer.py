@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports.capacity.control import controlled, explained
 from reports.capacity.probe import Probe
-from reports.capacity.result import Capacity, Ended, LoadUnit, Tier
+from reports.capacity.result import Capacity, Ended, LoadUnit, ProbeRun, Tier
 from reports.capacity.search import Bracket, Goal, Shape, gave_up_in_stall, grows_from, overloaded_from, points_of
 from reports.capacity.shares import fitted_share
 from reports.capacity.words import (
@@ -36,7 +36,7 @@ FEWEST_CLUSTERS = 10.0
 """Independent times beyond the limit near the crossing, below which a bracket may be wrong more often than it says."""
 
 _FAR = 5.0  # times the allowed share
-_CLEARLY = 1.25  # times a load: nearer to a cliff, probes are calm or not by chance
+_CLEARLY = 1.25  # times a load, or what a target answers: nearer to a cliff, probes are calm or not by chance
 _GO_ON = "bench capacity --experiment_dir with this folder continues it"
 _PROBE_S = 30.0  # of sending, about, where a probe sends as many requests as it may
 _WORTH = 1.05  # times the requests: less rounds to 1
@@ -121,7 +121,7 @@ def details(capacity: Capacity, tier: Tier) -> tuple[str, ...]:
         _width(capacity, search),
         _forecast(capacity, tier),
         _deciding(search),
-        _unsteady(search),
+        _unsteady(capacity, search),
         _calm_above_a_bad_probe(search),
         _stalls(search),
         _explained(search),
@@ -317,15 +317,41 @@ def _deciding(search: Searched) -> str:
     return f"The limit that decides is {limit_text(search.required[search.bracket.binding])}."
 
 
-def _unsteady(search: Searched) -> str:
-    """That the queue grew at one load, and not at a clearly higher one, which held."""
-    of_queue = (p for p in search.probes if p.overloaded and not gave_up_in_stall(p, search.goal.limits))
-    grew = min((probe.load for probe in of_queue), default=None)
-    calm = max((probe.load for probe in search.probes if _is_within(search, probe)), default=None)
-    if grew is None or calm is None or calm < _CLEARLY * grew:
+def _unsteady(capacity: Capacity, search: Searched) -> str:
+    """That the target was clearly slower in an overloaded probe than in one that held: no one load is then its capacity."""
+    runs = [run for run in capacity.probes if run.valid and run.probe.requests >= SHORT_RUN]
+    slow = [run for run in runs if run.probe.overloaded and not gave_up_in_stall(run.probe, search.goal.limits)]
+    fast = [run for run in runs if _is_within(search, run.probe)]
+    of_users = search.unit is LoadUnit.USERS
+    return _too_many_users(slow, fast) if of_users else _slower_with_a_queue(search.unit, slow, fast)
+
+
+def _slower_with_a_queue(unit: LoadUnit, slow: Sequence[ProbeRun], fast: Sequence[ProbeRun]) -> str:
+    least = min(
+        ((run.request_throughput, run) for run in slow if run.request_throughput), default=None, key=lambda each: each[0]
+    )
+    most = max(
+        ((run.request_throughput, run) for run in fast if run.request_throughput), default=None, key=lambda each: each[0]
+    )
+    if least is None or most is None or most[0] < _CLEARLY * least[0]:
         return ""
-    loads = f"{load_text(grew, search.unit)}, but not at {load_text(calm, search.unit)}"
-    return f"The queue grew at {loads}: something other than the load changed between the probes."
+    (slower, at), (faster, held) = least, most
+    return (
+        f"The target answered {load_text(slower, LoadUnit.REQUESTS_PER_S)} while its queue grew at "
+        f"{load_text(at.probe.load, unit)}, and {load_text(faster, LoadUnit.REQUESTS_PER_S)} in a probe at "
+        f"{load_text(held.probe.load, unit)} that met the limits: either its speed changed between the probes, and another "
+        "search may answer otherwise, or a growing queue makes it slower."
+    )
+
+
+def _too_many_users(slow: Sequence[ProbeRun], fast: Sequence[ProbeRun]) -> str:
+    """By the number of users: they wait for their answers, so the answers a second rise with it."""
+    least = min((run.probe.load for run in slow), default=None)
+    most = max((run.probe.load for run in fast), default=None)
+    if least is None or most is None or most < _CLEARLY * least:
+        return ""
+    loads = f"{load_text(least, LoadUnit.USERS)} were too many, but {load_text(most, LoadUnit.USERS)} were not"
+    return f"{loads}: something other than the load changed between the probes."
 
 
 def _calm_above_a_bad_probe(search: Searched) -> str:

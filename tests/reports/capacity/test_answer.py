@@ -197,16 +197,46 @@ def test_the_time_that_more_needs_includes_what_is_between_the_probes() -> None:
     assert any("±10 % needs about 11 min more (54,000 requests)." in text for text in details(found, found.tiers[0]))
 
 
-def test_a_queue_that_grew_at_a_lower_load_than_one_that_held_shows_a_target_that_changed() -> None:
+def _answered(found: Capacity, per_s: dict[float, float | None]) -> Capacity:
+    """The search whose target answered this many requests a second at these loads."""
+    runs = (replace(run, request_throughput=per_s.get(run.probe.load, run.request_throughput)) for run in found.probes)
+    return replace(found, probes=tuple(runs))
+
+
+def test_a_target_that_was_slower_while_its_queue_grew_than_in_a_probe_that_held_may_have_changed() -> None:
+    held = {100.0: 0.0, 150.0: 0.3, 170.0: 0.002}
+    found = _answered(capacity(shares=held, overloaded=[150.0]), {150.0: 130.0})
     sentence = (
-        "The queue grew at 130 requests/s, but not at 170 requests/s: something other than the load changed between the probes."
+        "The target answered 130 requests/s while its queue grew at 150 requests/s, and 170 requests/s in a probe at 170 "
+        "requests/s that met the limits: either its speed changed between the probes, and another search may answer "
+        "otherwise, or a growing queue makes it slower."
     )
-    held = {100.0: 0.0, 130.0: 0.3, 170.0: 0.002}
-    found = capacity(shares=held, overloaded=[130.0])
     assert sentence in details(found, found.tiers[0])
-    for shares, overloaded in (({**held, 170.0: 0.02}, [130.0]), (held, [170.0]), ({130.0: 0.3, 155.0: 0.0}, [130.0])):
-        steady = capacity(shares=shares, overloaded=overloaded)
-        assert not any("queue grew" in text for text in details(steady, steady.tiers[0]))
+
+
+@pytest.mark.parametrize(
+    ("shares", "overloaded", "per_s"),
+    [
+        ({100.0: 0.0, 150.0: 0.3, 170.0: 0.02}, [150.0], 130.0),  # the higher load did not hold
+        ({100.0: 0.0, 150.0: 0.3, 170.0: 0.002}, [170.0], 130.0),  # the queue grew at the higher load
+        ({100.0: 0.0, 150.0: 0.3, 170.0: 0.002}, [150.0], 140.0),  # by less than chance explains
+        ({100.0: 0.0, 150.0: 0.3, 170.0: 0.002}, [150.0], None),
+    ],
+)
+def test_a_target_as_fast_while_its_queue_grew_is_steady(
+    shares: dict[float, float], overloaded: list[float], per_s: float | None
+) -> None:
+    found = _answered(capacity(shares=shares, overloaded=overloaded), {150.0: per_s})
+    assert not any("queue grew" in text for text in details(found, found.tiers[0]))
+
+
+def test_users_that_were_too_many_are_named_where_clearly_more_were_not() -> None:
+    sentence = "130 users were too many, but 170 users were not: something other than the load changed between the probes."
+    for fewer, is_said in ((130.0, True), (140.0, False)):
+        shares = {100.0: 0.0, fewer: 0.3, 170.0: 0.002}
+        found = _answered(capacity(shares=shares, overloaded=[fewer], unit=LoadUnit.USERS), {fewer: 1.0})
+        assert (sentence in details(found, found.tiers[0])) is is_said
+        assert any("too many" in text for text in details(found, found.tiers[0])) is is_said
 
 
 def test_a_probe_far_beyond_the_limit_is_named_where_a_clearly_higher_load_held() -> None:
