@@ -111,7 +111,8 @@ def prepare_trace(
         raise click.UsageError(f"--history server: {file.path} has lengths alone, and no prompts that answers could follow")
     rules = SessionRules(TurnClock.RECORDED) if sessions is None else _rules(sessions)
     rules = replace(rules, order=TurnOrder.BY_ROW)
-    drawn = _source(file, rules, traffic, target).draw(_most(times, traffic, load))
+    wanted = _wanted(times, traffic, load)
+    drawn = _source(file, rules, traffic, target).draw(traffic.num_requests if wanted is None else wanted)
     if file.is_random and sessions is not None:
         drawn = in_conversations(drawn, file.workload)
     if drawn.dropped_behind:
@@ -129,6 +130,7 @@ def prepare_trace(
             **({} if sessions is None else _waiting_entries(sessions, file, drawn)),
         },
         _own_load(times, None if sessions is None else rules, sent, load),
+        wanted=wanted,
     )
     return _with_reuse_limit(prepared, file)
 
@@ -213,14 +215,14 @@ def _reuse_of_prompts(drawn: Drawn) -> _LimitOf | None:
 def _sessions(sessions: SessionOptions, drawn: Drawn, load: Load) -> Sessions:
     assert isinstance(load, OpenLoop), "refused with the options"
     if sessions.users is None:
-        return sessions_from(drawn, load.arrivals, _rules(sessions))
+        return sessions_from(drawn, load, _rules(sessions))
     return sessions_of_users(drawn, sessions.users, sessions.user_rate, HistorySource(sessions.history))
 
 
-def _most(times: TraceTimes, traffic: TrafficOptions, load: Load) -> int | None:
-    """The number of requests to draw: at a given rate, those of --duration, of which the last is due a gap before its end."""
+def _wanted(times: TraceTimes, traffic: TrafficOptions, load: Load) -> int | None:
+    """The requests of --duration at a given rate, of which the last is due a gap before its end; None without both."""
     if times.rate_per_s is None or load.duration_s is None:
-        return traffic.num_requests
+        return None
     of_duration = math.ceil(round(times.rate_per_s * load.duration_s, 6))
     return of_duration if traffic.num_requests is None else min(of_duration, traffic.num_requests)
 
@@ -231,7 +233,7 @@ def _own_load(times: TraceTimes, rules: SessionRules | None, sent: Workload, loa
         return None
     timed = sent if times.rate_per_s is None else at_rate(sent, times.rate_per_s)
     if rules is not None:
-        return replayed_sessions(timed, rules)
+        return replayed_sessions(timed, rules, load.duration_s)
     return OpenLoop(Recorded(tuple(timed.table["arrival_ns"].to_pylist())), load.duration_s, load.max_concurrency)
 
 

@@ -176,12 +176,12 @@ def _retokenised_ratio(tokenizer: Any | None) -> float | None:
 def _load_facts(options: MeasureOptions, prepared: PreparedRun) -> LoadFacts:
     """``ran_out`` is as far as that is known before the run."""
     load, requested = prepared.load, options.load
-    end_s = _profile_end_s(options, prepared)
+    end_s = _profile_end_s(prepared)
     return LoadFacts(
         mode=_mode(load),
         max_concurrency=requested.max_concurrency,
         concurrency=requested.concurrency,
-        duration_s=load.duration_s if isinstance(load, OpenLoop) else requested.duration,
+        duration_s=load.duration_s,
         ramp_up_s=requested.ramp_up,
         prepared=prepared.load_requests,
         ran_out=_ran_out(options, prepared),
@@ -194,16 +194,19 @@ def _load_facts(options: MeasureOptions, prepared: PreparedRun) -> LoadFacts:
 
 def _ran_out(options: MeasureOptions, prepared: PreparedRun) -> bool:
     """Whether more requests would arrive within the duration, of sessions more first turns, than there are."""
-    load, traffic, duration_s = prepared.load, options.traffic, options.load.duration
-    if isinstance(load, OpenLoop):
-        arriving = None if load.duration_s is None else load.most_requests(traffic.seed, traffic.num_requests)
-        return arriving is not None and prepared.load_requests < arriving
-    if isinstance(load, ClosedLoop) or duration_s is None or prepared.load_requests == traffic.num_requests:
+    load, traffic = prepared.load, options.traffic
+    if isinstance(load, ClosedLoop) or load.duration_s is None:
         return False
-    return offsets_within(load.arrivals, duration_s, traffic.seed, load.count + 1).size > load.count
+    if isinstance(load, OpenLoop):
+        wanted = prepared.workload.wanted
+        arriving = load.most_requests(traffic.seed, traffic.num_requests) if wanted is None else wanted
+        return arriving is not None and prepared.load_requests < arriving
+    if prepared.load_requests == traffic.num_requests:
+        return False
+    return offsets_within(load.arrivals, load.duration_s, traffic.seed, load.count + 1).size > load.count
 
 
-def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | None:
+def _profile_end_s(prepared: PreparedRun) -> float | None:
     """When the arrivals by a rate that changes ended: with its profile or --duration, or a mean gap after the last of them
     where --num_requests or the prompts end them before. None where the rate stays.
     """
@@ -213,9 +216,7 @@ def _profile_end_s(options: MeasureOptions, prepared: PreparedRun) -> float | No
     parents = schedule.parents if isinstance(schedule, SessionSchedule) else (None,) * len(schedule)
     of_load = list(zip(schedule.offsets_ns, parents, strict=True))[: prepared.load_requests]
     due_ns = [offset_ns or 0 for offset_ns, parent in of_load if parent is None]
-    end_s = min(
-        (limit_s for limit_s in (load.arrivals.profile.end_s, options.load.duration) if limit_s is not None), default=None
-    )
+    end_s = load.duration_s
     if end_s is not None and offsets_within(load.arrivals, end_s, schedule.seed, len(due_ns) + 1).size <= len(due_ns):
         return end_s
     last_s = max(due_ns) / 1e9
@@ -245,7 +246,7 @@ def _asked_arrivals(load: AnyLoad, end_s: float | None) -> LawOfArrivals | None:
     if rate_per_s is None:
         return None
     return LawOfArrivals(
-        law=str(arrivals),
+        law=load.law if isinstance(load, Sessions) else str(arrivals),
         unit="sessions" if isinstance(load, Sessions) else "requests",
         rate_per_s=rate_per_s,
         gap_cv=arrivals.asked_gap_cv,

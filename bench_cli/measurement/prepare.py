@@ -27,6 +27,7 @@ class PreparedRequests:
 
     ``limit_of`` gives the manifest's shares of shared prefixes for the requests that were sent, by their numbers in the order
     of sending; None where they do not depend on it. Prompts begin with ``shared_tokens`` in front of what ``lengths`` draws.
+    ``wanted`` is how many requests the duration asks for, of a trace at a given rate; None elsewhere: the load knows it.
     """
 
     drawn: Drawn
@@ -36,6 +37,7 @@ class PreparedRequests:
     lengths: PairedLengths | None = None
     limit_of: Callable[[Sequence[int]], Mapping[str, float | None]] | None = None
     shared_tokens: int = 0
+    wanted: int | None = None
 
     @property
     def requests(self) -> tuple[Request, ...]:

@@ -104,12 +104,21 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions that begin at the times of ``arrivals``; ``turns`` has shape [requests], ``description`` is all in words."""
+    """Sessions that begin at the times of ``arrivals``; ``turns`` has shape [requests], ``description`` is all in words.
+
+    None begins at ``duration_s`` or later: the turns are those of the sessions before; None is no end.
+    """
 
     arrivals: Arrivals
     turns: tuple[Turn, ...]
     description: str
     history: HistorySource = HistorySource.RECORDED
+    duration_s: float | None = None
+
+    @property
+    def law(self) -> str:
+        """The arrivals in words."""
+        return str(self.arrivals).replace("requests", "sessions")
 
     @property
     def count(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from workloads.arrivals.processes import AllAtOnce, Arrivals, Constant, Recorded
+from dataclasses import replace
+
+from workloads.arrivals.processes import AllAtOnce, Constant, Recorded
 from workloads.elements.request import HistorySource, Turn
 from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
-from workloads.schedule.load import Sessions
+from workloads.schedule.load import OpenLoop, Sessions
 from workloads.table.workload import Workload
 
 _SECOND_NS = 1_000_000_000
@@ -16,12 +18,10 @@ TURN_RULES = {
 }
 
 
-def sessions_from(drawn: Drawn, arrivals: Arrivals, rules: SessionRules) -> Sessions:
-    """The sessions of ``drawn``, which begin at the times of ``arrivals``."""
-    of_sessions = str(arrivals).replace("requests", "sessions")
-    return Sessions(
-        arrivals, drawn.turns, f"{drawn.sessions:,} sessions, {of_sessions}, {TURN_RULES[rules.clock]}", rules.history
-    )
+def sessions_from(drawn: Drawn, load: OpenLoop, rules: SessionRules) -> Sessions:
+    """The sessions of ``drawn``, which begin when ``load`` has arrivals."""
+    begun = Sessions(load.arrivals, drawn.turns, "", rules.history, load.duration_s)
+    return replace(begun, description=f"{drawn.sessions:,} sessions, {begun.law}, {TURN_RULES[rules.clock]}")
 
 
 def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, history: HistorySource) -> Sessions:
@@ -50,8 +50,8 @@ def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, histor
     return Sessions(Constant(rate_per_s * users), tuple(dealt), description, history)
 
 
-def replayed_sessions(sent: Workload, rules: SessionRules) -> Sessions:
-    """The conversations of ``sent``, whose requests are its rows, at its times."""
+def replayed_sessions(sent: Workload, rules: SessionRules, duration_s: float | None = None) -> Sessions:
+    """The conversations of ``sent``, whose requests are its rows, at its times, which lie within ``duration_s``."""
     names = ("arrival_ns", "parent", "think_time_ns", "joins")
     first_ns: list[int] = []
     turns: list[Turn] = []
@@ -66,4 +66,4 @@ def replayed_sessions(sent: Workload, rules: SessionRules) -> Sessions:
             turns.append(Turn(parent, think_ns, joins=tuple(joins or ())))
     begins = tuple(begin for begin, turn in zip(first_ns, turns, strict=True) if turn.parent is None)
     description = f"{len(begins):,} sessions at the trace's own times, {TURN_RULES[rules.clock]}"
-    return Sessions(Recorded(begins), tuple(turns), description, rules.history)
+    return Sessions(Recorded(begins), tuple(turns), description, rules.history, duration_s)

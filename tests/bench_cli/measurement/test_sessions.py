@@ -96,6 +96,13 @@ def test_conversations_that_are_too_few_for_the_duration_have_a_finding(
     assert ("requests_ran_out" in found) is ran_out
 
 
+def test_conversations_that_are_too_few_for_the_stages_of_a_rate_have_a_finding(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ("--sessions", "think_time", "--rate_profile", "stages:100/s*0.1s,50/s*0.2s", "--arrival", "constant")
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 15, 2), *options)
+    load = RunFolder(tmp_path / "r").read_document()[0]["load"]
+    assert (load["duration_s"], load["ran_out"]) == (pytest.approx(0.3), True)
+
+
 def test_conversations_that_are_too_few_cannot_be_repeated_and_no_line_says_so(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,17 @@ def test_a_trace_that_is_stretched_sends_the_requests_of_its_duration_at_its_rat
     assert whole["scheduled"]["rate_per_s"] == pytest.approx(float(rate), rel=1e-6)
 
 
+@pytest.mark.parametrize(("duration", "more", "ran_out"), [("0.2", (), False), ("0.3", (), True), ("0.3", ("5",), False)])
+def test_a_trace_with_too_few_requests_for_its_duration_at_a_rate_has_a_finding(
+    server: ScriptedServer, tmp_path: Path, duration: str, more: tuple[str, ...], ran_out: bool
+) -> None:
+    rows = [{"timestamp": k * k, "prompt": f"say {k}", "output_tokens": 2} for k in range(20)]
+    options = ("--request_rate", "100", "--duration", duration, *(("--num_requests", *more) if more else ()))
+    _trace(server, tmp_path / "r", _lines(tmp_path / "p.jsonl", *rows), *options)
+    found = {finding["code"] for finding in json.loads((tmp_path / "r" / "summary.json").read_text())["findings"]}
+    assert ("requests_ran_out" in found) is ran_out
+
+
 def test_an_imported_workload_is_replayed_as_its_origin(server: ScriptedServer, tmp_path: Path) -> None:
     origin, imported = _prompts(tmp_path / "p.jsonl"), tmp_path / "w.parquet"
     run(["workload", "import", str(origin), "-o", str(imported)])
@@ -117,6 +128,14 @@ def test_turns_of_a_trace_wait_for_their_answers(server: ScriptedServer, tmp_pat
         assert manifest["workload"]["shared_prefix_limit"] == pytest.approx(48 / 120)
         digests.add(manifest["schedule"]["digest"])
     assert len(digests) == 1
+
+
+def test_the_window_of_conversations_lasts_as_long_as_its_part_of_the_run(server: ScriptedServer, tmp_path: Path) -> None:
+    options = ("--sessions", "recorded", "--speed", "2", "--duration", "0.12", "--tokenizer_dir", str(_TOKENIZER))
+    _trace(server, tmp_path / "r", _tree(tmp_path / "t.jsonl"), *options, model="scripted")
+    manifest = RunFolder(tmp_path / "r").read_document()[0]
+    assert manifest["load"]["duration_s"] == 0.06
+    assert manifest["load"]["asked_arrivals"]["law"] == "the trace's own arrivals, 40 sessions/s"
 
 
 _SAMPLES = Path(__file__).parents[3] / "datasets"

@@ -23,6 +23,7 @@ from workloads.prompts.conversations import (
 from workloads.prompts.dataset import OutputLengths
 from workloads.prompts.drawn import Drawn
 from workloads.readers.detect import read_workload_file
+from workloads.schedule.load import OpenLoop
 from workloads.schedule.sessions import sessions_from
 from workloads.table.workload import Workload, WorkloadFacts
 
@@ -93,7 +94,9 @@ def test_with_the_server_s_history_a_turn_has_its_own_messages_alone() -> None:
         ("p0", (Message("system", "s"),)), ("p2", ()), ("p3", ()), ("p1", ()), ("p4", ()),
     ]  # fmt: skip
     assert found.prompt_ids is None
-    schedule = sessions_from(found, Constant(1.0), SessionRules(history=HistorySource.SERVER)).schedule(found.requests, 0)
+    schedule = sessions_from(found, OpenLoop(Constant(1.0)), SessionRules(history=HistorySource.SERVER)).schedule(
+        found.requests, 0
+    )
     assert schedule.history is schedule.part(0, 1).history is HistorySource.SERVER
     recorded = replace(schedule, history=HistorySource.RECORDED)
     assert recorded.digest != schedule.digest

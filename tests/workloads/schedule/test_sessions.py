@@ -10,6 +10,7 @@ from workloads.arrivals.processes import Constant, Exponential
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
+from workloads.schedule.load import OpenLoop
 from workloads.schedule.schedule import SessionSchedule
 from workloads.schedule.sessions import replayed_sessions, sessions_from, sessions_of_users
 from workloads.table.workload import Workload, WorkloadFacts
@@ -20,10 +21,10 @@ _S = 1_000_000_000
 def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance() -> None:
     turns = (Turn(), Turn(0, after_first_ns=2), Turn(1, after_first_ns=10), Turn(), Turn(3, after_first_ns=19))
     found, rules = Drawn(tuple(Request(1, prompt=str(k)) for k in range(5)), turns=turns), SessionRules(TurnClock.RECORDED)
-    schedule = sessions_from(found, Constant(2.0), rules).schedule(found.requests, 0)
+    schedule = sessions_from(found, OpenLoop(Constant(2.0)), rules).schedule(found.requests, 0)
     assert schedule.offsets_ns == (0, 2, 10, _S // 2, _S // 2 + 19)
     assert schedule.parents == (None, 0, 1, None, 3)
-    assert str(sessions_from(found, Exponential(2.0), rules)) == (
+    assert str(sessions_from(found, OpenLoop(Exponential(2.0)), rules)) == (
         "2 sessions, exponential arrivals at 2 sessions/s, a later turn due at its recorded time, or at the end of the answer "
         "before it"
     )
