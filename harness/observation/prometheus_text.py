@@ -1,4 +1,5 @@
-"""Parser of Prometheus's text format: values by name and labels.
+"""Parser of Prometheus's text format: values by name and labels. OpenMetrics' exemplars, which some servers write into it, are
+left out.
 
 The same series repeat in every scrape of a run. ``prometheus-client`` parses a series' name and labels once; after that the
 series is looked up by its text. Parsing all of a server's text each time takes a hundred times as long.
@@ -7,6 +8,7 @@ series is looked up by its text. Parsing all of a server's text each time takes 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,6 +26,10 @@ _LATENCIES = (
     "tgi_request_duration_bucket",
     "tgi_request_mean_time_per_token_duration_bucket",
 )
+
+# A name, perhaps with labels, of which a value may contain any character; what follows is the value, and perhaps more.
+_SERIES = re.compile(r'[^\s{]*+(?:\s*+\{(?:[^"}]++|"(?:[^"\\]++|\\.)*+")*+\})?')
+_EXEMPLAR = " # "
 
 _PROCESS_START = "process_start_time_seconds"  # of every official client library, where the page is one process's
 _LATEST = 1e11  # in the year 5138
@@ -43,15 +49,15 @@ class ExpositionReader:
             line = written_line.strip()
             if not line or line.startswith("#"):
                 continue
-            end = line.rfind("}") + 1 or line.find(" ")
-            if end <= 0:
+            found = _SERIES.match(line)
+            written = "" if found is None else found[0]
+            if not written:
                 raise ValueError(f"no series and value: {line[:80]!r}")
-            written = line[:end]
             if written not in self._known:
                 self._known[written] = _series(written)
             series = self._known[written]
             if series is not None:
-                yield series, _value(line[end:])
+                yield series, _value(line[len(written) :])
 
 
 def process_began_at(text: str) -> float | None:
@@ -76,8 +82,8 @@ def _series(written: str) -> Series | None:
 
 
 def _value(written: str) -> float:
-    """The value, which a time stamp may follow."""
-    words = written.split()
+    """The value, which a time stamp and an exemplar may follow."""
+    words = written.partition(_EXEMPLAR)[0].split()
     if not 1 <= len(words) <= 2:
         raise ValueError(f"no value: {written[:80]!r}")
     return float(words[0])

@@ -47,6 +47,22 @@ def test_values_by_name_and_labels_as_they_were_served() -> None:
     assert math.isnan(read[-1][1])
 
 
+@pytest.mark.parametrize(
+    ("line", "labels", "value"),
+    [
+        ('nv_x 5 # {trace_id="a"} 0.67 1.5e9', {}, 5.0),
+        ('nv_x{b="1"} 5 # {trace_id="a"} 0.67', {"b": "1"}, 5.0),
+        ('nv_x{b="1"} 5 1395066363.5 # {} 0.67', {"b": "1"}, 5.0),
+        ('nv_x{b="1 # {c}} 2"} 5 # {trace_id="} 9"} 0.67', {"b": "1 # {c}} 2"}, 5.0),
+        ("nv_x\t5", {}, 5.0),
+        ('nv_x {b="1"}\t5', {"b": "1"}, 5.0),
+    ],
+)
+def test_the_value_is_the_series_own_and_not_that_of_its_exemplar(line: str, labels: dict[str, str], value: float) -> None:
+    ((series, found),) = ExpositionReader().read(f"{line}\n")
+    assert (series[0], json.loads(series[1]), found) == ("nv_x", labels, value)
+
+
 def test_labels_in_another_order_are_the_same_series() -> None:
     text = 'nv_x{a="1",b="2"} 1\nnv_x{b="2",a="1"} 2\n'
     assert len({series for series, _ in ExpositionReader().read(text)}) == 1
