@@ -492,12 +492,15 @@ class WorkerClock(msgspec.Struct, frozen=True):
 
 
 class DistributedWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker on another host; ``lost`` is the reason why it did not come to the end, None where it did."""
+    """A worker on another host; ``lost`` is the reason why it did not come to the end, None where it did. ``stopped`` is why it
+    stopped sending before the end of the run, without the master's command; None where it did not.
+    """
 
     number: Count
     host: str
     cores: Positive | None = None
     lost: str | None = None
+    stopped: str | None = None
     clock: WorkerClock | None = None
 
 

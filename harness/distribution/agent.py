@@ -49,12 +49,14 @@ from harness.run.file_limits import allow_files, files_needed
 from harness.run.shared_state import Command, Control
 from harness.run.worker import WorkerPlan
 from harness.run.worker_process import WorkerProcess, start_worker
+from workloads.schedule.schedule import ClosedPart
 
 _MODULE = "harness.distribution.locust_worker"
 _PERIOD_S = 0.2
 _REPEAT_NS = 1_000_000_000
 _FAREWELL_NS = 60_000_000_000  # for the master to take the last records
 _ABORTED_WITHIN_NS = 5_000_000_000
+_TOGETHER_NS = 2_000_000_000  # a Ctrl-C that reaches master and worker ends the run, and not this worker alone
 _MOST_PLAN_BYTES = 8 << 30
 _MOST_NOTED = 10  # dropped messages, by reason
 
@@ -69,6 +71,14 @@ class WorkerResult:
     refusal: str | None
     is_whole: bool
     kept: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStop:
+    """Why and when (of ``now_ns``) this worker stopped sending before the end of the run, without the master's command."""
+
+    reason: str
+    at_ns: int
 
 
 class Agent:
@@ -103,6 +113,8 @@ class Agent:
         self._dismissed: Dismissed | None = None
         self._master_is_gone = False
         self._stop_ns: int | None = None
+        self._start_ns: int | None = None  # of the run, on this host's clock
+        self._own_stop: OwnStop | None = None
 
     def stop(self) -> None:
         """Send nothing more and leave when what is in flight has ended. A second call cancels that, too, a third one leaves at
@@ -113,7 +125,7 @@ class Agent:
         if self._finished or self._aborted_ns is not None:
             self._is_leaving = True
         elif self._control.command is Command.RUN:
-            self._control.advance(Command.DRAIN)
+            self._drain_alone("it was stopped on its host")
         else:
             self._advance(self._control, Command.ABORT)
 
@@ -170,8 +182,7 @@ class Agent:
                 if self._dismissed is None:
                     self._note("The master is silent: nothing more is sent.")
                 self._master_is_gone = True
-                if self._control is not None:
-                    self._control.advance(Command.DRAIN)
+                self._drain_alone("it heard nothing more of the master")
             case Heard():
                 self._master_is_gone = False
             case Opened():
@@ -203,16 +214,38 @@ class Agent:
             case StartAt():
                 self._start(message)
             case SetCommand() if self._control is not None:
-                self._advance(self._control, Command(message.command), message.end_ns)
+                self._follow(self._control, Command(message.command), message.end_ns)
             case Dismissed():
                 self._dismissed = message
                 if self._process is not None and self._process.is_alive:
                     self._process.process.kill()
 
-    def _advance(self, control: Control, command: Command, end_ns: int | None = None) -> None:
-        control.advance(command)
+    def _drain_alone(self, reason: str) -> None:
+        """Send nothing more, although the master did not say so."""
+        if self._control is None or self._plan is None:
+            return
+        if self._control.command is Command.RUN and self._is_needed(self._plan, self._control):
+            self._own_stop = OwnStop(reason, now_ns())
+        self._control.advance(Command.DRAIN)
+
+    def _is_needed(self, plan: WorkerPlan, control: Control) -> bool:
+        """Whether the run has requests left for this worker."""
+        worker = control.of_worker(plan.worker)
+        planned_end_ns = plan.part.end_ns if isinstance(plan.part, ClosedPart) else None
+        end_ns = worker.end_ns if planned_end_ns is None else min(planned_end_ns, worker.end_ns)
+        is_over = self._start_ns is not None and now_ns() - self._start_ns >= end_ns
+        return worker.sent < len(plan.requests) and not is_over
+
+    def _follow(self, control: Control, command: Command, end_ns: int | None) -> None:
+        """Obey the master's command."""
         if end_ns is not None:
             control.end_at(end_ns)
+        if command is not Command.RUN and self._own_stop is not None and now_ns() - self._own_stop.at_ns < _TOGETHER_NS:
+            self._own_stop = None
+        self._advance(control, command)
+
+    def _advance(self, control: Control, command: Command) -> None:
+        control.advance(command)
         if command is Command.ABORT and self._aborted_ns is None:
             self._aborted_ns = now_ns()
 
@@ -221,7 +254,7 @@ class Agent:
         if self._process is None or not self._is_ready:
             raise BadMessageError("start: before this worker was ready")
         if not self._has_begun:  # it comes again until the journal has
-            self._has_begun = True
+            self._has_begun, self._start_ns = True, message.start_ns
             self._note("The run begins.")
             self._process.send_start(message.start_ns)
 
@@ -275,7 +308,8 @@ class Agent:
             self._finish()
         if self._finished and now_ns() - self._reported_ns > _REPEAT_NS:  # a connection that breaks loses messages
             self._reported_ns = now_ns()
-            self._send(Finished(self._sent, worker.process.exitcode or 0, control.usage_of(worker.number)))
+            stopped = None if self._own_stop is None else self._own_stop.reason
+            self._send(Finished(self._sent, worker.process.exitcode or 0, control.usage_of(worker.number), stopped))
 
     def _pass_on_ready(self, worker: WorkerProcess) -> None:
         if not worker.pipe.poll():

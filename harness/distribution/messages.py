@@ -76,11 +76,15 @@ class JournalProblem(msgspec.Struct, frozen=True, tag="journal_problem"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """The worker's process has ended with ``exit_status``. Its streams end with the lengths that their pieces give."""
+    """The worker's process has ended with ``exit_status``. Its streams end with the lengths that their pieces give.
+
+    ``stopped`` is why the worker stopped sending before the end of the run, where that was not at the master's command.
+    """
 
     sent: Count
     exit_status: Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]
     usage: ConnectionUsage | None
+    stopped: Text | None = None
 
 
 FromWorker = Hello | PlanConfirmed | WorkerReady | Progress | JournalProblem | Finished | Piece | Received

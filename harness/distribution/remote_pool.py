@@ -112,7 +112,7 @@ class RemotePool:
         self._turned_away: list[TurnedAway] = []
         self._dropped: DroppedMessages[str] = DroppedMessages()
         self._noted = 0
-        self._noted_lost: set[int] = set()
+        self._noted_ends: set[int] = set()
         self._aborted_ns: int | None = None
         self._problem: RunError | None = None
         self._missing_worker: Callable[[], str | None] = lambda: None
@@ -258,6 +258,7 @@ class RemotePool:
             host=worker.peer.hello.host,
             cores=worker.peer.hello.cores,
             lost=worker.lost_reason if worker.ended_in_order else worker.end_reason,
+            stopped=worker.stop_reason,
             clock=None if self._start_ns is None else report_clock(worker.peer.exchanges, self._start_ns, end_ns),
         )
 
@@ -392,14 +393,25 @@ class RemotePool:
                 worker.lose(f"nothing was heard of it for {self._master.lost_after_s:g} s")
             elif worker.is_alive and (reason := self._stuck_reason(worker, now)) is not None:
                 worker.abandon(reason)
-            if worker.lost_reason is not None and worker.number not in self._noted_lost:
-                self._noted_lost.add(worker.number)
-                self._note(f"Worker {worker.number}: {worker.lost_reason}.")
+            self._note_end(worker)
         if self._command is not self._sent_command or self._end_ns != self._sent_end_ns:
             self._sent_command, self._sent_end_ns, self._repeated_ns = self._command, self._end_ns, 0
         if now - self._repeated_ns > _REPEAT_NS:
             self._repeated_ns = now
             self._repeat()
+
+    def _note_end(self, worker: RemoteWorker) -> None:
+        """Say once that a worker is lost, or stopped by itself."""
+        if worker.lost_reason is not None:
+            text = f"Worker {worker.number}: {worker.lost_reason}."
+        elif worker.stop_reason is not None:
+            where = f"Worker {worker.number} on {worker.peer.hello.host}"
+            text = f"{where} stopped sending before the end of the run: {printable(worker.stop_reason)}."
+        else:
+            return
+        if worker.number not in self._noted_ends:
+            self._noted_ends.add(worker.number)
+            self._note(text)
 
     def _stuck_reason(self, worker: RemoteWorker, at_ns: int) -> str | None:
         """Why a worker whose connection lives is waited for no longer."""

@@ -119,6 +119,11 @@ class RemoteWorker:
         return f"its worker, on {self.peer.hello.host}, ended with status {status}"
 
     @property
+    def stop_reason(self) -> str | None:
+        """Why it stopped sending before the end of the run, by itself; None where it did not."""
+        return None if self.finished is None else self.finished.stopped
+
+    @property
     def usage(self) -> ConnectionUsage | None:
         return None if self.finished is None else self.finished.usage
 

@@ -40,6 +40,7 @@ from reports.findings.distribution import (
     WorkerClockJumped,
     WorkerClockUncertain,
     WorkersLost,
+    WorkersStopped,
     WorkersTurnedAway,
 )
 from reports.findings.engine import FrontEndTime, GpuClocksLimited, RequestsPreempted
@@ -76,6 +77,7 @@ KINDS: tuple[type[Finding], ...] = (
     Simulated,
     NothingDone,
     WorkersLost,
+    WorkersStopped,
     Errors,
     StoppedAnswering,
     ScheduleSlip,

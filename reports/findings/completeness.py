@@ -11,6 +11,7 @@ import numpy as np
 from bench_records.record import Outcome
 from reports.criteria import parse_until
 from reports.findings.finding import Finding, RunFacts, Severity
+from reports.metrics.distribution import stopped_workers
 from reports.metrics.precision import half_width
 from reports.metrics.requests import Requests
 from reports.render.counts import counted
@@ -26,14 +27,14 @@ class Interrupted(Finding):
 
     code = "interrupted"
     severities = (Severity.WARNING,)
-    when = "the run was stopped before its end"
+    when = "the run was stopped before its end, and not some of its workers alone (`workers_stopped`)"
     advices = ("The run was stopped early; its numbers cover a shorter run than requested.",)
     briefs = ("Stopped early: the numbers cover a shorter run",)
 
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         not_sent = facts.metrics.not_sent - turns_behind_failures(facts.requests)
-        if not facts.interrupted and not not_sent:
+        if not facts.interrupted and (not not_sent or stopped_workers(facts.manifest)):
             return None
         if not facts.load.closed:
             return cls(not_sent, facts.metrics.scheduled)

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.distribution import distribution_of
+from reports.metrics.distribution import distribution_of, stopped_workers
 from reports.render.counts import counted
 
 _LARGEST_JUMP_MS = 1.0
@@ -46,6 +46,40 @@ class WorkersLost(Finding):
         return (
             f"Lost: worker {self.workers}. It is unknown whether {counted(self.requests, 'request was', 'requests were')} sent."
         )
+
+
+@dataclass(frozen=True)
+class WorkersStopped(Finding):
+    """``workers`` are those that stopped by themselves, each with its host, and ``reason`` that of the first. ``not_sent`` are
+    the requests of the schedule that were not sent; in a closed loop the others that users would have sent are not known.
+    """
+
+    workers: str
+    reason: str
+    not_sent: int
+
+    code = "workers_stopped"
+    severities = (Severity.INVALID,)
+    when = (
+        "a worker on another host stopped sending before the end of the run, and not at the master's command: a signal stopped "
+        "it on its host, or it heard nothing of the master for 10 s. Not if the master was stopped, too, within 2 s"
+    )
+    advices = (
+        "From then on the load was lower than requested. Let the workers run until the master dismisses them, and measure again.",
+    )
+    briefs = ("Workers stopped before the end: the load was lower, measure again",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        stopped = stopped_workers(facts.manifest)
+        if not stopped:
+            return None
+        workers = ", ".join(f"{worker.number} ({worker.host})" for worker in stopped)
+        return cls(workers, stopped[0].stopped or "", facts.metrics.not_sent)
+
+    def _sentence(self) -> str:
+        unsent = "" if not self.not_sent else f" {counted(self.not_sent, 'request was', 'requests were')} not sent."
+        return f"Stopped before the end of the run: worker {self.workers}; {self.reason}.{unsent}"
 
 
 @dataclass(frozen=True)

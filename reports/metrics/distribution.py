@@ -9,7 +9,8 @@ from bench_records.manifest import DistributedWorker, Manifest, WorkerClock
 
 @dataclass(frozen=True, slots=True)
 class WorkerHost:
-    """Worker ``number`` on ``host``. ``lost`` is the reason why it did not come to the end, None where it did.
+    """Worker ``number`` on ``host``. ``lost`` is the reason why it did not come to the end, None where it did; ``stopped`` is why
+    it stopped sending before the end of the run by itself, None where it did not.
 
     Its clock was ``offset_ms`` ahead of the master's at the start, within ``uncertainty_ms``; since then it drifted by
     ``drift_ppm``, and jumped by ``jump_ms`` or more. All are None where they are unknown, ``jump_ms`` also where it did not.
@@ -18,6 +19,7 @@ class WorkerHost:
     number: int
     host: str
     lost: str | None
+    stopped: str | None
     offset_ms: float | None
     uncertainty_ms: float | None
     drift_ppm: float | None
@@ -49,6 +51,12 @@ def distribution_of(manifest: Manifest) -> Distribution | None:
     )
 
 
+def stopped_workers(manifest: Manifest) -> tuple[WorkerHost, ...]:
+    """The workers that stopped sending before the end of the run by themselves."""
+    found = distribution_of(manifest)
+    return () if found is None else tuple(worker for worker in found.workers if worker.stopped is not None)
+
+
 def workers_elsewhere(manifest: Manifest) -> bool:
     """Whether some worker is no process of the measuring machine, which started ``--locust_processes`` of them itself."""
     entry = manifest.distribution
@@ -62,6 +70,7 @@ def _worker_host(worker: DistributedWorker) -> WorkerHost:
         number=worker.number,
         host=worker.host,
         lost=worker.lost,
+        stopped=worker.stopped,
         offset_ms=_ms(None if start is None else start.offset_ns),
         uncertainty_ms=_ms(None if start is None else start.uncertainty_ns),
         drift_ppm=clock.drift_ppm,

@@ -49,7 +49,7 @@ def worker_tables(report: RunReport) -> tuple[Table, ...]:
             worker.offset_ms,
             worker.uncertainty_ms,
             worker.drift_ppm,
-            "yes" if worker.lost is None else "lost",
+            "lost" if worker.lost is not None else "yes" if worker.stopped is None else "stopped",
         )
         for worker in found.workers
     )

@@ -7,12 +7,17 @@ from typing import Any
 
 
 def worker_host(
-    number: int, lost: str | None = None, jump_ms: float | None = None, uncertainty_ms: float = 0.2, offset_ms: float = 3.0
+    number: int,
+    lost: str | None = None,
+    jump_ms: float | None = None,
+    uncertainty_ms: float = 0.2,
+    offset_ms: float = 3.0,
+    stopped: str | None = None,
 ) -> dict[str, Any]:
     start = {"offset_ns": round(offset_ms * 1e6), "uncertainty_ns": round(uncertainty_ms * 1e6), "at_ns": 0}
     jump_ns = None if jump_ms is None else round(jump_ms * 1e6)
     clock = {"start": start, "end": start, "drift_ppm": 1.5, "drift_uncertainty_ppm": 2.0, "jump_ns": jump_ns, "exchanges": 60}
-    return {"number": number, "host": f"host-{number}", "cores": 4.0, "lost": lost, "clock": clock}
+    return {"number": number, "host": f"host-{number}", "cores": 4.0, "lost": lost, "stopped": stopped, "clock": clock}
 
 
 def worker_hosts(

@@ -22,13 +22,16 @@ from bench_cli.worker import worker_command
 from bench_records.record import Outcome, Record
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.errors import RunError
+from harness.recording.recorder import Recorder
 from harness.recording.run_result import RunResult
+from harness.recording.schedule_summary import summarise_schedule
 from harness.run.coordinator import Run, RunPlan
 from harness.run.end_rule import RunMoment
 from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
+from workloads.schedule.schedule import ClosedSchedule
 
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
@@ -219,6 +222,42 @@ def test_a_target_that_a_worker_cannot_reach_is_named_with_its_host(tmp_path: Pa
     pool = RemotePool(Master("127.0.0.1", 0, 1, wait_s=60.0), lambda text: None)
     with workers(pool.open(), tmp_path, 1), pytest.raises(RunError, match=r"worker 0 on .* cannot begin: .*Connection refused"):
         Run(replace(plan, client=client), pool).execute(quiet)
+
+
+@pytest.mark.parametrize("with_master", [False, True])
+def test_a_worker_that_is_stopped_on_its_host_is_named_unless_the_run_is_stopped_with_it(
+    tmp_path: Path, server: ScriptedServer, with_master: bool
+) -> None:
+    """The closed loop would have no trace of it: its users' requests just end."""
+    plan = make_plan(server.address, tmp_path, [], [], 2)
+    schedule = ClosedSchedule((scripted(Act.ANSWER, 3, 5),) * 20_000, (0,) * 4, 0, end_ns=5_000_000_000)
+    plan = replace(plan, schedule=schedule, recorder=Recorder(summarise_schedule(schedule), plan.client))
+    acted: list[bool] = []
+
+    def stop(snapshot: Snapshot, processes: list[subprocess.Popen[bytes]]) -> None:
+        if not acted and snapshot.done >= 40:
+            acted.append(True)
+            processes[1].terminate()
+            if with_master:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    result, pool, statuses = _run(plan, tmp_path, stop)
+    assert {record.outcome for record in result.records} == {Outcome.DONE}
+    stopped = [worker.stopped for worker in pool.distribution().workers]
+    assert (result.interrupted, any(stopped)) == (with_master, not with_master)
+    if not with_master:
+        assert sorted(map(str, stopped)) == ["None", "it was stopped on its host"]
+        last_s = [max(r.done_ns or 0 for r in result.records if r.worker == worker) / 1e9 for worker in range(2)]
+        assert min(last_s) < 4 < max(last_s)
+    assert statuses == [0, 0]
+
+
+def test_a_worker_that_has_sent_all_is_not_stopped_before_the_end(tmp_path: Path, server: ScriptedServer) -> None:
+    plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 100, 40)] * 2, [0.0, 0.0], 2)
+    result, pool, statuses = _run(plan, tmp_path, _half_way(lambda processes: processes[1].terminate(), 1.0))
+    assert Counter(record.outcome for record in result.records) == {Outcome.DONE: 2}
+    assert [worker.stopped for worker in pool.distribution().workers] == [None, None]
+    assert statuses == [0, 0]
 
 
 def test_a_stopped_run_drains_on_every_worker(tmp_path: Path, server: ScriptedServer) -> None:

@@ -228,6 +228,7 @@ def _incomplete_runs(steady: list[Record]) -> Runs:
 
 def _distributed_runs(steady: list[Record]) -> Runs:
     yield steady, worker_hosts(worker_host(0), worker_host(1, lost="nothing was heard of it"))
+    yield steady, worker_hosts(worker_host(0), worker_host(1, stopped="it was stopped on its host"))
     yield steady, worker_hosts(worker_host(0, jump_ms=250.0), worker_host(1, uncertainty_ms=12.0))
     yield steady, worker_hosts(worker_host(0), turned_away=[{"host": "c", "reason": "the run has its 2 workers"}])
     yield steady, worker_hosts(worker_host(0), dropped=[{"from": "10.0.0.9", "reason": "not a message", "count": 3}])

@@ -52,6 +52,29 @@ def test_a_lost_worker_makes_the_run_invalid_and_names_what_has_no_record(
     assert finding.evidence == {"workers": "0 (host-0), 1 (host-1)", "requests": 3}
 
 
+@pytest.mark.parametrize("unsent", [0, 5])
+def test_a_worker_that_stopped_by_itself_makes_the_run_invalid(
+    make_report: MakeReport, steady_run: SteadyRun, unsent: int
+) -> None:
+    """In a closed loop nothing else shows it: what its users would have sent has no records."""
+    records = steady_run(700 + unsent)
+    not_sent = [
+        msgspec.structs.replace(r, outcome=Outcome.NOT_SENT, sent_ns=None, done_ns=None, token_times_ns=(), token_counts=())
+        for r in records[700:]
+    ]
+    hosts = worker_hosts(worker_host(0), worker_host(1, stopped="it was stopped on its host"))
+    report = make_report([*records[:700], *not_sent], **hosts)
+    assert [finding.code for finding in report.findings] == ["workers_stopped"]
+    finding = finding_of(report, "workers_stopped")
+    assert finding.severity is Severity.INVALID
+    assert finding.evidence == {"workers": "1 (host-1)", "reason": "it was stopped on its host", "not_sent": unsent}
+    assert ("5 requests were not sent" in finding.sentence) == bool(unsent)
+    (table,) = worker_tables(report)
+    assert [row[-1] for row in table.rows] == ["yes", "stopped"]
+    codes = [finding.code for finding in make_report([*records[:700], *not_sent], interrupted=True, **hosts).findings]
+    assert codes == ["workers_stopped", "interrupted"]
+
+
 @pytest.mark.parametrize(("jump_ms", "found"), [(None, False), (1.0, False), (1.1, True)])
 def test_a_jump_of_a_workers_clock_beyond_a_millisecond_is_found(
     make_report: MakeReport, steady_run: SteadyRun, jump_ms: float | None, found: bool
