@@ -65,7 +65,8 @@ class WorkersStopped(Finding):
         "it on its host, or it heard nothing of the master for 10 s. Not if the master was stopped, too, within 2 s"
     )
     advices = (
-        "From then on the load was lower than requested. Let the workers run until the master dismisses them, and measure again.",
+        "From then on the load was lower than requested. Let the workers run until the master dismisses them, and measure "
+        "again.",
     )
     briefs = ("Workers stopped before the end: the load was lower, measure again",)
 

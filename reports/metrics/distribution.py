@@ -9,8 +9,8 @@ from bench_records.manifest import DistributedWorker, Manifest, WorkerClock
 
 @dataclass(frozen=True, slots=True)
 class WorkerHost:
-    """Worker ``number`` on ``host``. ``lost`` is the reason why it did not come to the end, None where it did; ``stopped`` is why
-    it stopped sending before the end of the run by itself, None where it did not.
+    """Worker ``number`` on ``host``. ``lost`` is the reason why it did not come to the end, None where it did; ``stopped`` is
+    why it stopped sending before the end of the run by itself, None where it did not.
 
     Its clock was ``offset_ms`` ahead of the master's at the start, within ``uncertainty_ms``; since then it drifted by
     ``drift_ppm``, and jumped by ``jump_ms`` or more. All are None where they are unknown, ``jump_ms`` also where it did not.
