@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 from tests.faults.bench_program import Program, Ran, run_bench
+from tests.free_port import free_addresses
 from tests.interruptible import default_sigint
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
@@ -78,7 +78,7 @@ def wait_until(condition: object, timeout_s: float = 120.0) -> None:
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that a test may kill."""
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR)
-    with deploy(spec, choose_addresses(), tmp_path / "server.log", tmp_path / "repository") as server:
+    with deploy(spec, free_addresses(), tmp_path / "server.log", tmp_path / "repository") as server:
         yield server
 
 

@@ -18,7 +18,6 @@ from pyarrow.parquet import read_table
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.settings import FrontEndSettings, front_end_command
-from serving.launch.addresses import choose_addresses
 from serving.launch.server import Server
 from serving.text.tokenizer import load_tokenizer
 from tests.end_to_end.test_bench import BENCH, descendants_of
@@ -31,6 +30,7 @@ from tests.end_to_end.triton_calls import (
     wait_until_busy,
     wait_until_idle,
 )
+from tests.free_port import free_addresses
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _PROMPT = "The meaning of life is"
@@ -77,7 +77,7 @@ class _FrontEnd:
 @pytest.fixture(scope="module")
 def front_end(decoupled_server: Server) -> Iterator[_FrontEnd]:
     """Before the session's server; the process that ``bench serve --openai_port`` starts."""
-    addresses = choose_addresses()
+    addresses = free_addresses()
     server = decoupled_server.addresses
     settings = FrontEndSettings(
         addresses.host,

@@ -25,6 +25,7 @@ from serving.launch.shared_memory import SHARED_MEMORY
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_attack
 from tests.end_to_end.test_bench import BENCH, descendants_of
+from tests.free_port import free_addresses, free_port
 from tests.interruptible import default_sigint
 
 
@@ -42,7 +43,7 @@ def _generate(http: str) -> str:
 
 def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path, environment: dict[str, str]) -> None:
     repository = write_repository(RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR), tmp_path / "repository")
-    free = choose_addresses()
+    free = free_addresses()
     ports = [f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}"]
     process = subprocess.Popen(
         [*BENCH, "serve", "--launcher", "tritonserver", "--model_repo", str(repository), "--log", *ports],
@@ -86,7 +87,7 @@ def test_server_beyond_loopback_survives_what_crashes_triton_and_needs_its_key_f
     def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*BENCH, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
 
-    port = str(choose_addresses().http_port)
+    port = str(free_port())
     started = bench("serve", "--background", "--log", "--host", "0.0.0.0", "--openai_port", port, "--openai_model", "mine")
     try:
         assert started.returncode == 0, started.stderr

@@ -10,12 +10,13 @@ import pytest
 
 from bench_records.run_folder import RunFolder
 from tests.faults.bench_program import bench, check_whole, token_norm_dist, wait_until
+from tests.free_port import free_port
 from tests.harness.scripted_server import scripted_server
 
 
 def test_server_killed_and_started_again_fails_only_what_fell_between(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(scripted_server(tmp_path / "received"))
+        first = stack.enter_context(scripted_server(tmp_path / "received", port=free_port()))
         options = ["--request_rate", "50", "--time_delay_dist", "constant", "--request_timeout", "10", "--workers", "2"]
         program = stack.enter_context(bench(tmp_path / "run", *token_norm_dist(first, "paced", 400, *options)))
         program.wait_for_exchanges(30)
@@ -37,7 +38,7 @@ def test_server_killed_and_started_again_fails_only_what_fell_between(tmp_path: 
 @pytest.mark.slow
 def test_server_that_takes_its_leave_finishes_what_it_has_and_its_successor_gets_the_rest(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(scripted_server(tmp_path / "received"))
+        first = stack.enter_context(scripted_server(tmp_path / "received", port=free_port()))
         options = ["--request_rate", "40", "--time_delay_dist", "constant", "--request_timeout", "10"]
         program = stack.enter_context(bench(tmp_path / "run", *token_norm_dist(first, "paced", 200, *options)))
         program.wait_for_exchanges(20)

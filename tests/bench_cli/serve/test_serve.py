@@ -20,6 +20,7 @@ from serving.launch.addresses import choose_addresses
 from serving.launch.background import BackgroundServer, ProcessIdentity, state_dir, write_state
 from serving.proxy.settings import ProxyBounds, read_settings
 from serving.repository.pipeline import RepositorySpec
+from tests.free_port import free_addresses
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +194,7 @@ def test_administration_is_restricted_on_every_host(capsys: pytest.CaptureFixtur
 def test_beyond_loopback_the_proxy_listens_and_the_server_on_loopback_alone(
     capsys: pytest.CaptureFixture[str], launcher: list[str]
 ) -> None:
-    free = choose_addresses()
+    free = free_addresses()
     ports = (f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}")
     bounds = ("--proxy_body_mib", "1", "--proxy_connections", "9", "--proxy_timeout", "3", "--allowed_hosts", "Gpu1.Example")
     first, *_, command = _printed(capsys, *launcher, *ports, "--host", "0.0.0.0", *bounds).splitlines()[-2:]
@@ -298,7 +299,7 @@ def test_host_beyond_loopback_prints_a_warning(
     failing = tmp_path / "tritonserver"
     failing.write_text("#!/bin/sh\nexit 1\n")
     failing.chmod(0o755)
-    free = choose_addresses()
+    free = free_addresses()
     ports = [f"--http_port={free.http_port}", f"--grpc_port={free.grpc_port}", f"--metrics_port={free.metrics_port}"]
     arguments = ["serve", "--no_mpi", "--model_repo", "repo", "--tritonserver", str(failing), *ports]
     assert run([*arguments, "--host", "0.0.0.0"]) == ExitStatus.FAILED

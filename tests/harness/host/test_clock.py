@@ -13,7 +13,7 @@ from harness.host.clock import PreciseSleeper, now_ns, read_clock_offsets, wall_
 
 _MS = 1_000_000
 _LATE_NS = 50 * _MS
-_TRIES = 5  # other processes share the machine: one of them has to be in time
+_TRIES = 50  # other processes share the machine: one of them has to be in time
 
 
 def _with_sleeper(work: Callable[[PreciseSleeper], Awaitable[None]]) -> None:
@@ -57,6 +57,8 @@ def test_works_on_the_plain_event_loop_too() -> None:
             due = now_ns() + 10 * _MS
             await sleeper.until(due)
             late.append(now_ns() - due)
+            if late[-1] < _LATE_NS:
+                break
         assert 0 <= min(late) < _LATE_NS
         sleeper.close()
 
@@ -81,6 +83,8 @@ def test_past_times_return_at_once_but_let_others_run() -> None:
                 await sleeper.until(started - 1)
             elapsed.append(now_ns() - started)
             assert turns >= 9 * tried
+            if elapsed[-1] < _LATE_NS:
+                break
         task.cancel()
         assert min(elapsed) < _LATE_NS
 
@@ -95,6 +99,8 @@ def test_wake_ends_the_sleep_now() -> None:
             asyncio.get_running_loop().call_later(0.01, sleeper.wake)
             await sleeper.until(started + 60_000 * _MS)
             slept.append(now_ns() - started)
+            if slept[-1] < 10 * _MS + _LATE_NS:
+                break
         assert min(slept) < 10 * _MS + _LATE_NS
 
     _with_sleeper(work)

@@ -20,6 +20,7 @@ from harness.recording.run_result import RunResult
 from harness.recording.schedule_summary import summarise_schedule
 from harness.run.coordinator import Run, RunPlan
 from harness.run.live_statistics import Snapshot
+from tests.free_port import free_port
 from tests.harness.journal.following import once, quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
@@ -135,7 +136,7 @@ def test_failures_do_not_stop_a_closed_loop(tmp_path: Path, server: ScriptedServ
 
 
 def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path: Path) -> None:
-    with scripted_server(tmp_path / "received") as server:
+    with scripted_server(tmp_path / "received", port=free_port()) as server:
         schedule = _closed([scripted(Act.ANSWER, 2, 5)] * 20_000, users=4, duration_ms=60_000)
         plan = _plan(server, tmp_path, schedule, 1)
         stop = once(lambda snapshot: snapshot.failed >= 5, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -187,7 +188,7 @@ def test_killed_worker_loses_what_its_users_had_in_flight_and_no_more(
         assert worker.pid is not None
         os.kill(worker.pid, signal.SIGKILL)
 
-    schedule = _closed([scripted(Act.ANSWER, 4, 20)] * 400, users=6)
+    schedule = _closed([scripted(Act.ANSWER, 4, 20)] * 200, users=6)
     result = Run(_plan(server, tmp_path, schedule, workers)).execute(once(lambda snapshot: snapshot.done >= 30, kill))
     lost = [record for record in result.records if record.outcome is Outcome.LOST]
     assert 1 <= len(lost) <= 6 // workers
@@ -195,7 +196,7 @@ def test_killed_worker_loses_what_its_users_had_in_flight_and_no_more(
     dead = _of_worker(result, workers - 1)
     assert {record.scheduled_ns for record in lost} <= {_ended(record) for record in dead} | {0}
     if workers == 2:
-        assert len(_of_worker(result, 0)) == 200
+        assert len(_of_worker(result, 0)) == 100
     assert (result.interrupted, result.ran_out) == (False, False)
 
 

@@ -125,26 +125,28 @@ def test_a_token_that_comes_with_the_end_of_its_time_is_late(
 
 @LOOPS
 def test_an_answer_in_time_is_whole_however_long_it_takes(run: Callable[[Any], Any], tmp_path: Path) -> None:
-    connection = _Answering(*((0.15, b"1") for _ in range(5)))
-    exchange = _carry_out(connection, TokenLimits(first_token_s=0.6, token_gap_s=0.6), tmp_path / "journal", run)
-    assert (exchange.failure, exchange.error, len(exchange.bodies)) == (None, None, 5)
+    connection = _Answering(*((0.1, b"1") for _ in range(12)))
+    exchange = _carry_out(connection, TokenLimits(first_token_s=1.1, token_gap_s=1.1), tmp_path / "journal", run)
+    assert (exchange.failure, exchange.error, len(exchange.bodies)) == (None, None, 12)
     late = _Answering((0.0, b"1"), (0.1, b"1"))
     again = _carry_out(late, TokenLimits(first_token_s=0.05), tmp_path / "again", run)  # no limit of gaps
     assert (again.failure, len(again.bodies)) == (None, 2)
 
 
 @pytest.mark.parametrize(
-    ("point", "outcome"),
+    ("point", "gap_s", "outcome"),
     [
-        (CancelPoint(after_tokens=2), Outcome.WITHDRAWN),
-        (CancelPoint(after_ns=10_000_000), Outcome.WITHDRAWN),
-        (CancelPoint(after_tokens=9), Outcome.TOKEN_GAP_TIMEOUT),
-        (CancelPoint(after_ns=10**13), Outcome.TOKEN_GAP_TIMEOUT),
+        (CancelPoint(after_tokens=2), 20.0, Outcome.WITHDRAWN),
+        (CancelPoint(after_ns=10_000_000), 20.0, Outcome.WITHDRAWN),
+        (CancelPoint(after_tokens=9), 0.2, Outcome.TOKEN_GAP_TIMEOUT),
+        (CancelPoint(after_ns=10**13), 0.2, Outcome.TOKEN_GAP_TIMEOUT),
     ],
 )
-def test_the_first_of_a_planned_cancellation_and_a_limit_counts(point: CancelPoint, outcome: Outcome, tmp_path: Path) -> None:
+def test_the_first_of_a_planned_cancellation_and_a_limit_counts(
+    point: CancelPoint, gap_s: float, outcome: Outcome, tmp_path: Path
+) -> None:
     connection = _Answering((0.0, b"1"), (0.02, b"1"), (_LONG_S, b"1"))
-    exchange = _carry_out(connection, TokenLimits(0.8, 0.4), tmp_path / "journal", asyncio.run, point)
+    exchange = _carry_out(connection, TokenLimits(20.0, gap_s), tmp_path / "journal", asyncio.run, point)
     assert (exchange.failure, connection.was_cancelled) == (outcome, True)
 
 

@@ -15,14 +15,14 @@ import pytest
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.settings import FrontEndSettings, front_end_command
-from serving.launch.addresses import choose_addresses
+from tests.free_port import free_addresses
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 _BODY = json.dumps({"model": "demo", "prompt": [5], "max_tokens": 1})
 
 
 def _settings(tokenizer_dir: Path = DEMO_ENGINE_DIR) -> FrontEndSettings:
-    free = choose_addresses()
+    free = free_addresses()
     http, metrics = f"http://{free.host}:9", f"http://{free.metrics}/metrics"
     return FrontEndSettings(free.host, free.http_port, free.grpc, http, metrics, "demo", str(tokenizer_dir))
 

@@ -237,13 +237,14 @@ def test_process_identity_is_alive_until_the_process_ends() -> None:
 
 def test_start_time_is_read_behind_a_name_with_blanks_and_parentheses(tmp_path: Path) -> None:
     program = make_program(tmp_path, "a) R (b", "#!/bin/sh\nsleep 1000 & wait\n")
+    booted_s = psutil.boot_time()  # which the child's time is made from; it moves where the wall clock is set
     child = psutil.Popen([str(program)])
     try:
         identity = identify(child.pid)
         assert identity is not None
         assert identity.start_ticks == pytest.approx(identify(os.getpid()).start_ticks, abs=1e9)  # type: ignore[union-attr]
         assert identity == ProcessIdentity(child.pid, identity.start_ticks, identity.boot_id)
-        assert identity.start_ticks / os.sysconf("SC_CLK_TCK") == pytest.approx(child.create_time() - psutil.boot_time(), abs=2)
+        assert identity.start_ticks / os.sysconf("SC_CLK_TCK") == pytest.approx(child.create_time() - booted_s, abs=2)
     finally:
         for process in [*child.children(), child]:
             process.kill()

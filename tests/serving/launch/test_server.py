@@ -13,6 +13,7 @@ import pytest
 from serving.errors import LaunchError
 from serving.launch.addresses import ServerAddresses, choose_addresses, is_loopback
 from serving.launch.server import Server
+from tests.free_port import free_addresses
 
 _HTTP_SERVER = """
 import http.server, os, signal, sys
@@ -124,7 +125,7 @@ def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:
 
 @contextmanager
 def _server(tmp_path: Path, script: str, *arguments: str) -> Iterator[Server]:
-    addresses = choose_addresses()
+    addresses = free_addresses()
     path = tmp_path / "server.py"
     path.write_text(script)
     command = [sys.executable, str(path), str(addresses.http_port), *arguments]
@@ -189,7 +190,7 @@ def test_stop_ends_the_process_and_is_idempotent(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
         children = [child for child in psutil.Process().children(recursive=True) if child not in before]
-        assert any("serving.launch.supervisor" in child.cmdline() for child in children)
+        assert any("serving.launch.supervisor" in _command_line(child) for child in children)
         server.stop()
         server.stop()
-        assert [child for child in children if child.is_running() and "serving.launch.supervisor" in child.cmdline()] == []
+        assert [child for child in children if "serving.launch.supervisor" in _command_line(child)] == []

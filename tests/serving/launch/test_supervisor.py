@@ -16,7 +16,7 @@ import pytest
 
 from tests.interruptible import default_sigint
 
-_WAIT_S = 10.0
+_WAIT_S = 120.0
 
 # Every script writes "<role> <pid>" lines to the file in its first argument.
 _SERVER = """
@@ -141,8 +141,8 @@ def test_closed_stdin_interrupts_the_server_and_its_status_is_returned(scripts: 
 
 
 def test_server_has_default_signal_handlers_although_its_supervisor_ignores_signals() -> None:
-    supervisor = _supervise(5, ["sleep", "60"])
-    time.sleep(0.3)
+    supervisor = _supervise(5, ["sleep", "600"])
+    _wait_until(lambda: [child.name() for child in psutil.Process(supervisor.pid).children()] == ["sleep"])
     assert _close(supervisor) == 128 + signal.SIGINT
 
 

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from serving.launch.addresses import choose_addresses
 from serving.proxy import __main__ as program
 from serving.proxy.settings import PortPair, ProxySettings, proxy_command
+from tests.free_port import free_addresses
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_connections_are_as_many_as_the_limit_of_files_allows(
 
 @pytest.mark.parametrize("port", ["http", "grpc", "metrics"])
 def test_port_in_use_ends_the_proxy_with_a_sentence(port: str) -> None:
-    own, free = choose_addresses(), choose_addresses()
+    own, free = free_addresses(), free_addresses()
     pairs = {
         name: PortPair(getattr(free, f"{name}_port"), getattr(own, f"{name}_port")) for name in ("http", "grpc", "metrics")
     }

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ from harness.clients.server_times import STAMPS, ServerTimes
 from harness.clients.triton.grpc import TritonGrpcClient, TritonModel, inspect_model
 from harness.errors import TargetError
 from tests.faults.peer_server import peer_server
-from tests.free_port import closed_port
+from tests.free_port import closed_port, free_port
 from tests.harness.clients.transport import http2_peer
 from tests.harness.scripted_server import SERVICE, Act, ScriptedServer, scripted
 from workloads.elements.request import Request, Variant
@@ -442,7 +442,7 @@ _Unary = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 @asynccontextmanager
-async def _serving(stream: _Stream | None = None, unary: _Unary | None = None) -> AsyncIterator[str]:
+async def _serving(stream: _Stream | None = None, unary: _Unary | None = None, port: int = 0) -> AsyncIterator[str]:
     server = grpc.aio.server(options=(("grpc.max_send_message_length", -1),))
     handlers = {}
     if stream is not None:
@@ -450,7 +450,7 @@ async def _serving(stream: _Stream | None = None, unary: _Unary | None = None) -
     if unary is not None:
         handlers["ModelInfer"] = grpc.unary_unary_rpc_method_handler(unary)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -625,14 +625,21 @@ def test_connection_that_breaks_in_mid_answer_is_a_cut_stream() -> None:
         yield b"two"
         await asyncio.sleep(60)
 
-    async def run() -> tuple[list[bytes], Outcome | None, str]:
-        async with _serving(stream) as address, _cutting_proxy(address) as (relayed, cut), _connected(relayed) as connection:
-            asyncio.get_running_loop().call_later(1.0, cut)
-            return await _exchange(connection)
+    bodies: list[bytes] = []
 
-    bodies, outcome, message = asyncio.run(run())
-    assert (bodies, outcome) == ([b"one", b"two"], Outcome.STREAM_CUT)
-    assert message.startswith("UNAVAILABLE")
+    async def run() -> None:
+        async with _serving(stream) as address, _cutting_proxy(address) as (relayed, cut), _connected(relayed) as connection:
+
+            def keep(_: object, arrived: Sequence[bytes]) -> None:
+                bodies.extend(arrived)
+                if bodies[-1] == b"two":
+                    asyncio.get_running_loop().call_soon(cut)
+
+            await connection.exchange(b"ask", keep, 30.0)
+
+    with pytest.raises(ExchangeFailedError, match=r"^UNAVAILABLE") as failed:
+        asyncio.run(run())
+    assert (bodies, failed.value.outcome) == ([b"one", b"two"], Outcome.STREAM_CUT)
 
 
 def test_server_that_went_away_between_requests_cannot_be_connected_to() -> None:
@@ -640,7 +647,7 @@ def test_server_that_went_away_between_requests_cannot_be_connected_to() -> None
         yield b"one"
 
     async def run() -> tuple[list[bytes], Outcome | None, str]:
-        async with _serving(stream) as address:
+        async with _serving(stream, port=free_port()) as address:
             connection = await _client(_CORE, address).connect(5.0)
             assert await _exchange(connection) == ([b"one"], None, "")
         await asyncio.sleep(0.05)
@@ -673,7 +680,7 @@ def test_listener_that_never_speaks_fails_to_connect_within_the_time_allowed() -
 
 
 def test_cancelling_an_exchange_notifies_the_server() -> None:
-    notified = threading.Event()
+    notified = asyncio.Event()
 
     async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         yield b"one"
@@ -692,14 +699,10 @@ def test_cancelling_an_exchange_notifies_the_server() -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            for _ in range(200):
-                if notified.is_set():
-                    break
-                await asyncio.sleep(0.01)
+            await asyncio.wait_for(notified.wait(), 60.0)
             return bodies
 
     assert asyncio.run(run()) == [b"one"]
-    assert notified.is_set()
 
 
 def test_many_exchanges_share_a_connection_and_do_not_mix() -> None:
