@@ -420,9 +420,10 @@ def _give_precedence() -> None:
     The network uses every core. The process that responds to requests, and a client on the same machine, need little CPU time
     but short latency, so they take precedence. While it loads, a low priority would only keep the server from being ready.
     """
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
     for thread in os.listdir("/proc/self/task"):  # on Linux a priority is a thread's, and new threads inherit it
         with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, int(thread), _NICENESS)
+            os.setpriority(os.PRIO_PROCESS, int(thread), niceness)
 
 
 def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
