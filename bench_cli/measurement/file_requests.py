@@ -43,7 +43,7 @@ class FileTraffic:
     changes nothing.
 
     ``lengths`` are the output lengths of prompts without one. ``sessions`` None: no turn waits for an answer. ``columns`` are
-    those of --field.
+    those of --field. ``first_row`` is the number of the workload's first row in the file.
     """
 
     path: Path
@@ -53,6 +53,7 @@ class FileTraffic:
     lengths: OutputLengths
     sessions: SessionOptions | None
     columns: tuple[str, ...] = ()
+    first_row: int = 0
 
     @cached_property
     def is_random(self) -> bool:
@@ -148,7 +149,8 @@ def _source(
             raise click.UsageError(f"{file.path} has lengths but no prompts: give --tokenizer_dir, to draw prompts of them")
         codec = None if target.model.takes_token_ids else text_codec(tokenizer)
         ignore_eos = target.model.supports_ignore_eos if traffic.ignore_eos is None else traffic.ignore_eos
-        return Synthesis(file.workload, ordinary_token_ids(tokenizer), traffic.seed, codec, limits, ignore_eos)
+        ids = ordinary_token_ids(tokenizer)
+        return Synthesis(file.workload, ids, traffic.seed, codec, limits, ignore_eos, file.first_row)
     encode, ignore_eos = None if tokenizer is None else tokenizer.encode, bool(traffic.ignore_eos)
     if rules is None:
         return DatasetPrompts(file.workload, encode, file.lengths, limits, ignore_eos)

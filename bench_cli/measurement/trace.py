@@ -111,6 +111,7 @@ def command(options: Options, path: Path) -> int:
         options.own_lengths.lengths(),
         sessions,
         options.reader.field,
+        rows[0],
     )
     times = TraceTimes(replay, shared.load.request_rate if shared.given("request_rate") else None)
     _report_silence(file.workload, shared)

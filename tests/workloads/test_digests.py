@@ -201,7 +201,7 @@ _DIGESTS = {
     "dataset --dataset turns.jsonl --sessions think_time -i openai --history server --users 2": "ea15e5a7c870",
     # traces, at their own times
     "trace azure.csv": "387d8704e174 7aa3df8d5637",
-    "trace azure.csv --start 2 --duration 5 --speed 4": "33219eb6f389 a9ed7cebbdd1",
+    "trace azure.csv --start 2 --duration 5 --speed 4": "13edf5bdca7c a9ed7cebbdd1",
     "trace azure.csv --request_rate 9 --num_requests 8 --model ensemble": "b240c9f50997 d7ddd991c115",
     "trace azure.csv --concurrency 3": "6c0a8895e2a9 7aa3df8d5637",
     "trace ticks.jsonl --spread_ticks --seed 8": "84057c0b8060 a002ddd48fa2",

@@ -26,7 +26,8 @@ _HASHES = 2**64  # hashes may be negative, seeds may not
 class Synthesis:
     """Random prompts of the lengths of ``workload``, their ids uniform over ``token_ids``.
 
-    With ``codec`` prompts carry text of exactly as many tokens; of block hashes only ids can be made.
+    With ``codec`` prompts carry text of exactly as many tokens; of block hashes only ids can be made. ``first_row`` is the
+    number of the first row in the file: a part of a trace has the prompts that it has in the whole, so no two parts share any.
     """
 
     workload: Workload
@@ -35,6 +36,7 @@ class Synthesis:
     codec: TextCodec | None = None
     limits: LengthLimits = NO_LIMITS
     ignore_eos: bool = True
+    first_row: int = 0
 
     def draw(self, most: int | None) -> Drawn:
         """At most ``most`` requests, in the workload's order; those beyond the limits are dropped and counted.
@@ -88,15 +90,15 @@ class Synthesis:
 
     def _ids(self, row: int, input_tokens: int, hashes: Sequence[int] | None, block_tokens: int) -> Sequence[int]:
         """The random ids of a row."""
-        ids: Sequence[int] = (
-            self._drawn(Stream.TOKEN_IDS, row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
-        )
+        ids: Sequence[int] = self._of_row(row, input_tokens) if hashes is None else self._blocks(hashes, block_tokens)
         ids = ids[:input_tokens]  # the last block may be a part of one
         missing = input_tokens - len(ids)
         if missing >= max(1, block_tokens):
-            raise WorkloadError(f"row {row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need")
+            raise WorkloadError(
+                f"row {self.first_row + row + 1}: {len(hashes or ())} blocks are fewer than its {input_tokens:,} tokens need"
+            )
         if missing:  # a partial last block, of which a trace may leave out the hash, is the row's own
-            ids = token_ids((*ids, *self._drawn(Stream.TOKEN_IDS, row, missing)))
+            ids = token_ids((*ids, *self._of_row(row, missing)))
         return ids
 
     def _requests(
@@ -108,8 +110,11 @@ class Synthesis:
 
     def _redraw(self, row: int) -> Callable[[int], TokenIds]:
         """Draws further ids for the text of a row."""
-        redrawn = generator(self.seed, Stream.TEXTS, row)
+        redrawn = generator(self.seed, Stream.TEXTS, self.first_row + row)
         return lambda count: self._vocabulary.draw(redrawn, count)
+
+    def _of_row(self, row: int, count: int) -> TokenIds:
+        return self._drawn(Stream.TOKEN_IDS, self.first_row + row, count)
 
     def _blocks(self, hashes: Sequence[int], block_tokens: int) -> TokenIds:
         blocks = (self._drawn(Stream.BLOCKS, block_hash % _HASHES, block_tokens) for block_hash in hashes)

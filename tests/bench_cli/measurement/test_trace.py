@@ -343,6 +343,19 @@ def test_windows_of_a_trace_follow_each_other_with_their_silence(
     assert seen == [(0, 0.0), (0, 25.0), (0, 49.5), *((2, at_ms) for at_ms in (100.0, 110.0, 120.0, 130.0, 140.0))]
 
 
+def test_windows_of_a_trace_have_no_prompt_in_common(server: ScriptedServer, tmp_path: Path) -> None:
+    """Else a prefix cache that one window filled would have the prompts of the next."""
+    rows = [f"2023-11-16 18:00:{second:02d}.{tenth},40,2" for second in (0, 10) for tenth in (0, 1)]
+    (tmp_path / "t.csv").write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]))
+    digests = []
+    for start in ("0", "10"):
+        window = ("--start", start, "--duration", "0.2", "--tokenizer_dir", str(_TOKENIZER))
+        _trace(server, tmp_path / start, tmp_path / "t.csv", *window, model="scripted")
+        assert [row["scheduled_ns"] for row in _rows(tmp_path / start)] == [0, 100 * _MS]
+        digests.append(RunFolder(tmp_path / start).read_document()[0]["schedule"]["digest"])
+    assert digests[0] != digests[1]
+
+
 def test_a_run_that_begins_with_silence_says_so_and_waits(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,15 @@ def test_a_request_does_not_depend_on_how_many_are_drawn_or_dropped() -> None:
     assert Synthesis(workload, range(1000), 4).draw(None).requests != everything
 
 
+@pytest.mark.parametrize("codec", [None, _WORDS])
+def test_a_part_of_a_trace_has_the_prompts_that_it_has_in_the_whole(codec: TextCodec | None) -> None:
+    rows = [(7, 1), (9, 1), (7, 1), (9, 1)]
+    whole = Synthesis(_lengths(*rows), range(10**6), 3, codec).draw(None).requests
+    part = Synthesis(_lengths(*rows[2:]), range(10**6), 3, codec, first_row=2).draw(None).requests
+    assert part == whole[2:]
+    assert part != whole[:2]
+
+
 def test_a_partial_last_block_without_a_hash_is_the_row_s_own() -> None:
     drawn = Synthesis(_blocks([[1, 2], [1, 2], [1, 2]], [10, 10, 8]), range(10**9), 1).draw(None).requests
     one, other, whole = (tuple(request.input_ids or ()) for request in drawn)
