@@ -52,7 +52,7 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
             click.echo(f"Live: {page.url}", err=True)
         if options.locust_processes:
             processes = cleaning.enter_context(_local_workers(options, port, token))
-            pool.watch(partial(_ended, processes))
+            pool.watch(partial(_ended, processes), partial(_end, processes))
         if (options.locust_processes or 0) < options.workers:
             awaited = options.workers - (options.locust_processes or 0)
             click.echo(

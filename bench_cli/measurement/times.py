@@ -15,7 +15,7 @@ _WORTH_SAYING_S = 0.05  # what a line shows as 0.1 s
 
 
 def times_until_recorded(start: Moment, result: RunResult) -> Times:
-    """What is known when the run has ended. CPU is that of bench and its workers."""
+    """What is known when the run has ended. CPU is that of bench and its workers on this host, whose processes have ended."""
     assert result.started_at is not None
     return Times(
         command_started_at=start.at.isoformat(),

@@ -116,6 +116,7 @@ class RemotePool:
         self._aborted_ns: int | None = None
         self._problem: RunError | None = None
         self._missing_worker: Callable[[], str | None] = lambda: None
+        self._await_own: Callable[[], object] = lambda: None
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="bench-distribution", daemon=True)
 
@@ -129,9 +130,11 @@ class RemotePool:
             time.sleep(_PERIOD_S)
         return self._port
 
-    def watch(self, missing_worker: Callable[[], str | None]) -> None:
-        """Give up waiting for workers once ``missing_worker`` says why one that was started here cannot come."""
-        self._missing_worker = missing_worker
+    def watch(self, missing_worker: Callable[[], str | None], await_own: Callable[[], object]) -> None:
+        """Take account of workers that were started here: give up waiting once ``missing_worker`` says why one of them cannot
+        come, and call ``await_own`` when they are dismissed, so that the CPU of their processes is known after the run.
+        """
+        self._missing_worker, self._await_own = missing_worker, await_own
 
     @property
     def has_page(self) -> bool:
@@ -231,7 +234,7 @@ class RemotePool:
         self._link.send(Show(update))
 
     def close(self) -> None:
-        """Dismiss the workers and leave Locust."""
+        """Dismiss the workers, leave Locust, and wait for the workers that were started here."""
         for peer in list(self._peers):  # the thread goes on
             self._send(peer, Dismissed("the run was given up" if self._start_ns is None else None))
         time.sleep(4 * _PERIOD_S)  # for the link to pass it on
@@ -241,6 +244,7 @@ class RemotePool:
         self._link.close()
         for worker in self._workers:
             worker.close()
+        self._await_own()
 
     def distribution(self) -> Distribution:
         """For the manifest: each worker with its clock and its end, those that were turned away, and dropped messages."""

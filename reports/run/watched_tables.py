@@ -69,7 +69,7 @@ def times_tables(report: RunReport) -> tuple[Table, ...]:
         ("End of the embedded server or the connection (s)", times.close_target_s),
         ("Records and report (s)", times.report_s),
         ("Total (s)", times.total_s),
-        ("CPU of set-up and run, with the workers (s)", times.set_up_and_run_cpu_s),
+        ("CPU of set-up and run, with the workers here (s)", times.set_up_and_run_cpu_s),
         ("CPU of records and report (s)", times.report_cpu_s),
     )
     known = tuple((name, value) for name, value in rows if value is not None)

@@ -144,7 +144,9 @@ def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
     options = [*_NORMAL, "--url", server.address, "--num_requests", "24", "--request_rate", "20"]
     run([*options, "--run_dir", str(tmp_path / "local"), "--workers", "1"])
+    before_s = sum(os.times()[:4])
     run([*options, "--run_dir", str(tmp_path / "distributed"), "--locust_processes", "2"])
+    used_s = sum(os.times()[:4]) - before_s
     local, distributed = (RunFolder(tmp_path / name).read_document()[0] for name in ("local", "distributed"))
     assert distributed["schedule"] == local["schedule"]
     assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
@@ -155,6 +157,7 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedSer
         assert [local[key] for key in same] == [other[key] for key in same]
     assert {row["worker"] for row in rows[1]} == {0, 1}
     assert RunFolder(tmp_path / "distributed").read_client() is not None
+    assert distributed["times"]["cpu_s"] > 0.9 * used_s  # with the workers' and Locust's processes, which have all ended
 
 
 @pytest.mark.parametrize(
