@@ -149,6 +149,8 @@ def _column(transport: TransportCalibration) -> dict[str, str]:
 
 
 def _limit(limit: Limit) -> str:
+    if limit.held_per_s is None and limit.failed_per_s is None:
+        return _UNKNOWN
     held = "none" if limit.held_per_s is None else f"{limit.held_per_s:,.0f}"
     return held if limit.failed_per_s is None else f"{held} (not {limit.failed_per_s:,.0f})"
 

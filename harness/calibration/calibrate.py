@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.calibration.accuracy import Spread, nearest_rank, spread
@@ -27,7 +27,7 @@ from harness.errors import RunError
 from harness.observation.machine_sampler import core_times
 from workloads.arrivals.processes import Exponential
 from workloads.elements.request import Request
-from workloads.schedule.schedule import make_schedule
+from workloads.schedule.schedule import Schedule, make_schedule
 
 PACE = Pace(first_token_ns=20_000_000, gap_ns=5_000_000)
 HELD_SLIP_MS = 1.0  # p99 of the schedule slip
@@ -41,7 +41,9 @@ _PROC_STAT = Path("/proc/stat")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The extent of a calibration. ``budget_s`` bounds the total, except the trial in progress; rates are the first tried."""
+    """The extent of a calibration. ``budget_s`` bounds the total, except the trial in progress; rates are the first tried, each
+    held for ``rung_s``.
+    """
 
     budget_s: float
     quiet_s: float
@@ -102,6 +104,29 @@ def calibrate(
     return tuple(calibrator.result() for calibrator in calibrators)
 
 
+def trial_schedule(requests_per_s: float, tokens: int, duration_s: float) -> Schedule:
+    """Requests of ``tokens`` output tokens, sent at this rate for ``duration_s``, with exponential gaps.
+
+    They are scaled to that rate: eighty drawn gaps may be a third too short by chance, and always the same third.
+    """
+    count = max(2, round(requests_per_s * duration_s))
+    request = Request(
+        tokens, prompt="word " * _INPUT_TOKENS, input_ids=tuple(range(1, _INPUT_TOKENS + 1)), input_tokens=_INPUT_TOKENS
+    )
+    drawn = make_schedule([request] * count, Exponential(requests_per_s), _SEED)
+    scale = (count - 1) * 1e9 / requests_per_s / (drawn.offsets_ns[-1] - drawn.offsets_ns[0])
+    return replace(drawn, offsets_ns=tuple(round(offset_ns * scale) for offset_ns in drawn.offsets_ns))
+
+
+def rung_schedule(responses_per_s: float, tokens: int, rung_s: float, pace: Pace) -> Schedule:
+    """The requests by which ``responses_per_s`` arrive for ``rung_s``, in answers of ``tokens`` at the server's ``pace``.
+
+    The sending goes on for the length of an answer more: until the first answer ends, fewer responses arrive.
+    """
+    answer_s = pace.unstreamed(tokens).first_token_ns / 1e9
+    return trial_schedule(responses_per_s / tokens, tokens, answer_s + rung_s)
+
+
 class _TimeSlices:
     """Divides the rest of a time budget evenly among the remaining parts."""
 
@@ -132,7 +157,7 @@ class _Calibrator:
     def measure_quiet(self, workers: int) -> None:
         """Measure the client's errors at a rate far below its limits."""
         effort = self._effort
-        result = self._try(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s, workers)
+        result = self._try(trial_schedule(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s), workers)
         if result.failed:
             raise RunError(f"{self._transport}: {result.failed} of {result.requests} requests to the null server failed")
         self._quiet = result
@@ -170,7 +195,7 @@ class _Calibrator:
         """Try a rate of responses in answers of ``tokens`` each; returns the reason why it was not held, or None."""
         load = f"{responses_per_s:,.0f} {'requests' if tokens == 1 else 'responses'}/s, {workers} worker{'s'[: workers > 1]}"
         try:
-            result = self._try(responses_per_s / tokens, tokens, self._effort.rung_s, workers)
+            result = self._try(rung_schedule(responses_per_s, tokens, self._effort.rung_s, self._subject.pace), workers)
         except (OverrunError, RunError) as error:
             self._report(f"{self._transport}, {load}: not held, {error}")
             return str(error)
@@ -180,12 +205,7 @@ class _Calibrator:
             self._best[tokens] = result  # held rates only rise
         return problem
 
-    def _try(self, requests_per_s: float, tokens: int, duration_s: float, workers: int) -> TrialResult:
-        count = max(2, round(requests_per_s * duration_s))
-        request = Request(
-            tokens, prompt="word " * _INPUT_TOKENS, input_ids=tuple(range(1, _INPUT_TOKENS + 1)), input_tokens=_INPUT_TOKENS
-        )
-        schedule = make_schedule([request] * count, Exponential(requests_per_s), _SEED)
+    def _try(self, schedule: Schedule, workers: int) -> TrialResult:
         result = run_trial(self._subject, schedule, workers)
         if result.interrupted:
             raise KeyboardInterrupt

@@ -19,7 +19,7 @@ Attempt = Callable[[float], str | None]
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``held_per_s`` is the highest rate that was held, None where none was. ``failed_per_s`` is the lowest above it that was
-    not, and ``why`` the reason; without one, ``why`` is the reason why the search ended."""
+    not, twice, and ``why`` the reason; without one, ``why`` is the reason why the search ended."""
 
     held_per_s: float | None
     failed_per_s: float | None
@@ -33,7 +33,12 @@ def climb(attempt: Attempt, first: float, top: float, has_time: Callable[[], boo
     why = "there was no time for more"
     rate: float | None = first
     while rate is not None and has_time():
-        problem = _attempt_twice(attempt, rate, has_time)
+        problem = attempt(rate)
+        if problem is not None:
+            if not has_time():
+                why = why if failed is not None else f"there was no time for a second try ({problem})"
+                break
+            problem = attempt(rate)
         if problem is None:
             held = rate
         else:
@@ -42,11 +47,6 @@ def climb(attempt: Attempt, first: float, top: float, has_time: Callable[[], boo
     if held is not None and held >= top:
         why = "nothing higher was tried"
     return Limit(held, failed, why)
-
-
-def _attempt_twice(attempt: Attempt, rate: float, has_time: Callable[[], bool]) -> str | None:
-    problem = attempt(rate)
-    return attempt(rate) if problem is not None and has_time() else problem
 
 
 def _next_rate(first: float, top: float, held: float | None, failed: float | None) -> float | None:

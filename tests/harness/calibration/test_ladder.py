@@ -70,8 +70,19 @@ def test_the_top_is_tried_and_not_passed() -> None:
         (0, None, None, "there was no time for more"),
         (1, 250, None, "there was no time for more"),
         (2, 500, None, "there was no time for more"),
-        (3, 500, 1000, "too much at 1000"),  # no time to try it a second time
+        (3, 500, None, "there was no time for a second try (too much at 1000)"),
+        (4, 500, 1000, "too much at 1000"),
+        (5, 707, 1000, "too much at 1000"),
+        (6, 841, 1000, "too much at 1000"),
     ],
 )
 def test_it_ends_when_its_time_is_up(checks: int, held: float | None, failed: float | None, why: str) -> None:
-    assert climb(_client(900), 250, 10_000, _times(checks)) == Limit(held, failed, why)
+    found = climb(_client(900), 250, 10_000, _times(checks))
+    assert (found.held_per_s and round(found.held_per_s), found.failed_per_s, found.why) == (held, failed, why)
+
+
+def test_a_failure_that_could_not_be_repeated_is_no_limit() -> None:
+    """Else one disturbance of a short calibration says that the client holds no rate at all."""
+    found = climb(_client(100), 250, 10_000, _times(1))
+    assert (found.held_per_s, found.failed_per_s) == (None, None)
+    assert found.why == "there was no time for a second try (too much at 250)"
