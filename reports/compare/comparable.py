@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,20 @@ _ADVICE = {
     Weight.NOTE: "A result of the runs, not a setting.",
 }
 _DIGEST = "schedule.digest"
+_DESCRIPTION = "workload.description"
+# What a seed draws where a duration, or limits on the lengths of a law, decide how many requests there are.
+_COUNTS = (
+    "load.prepared",
+    "workload.conversations",
+    "workload.dropped_behind",
+    "workload.dropped_too_long",
+    "workload.inexact_lengths",
+    "workload.requests",
+    "workload.rows_read",
+    "workload.without_history",
+)
+_SET_THE_COUNTS = ("options.num_requests", "options.duration", "options.max_input_len")
+_COUNT_IN_WORDS = re.compile(r"(?:up to )?[0-9][0-9,]* ")
 _ADVICE_FOR = {
     _DIGEST: "Part of the difference may come from here: measure both sides with the same seeds, by one release.",
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
@@ -270,13 +285,35 @@ def _settings(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagr
     flat_a, flat_b = ([dict(_flattened(run.document)) for run in side] for side in (a, b))
     known = [{section for settings in side for section in _sections_with_values(settings)} for side in (flat_a, flat_b)]
     one_side = len({run.manifest.simulation is None for run in (*a, *b)}) > 1  # then its keys are absent on the other
+    by_seed = _counts_follow_from_seeds(flat_a, flat_b)
     for key in sorted({key for settings in (*flat_a, *flat_b) for key in settings}):
         weight = _weight_of(key)
         sides = (tuple(each.get(key, ABSENT) for each in flat_a), tuple(each.get(key, ABSENT) for each in flat_b))
         if weight is None or _alike(*sides) or (one_side and key.startswith(SIMULATION)):
             continue
+        if by_seed and key == _DESCRIPTION and _alike(*(list(map(_without_count, side)) for side in sides)):
+            continue
+        weight = Weight.NOTE if by_seed and key in _COUNTS else weight
         section = next((each for each in _sections(key) if any(each not in side for side in known)), "")
         yield Disagreement(key, weight, sides, _advice(key, weight, a, b), section)
+
+
+def _counts_follow_from_seeds(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> bool:
+    """Whether the sides, flattened manifests, have other seeds, and the same options of how many requests there are, of which
+    chance decides the number.
+    """
+    runs = (*a, *b)
+    if any(len({run.get(option, ABSENT) for run in runs}) > 1 for option in _SET_THE_COUNTS):
+        return False
+    if _alike(*([run.get("schedule.seed") for run in side] for side in (a, b))):
+        return False
+    ends_by_the_clock = all(run.get("load.duration_s", ABSENT) != ABSENT and run.get("load.mode") != "closed" for run in runs)
+    return ends_by_the_clock or all(run.get("lengths.input.law", ABSENT) != ABSENT for run in runs)
+
+
+def _without_count(description: str) -> str:
+    """A workload in words without the number of its requests."""
+    return _COUNT_IN_WORDS.sub("", description, count=1) if _COUNT_IN_WORDS.match(description) else description
 
 
 def _advice(key: str, weight: Weight, a: Sequence[RunReport], b: Sequence[RunReport]) -> str:

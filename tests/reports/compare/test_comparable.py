@@ -73,6 +73,55 @@ def test_the_weight_of_a_key_is_that_of_its_longest_section(
     assert refused(found) is (weight is Weight.REFUSE)
 
 
+_TIMED = {"mode": "open", "duration_s": 30.0}
+_LAW = {"input": {"law": "128±5"}}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "refused_for"),
+    [
+        ({"seed": 1, "requests": 274, "load": _TIMED}, {"seed": 2, "requests": 1_325, "load": _TIMED}, []),
+        ({"seed": 1, "requests": 690, "lengths": _LAW}, {"seed": 2, "requests": 693, "lengths": _LAW}, []),
+        # nothing that a seed draws:
+        ({"seed": 1, "requests": 690}, {"seed": 2, "requests": 693}, ["workload.description", "workload.requests"]),
+        (
+            {"seed": 1, "requests": 274, "load": _TIMED},
+            {"seed": 1, "requests": 325, "load": _TIMED},
+            ["workload.description", "workload.requests"],
+        ),
+        (
+            {"seed": 1, "requests": 274, "load": _TIMED, "options": {"num_requests": 274}},
+            {"seed": 2, "requests": 325, "load": _TIMED, "options": {"num_requests": None}},
+            ["workload.description", "workload.requests"],
+        ),
+        (
+            {"seed": 1, "requests": 9, "load": _TIMED | {"mode": "closed"}},
+            {"seed": 2, "requests": 8, "load": _TIMED | {"mode": "closed"}},
+            ["workload.description", "workload.requests"],
+        ),
+        (
+            {"seed": 1, "requests": 274, "load": _TIMED},
+            {"seed": 2, "requests": 325, "load": _TIMED, "of": "other prompts"},
+            ["workload.description"],
+        ),
+    ],
+)
+def test_how_many_requests_another_seed_draws_is_no_setting(
+    make_report: MakeReport, steady_run: SteadyRun, a: dict[str, Any], b: dict[str, Any], refused_for: list[str]
+) -> None:
+    run = make_report(steady_run(4))
+    found = disagreements(*([_of_seed(run, **side)] for side in (a, b)))
+    assert [each.what for each in found if each.weight is Weight.REFUSE] == refused_for
+    assert [each.what for each in found if each.weight is Weight.NOTE] == (
+        [] if "workload.requests" in refused_for else ["workload.requests"]
+    )
+
+
+def _of_seed(run: RunReport, seed: int, requests: int, of: str = "prompts", **sections: Any) -> RunReport:
+    workload = {"requests": requests, "description": f"{requests:,} {of}"}
+    return replace(run, document={**run.document, **sections, "workload": workload, "schedule": {"seed": seed}})
+
+
 def _differing(run: RunReport, key: str) -> list[list[RunReport]]:
     """Two sides of the run, with other values at a dotted key of the manifest."""
     section, *inner = key.split(".")
