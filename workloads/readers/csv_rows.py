@@ -27,9 +27,8 @@ def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
     if b"\x00" in source.head:
         raise DatasetError(source.path, "is binary: neither JSON, nor CSV, nor Parquet")
     text = io.TextIOWrapper(source.stream, "utf-8-sig", "surrogateescape", newline="")
-    first = source.head.partition(b"\n")[0].decode("utf-8", "replace")
     csv.field_size_limit(MOST_LINE_BYTES)
-    reader = csv.reader(itertools.chain(text, (_END,)), delimiter=max(_DELIMITERS, key=first.count))
+    reader = csv.reader(itertools.chain(text, (_END,)), delimiter=_delimiter_of(_first_line(source.head)))
     try:
         header = [name.strip() for name in next(reader, [])]
         _check(source, header)
@@ -45,6 +44,23 @@ def csv_rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
                 rejects.malformed(where, problem)
     except csv.Error as error:
         raise DatasetError(source.path, f"is not CSV: {error}", f"line {reader.line_num}") from error
+
+
+def csv_header(head: bytes) -> tuple[str, ...]:
+    """The names in the first line of content that begins with ``head``, as ``csv_rows`` reads them; none where it is no CSV."""
+    line = _first_line(head)
+    try:
+        return tuple(name.strip() for name in next(csv.reader([line], delimiter=_delimiter_of(line)), ()))
+    except csv.Error:
+        return ()
+
+
+def _first_line(head: bytes) -> str:
+    return head.partition(b"\n")[0].decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _delimiter_of(header: str) -> str:
+    return max(_DELIMITERS, key=header.count)
 
 
 def _check(source: Source, header: list[str]) -> None:

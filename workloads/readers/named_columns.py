@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workloads.elements.errors import DatasetError, Field
-from workloads.readers.csv_rows import csv_rows
+from workloads.readers.csv_rows import csv_header, csv_rows
 from workloads.readers.fields import Row, optional_ms_of, prompt_of, shown, text_of, tokens_of, whole_number
 from workloads.readers.json_rows import LocatedRow, accepted, first_object, is_array, json_rows
 from workloads.readers.parquet_rows import PARQUET_MAGIC, parquet_rows
@@ -59,7 +59,7 @@ class NamedColumns:
 
     def read(self, source: Source, rejects: RejectCounter) -> Workload:
         """The workload of a file. Raises DatasetError, also for a column that it does not have."""
-        return self.workload(_rows(source, rejects), rejects)
+        return self.workload(self._rows(source, rejects), rejects)
 
     def workload(self, rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
         """The workload of rows. Raises DatasetError."""
@@ -67,6 +67,14 @@ class NamedColumns:
         self._check(rejects.path, first)
         located = accepted(itertools.chain(first, rows), self._row, rejects)
         return text_workload(NAME, timed_rows(_requests(located, rejects), rejects), rejects)
+
+    def _rows(self, source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
+        if source.head.startswith(PARQUET_MAGIC):
+            return parquet_rows(source)
+        is_header = not set(self.columns.values()).isdisjoint(csv_header(source.head))  # a text below may have lines of JSON
+        if not is_header and (is_array(source.head) or first_object(source.head) is not None):
+            return json_rows(source, rejects)
+        return csv_rows(source, rejects)
 
     def _check(self, path: Path, rows: Sequence[LocatedRow]) -> None:
         objects = [(where, row) for where, row in rows if isinstance(row, dict)]
@@ -101,14 +109,6 @@ class NamedColumns:
         if name not in self.columns or ("prompt" in self.columns and self._lacks(values, name)):
             return None
         return tokens_of(values, self.columns[name])
-
-
-def _rows(source: Source, rejects: RejectCounter) -> Iterator[LocatedRow]:
-    if source.head.startswith(PARQUET_MAGIC):
-        return parquet_rows(source)
-    if is_array(source.head) or first_object(source.head) is not None:
-        return json_rows(source, rejects)
-    return csv_rows(source, rejects)
 
 
 def _requests(located: Iterator[tuple[str, TextRow]], rejects: RejectCounter) -> Iterator[tuple[str, TextRow]]:

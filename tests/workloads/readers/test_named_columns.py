@@ -48,6 +48,20 @@ def _csv(delimiter: str) -> bytes:
     return "\r\n".join(line.replace(";", delimiter) for line in lines).encode("utf-8-sig")
 
 
+def test_a_text_of_csv_may_have_lines_of_json(read_as: ReadAs) -> None:
+    """A line of a prompt that is an object does not make the file JSON lines."""
+    for text in ("void f()\n{}", '{"a": 1}', "[\n1]"):
+        cell = '"' + text.replace('"', '""') + '"'
+        table = read_as(f"q,n\n{cell},3\n".encode(), "prompt=q", "output_tokens=n").workload.table
+        assert (table["prompt"].to_pylist(), table["output_tokens"].to_pylist()) == ([text], [3])
+
+
+def test_json_lines_of_which_the_first_is_cut_are_json(read_as: ReadAs) -> None:
+    reading = read_as(b'"q": "cut"}\n{"q": "whole", "n": 2}\n', "prompt=q", "output_tokens=n", strict=False)
+    assert reading.workload.table["prompt"].to_pylist() == ["whole"]
+    assert reading.rejects.count == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [
