@@ -1,8 +1,8 @@
 """Reader of rows of JSON with ``prompt``: vLLM's custom dataset, and prompts with times as AIPerf's traces have them.
 
-``output_tokens`` (or ``output_length``, ``max_tokens``) is the output length, where the file sets one. ``timestamp`` is the
-arrival in ms, ``session_id`` the conversation, in which a row waits for the one before it, and ``delay`` its think time in ms.
-AIPerf calls the prompt ``text_input``.
+``output_tokens`` (or ``output_length``, ``max_tokens``, or ``output_tokens_count`` of GuideLLM) is the output length, where the
+file sets one. ``timestamp`` is the arrival in ms, ``session_id`` the conversation, in which a row waits for the one before it,
+and ``delay`` its think time in ms. AIPerf calls the prompt ``text_input``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workloads.table.workload import Workload
 
 NAME = "custom"
 SHAPE = "JSON with prompt and, where known, output_tokens and timestamp (vLLM custom)"
-_LENGTH_FIELDS = ("output_tokens", "output_length", "max_tokens")
+_LENGTH_FIELDS = ("output_tokens", "output_length", "max_tokens", "output_tokens_count")
 
 
 def recognises(first_row: Row) -> bool:

@@ -1,7 +1,9 @@
 """Reader of request bodies of OpenAI's chat API, as JSON: ``messages``, of which the last one of the user is the prompt.
 
 The messages before it are its history, and the assistant's message right after it is its answer. ``max_completion_tokens``, or
-``max_tokens``, is the output length. ``timestamp``, which is no part of such a body, is the arrival in ms.
+``max_tokens``, is the output length. ``timestamp`` and ``output_length``, which are no part of such a body, are the arrival in
+ms and the output length in AIPerf's traces with messages. Their ``message_mode`` "delta" is refused: the messages of such a row
+follow answers of its session.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from workloads.table.workload import Workload
 
 NAME = "openai"
 SHAPE = "JSON with messages (OpenAI)"
-_LENGTH_FIELDS = ("max_completion_tokens", "max_tokens")
+_LENGTH_FIELDS = ("max_completion_tokens", "max_tokens", "output_length")
 
 
 def recognises(first_row: Row) -> bool:
@@ -31,6 +33,8 @@ def read(rows: Iterator[LocatedRow], rejects: RejectCounter) -> Workload:
 
 
 def _row(row: Row) -> TextRow:
+    if row.get("message_mode") == "delta":
+        raise RowError('"message_mode" is "delta": messages that follow answers of a session are not read')
     messages = [_message(message, number) for number, message in enumerate(list_of(row, "messages"), start=1)]
     last = max((place for place, message in enumerate(messages) if message.role == "user"), default=None)
     if last is None:

@@ -69,6 +69,7 @@ def test_prompts_may_have_a_length(rows: Rows) -> None:
         {"prompt": "b"},
         {"prompt": "c", "output_tokens": 2},
     ]
+    assert rows({"prompt": "a", "prompt_tokens_count": 1, "output_tokens_count": 4}) == [{"prompt": "a", "output_tokens": 4}]
 
 
 @pytest.mark.parametrize("value", [-1, 10_000_001, 1.5, "5", True, float("nan"), float("inf"), [1], 10**400])

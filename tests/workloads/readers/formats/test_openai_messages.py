@@ -26,7 +26,7 @@ def test_the_message_behind_the_prompt_is_its_answer(rows: Rows) -> None:
     assert rows(_messages(("user", "a"), ("assistant", "b"))) == [{"prompt": "a", "answer": "b"}]
 
 
-@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens", "output_length"])
 def test_the_requested_length_is_the_output_length(rows: Rows, field: str) -> None:
     assert rows(_messages(("user", "a"), **{field: 7, "temperature": 0.5})) == [{"prompt": "a", "output_tokens": 7}]
 
@@ -42,6 +42,7 @@ def test_parts_of_text_are_joined_and_null_is_empty(rows: Rows) -> None:
     [
         ({"messages": "a"}, '"messages" must be a list'),
         ({"messages": []}, "none of the user"),
+        (_messages(("user", "a"), message_mode="delta"), "messages that follow answers of a session are not read"),
         (_messages(("system", "a")), "none of the user"),
         (_messages(("user", "")), "the prompt is empty"),
         (_messages(("user", 4)), '"content" must be a string, found int'),
