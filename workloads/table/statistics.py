@@ -101,9 +101,10 @@ def values_of(workload: Workload, column: str) -> Integers:
 
 def words_of(workload: Workload, column: str) -> Integers:
     """The number of words of each text of a column, separated by white space."""
-    texts = workload.table[column].drop_null()
-    counts: Integers = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))).to_numpy()
-    return counts.astype(np.int64)
+    texts = pc.utf8_trim_whitespace(workload.table[column].drop_null())
+    counts = pc.list_value_length(pc.utf8_split_whitespace(texts))  # 1 of no text, which splits into one empty word
+    words: Integers = pc.if_else(pc.equal(texts, ""), 0, counts).to_numpy()
+    return words.astype(np.int64)
 
 
 def lengths_of(workload: Workload) -> tuple[LengthStatistics, ...]:

@@ -76,6 +76,11 @@ def test_prefixes_of_texts_are_counted_in_bytes() -> None:
     assert (sharing.repeated, sharing.total, sharing.unit) == (256, 600, "bytes")
 
 
+def test_a_text_without_words_has_none() -> None:
+    (lengths,) = lengths_of(Workload.of_columns(WorkloadFacts("upstream", "x"), 4, {"answer": ["", " \n", " a  b ", "c"]}))
+    assert (lengths.name, lengths.unit, lengths.rows, lengths.total, lengths.mean) == ("answer", "words", 4, 3, 0.75)
+
+
 def test_what_an_origin_lacks_is_none() -> None:
     statistics = workload_statistics(Workload.of_columns(WorkloadFacts("x", "y"), 3, {}))
     assert (statistics.rows, statistics.lengths) == (3, ())
