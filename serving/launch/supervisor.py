@@ -9,7 +9,7 @@ SIGKILL, and every descendant of the server is reaped or killed.
 The server's files and shared memory are this user's alone, and its shared memory is removed once it has ended.
 
 A process beside the server (a proxy, a front end) lasts until the server has answered its last request; where it ends before,
-the server is ended, too.
+the server is ended, too. A model whose process sends pulses also ends it, if that process ends or hangs (``pulse_watch.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 
+from serving.launch.pulse_watch import PulseWatch
 from serving.launch.shared_memory import own_regions, remove_dead_regions
 
 _PRIVATE = 0o077  # prompts are in shared memory and in logs
@@ -31,7 +32,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 PROCESS_NAME = "bench-launcher"  # 15 characters at most: prctl(2)
 _BESIDE_END_S = 2.0
-_BESIDE_LOST = 1  # exit status
+_LOOK_PERIOD_S = 0.2
+_PART_LOST = 1  # exit status
 
 
 def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> int:
@@ -45,17 +47,28 @@ def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> in
     remove_dead_regions()
     regions = own_regions(command)
     command = regions.command
-    server, *others = [
-        subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc))
-        for words in (command, *beside.values())
+    watch = PulseWatch(time.monotonic())
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **watch.environment},
+        pass_fds=[watch.writing_end],
+        preexec_fn=lambda: _in_server(libc),
+    )
+    others = [
+        subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=lambda: _in_server(libc)) for words in beside.values()
     ]
     regions.keep_private()
-    _wait_for_end(server, *others)
-    lost = [
-        f"{name} ended with status {other.returncode}, so its server was stopped."
-        for name, other in zip(beside, others, strict=True)
-        if server.returncode is None and other.returncode is not None
-    ]
+    lost_model = _wait_for_end(watch, server, *others)
+    lost = (
+        [lost_model]
+        if lost_model is not None
+        else [
+            f"{name} ended with status {other.returncode}, so its server was stopped."
+            for name, other in zip(beside, others, strict=True)
+            if server.returncode is None and other.returncode is not None
+        ]
+    )
     if server.poll() is None:
         for process in (*others, server):
             process.send_signal(signal.SIGINT)
@@ -71,7 +84,7 @@ def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> in
     regions.remove()
     if lost:
         print(lost[0], file=sys.stderr)  # noqa: T201  to the log
-        return _BESIDE_LOST
+        return _PART_LOST
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 
@@ -81,12 +94,16 @@ def _in_server(libc: ctypes.CDLL) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _wait_for_end(*processes: subprocess.Popen[bytes]) -> None:
-    """Return when the owner's end of standard input closes or one of the processes ends."""
+def _wait_for_end(watch: PulseWatch, *processes: subprocess.Popen[bytes]) -> str | None:
+    """Return when the owner's end of standard input closes or one of the processes ends, or, with a sentence, when that of a
+    model is lost."""
     while all(process.poll() is None for process in processes):
-        readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0.2)
+        readable, _, _ = select.select([sys.stdin.fileno()], [], [], _LOOK_PERIOD_S)
         if readable and not os.read(sys.stdin.fileno(), 1024):
-            return
+            return None
+        if (lost := watch.lost(time.monotonic())) is not None:
+            return lost
+    return None
 
 
 def _end_other(process: subprocess.Popen[bytes]) -> None:

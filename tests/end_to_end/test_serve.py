@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ import tritonclient.grpc
 import tritonclient.utils
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.protocol import EngineOptions
 from serving.launch.addresses import choose_addresses
 from serving.launch.embedded import deploy
 from serving.launch.shared_memory import SHARED_MEMORY
 from serving.repository.pipeline import MODEL_NAMES, RepositorySpec, write_repository
 from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_attack
 from tests.end_to_end.test_bench import BENCH, descendants_of
+from tests.end_to_end.triton_calls import generate, wait_until_busy
 from tests.free_port import free_addresses, free_port
 from tests.interruptible import default_sigint
 
@@ -161,6 +164,29 @@ def test_triton_itself_is_crashed_by_what_the_proxy_stops(tmp_path: Path, attack
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert server.exit_status == 128 + signal.SIGSEGV
+
+
+def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(tmp_path: Path) -> None:
+    """Triton alone starts no process again, and never answers what the ended one had."""
+    body = {"text_input": "What is", "max_tokens": 4000, "bad_words": "", "stop_words": "", "end_id": -1}
+    options = EngineOptions(max_tokens_in_paged_kv_cache=32_768)
+    spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
+    with (
+        deploy(spec, free_addresses(), tmp_path / "log", tmp_path / "repository") as server,
+        ThreadPoolExecutor(1) as client,
+    ):
+        waiting = client.submit(generate, server, "tensorrt_llm_bls", body)
+        wait_until_busy(server)
+        (stub,) = descendants_of(str(tmp_path / "repository" / "tensorrt_llm_bls"))
+        stub.kill()
+        with pytest.raises((HTTPException, OSError)):
+            waiting.result(120)
+        deadline = time.monotonic() + 120
+        while server.is_running():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert server.exit_status == 1
+        assert f"The process of tensorrt_llm_bls ({stub.pid}) ended, so its server was stopped." in server.log_tail()
 
 
 def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, environment: dict[str, str]) -> None:

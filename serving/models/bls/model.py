@@ -3,6 +3,8 @@
 It calls ``preprocessing`` and the core model through Triton, and decodes text itself with the functions that
 ``postprocessing`` uses: one hop less for every streamed token. Beyond the ensemble, text ends before a stop word wherever its
 token boundaries are, streamed text can be accumulated, and a draft model can speculate.
+
+Triton 24.10 can deadlock its process, so that sends pulses, and the server's supervisor ends a server whose pulses stop.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from serving.models.bls.request import BlsRequest, core_tensors, read_request
 from serving.models.bls.speculative import Speculation, check_speculation
 from serving.models.parameters import Parameters
 from serving.models.unrequested import zeros_of_release
+from serving.pulse import send_pulses
 from serving.text.detokenization import special_token_ids
 from serving.text.generated_text import GeneratedText, TextStream
 from serving.text.tokenizer import load_tokenizer
@@ -64,6 +67,7 @@ class TritonPythonModel:
         self._threads = [
             threading.Thread(target=send_until_closed, args=(self._outbox, _log), name="replies"),
             threading.Thread(target=self._watch_for_cancellation, name="cancellation"),
+            threading.Thread(target=send_pulses, args=(args["model_name"], self._closing), name="pulses"),
         ]
         for thread in self._threads:
             thread.start()

@@ -163,7 +163,8 @@ class Bls:
 
         self.model = TritonPythonModel()
         block = {"tokenizer_dir": str(DEMO_ENGINE_DIR), **parameters}
-        self.model.initialize({"model_config": json.dumps({"parameters": {k: {"string_value": v} for k, v in block.items()}})})
+        config = json.dumps({"parameters": {name: {"string_value": value} for name, value in block.items()}})
+        self.model.initialize({"model_config": config, "model_name": "tensorrt_llm_bls"})
 
     def _install(self) -> None:
         """Add the other models to the fake module of conftest.py."""
