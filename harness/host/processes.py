@@ -9,13 +9,13 @@ import os
 import socket
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 _PROC = Path("/proc")
-_LISTENS = "0A"  # state of a socket
+_ESTABLISHED, _LISTENS = "01", "0A"  # states of a socket
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _STAT_BYTES = 4096  # a line of 52 numbers and a name of at most 64 bytes is shorter
 _BOOT = "btime "  # the line of /proc/stat with the Unix time, in s
@@ -108,6 +108,33 @@ def listeners(host: str, port: int, proc: Path = _PROC) -> frozenset[int] | None
     return None if any(processes[root].name == _FRONT_END for root in roots) else roots
 
 
+def called_by(roots: Collection[int], proc: Path = _PROC) -> frozenset[int]:
+    """The processes of this host to which the trees of ``roots`` have opened TCP connections, and those that these call: the
+    servers of a router. They are roots of further trees; none has this process in it. Empty where none can be known.
+    """
+    processes = read_processes(proc)
+    found: frozenset[int] = frozenset()
+    known = waiting = tree_of(processes, roots)
+    while waiting:
+        servers = (listeners(host, port, proc) or frozenset() for host, port in _calls(proc, waiting))
+        called = frozenset().union(*servers) - known
+        called = frozenset(pid for pid in called if os.getpid() not in tree_of(processes, [pid]))
+        waiting = tree_of(processes, called) - known
+        found, known = found | called, known | waiting
+    return found
+
+
+def _calls(proc: Path, pids: Collection[int]) -> frozenset[tuple[str, int]]:
+    """The addresses and ports to which these processes have opened connections: those of sockets whose own port is none that
+    is listened at.
+    """
+    sockets = _sockets(proc)
+    listening = {each.port for each in sockets if each.state == _LISTENS}
+    opened = {f"socket:[{each.inode}]": each for each in sockets if each.state == _ESTABLISHED and each.port not in listening}
+    held = {link for pid in pids for link in _links(f"{proc}/{pid}/fd")}
+    return frozenset((_text(opened[link].remote), opened[link].remote_port) for link in held & opened.keys())
+
+
 def _own_addresses(host: str, port: int) -> frozenset[str]:
     """Those addresses of ``host`` that are this machine's own, packed, as hexadecimal digits."""
     try:
@@ -128,19 +155,43 @@ def _is_own(family: int, address: str) -> bool:
     return True
 
 
-def _listening_sockets(proc: Path, addresses: frozenset[str], port: int) -> frozenset[str]:
-    """The inodes of the sockets that listen at one of ``addresses``, or at every address."""
-    inodes: set[str] = set()
+@dataclass(frozen=True, slots=True)
+class _Socket:
+    """A TCP socket of this host that listens or is connected; addresses are as in /proc/net."""
+
+    state: str
+    local: str
+    port: int
+    remote: str
+    remote_port: int
+    inode: str
+
+
+def _sockets(proc: Path) -> list[_Socket]:
+    """Every TCP socket that listens or is connected; a busy host has many more that have ended."""
+    found = []
     for table in ("tcp", "tcp6"):
         try:
             lines = (proc / "net" / table).read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
         for words in map(str.split, lines):
-            local, _, local_port = words[1].partition(":")
-            if words[3] == _LISTENS and int(local_port, 16) == port and _reaches(_packed(local), addresses):
-                inodes.add(words[9])
-    return frozenset(inodes)
+            if words[3] in (_ESTABLISHED, _LISTENS):
+                (local, port), (remote, remote_port) = words[1].split(":"), words[2].split(":")
+                found.append(_Socket(words[3], local, int(port, 16), remote, int(remote_port, 16), words[9]))
+    return found
+
+
+def _listening_sockets(proc: Path, addresses: frozenset[str], port: int) -> frozenset[str]:
+    """The inodes of the sockets that listen at one of ``addresses``, or at every address."""
+    at_port = (each for each in _sockets(proc) if each.state == _LISTENS and each.port == port)
+    return frozenset(each.inode for each in at_port if _reaches(_packed(each.local), addresses))
+
+
+def _text(written: str) -> str:
+    """An address of /proc/net in its usual form; one of IPv4 that is mapped to IPv6 as one of IPv4."""
+    address = ip_address(bytes.fromhex(_packed(written)))
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _packed(written: str) -> str:
@@ -158,11 +209,16 @@ def _reaches(local: str, addresses: frozenset[str]) -> bool:
 
 def _holds(folder: str, sockets: frozenset[str]) -> bool:
     """Whether one of the files in ``folder`` is a link to one of ``sockets``."""
+    return any(link in sockets for link in _links(folder))
+
+
+def _links(folder: str) -> Iterator[str]:
+    """What the files in ``folder`` are links to; none of a process of another user, or that has ended."""
     try:
         names = os.listdir(folder)
-    except OSError:  # another user's, or it has ended
-        return False
-    return any(_link(f"{folder}/{name}") in sockets for name in names)
+    except OSError:
+        return
+    yield from filter(None, (_link(f"{folder}/{name}") for name in names))
 
 
 def _link(path: str) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench_records.manifest import MachineUse
 from harness.host.clock import now_ns
-from harness.host.processes import listeners, read_processes, tree_of
+from harness.host.processes import Process, called_by, listeners, read_processes, tree_of
 
 _NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _OF_PROCESSES = 3  # user, nice and system; interrupts belong to no process (man 5 proc_stat)
@@ -30,51 +30,55 @@ def targets_at(places: Sequence[tuple[str, int]]) -> FindTarget:
 
 
 class MachineMeter:
-    """Measures from its creation to ``read``. The client is this process with its descendants, except the target's."""
+    """Measures from its creation to ``read``. The target is what ``find_target`` finds, the processes of this machine to which
+    that is connected at the end, as a router to its servers, and all descendants. The client is this process with its
+    descendants, except the target's.
+    """
 
     def __init__(self, find_target: FindTarget) -> None:
         self._find_target = find_target
-        self._before = _Sums.read(find_target())
+        self._before = _Reading.take(find_target())
 
     def read(self) -> MachineUse | None:
         """None where the target is not known, or was another one to begin with."""
-        before, after = self._before, _Sums.read(self._find_target())
+        before, after = self._before, _Reading.take(self._find_target())
         if before is None or after is None or before.roots != after.roots:
             return None
+        roots = after.roots | called_by(after.roots)
         seconds = (after.time_ns - before.time_ns) / 1e9
         busy, client, target = (
-            (late - early) / 1e9 / seconds
-            for early, late in (
-                (before.busy_ns, after.busy_ns),
-                (before.client_ns, after.client_ns),
-                (before.target_ns, after.target_ns),
-            )
+            (late - early) / 1e9 / seconds for early, late in zip(before.used_ns(roots), after.used_ns(roots), strict=True)
         )
         return MachineUse(cores=after.cores, seconds=seconds, busy_cores=busy, client_cores=client, target_cores=target)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
+class _Reading:
+    """The processes of this machine at a time, and which of them are the ``roots`` of the target."""
+
     time_ns: int
     roots: frozenset[int]
     cores: int
     busy_ns: int
-    client_ns: int
-    target_ns: int
+    processes: Mapping[int, Process]
 
     @classmethod
-    def read(cls, roots: frozenset[int] | None) -> _Sums | None:
+    def take(cls, roots: frozenset[int] | None) -> _Reading | None:
         """None without ``roots`` of the target, and where this system does not count."""
         if roots is None:
             return None
         try:
             lines = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
-            processes = read_processes()
+            time_ns, processes = now_ns(), read_processes()
         except OSError:
             return None
         cores = sum(words[0].startswith("cpu") and words[0] != "cpu" for words in lines if words)
         busy_ns = sum(map(int, lines[0][1 : 1 + _OF_PROCESSES])) * _NS_PER_TICK
-        target = tree_of(processes, roots)
-        client = tree_of(processes, [os.getpid()]) - target
-        client_ns, target_ns = (sum(processes[pid].cpu_ns for pid in tree) for tree in (client, target))
-        return cls(now_ns(), roots, cores, busy_ns, client_ns, target_ns) if cores and target else None
+        return cls(time_ns, roots, cores, busy_ns, processes) if cores and roots & processes.keys() else None
+
+    def used_ns(self, roots: frozenset[int]) -> tuple[int, int, int]:
+        """The CPU time until now of all processes, of the client's, and of the target's with these ``roots``."""
+        target = tree_of(self.processes, roots)
+        client = tree_of(self.processes, [os.getpid()]) - target
+        client_ns, target_ns = (sum(self.processes[pid].cpu_ns for pid in tree) for tree in (client, target))
+        return self.busy_ns, client_ns, target_ns

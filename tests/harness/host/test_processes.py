@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.processes import Process, began_at, listeners, read_processes, tree_of
+from harness.host.processes import Process, began_at, called_by, listeners, read_processes, tree_of
 from serving.front_end import settings as front_end
 from serving.launch import supervisor
 from serving.proxy import settings as proxy
@@ -25,6 +25,25 @@ own = socket.create_server((sys.argv[1], int(sys.argv[2])), family=socket.AF_INE
 print(own.getsockname()[1], flush=True)
 sys.stdin.read()
 """
+
+
+_ROUTER = """
+import socket, sys
+own = socket.create_server(("127.0.0.1", 0))
+calls = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
+print(own.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def _routing(*ports: int) -> Iterator[tuple[int, int]]:
+    """The id of another process that is connected to these ports, and the port at which it listens."""
+    command = [sys.executable, "-c", _ROUTER, *map(str, ports)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.pid, int(process.stdout.readline())
+        process.kill()
 
 
 @contextmanager
@@ -55,6 +74,24 @@ def test_a_port_without_a_listener_and_a_host_elsewhere_have_no_process() -> Non
         assert listeners("192.0.2.1", port) is None  # RFC 5737: of no machine
         assert listeners("no-such-host.invalid", port) is None
     assert listeners("127.0.0.1", closed_port()) is None
+
+
+def test_a_router_calls_its_servers_and_what_these_call() -> None:
+    with (
+        _listening("127.0.0.1") as (server, port),
+        _listening("0.0.0.0") as (other, other_port),
+        _routing(port) as (inner, inner_port),
+        _routing(inner_port, other_port) as (router, router_port),
+        socket.create_connection(("127.0.0.1", router_port)),
+    ):
+        assert called_by({router}) == {inner, server, other}
+        assert called_by({inner}) == {server}
+        assert called_by({server}) == frozenset()
+
+
+def test_what_is_called_is_not_this_process() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as own, _routing(own.getsockname()[1]) as (router, _):
+        assert called_by({router}) == frozenset()
 
 
 @pytest.mark.parametrize(

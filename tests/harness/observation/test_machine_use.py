@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psutil
 
@@ -60,6 +60,36 @@ def test_the_children_of_a_target_are_the_target() -> None:
             child.kill()
     assert use is not None
     assert use.target_cores * use.seconds > _USED_S * 0.8
+
+
+def test_the_servers_that_a_router_calls_are_the_target() -> None:
+    listens = "import socket; own = socket.create_server(('127.0.0.1', 0)); print(own.getsockname()[1], flush=True)\n"
+    calls = (
+        "import socket, time; call = socket.create_connection(('127.0.0.1', int(input()))); print(flush=True); time.sleep(60)"
+    )
+    with ExitStack() as cleaning:
+        server = cleaning.enter_context(_talking(listens + _BURN))
+        router = cleaning.enter_context(_talking(calls))
+        assert server.stdout is not None
+        assert router.stdin is not None
+        assert router.stdout is not None
+        router.stdin.write(server.stdout.readline())
+        router.stdin.flush()
+        router.stdout.readline()
+        meter = MachineMeter(lambda: frozenset({router.pid}))
+        _burn(psutil.Process(server.pid))
+        use = meter.read()
+    assert use is not None
+    assert use.target_cores * use.seconds > _USED_S * 0.8
+
+
+@contextmanager
+def _talking(code: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_target_that_is_unknown_or_was_replaced_has_no_use() -> None:
