@@ -50,6 +50,18 @@ def test_a_folder_has_its_clients_in_the_order_of_their_numbers(tmp_path: Path) 
     assert [profile.name for profile in read_client_profiles(tmp_path)] == ["chunk-2", "chunk-10"]
 
 
+def test_a_window_without_requests_has_no_lengths(tmp_path: Path) -> None:
+    """Half of the windows of ServeGen's own data are empty, and its Weibull gaps have shapes from 0.152 on."""
+    path = _write(tmp_path, "0,0.5,44,Weibull,0.152,0.001\n")
+    empty = {"input_tokens": "{}", "output_tokens": "{}", "reason_ratio": "{}"}
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps({**_LENGTHS, "43200": empty, "64800": empty}))
+    (profile,) = read_client_profiles(path)
+    assert [window.start_s for window in profile.lengths] == [0, 21600]
+    (tmp_path / "chunk-0-dataset.json").write_text(json.dumps({"0": empty}))
+    with pytest.raises(DatasetError, match=r"chunk-0-dataset.json: holds no windows with lengths"):
+        read_client_profiles(path)
+
+
 def test_it_is_no_dataset_and_the_verb_that_draws_from_it_is_named(tmp_path: Path) -> None:
     trace = _write(tmp_path)
     for path in (trace, tmp_path):
@@ -67,7 +79,7 @@ def test_it_is_no_dataset_and_the_verb_that_draws_from_it_is_named(tmp_path: Pat
         ("0,nan,1.2,Gamma,0.7,1\n", "line 1: the rate must be a number from 0"),
         ("x,1,1.2,Gamma,0.7,1\n", "line 1: the start must be a number"),
         ("0,1,1.2,Gamma,0,1\n", "line 1: the shape must be a number from 0.001"),
-        ("0,1,1.2,Weibull,0.01,1\n", "line 1: the shape must be a number from 0.2"),
+        ("0,1,1.2,Weibull,0.01,1\n", "line 1: the shape must be a number from 0.1"),
         ("600,1,1,Gamma,1,1\n0,1,1,Gamma,1,1\n", "line 2: the window 0 does not begin after"),
     ],
 )
