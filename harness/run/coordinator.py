@@ -245,10 +245,19 @@ class Run:
         rule = self._plan.end_rule
         if rule is None or self._rule_end is not None or self._pool.command is not Command.RUN:
             return
-        reason = rule.reason(RunMoment(at_ns, self._pool.answered, behind))
+        reason = rule.reason(self._moment(at_ns, behind))
         if reason is not None:
             self._rule_end = RuleEnd(max(0, self._elapsed_ns()) + self._pool.start_delay_ns, reason)
             self._pool.end_at(self._rule_end.end_ns)
+
+    def _moment(self, at_ns: int, behind: bool) -> RunMoment:
+        """What a request without a record is waiting for is known of workers of this host that live: that of another host may
+        have ended, with its journal still on the way, and that of a dead worker may never have been sent.
+        """
+        answered = self._pool.answered
+        if answered is None or any(not worker.is_alive and worker.journal.ended is None for worker in self.workers):
+            return RunMoment(at_ns, None, behind=True)
+        return RunMoment(at_ns, answered, behind)
 
     def _is_stopping(self) -> bool:
         is_over = self._rule_end is not None and self._elapsed_ns() >= self._rule_end.end_ns

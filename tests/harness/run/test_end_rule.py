@@ -15,6 +15,8 @@ from harness.recording.schedule_file import RecordingBasis
 from harness.recording.schedule_summary import summarise_schedule
 from harness.run.coordinator import Run, RunPlan
 from harness.run.end_rule import RunMoment
+from harness.run.live_statistics import Snapshot
+from harness.run.worker_process import WorkerProcess
 from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted
@@ -103,3 +105,26 @@ def test_users_and_sessions_begin_nothing_after_the_end_and_sessions_come_to_the
     end_ns = _check_ended(result, 600)
     begun = sum(ns < end_ns for ns in first_turns)
     assert sorted(record.index for record in result.records) == list(range(2 * begun))
+
+
+def test_what_waits_is_not_known_once_a_worker_is_dead(tmp_path: Path, server: ScriptedServer) -> None:
+    """Its requests are not sent any more: a rule on latencies must not take them for slow ones."""
+    schedule = Schedule(_requests(200), tuple(k * 20 * _MS for k in range(200)), 0)
+    rule = _AfterRecords(10_000)
+    run = Run(_plan(server, tmp_path, schedule, rule))
+    killed_at: list[int] = []
+
+    def kill(snapshot: Snapshot) -> None:
+        if not killed_at and snapshot.done >= 40:
+            worker = run.workers[1]
+            assert isinstance(worker, WorkerProcess)
+            worker.process.kill()
+            worker.process.join()
+            killed_at.append(len(rule.moments))
+
+    result = run.execute(kill)
+    assert {record.outcome for record in result.records} == {Outcome.DONE, Outcome.LOST}
+    before, after = rule.moments[: killed_at[0]], rule.moments[killed_at[0] :]
+    assert len(after) > 5
+    assert {moment.answered is None for moment in before} == {False}
+    assert {(moment.answered, moment.behind) for moment in after} == {(None, True)}
