@@ -21,8 +21,11 @@ _STAT_BYTES = 4096  # a line of 52 numbers and a name of at most 64 bytes is sho
 _BOOT = "btime "  # the line of /proc/stat with the Unix time, in s
 # Who starts the ranks of a parallel program, or our Triton with a front end beside it: one alone of these may listen.
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "bench-launcher")
-# Who listens in the place of a server that may be anywhere.
-_FORWARDERS = ("bench-proxy", "docker-proxy", "rootlessport", "ssh", "sshd", "socat", "kubectl")
+# Who listens in the place of a server that may be anywhere: ports of containers, and tunnels.
+_FORWARDERS = (
+    *("bench-proxy", "docker-proxy", "rootlessport", "rootlesskit", "pasta", "pasta.avx2", "slirp4netns", "gvproxy"),
+    *("ssh", "sshd", "socat", "kubectl"),
+)
 _FRONT_END = "bench-openai"  # the same, unless it was started beside its server
 
 

@@ -101,6 +101,8 @@ def test_what_is_called_is_not_this_process() -> None:
         ("tritonserver", "mpirun", {6}),
         ("docker-proxy", "bash", None),
         ("ssh", "bash", None),
+        ("rootlesskit", "systemd", None),
+        ("pasta.avx2", "systemd", None),
         (front_end.PROCESS_NAME, supervisor.PROCESS_NAME, {6}),  # beside the server that computes
         (front_end.PROCESS_NAME, "bash", None),
         (proxy.PROCESS_NAME, supervisor.PROCESS_NAME, None),  # its server may be in a container
