@@ -14,6 +14,11 @@ from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import nearest_rank
 
 _NS_PER_MS = 1e6
+# What samples have since the one before of the same process.
+_INCREMENTS = (
+    *("cpu_ns", "run_queue_wait_ns", "gc_pause_ns", "gc_longest_ns", "gc_count"),
+    *("voluntary_switches", "involuntary_switches", "busy_ns", "steal_ns"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class WakeUps:
 
 @dataclass(frozen=True)
 class ThreadLoad:
-    """CPU use of one worker's thread, or of the parent process. Shares are parts of the time observed; None is unknown.
+    """Load of one worker, or of the parent process. Shares are parts of the time observed from the run's start on; None is
+    unknown. ``cpu_share`` is that of the whole process, the rest of a worker is that of its sending thread.
 
     ``wait_ms`` is the mean wait on a run queue before each time that it ran.
     """
@@ -101,6 +107,7 @@ def client_health(table: pa.Table | None, requests: Requests, *, machine_is_its_
     if table is None or not len(table):
         return None
     columns = {name: floats(table[name]) for name in table.column_names}
+    columns |= {name: _from_start(columns, name) for name in _INCREMENTS}
     of_parent = np.isnan(columns["worker"])
     workers = sorted(set(columns["worker"][~of_parent].astype(int).tolist()))
     parent = _load(columns, of_parent, None)
@@ -112,6 +119,11 @@ def client_health(table: pa.Table | None, requests: Requests, *, machine_is_its_
         busy_cores=_share(columns["busy_ns"][of_parent], span_ns) if machine_is_its_own else None,
         steal_cores=_share(columns["steal_ns"][of_parent], span_ns) if machine_is_its_own else None,
     )
+
+
+def _from_start(columns: dict[str, FloatArray], name: str) -> FloatArray:
+    """An increment of each sample; NaN of what came before the run's start, where a worker waits: in a distributed run 2 s."""
+    return np.where(columns["time_ns"] >= 0, columns[name], np.nan)
 
 
 def wake_ups(table: pa.Table | None) -> WakeUps | None:
@@ -173,7 +185,7 @@ def _load(columns: dict[str, FloatArray], rows: NDArray[np.bool_], worker: int |
 
 def _span_ns(columns: dict[str, FloatArray], rows: NDArray[np.bool_]) -> float:
     times_ns = columns["time_ns"][rows]
-    return float(times_ns.max() - times_ns.min()) if times_ns.size else 0.0
+    return max(0.0, float(times_ns.max() - max(0.0, times_ns.min()))) if times_ns.size else 0.0
 
 
 def _share(increments_ns: FloatArray, span_ns: float) -> float | None:

@@ -75,6 +75,23 @@ def test_shares_are_of_the_time_watched(make_report: MakeReport, steady_run: Ste
     assert health.cpu_cores == pytest.approx(0.25 + 0.5 + 0.1)
 
 
+def test_what_a_worker_waits_for_the_start_is_no_part_of_its_shares(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    """A distributed run starts 2 s after its workers begin to sample: a busy worker of a short run looked half idle."""
+    busy = worker_samples([0.1] * 80, WorkerUsage(cpu_share=0.9, wait_share=0.06, switches=5))
+    waiting = [
+        ClientSample(time_ns=at_ms * 1_000_000, worker=0, cpu_ns=1_000, run_queue_wait_ns=0, voluntary_switches=1,
+                     involuntary_switches=0, gc_longest_ns=80_000_000, gc_count=1)
+        for at_ms in range(-2_000, 0, 100)
+    ]  # fmt: skip
+    machine = [ClientSample(time_ns=-2_000_000_000, worker=None, cpu_ns=0, busy_ns=0), *machine_samples(2, busy_cores=1.5)]
+    health = _health(make_report, steady_run(200), [*waiting, *busy, *machine])
+    assert health.busiest is not None
+    assert health.busiest.cpu_share == pytest.approx(0.9)
+    assert health.run_queue_wait_share == pytest.approx(0.06)
+    assert health.gc_longest_ms == 0.0
+    assert health.busy_cores == pytest.approx(1.5)
+
+
 def test_what_the_system_does_not_report_is_unknown_and_not_0(make_report: MakeReport, steady_run: SteadyRun) -> None:
     health = _health(make_report, steady_run(50), worker_samples([0.1] * 20, WorkerUsage(wait_share=None)))
     assert (health.run_queue_wait_share, health.wait_ms, health.steal_cores, health.parent, health.cpu_cores) == (None,) * 5
