@@ -43,7 +43,7 @@ def client_pictures(table: pa.Table | None) -> list[Picture]:
         Picture(
             "client-cpu",
             "CPU of the client",
-            "The share of a core that each worker's sending thread used." + many,
+            "The share of a core that each worker's process used, all of its threads together." + many,
             TIME,
             Axis("of one core", "%", from_zero=True),
             tuple(cpu),
