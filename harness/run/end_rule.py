@@ -14,8 +14,8 @@ from bench_records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class RunMoment:
-    """A moment of a run, ns since its start. All that ended before it by a second is recorded, unless records are ``behind``, as
-    they may be where workers are on other hosts, or one has died.
+    """A moment of a run, ns since its start. All that ended before it by a second is recorded, unless records are ``behind``,
+    as they may be where workers are on other hosts, or one has died.
 
     ``answered`` is the number of requests whose first response has come; None is unknown.
     """
