@@ -43,6 +43,35 @@ def test_a_conversation_needs_no_times(rows: Rows) -> None:
     ]
 
 
+@pytest.mark.parametrize("field", ["prefix", "system_prompt", "system"])
+def test_the_prefix_of_guidellm_is_a_system_prompt(rows: Rows, field: str) -> None:
+    assert rows({field: "Be brief.", "prompt": "a"}, {field: "", "prompt": "b"}, {field: None, "prompt": "c"}) == [
+        {"history": [{"role": "system", "content": "Be brief."}], "prompt": "a"},
+        {"prompt": "b"},
+        {"prompt": "c"},
+    ]
+
+
+def test_a_conversation_has_its_system_prompt_once(rows: Rows) -> None:
+    first, second = ([{"role": "system", "content": text}] for text in ("Be brief.", "Be long."))
+    assert rows(
+        {"prefix": "Be brief.", "prompt": "a", "session_id": "x"},
+        {"prefix": "Be brief.", "prompt": "b", "session_id": "x"},
+        {"prefix": "Be brief.", "prompt": "c", "session_id": "y"},
+        {"prefix": "Be long.", "prompt": "d", "session_id": "x"},
+    ) == [
+        {"history": first, "prompt": "a", "session": "x"},
+        {"prompt": "b", "session": "x", "parent": 0},
+        {"history": first, "prompt": "c", "session": "y"},
+        {"history": second, "prompt": "d", "session": "x", "parent": 1},
+    ]
+
+
+def test_a_system_prompt_that_is_no_text_is_counted(read: Callable[..., Reading]) -> None:
+    reading = read(b'{"prompt": "a"}\n{"prompt": "b", "prefix": 5}\n')
+    assert str(reading.rejects).endswith('line 2: "prefix" must be a string, found int')
+
+
 def test_a_row_without_a_time_among_others_with_one_is_counted(read: Callable[..., Reading]) -> None:
     reading = read(b'{"prompt": "a", "timestamp": 5}\n{"prompt": "b"}\n{"prompt": "c", "timestamp": 9}\n')
     assert reading.workload.table["prompt"].to_pylist() == ["a", "c"]
