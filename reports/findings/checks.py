@@ -14,6 +14,7 @@ from reports.findings.client import (
     ConnectionLimitReached,
     ObjectivesLostToClient,
     ScheduleSlip,
+    WorkerKilled,
 )
 from reports.findings.completeness import (
     BoundReached,
@@ -78,6 +79,7 @@ KINDS: tuple[type[Finding], ...] = (
     NothingDone,
     WorkersLost,
     WorkersStopped,
+    WorkerKilled,
     Errors,
     StoppedAnswering,
     ScheduleSlip,

@@ -107,6 +107,38 @@ class ClosedLoopSlip(ScheduleSlip):
 
 
 @dataclass(frozen=True)
+class WorkerKilled(Finding):
+    """``requests`` of such a worker have no record, with this ``reason``; what its users would have sent is not known."""
+
+    requests: int
+    reason: str | None
+
+    code = "worker_killed"
+    severities = (Severity.INVALID,)
+    when = (
+        "a worker process on the measuring host was killed, or failed, before its end. Runs with workers on other hosts have "
+        "`workers_lost`, recovered ones `recovered`"
+    )
+    advices = (
+        "From then on the load was lower than requested, in a closed loop by the users of that worker. Look at the system's "
+        "log, for example for a lack of memory, and measure again.",
+    )
+    briefs = ("A worker of the client was killed: see the system's log",)
+
+    @classmethod
+    def check(cls, facts: RunFacts) -> Self | None:
+        manifest, requests = facts.manifest, facts.sent_requests
+        explained = manifest.distribution is not None or manifest.recovered is not None or manifest.problem is not None
+        if explained or not requests.lost.any():
+            return None
+        return cls(int(np.count_nonzero(requests.lost)), requests.errors[int(np.flatnonzero(requests.lost)[0])])
+
+    def _sentence(self) -> str:
+        unrecorded = counted(self.requests, "request has", "requests have")
+        return f"A worker of the client did not come to its end: {unrecorded} no record ({self.reason})."
+
+
+@dataclass(frozen=True)
 class AchievedBelowOffered(_Delayed, Finding):
     offered_rate: float
     achieved_rate: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from bench_records.client_sample import ClientSample
@@ -16,6 +17,7 @@ from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import CEILING, CLOSED, held_at_ceiling, late_sends, stretched_sends
 from tests.reports.manifests import clock_readings
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
+from tests.reports.worker_hosts import worker_host, worker_hosts
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -580,3 +582,34 @@ def test_slip_of_a_closed_loop_has_the_same_evidence_and_an_advice_for_first_sen
 def test_small_rates_of_sends_are_no_zeros() -> None:
     finding = AchievedBelowOffered(0.0051, 0.0042, DelayCause.NOT_CPU)
     assert finding.sentence == "0.0042 requests/s were sent where 0.0051 were offered."
+
+
+# ---- worker_killed
+
+
+@pytest.mark.parametrize(
+    ("explained", "found"),
+    [
+        ({}, True),
+        ({"problem": "disk full"}, False),
+        (
+            {"recovered": {"scheduled": 704, "written_down": 700, "lost": 4, "not_sent": 0, "journals": 2, "torn_bytes": 0}},
+            False,
+        ),
+        (worker_hosts(worker_host(0), worker_host(1, lost="nothing was heard of it for 15 s")), False),
+    ],
+)
+def test_a_killed_worker_makes_a_run_invalid_however_few_requests_it_had(
+    make_report: MakeReport, steady_run: SteadyRun, explained: dict[str, Any], found: bool
+) -> None:
+    """In a closed loop those in flight alone are lost, and half of the users are gone."""
+    records = steady_run(704)
+    reason = "its worker ended with status -9"
+    lost = [msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, error=reason,
+            token_times_ns=(), token_counts=()) for r in records[300:304]]  # fmt: skip
+    report = make_report([*records[:300], *lost, *records[304:]], **explained)
+    assert ("worker_killed" in [finding.code for finding in report.findings]) == found
+    if found:
+        assert finding_of(report, "worker_killed").evidence == {"requests": 4, "reason": reason}
+        assert severity_of(report, "errors") == "warning"
+        assert not report.valid
