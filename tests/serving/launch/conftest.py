@@ -13,13 +13,16 @@ options = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:] if
 models = os.listdir(options["model-repository"])
 known = ["/v2/health/ready", *(f"/v2/models/{{name}}/ready" for name in models)]
 child = subprocess.Popen(["sleep", "1000"])
+def end(*words):
+    ENDS_CHILD and child.kill()
+    os._exit(0)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path in known else 400)
         self.end_headers()
     def log_message(self, *words):
         pass
-signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+signal.signal(signal.SIGINT, end)
 http.server.HTTPServer((options["http-address"], int(options["http-port"])), Handler).serve_forever()
 """
 
@@ -34,8 +37,14 @@ def make_program(folder: Path, name: str, text: str) -> Path:
 
 @pytest.fixture
 def fake_triton(tmp_path: Path) -> Path:
-    """A ``tritonserver`` that is ready at once, has a child process, and leaves it running on SIGINT."""
-    return make_program(tmp_path, "tritonserver", _SERVER)
+    """A ``tritonserver`` that is ready at once, and has a child process, which it ends on SIGINT."""
+    return make_program(tmp_path, "tritonserver", _SERVER.replace("ENDS_CHILD", "True"))
+
+
+@pytest.fixture
+def careless_triton(fake_triton: Path) -> Path:
+    """The same program, made to leave its child running, for which the supervisor waits before it kills it."""
+    return make_program(fake_triton.parent, fake_triton.name, _SERVER.replace("ENDS_CHILD", "False"))
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def _none_runs(family: list[psutil.Process]) -> bool:
     return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
 
 
+@pytest.mark.usefixtures("careless_triton")
 def test_started_server_is_listed_as_ready_and_stop_ends_its_whole_family(plan: LaunchPlan, tmp_path: Path) -> None:
     server = start(plan, "mine")
     assert list_servers() == [server]
@@ -117,6 +118,7 @@ def test_server_outlives_the_process_that_started_it_and_a_hang_up(plan: LaunchP
     assert os.getpgid(server.keeper.pid) != os.getpgrp()  # a terminal's Ctrl-C does not reach it
 
 
+@pytest.mark.usefixtures("careless_triton")
 def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path) -> None:
     never = replace(plan, models=("tensorrt_llm", "nosuch"), supervision=Supervision(ready_timeout_s=200.0, exit_timeout_s=2))
     starter = psutil.Popen(

@@ -31,7 +31,7 @@ def _triton(answer: str) -> Iterator[tuple[ServerAddresses, list[tuple[str, dict
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield ServerAddresses("127.0.0.1", server.server_port, 1, 2), received
     server.shutdown()
     server.server_close()

@@ -83,9 +83,9 @@ def _calls(notes: Path) -> list[list[str]]:
 
 
 def test_tritonserver_is_ready_in_the_block_and_gone_with_its_children_after_it(
-    tmp_path: Path, fake_triton: Path, repository: Path
+    tmp_path: Path, careless_triton: Path, repository: Path
 ) -> None:
-    with running(_plan(Launcher.TRITONSERVER, fake_triton, repository)) as server:
+    with running(_plan(Launcher.TRITONSERVER, careless_triton, repository)) as server:
         assert server.is_running()
         family = _family(tmp_path)
         assert len(family) == 3  # supervisor, server, the server's child
