@@ -327,21 +327,20 @@ def _unsteady(capacity: Capacity, search: Searched) -> str:
 
 
 def _slower_with_a_queue(unit: LoadUnit, slow: Sequence[ProbeRun], fast: Sequence[ProbeRun]) -> str:
-    least = min(
-        ((run.request_throughput, run) for run in slow if run.request_throughput), default=None, key=lambda each: each[0]
-    )
-    most = max(
-        ((run.request_throughput, run) for run in fast if run.request_throughput), default=None, key=lambda each: each[0]
-    )
-    if least is None or most is None or most[0] < _CLEARLY * least[0]:
+    least = min((run for run in slow if _answered_per_s(run)), key=_answered_per_s, default=None)
+    most = max(fast, key=_answered_per_s, default=None)
+    if least is None or most is None or _answered_per_s(most) < _CLEARLY * _answered_per_s(least):
         return ""
-    (slower, at), (faster, held) = least, most
+    slower, faster = (load_text(_answered_per_s(run), LoadUnit.REQUESTS_PER_S) for run in (least, most))
     return (
-        f"The target answered {load_text(slower, LoadUnit.REQUESTS_PER_S)} while its queue grew at "
-        f"{load_text(at.probe.load, unit)}, and {load_text(faster, LoadUnit.REQUESTS_PER_S)} in a probe at "
-        f"{load_text(held.probe.load, unit)} that met the limits: either its speed changed between the probes, and another "
+        f"The target answered {slower} while its queue grew at {load_text(least.probe.load, unit)}, and {faster} in a probe at "
+        f"{load_text(most.probe.load, unit)} that met the limits: either its speed changed between the probes, and another "
         "search may answer otherwise, or a growing queue makes it slower."
     )
+
+
+def _answered_per_s(run: ProbeRun) -> float:
+    return run.request_throughput or 0.0
 
 
 def _too_many_users(slow: Sequence[ProbeRun], fast: Sequence[ProbeRun]) -> str:
