@@ -206,13 +206,23 @@ def _exit_when_orphaned(parent: int) -> None:
     os._exit(1)
 
 
+def _exit_when_given_up(end: socket.socket) -> None:
+    """End this process when the one that started it closes the pipe and no master has answered: there is none to leave."""
+    while end.recv(1, socket.MSG_PEEK):
+        gevent.sleep(_WATCH_PERIOD_S)
+    os._exit(0)
+
+
 def main() -> None:
     descriptor, host, port = sys.argv[1:]
     logging.getLogger("locust").setLevel(logging.CRITICAL)
     locust.runners.CONNECT_RETRY_COUNT = _CONNECT_ATTEMPTS
     gevent.spawn(_exit_when_orphaned, os.getppid())
-    frames = FrameSocket(socket.socket(fileno=int(descriptor)))
-    _Worker(frames, host, int(port)).work()
+    end = socket.socket(fileno=int(descriptor))
+    waiting = gevent.spawn(_exit_when_given_up, end)
+    worker = _Worker(FrameSocket(end), host, int(port))
+    waiting.kill()
+    worker.work()
     os._exit(0)  # no greenlet has anything left to do
 
 
