@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +21,8 @@ def free_port() -> int:
     outside of the range that the kernel chooses from, and a test claims it by a socket with a name, of which a host has one.
     Where that range leaves none, it is a port at which nothing listens now.
     """
-    lowest, highest = map(int, _OF_THE_KERNEL.read_text().split())
-    for port in _PORTS:
-        if not lowest <= port <= highest and _is_claimed(port) and _is_free(port):
+    for port in _ports():
+        if _is_claimed(port) and _is_free(port):
             return port
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -45,6 +45,13 @@ def closed_port() -> int:
     _held.append(holder)
     port: int = holder.getsockname()[1]
     return port
+
+
+def _ports() -> Iterator[int]:
+    """The ports that the kernel never chooses by itself; none where it does not say which these are."""
+    with suppress(OSError):
+        lowest, highest = map(int, _OF_THE_KERNEL.read_text(encoding="ascii").split())
+        yield from (port for port in _PORTS if not lowest <= port <= highest)
 
 
 def _is_claimed(port: int) -> bool:
