@@ -48,7 +48,7 @@ def name_pipe(writing_end: int) -> str:
 def send_pulses(model: str, closing: threading.Event) -> None:
     """Body of the thread that sends pulses until ``closing`` is set; it returns at once where no supervisor reads them.
 
-    TRACEBACKS_SIGNAL then writes the traceback of each thread to the standard error, whoever has the GIL.
+    TRACEBACKS_SIGNAL then writes the traceback of each thread to the standard error, whichever of them has the GIL.
     """
     pipe = _inherited_pipe(os.environ.get(PIPE_VARIABLE, ""))
     if pipe is None:
