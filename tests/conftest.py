@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 from collections.abc import Generator, Iterator
 from enum import StrEnum
 from functools import cache
@@ -18,6 +19,11 @@ from xdist.workermanage import WorkerController
 
 from tests.harness.forked_workers import forked_workers
 from tests.harness.scripted_server import ScriptedServer, scripted_server
+
+# Where a shell runs the tests in the background (`make test &`), SIGINT is ignored, and a program that a test starts and
+# interrupts would inherit that. To set it between fork and exec (`preexec_fn`) kills some programs where gRPC has threads here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No example has to end in time: machines are shared, and 200 ms without a core are no fault of the code.
 settings.register_profile("untimed", deadline=None)

@@ -19,7 +19,6 @@ from harness.calibration.calibrate import Effort, worker_counts
 from harness.calibration.result import this_machine
 from harness.calibration.store import default_path, find_calibration
 from harness.run.environment import describe_environment
-from tests.interruptible import default_sigint
 
 _SHORT = Effort(budget_s=1.0, quiet_s=0.5, rung_s=0.2, first_requests_per_s=40.0, first_responses_per_s=400.0)
 
@@ -90,9 +89,7 @@ def test_quick_and_show_exclude_each_other(capsys: pytest.CaptureFixture[str]) -
 def test_ctrl_c_stops_it_and_saves_nothing(data_folder: Path, after: str) -> None:
     command = [sys.executable, "-c", "from bench_cli import main; main(['calibrate'])"]
     environment = {**os.environ, "XDG_DATA_HOME": str(data_folder)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=default_sigint
-    ) as calibrate:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as calibrate:
         assert calibrate.stderr is not None
         assert calibrate.stdout is not None
         while after not in calibrate.stderr.readline():

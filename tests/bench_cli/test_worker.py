@@ -25,7 +25,6 @@ from harness.distribution import agent
 from harness.distribution.admission import NO_TOKEN
 from tests.free_port import closed_port
 from tests.harness.scripted_server import ScriptedServer
-from tests.interruptible import default_sigint
 
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
@@ -79,7 +78,7 @@ def test_contradictions_are_refused_before_anything_is_deployed(
 @pytest.mark.parametrize("count", [1, 2])
 def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behind(tmp_path: Path, count: int) -> None:
     command = [*worker_command("127.0.0.1", closed_port(), tmp_path / "kept"), "--locust_processes", str(count)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=default_sigint)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline_s = time.monotonic() + 120
     while len(_links(process)) < count:
         assert time.monotonic() < deadline_s

@@ -19,7 +19,6 @@ from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 from tests.faults.bench_program import Program, Ran, run_bench
 from tests.free_port import free_addresses
-from tests.interruptible import default_sigint
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
 BENCH = [str(Path(sys.executable).parent / "bench")]
@@ -211,7 +210,6 @@ def test_single_ctrl_c_drains_and_reports(decoupled_server: Server, tmp_path: Pa
     process = subprocess.Popen(
         [*BENCH, *NORMAL, "--num_requests", "1000", "--request_rate", "20", *target],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=default_sigint,
     )  # fmt: skip
     Program(process, tmp_path / "run", mark="").wait_for_exchanges(11)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -243,7 +241,6 @@ def test_serve_prints_addresses_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*BENCH, "serve"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=default_sigint,
     )  # fmt: skip
     assert process.stdout is not None
     addresses = dict(process.stdout.readline().split() for _ in range(3))

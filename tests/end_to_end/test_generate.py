@@ -11,7 +11,6 @@ import pytest
 from serving.launch.server import Server
 from tests.end_to_end.triton_calls import core_inputs, generated_tokens, ids_of, stream, wait_until_busy, wait_until_idle
 from tests.faults.bench_program import Ran, run_bench
-from tests.interruptible import default_sigint
 
 BENCH = [str(Path(sys.executable).parent / "bench"), "generate"]
 
@@ -107,9 +106,7 @@ def test_ctrl_c_cancels_the_request(decoupled_server: Server, ids_csv: str) -> N
         "-S",
     ]
     before = generated_tokens(wait_until_idle(decoupled_server))
-    process = subprocess.Popen(
-        asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=default_sigint
-    )
+    process = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until_busy(decoupled_server)
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=120)

@@ -29,7 +29,6 @@ from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_atta
 from tests.end_to_end.test_bench import BENCH, descendants_of
 from tests.end_to_end.triton_calls import generate, wait_until_busy
 from tests.free_port import free_addresses, free_port
-from tests.interruptible import default_sigint
 
 
 @pytest.fixture
@@ -55,7 +54,6 @@ def test_tritonserver_of_this_machine_serves_a_repository_on_disk(tmp_path: Path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=default_sigint,
     )
     assert process.stdout is not None
     try:

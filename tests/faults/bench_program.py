@@ -23,7 +23,6 @@ from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
 from tests.harness.scripted_server import ScriptedServer
-from tests.interruptible import default_sigint
 
 BENCH = str(Path(sys.executable).parent / "bench")
 LENGTHS = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
@@ -74,7 +73,6 @@ def bench(folder: Path, *arguments: str, program: list[str] | None = None) -> It
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=default_sigint,
     )
     try:
         yield Program(process, folder, mark)

@@ -10,12 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bench_cli.experiments.child_runs import _end_with
 from bench_errors import ExitStatus
 
 _EXPERIMENT = """
@@ -102,8 +100,8 @@ def test_a_run_that_is_interrupted_while_it_starts_saves_too(tmp_path: Path) -> 
 
 
 def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> None:
-    another = partial(_end_with, os.getpid() + 1)
-    ended = subprocess.run(["echo", "load"], stdout=subprocess.PIPE, preexec_fn=another, check=False)
+    begun = "import os; from bench_cli.experiments.child_runs import _end_with; _end_with(os.getppid() + 1); print('load')"
+    ended = subprocess.run([sys.executable, "-c", begun], stdout=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
 
 

@@ -26,7 +26,6 @@ from harness.journal.worker_journal import JournalReader
 from harness.recording.run_result import RunResult
 from reports.metrics.configuration import configured_load
 from tests.harness.scripted_server import ScriptedServer, scripted_server
-from tests.interruptible import default_sigint
 from workloads.table.workload import Workload, WorkloadFacts
 
 if TYPE_CHECKING:
@@ -599,7 +598,6 @@ def _interrupted(server: ScriptedServer, folder: Path, *options: str, end_within
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=default_sigint,
     )
     reader = JournalReader(folder / "journal-0.bin")
     done = 0

@@ -28,7 +28,6 @@ from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
 from tests.free_port import free_port
 from tests.harness.scripted_server import scripted_server
-from tests.interruptible import default_sigint
 
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
@@ -63,7 +62,7 @@ class _Place:
     def process(self, name: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         """A process whose standard error is ``text(name)``; it and what it started are killed when the block is left."""
         with (self.folder / f"{name}.txt").open("wb") as errors:
-            started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=default_sigint)
+            started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
             yield started
         finally:

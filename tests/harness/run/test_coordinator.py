@@ -39,7 +39,6 @@ from tests.harness.journal.following import once, quiet
 from tests.harness.run import execute_script
 from tests.harness.run.execute_script import SEND_TOKENS, make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
-from tests.interruptible import default_sigint
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
 SEVERAL = pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -358,7 +357,6 @@ def _executing(
         stderr=(folder / "stderr").open("w"),
         text=True,
         start_new_session=True,
-        preexec_fn=default_sigint,
     )
     try:
         assert process.stdout is not None

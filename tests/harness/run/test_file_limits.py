@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -132,13 +131,9 @@ def test_hard_limit_below_the_certain_need_is_an_error_with_the_remedy() -> None
 def _bench(folder: Path, soft: int, hard: int, *options: str) -> subprocess.CompletedProcess[str]:
     """A run from a shell with these limits."""
     lengths = ("--input_mean", "4", "--input_stdev", "0", "--output_mean", "2", "--output_stdev", "0", "--vocab_size", "100")
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("bench")), "token_norm_dist", *lengths, "--run_dir", str(folder), *options],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
-        check=False,
-    )
+    limited = ["sh", "-c", f'ulimit -S -n {soft} && ulimit -H -n {hard} && exec "$@"', "sh"]
+    bench = [str(Path(sys.executable).with_name("bench")), "token_norm_dist", *lengths, "--run_dir", str(folder), *options]
+    return subprocess.run([*limited, *bench], capture_output=True, text=True, check=False)
 
 
 def test_run_that_cannot_have_its_files_ends_before_it_begins(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from serving.launch.background import (
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.tritonserver import TritonServer, rank_command
-from tests.interruptible import default_sigint
 from tests.serving.launch.conftest import make_program
 
 
@@ -124,7 +123,6 @@ def test_interrupt_while_waiting_leaves_nothing(plan: LaunchPlan, tmp_path: Path
     starter = psutil.Popen(
         [sys.executable, "-c", _START, msgspec.json.encode(never).decode()],
         stderr=subprocess.PIPE,
-        preexec_fn=default_sigint,
     )
     deadline = time.monotonic() + 120
     while len(family := starter.children(recursive=True)) < 4:

@@ -14,8 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.interruptible import default_sigint
-
 _WAIT_S = 120.0
 
 # Every script writes "<role> <pid>" lines to the file in its first argument.
@@ -212,7 +210,6 @@ def test_server_and_its_children_end_when_the_owner_dies(scripts: _Scripts, numb
     owner = subprocess.Popen(
         scripts.command(_OWNER, *scripts.command(_FAMILY, "server", "child", "grandchild")),
         stderr=subprocess.DEVNULL,
-        preexec_fn=default_sigint,
     )
     family = [scripts.pid(role) for role in ("supervisor", "server", "child", "grandchild")]
     os.kill(owner.pid, number)

@@ -33,7 +33,6 @@ from harness.clients.triton.grpc import TritonGrpcClient, inspect_model
 from harness.errors import RunError
 from harness.host.clock import now_ns
 from tests.harness.calibration.conftest import FIRST_TOKEN_NS, GAP_NS
-from tests.interruptible import default_sigint
 from workloads.elements.request import Request
 
 _REQUEST = Request(output_tokens=7, input_ids=(5, 6, 7), prompt="two words")
@@ -494,9 +493,7 @@ def test_it_ends_when_its_owner_is_killed() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_as_a_command_it_prints_its_ports_and_ends_on_a_signal(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "harness.calibration.null_server.server", "--grpc_port", "0"]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=default_sigint
-    ) as server:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stderr is not None
         addresses = json.loads(server.stdout.readline())
