@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from reports.findings.finding import Finding, RunFacts, Severity
-from reports.metrics.distribution import distribution_of, stopped_workers
+from reports.metrics.distribution import WorkerHost, distribution_of, stopped_workers
 from reports.render.counts import counted
 
 _LARGEST_JUMP_MS = 1.0
 _LARGEST_UNCERTAINTY_MS = 10.0
+
+
+def _named(workers: Iterable[WorkerHost]) -> str:
+    """Each worker with its host."""
+    return ", ".join(f"{worker.number} ({worker.host})" for worker in workers)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class WorkersLost(Finding):
         if not lost:
             return None
         unrecorded = int(np.count_nonzero(facts.requests.lost))
-        return cls(", ".join(f"{worker.number} ({worker.host})" for worker in lost), unrecorded)
+        return cls(_named(lost), unrecorded)
 
     def _sentence(self) -> str:
         return (
@@ -75,8 +81,7 @@ class WorkersStopped(Finding):
         stopped = stopped_workers(facts.manifest)
         if not stopped:
             return None
-        workers = ", ".join(f"{worker.number} ({worker.host})" for worker in stopped)
-        return cls(workers, stopped[0].stopped or "", facts.metrics.not_sent)
+        return cls(_named(stopped), stopped[0].stopped or "", facts.metrics.not_sent)
 
     def _sentence(self) -> str:
         unsent = "" if not self.not_sent else f" {counted(self.not_sent, 'request was', 'requests were')} not sent."

@@ -60,15 +60,12 @@ def main(grace_s: float, command: list[str], beside: dict[str, list[str]]) -> in
     ]
     regions.keep_private()
     lost_model = _wait_for_end(watch, server, *others)
-    lost = (
-        [lost_model]
-        if lost_model is not None
-        else [
-            f"{name} ended with status {other.returncode}, so its server was stopped."
-            for name, other in zip(beside, others, strict=True)
-            if server.returncode is None and other.returncode is not None
-        ]
-    )
+    lost = [] if lost_model is None else [lost_model]
+    lost += [
+        f"{name} ended with status {other.returncode}, so its server was stopped."
+        for name, other in zip(beside, others, strict=True)
+        if server.returncode is None and other.returncode is not None
+    ]
     if server.poll() is None:
         for process in (*others, server):
             process.send_signal(signal.SIGINT)

@@ -20,8 +20,8 @@ TURN_RULES = {
 
 def sessions_from(drawn: Drawn, load: OpenLoop, rules: SessionRules) -> Sessions:
     """The sessions of ``drawn``, which begin when ``load`` has arrivals."""
-    begun = Sessions(load.arrivals, drawn.turns, "", rules.history, load.duration_s)
-    return replace(begun, description=f"{drawn.sessions:,} sessions, {begun.law}, {TURN_RULES[rules.clock]}")
+    sessions = Sessions(load.arrivals, drawn.turns, "", rules.history, load.duration_s)
+    return replace(sessions, description=f"{drawn.sessions:,} sessions, {sessions.law}, {TURN_RULES[rules.clock]}")
 
 
 def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, history: HistorySource) -> Sessions:

@@ -100,8 +100,8 @@ def test_a_run_that_is_interrupted_while_it_starts_saves_too(tmp_path: Path) -> 
 
 
 def test_a_run_whose_search_ended_before_it_could_follow_it_does_not_start() -> None:
-    begun = "import os; from bench_cli.experiments.child_runs import _end_with; _end_with(os.getppid() + 1); print('load')"
-    ended = subprocess.run([sys.executable, "-c", begun], stdout=subprocess.PIPE, check=False)
+    child = "import os; from bench_cli.experiments.child_runs import _end_with; _end_with(os.getppid() + 1); print('load')"
+    ended = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
 
 
