@@ -228,8 +228,13 @@ def _count_of_server(responses: Sequence[Response]) -> int | None:
 
 
 def _last_count(responses: Sequence[Response]) -> int | None:
-    """The server's last count of all tokens so far; None where it sent none."""
-    return next((r.server_tokens_so_far for r in reversed(responses) if r.server_tokens_so_far is not None), None)
+    """The server's last count of all tokens so far; None where it sent none, or where more of the answer came after it."""
+    for response in reversed(responses):
+        if response.server_tokens_so_far is not None:
+            return response.server_tokens_so_far
+        if response.text or response.token_ids:
+            return None
+    return None
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

@@ -130,6 +130,7 @@ def test_a_total_that_is_not_that_of_the_ids_stays_visible() -> None:
     assert (record.output_tokens, sum(record.token_counts)) == (4, 2)
 
 
-def test_without_a_usage_the_ids_are_counted() -> None:
-    record = _record(_chunk([7]), _chunk([8], "length"))
-    assert (record.output_tokens, record.output_tokens_source) == (2, TokenSource.IDS)
+def test_without_a_usage_after_them_the_ids_are_counted() -> None:
+    for chunks in ([], [_USAGE]):
+        record = _record(*chunks, _chunk([7]), _chunk([8], "length"))
+        assert (record.output_tokens, record.output_tokens_source) == (2, TokenSource.IDS)

@@ -499,6 +499,18 @@ def test_text_whose_tokens_are_counted_at_the_end() -> None:
     assert (record.token_times_ns, record.token_counts, record.output_tokens) == ((2_000, 3_000), None, 3)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_count_before_the_rest_of_an_answer_is_not_that_of_the_answer(count: int) -> None:
+    """As a gateway sends it, that passes on the usage with which another protocol opens an answer."""
+    opening, texts = Response(text="", opening=True, server_tokens_so_far=count), [Response(text="a")] * 5
+    for responses in ((opening, *texts), (*texts[:2], Response(server_tokens_so_far=count), *texts[2:])):
+        record = _of_chunks(*responses)
+        assert (record.output_tokens, record.output_tokens_source) == (len("a" * 5), TokenSource.TEXT)
+        assert (record.text_chunks, len(record.token_times_ns), record.token_counts) == (5, 5, None)
+        counted = _of_chunks(*responses, Response(server_tokens_so_far=6))
+        assert (counted.output_tokens, counted.output_tokens_source) == (6, TokenSource.SERVER)
+
+
 @pytest.mark.parametrize(("counts", "end", "tokens"), [
     ((1, 1, 1), Response(text="", finish_reasons=("stop",), server_tokens_so_far=1), 4),
     ((1, 1, 1), Response(text="!", finish_reasons=("stop",), server_tokens_so_far=1), 4),
