@@ -14,10 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from reports.compare.answers import answers_of, lengths_differ
 from reports.compare.sent import why_other_requests
-from reports.findings.completeness import EndedEarly
+from reports.findings.completeness import EndedEarly, Interrupted
 from reports.findings.consistency import TokensCountedFromText
+from reports.findings.engine import GpuClocksLimited
+from reports.findings.finding import Finding, Severity
+from reports.findings.load import RequestsRanOut
+from reports.findings.simulation import Simulated
 from reports.findings.target import MachineShared, TargetPaused
+from reports.metrics.distribution import distribution_of, workers_elsewhere
 from reports.run_report import RunReport
 
 
@@ -98,6 +104,12 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "warm_up.requests": Weight.WARN,
     "prefix_cache_reset": Weight.WARN,
     "options.workers": Weight.WARN,
+    "options.connections": Weight.WARN,
+    "options.extra_body": Weight.CHANGED,
+    "options.request_timeout": Weight.WARN,
+    "options.connection_timeout": Weight.WARN,
+    "options.first_token_timeout": Weight.WARN,
+    "options.token_gap_timeout": Weight.WARN,
     "workers.count": Weight.NOTE,
     "environment": Weight.WARN,
     "bench_version": Weight.WARN,
@@ -139,10 +151,23 @@ _ONE_SIDE = (
 _ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
 _ESTIMATED = "Numbers of tokens are estimates where they are counted from text: part of their difference may be that."
 _WORST_PART = "A run that --stop_if ended has the numbers of its worst part: they show a load that is too high, and no change."
+_OTHER_ANSWERS = (
+    "Shorter answers end sooner, however fast the server is: E2E latency and tokens/s follow their length. "
+    "--ignore_eos makes lengths equal."
+)
+_OTHER_HOSTS = "Latencies include the way from the client to the target: send from the same hosts."
+_ONE_SIDED = "Part of the difference may come from what such a warning is about; see the reports of these runs."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {
     MachineShared.code: "Other programs took CPU time from the target: part of the difference may come from them.",
     TargetPaused.code: "The target stopped for a time: part of the difference, of tails above all, may come from that.",
+}
+
+
+# Findings that have a line of their own, whether one side has them or both.
+_NAMED_ELSEWHERE = {
+    *_DISTURBED,
+    *(kind.code for kind in (TokensCountedFromText, EndedEarly, Interrupted, RequestsRanOut, Simulated)),
 }
 
 
@@ -151,7 +176,15 @@ def disagreements(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disag
 
     Values that both sides have equally often, in proportion, are no difference: seeds 1 to 5 on both, for example.
     """
-    unsorted = [*_credibility(a, b), *_simulations(a, b), *_requests(a, b), *_settings(a, b)]
+    unsorted = [
+        *_credibility(a, b),
+        *_one_sided(a, b),
+        *_simulations(a, b),
+        *_requests(a, b),
+        *_answers(a, b),
+        *_hosts(a, b),
+        *_settings(a, b),
+    ]
     return tuple(sorted(unsorted, key=lambda disagreement: list(Weight).index(disagreement.weight)))
 
 
@@ -253,6 +286,19 @@ def _credibility(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Dis
         yield Disagreement("interrupted", Weight.WARN, sides, "An interrupted run is shorter than requested.")
 
 
+def _one_sided(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    """Warnings that the runs of one side have more often than those of the other: each may be why the sides differ."""
+    codes = {finding.code for run in (*a, *b) for finding in run.findings if _is_a_warning(finding)}
+    for code in sorted(codes - _NAMED_ELSEWHERE):
+        sides = _sides(a, b, partial(_sentence, code))
+        if not _alike(*([sentence == ABSENT for sentence in side] for side in sides)):
+            yield Disagreement(code, Weight.WARN, sides, _ONE_SIDED)
+
+
+def _is_a_warning(finding: Finding) -> bool:
+    return finding.severity is Severity.WARNING or finding.code == GpuClocksLimited.code
+
+
 def _gave_up(run: RunReport) -> str:
     early = run.manifest.early_end
     return early.rule if early is not None and early.gave_up else ABSENT
@@ -279,6 +325,27 @@ def _requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagr
     sides = _sides(a, b, lambda run: f"{run.requests.index.size:,} sent")
     if _same_schedule((*a, *b)) and not _alike(*sides):
         yield Disagreement("requests", Weight.WARN, sides, "Some runs sent more of one schedule, so requests are not paired.")
+
+
+def _answers(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    answers = [[answers_of(run.requests) for run in side] for side in (a, b)]
+    if lengths_differ(*answers, paired=len(a) == len(b) == 1 and same_requests([*a, *b])):
+        of_a, of_b = (tuple(map(str, side)) for side in answers)
+        yield Disagreement("output_tokens", Weight.WARN, (of_a, of_b), _OTHER_ANSWERS)
+
+
+def _hosts(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    sides = _sides(a, b, _sent_from)
+    if not _alike(*sides):
+        yield Disagreement("distribution.workers", Weight.WARN, sides, _OTHER_HOSTS)
+
+
+def _sent_from(run: RunReport) -> str:
+    """The hosts that sent the requests of a run."""
+    found = distribution_of(run.manifest)
+    if found is None or not workers_elsewhere(run.manifest):
+        return "this host"
+    return ", ".join(sorted({worker.host for worker in found.workers}))
 
 
 def _settings(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:

@@ -10,9 +10,10 @@ import pytest
 
 from bench_records.record import Outcome, Record
 from reports.compare.comparable import Weight, differences_within, disagreements, one_start, refused, same_requests
+from reports.findings.engine import GpuClocksLimited
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams
-from tests.reports.manifests import machine_use
+from tests.reports.manifests import clock_readings, machine_use
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -51,6 +52,10 @@ SteadyRun = Callable[..., list[Record]]
         ("warm_up.requests", Weight.WARN),
         ("warm_up.failures", None),
         ("options.workers", Weight.WARN),
+        ("options.connections", Weight.WARN),
+        ("options.extra_body.temperature", Weight.CHANGED),
+        ("options.request_timeout", Weight.WARN),
+        ("options.token_gap_timeout", Weight.WARN),
         ("options.seed", None),
         ("workers.count", Weight.NOTE),
         ("workers.why", None),
@@ -237,6 +242,44 @@ def test_what_disturbed_a_target_is_named_with_the_run_that_it_disturbed(make_re
     assert found["machine_shared"].values[1].startswith("Other programs used 1.10 of the 2 cores")
     assert found["target_paused"].values[2].startswith("No stream had a token for 3.02 s")
     assert "machine_shared" not in {disagreement.what for disagreement in disagreements([calm], [stopped])}
+
+
+def test_shorter_answers_are_a_warning(make_report: MakeReport, answered: Make) -> None:
+    whole, cut = (
+        make_report([answered(k, 10 * k, 10 * k, [(10 * k + 50, count)], requested_output_tokens=20) for k in range(20)])
+        for count in (20, 18)
+    )
+    (one,) = disagreements([whole], [cut])
+    assert (one.what, one.weight) == ("output_tokens", Weight.WARN)
+    assert one.values == ("20.0 tokens an answer, 100% of those requested", "18.0 tokens an answer, 90% of those requested")
+    assert "end sooner" in one.advice
+    assert disagreements([cut], [cut]) == ()
+
+
+def test_a_warning_of_one_side_alone_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    calm, stepped = (make_report(steady_run(20), **clock_readings(stepped_ms)) for stepped_ms in (0.0, 500.0))
+    (one,) = disagreements([calm, calm], [stepped, calm])
+    assert (one.what, one.weight) == ("clock_stepped", Weight.WARN)
+    assert [value == "–" for value in one.values] == [True, True, False, True]
+    assert "see the reports" in one.advice
+    assert disagreements([stepped], [stepped, stepped]) == ()
+
+
+def test_clocks_of_a_gpu_that_were_held_down_on_one_side_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    cool = make_report(steady_run(20))
+    hot = replace(cool, findings=(*cool.findings, GpuClocksLimited("power", 3.0, 900.0, 1)))
+    (one,) = disagreements([cool], [hot])
+    assert (one.what, one.weight, one.values[0]) == ("gpu_clocks_limited", Weight.WARN, "–")
+
+
+def test_runs_that_other_hosts_sent_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    of_hosts = {"workers": [{"number": number, "host": host} for number, host in enumerate("aab")]}
+    here, there = (make_report(steady_run(4), distribution=found) for found in (None, of_hosts))
+    own = make_report(steady_run(4), distribution=of_hosts, options={"locust_processes": 3})
+    (one,) = disagreements([here], [there])
+    assert (one.what, one.weight, one.values) == ("distribution.workers", Weight.WARN, ("this host", "a, b"))
+    assert "same hosts" in one.advice
+    assert disagreements([here], [own]) == ()
 
 
 # ---- sides of several runs

@@ -1,0 +1,80 @@
+"""Whether two sides got answers of other lengths: those that end sooner are done sooner, however fast the server is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.metrics.requests import Requests
+from reports.statistics.arrays import FloatArray
+
+_LEAST_APART = 0.01  # of a side's length
+_FARTHEST = 3.0  # standard errors, beyond which chance does not explain a difference
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The successful answers of a run whose number of tokens is known: the ``index`` of their requests, their ``tokens``, and
+    the ``requested`` ones, shape [answers] each.
+    """
+
+    index: NDArray[np.int64]
+    tokens: FloatArray
+    requested: FloatArray
+    counted_from_text: bool
+
+    @property
+    def share(self) -> float:
+        """Tokens of all answers over all requested ones."""
+        return float(self.tokens.sum() / self.requested.sum())
+
+    @property
+    def error(self) -> float:
+        """The standard error of ``share``, if answers are independent."""
+        return math.sqrt(float(np.square(self.tokens - self.share * self.requested).sum())) / float(self.requested.sum())
+
+    def __str__(self) -> str:
+        if not self.tokens.size:
+            return "no answer of known length"
+        return f"{self.tokens.mean():,.1f} tokens an answer, {self.share:.0%} of those requested"
+
+
+def answers_of(requests: Requests) -> Answers:
+    known = requests.done & ~np.isnan(requests.output_tokens) & (requests.requested_output_tokens > 0)
+    return Answers(
+        requests.index[known],
+        requests.output_tokens[known],
+        requests.requested_output_tokens[known],
+        bool(requests.counted_from_text[known].any()),
+    )
+
+
+def lengths_differ(a: Sequence[Answers], b: Sequence[Answers], *, paired: bool) -> bool:
+    """Whether the sides have answers of other lengths, for the lengths that were requested, by more than chance explains.
+    ``paired``: one run each, of the same requests.
+
+    Where one side alone has tokens that are counted from text, the counts may differ and the answers not.
+    """
+    if any(run.tokens.size == 0 for run in (*a, *b)) or len({run.counted_from_text for run in (*a, *b)}) > 1:
+        return False
+    mean_a, mean_b = (sum(run.share for run in side) / len(side) for side in (a, b))
+    error = _paired_error(a[0], b[0]) if paired else _error(a, b)
+    return abs(mean_b - mean_a) > max(_LEAST_APART * mean_a, _FARTHEST * error)
+
+
+def _error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
+    """The standard error of the difference of shares, each the mean over the runs of a side."""
+    return math.hypot(*(run.error / len(side) for side in (a, b) for run in side))
+
+
+def _paired_error(a: Answers, b: Answers) -> float:
+    """The standard error of the difference of shares, from the answers to requests that both runs answered."""
+    _, in_a, in_b = np.intersect1d(a.index, b.index, return_indices=True)
+    if not in_a.size:
+        return math.inf
+    apart = b.tokens[in_b] - a.tokens[in_a]
+    return float(apart.std()) * math.sqrt(apart.size) / float(a.requested[in_a].sum())

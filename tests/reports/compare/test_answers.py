@@ -1,0 +1,74 @@
+"""Answers of other lengths: named where chance does not explain them, for the lengths that were requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from bench_records.record import Record
+from reports.compare.answers import Answers, answers_of, lengths_differ
+from reports.metrics.requests import Requests
+
+
+def _answers(tokens: ArrayLike, requested: ArrayLike = 20.0, *, first: int = 0, from_text: bool = False) -> Answers:
+    lengths = np.asarray(tokens, dtype=np.float64)
+    asked = np.broadcast_to(np.asarray(requested, dtype=np.float64), lengths.shape)
+    return Answers(np.arange(first, first + lengths.size), lengths, asked, from_text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(20.0, False), (19.9, False), (19.7, True), (20.3, True), (10.0, True)], ids=str
+)
+def test_answers_that_do_not_vary_differ_above_one_per_cent(tokens: float, expected: bool) -> None:
+    a, b = _answers(np.full(700, 20.0)), _answers(np.full(700, tokens))
+    for paired in (False, True):
+        assert lengths_differ([a], [b], paired=paired) is expected
+
+
+def test_what_was_requested_is_no_difference() -> None:
+    a, b = _answers(np.full(700, 20.0), 20.0), _answers(np.full(700, 40.0), 40.0)
+    assert not lengths_differ([a], [b], paired=False)
+    assert lengths_differ([a], [_answers(np.full(700, 20.0), 40.0)], paired=False)
+
+
+def test_chance_is_no_difference_and_pairs_show_what_it_hides() -> None:
+    rng = np.random.default_rng(5)
+    named = [0, 0]
+    for _ in range(200):
+        lengths = np.minimum(rng.geometric(0.05, 700), 64).astype(np.float64)
+        other = np.minimum(rng.geometric(0.05, 700), 64).astype(np.float64)
+        a, shorter = _answers(lengths, 64.0), _answers(np.ceil(lengths * 0.95), 64.0)
+        named[0] += lengths_differ([a], [_answers(other, 64.0)], paired=False)
+        assert lengths_differ([a], [shorter], paired=True)
+        named[1] += lengths_differ([a], [shorter], paired=False)
+    assert named[0] <= 3
+    assert named[1] <= 20
+
+
+def test_repeats_count_together() -> None:
+    rng = np.random.default_rng(6)
+    a, b = ([_answers(rng.normal(mean, 10.0, 700), 64.0) for _ in range(5)] for mean in (30.0, 28.5))
+    assert lengths_differ(a, b, paired=False)
+    assert not lengths_differ(a[:1], b[:1], paired=False)
+
+
+def test_counts_of_other_kinds_and_no_answers_show_nothing() -> None:
+    counted, estimated = _answers(np.full(700, 20.0)), _answers(np.full(700, 15.0), from_text=True)
+    assert not lengths_differ([counted], [estimated], paired=False)
+    assert lengths_differ([_answers(np.full(700, 20.0), from_text=True)], [estimated], paired=False)
+    none = _answers([])
+    assert not lengths_differ([counted], [none], paired=False)
+    assert str(none) == "no answer of known length"
+    assert not lengths_differ([counted], [_answers(np.full(700, 10.0), first=700)], paired=True)  # no request in common
+
+
+def test_answers_of_records(answered: Callable[..., Record], make_requests: Callable[..., Requests]) -> None:
+    records = [answered(k, 0, 0, [(10, 1), (20, 1)], requested_output_tokens=4) for k in range(3)]
+    found = answers_of(make_requests(records))
+    assert (found.tokens.tolist(), found.requested.tolist()) == ([2.0] * 3, [4.0] * 3)
+    assert str(found) == "2.0 tokens an answer, 50% of those requested"
+    without = answers_of(make_requests([*records, answered(3, 0, 0, [(10, 6)], requested_output_tokens=0)]))
+    assert without.index.tolist() == [0, 1, 2]
