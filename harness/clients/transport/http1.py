@@ -217,10 +217,10 @@ class HttpConnection(PiecesProtocol):
             self._feed(data)
         except httptools.HttpParserCallbackError as error:
             self._fail(error.__context__ or error)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            answer = self._end()
-            if answer is not None:
-                answer.on_garbage(f"the server's answer is not HTTP as requested: {error}")
+        except httptools.HttpParserUpgrade:  # whose text is an offset
+            self._fail_as_garbage("it switches to another protocol (HTTP status 101)")
+        except httptools.HttpParserError as error:
+            self._fail_as_garbage(str(error))
         if self._bare_bytes > self._limits.max_header_bytes:
             self._fail(header_too_long(self._limits))
         elif self._room_bytes < 0:
@@ -307,6 +307,11 @@ class HttpConnection(PiecesProtocol):
         if body is not None:
             body.end()
 
+    def _fail_as_garbage(self, problem: str) -> None:
+        answer = self._end()
+        if answer is not None:
+            answer.on_garbage(f"the server's answer is not HTTP as requested: {problem}")
+
     def _fail(self, error: BaseException) -> None:
         answer = self._end()
         if answer is not None:
@@ -335,10 +340,11 @@ class HttpConnection(PiecesProtocol):
         self._stays = self._parser.should_keep_alive()
         self._body = None
         self._empty_releases = 0
-        self._between_chunks = self._headers.get(b"transfer-encoding", b"").lower() == b"chunked"
+        codings = self._headers.get(b"transfer-encoding")
+        self._between_chunks = codings is not None and codings.lower().rpartition(b",")[2].strip() == b"chunked"
         if self._answer is not None and status >= 200:
-            framed = status in (204, 304) or b"content-length" in self._headers or b"transfer-encoding" in self._headers
-            self._until_close = not framed
+            has_length = codings is None and b"content-length" in self._headers
+            self._until_close = not (status in (204, 304) or has_length or self._between_chunks)  # RFC 9112, section 6.3
             self._body = self._answer.on_head(status, self._headers)
 
     def on_body(self, part: bytes) -> None:

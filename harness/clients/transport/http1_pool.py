@@ -38,6 +38,7 @@ _READ_ON_S = 0.02  # after that, in which a loop that was late reads what the so
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
 _UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
+_COMPRESSED = "compressed, which was not offered"
 _USER_AGENT = "inflight-bench"
 _PATH_SAFE = "/%:@!$&'()*+,;=~?"
 
@@ -94,9 +95,21 @@ def _one_line(text: str) -> str:
     return line if line.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
 
 
-def status_message(status: int, body: bytes) -> str:
-    """The message of an answer with the status of an error."""
-    return f"HTTP status {status}: {server_message(body) or 'the body of the answer is empty'}"
+def status_message(status: int, message: str) -> str:
+    """The message of an answer with the status of an error, whose body has ``message``."""
+    return f"HTTP status {status}: {message or 'the body of the answer is empty'}"
+
+
+def redirection(location: str) -> str:
+    """The message of an answer that sends the client to ``location``, "" where it names none."""
+    return f"the server redirects to {location}; use that address" if location else "the server redirects to no address"
+
+
+def _is_compressed(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a body is compressed, as a whole or for its way (RFC 9112, section 7)."""
+    of_way = headers.get(b"transfer-encoding", b"").lower().split(b",")
+    is_of_way = any(coding.strip() not in (*_UNCOMPRESSED, b"chunked") for coding in of_way)
+    return is_of_way or headers.get(b"content-encoding", b"").lower() not in _UNCOMPRESSED
 
 
 def without_marker(end_marker: bytes) -> str:
@@ -201,8 +214,8 @@ class _Answer:
         self._status, self._headers = status, headers
         self.head_ns = self._arrival.ns
         self.router_ns = router_ns(headers, self._arrival.ns - self._sent_ns)
-        if headers.get(b"content-encoding", b"").lower() not in _UNCOMPRESSED:
-            self._fail(Outcome.MALFORMED, "the server compressed its answer, which was not offered")
+        if status < 300 and _is_compressed(headers):  # the status of an error says more
+            self._fail(Outcome.MALFORMED, f"the server's answer is {_COMPRESSED}")
         is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
         self._is_stream = is_stream and status < 300  # the body of an error is read whole, whatever it calls itself
         return _Events(self, self._at_once, self._limits) if self._is_stream else _Whole(self._whole, self._limits)
@@ -272,14 +285,17 @@ class _Answer:
         self._fail(Outcome.REFUSED if is_full_message(message) else Outcome.SERVER_ERROR, message)
 
     def _fail_by_status(self, body: bytes) -> None:
-        message = status_message(self._status, body)
-        if self._status < 400:
-            location = self._headers.get(b"location", b"nowhere").decode("latin-1")
-            message = f"HTTP status {self._status}: the server redirects to {location}; use that address"
+        message = status_message(self._status, self._problem(body))
         is_temporary = self._status == 429 or (self._status == 503 and b"retry-after" in self._headers)
         beyond = body[:_LONGEST_MESSAGE].decode("utf-8", "replace")  # what the message does not show of a long body
         is_full = is_temporary or is_full_message(message) or is_full_message(beyond)
         self._fail(Outcome.REFUSED if is_full else Outcome.SERVER_ERROR, message)
+
+    def _problem(self, body: bytes) -> str:
+        """What an answer with the status of an error says, beside the status; "" where it says nothing."""
+        if self._status < 400:
+            return redirection(self._headers.get(b"location", b"").decode("latin-1"))
+        return f"the body of the answer is {_COMPRESSED}" if _is_compressed(self._headers) else server_message(body)
 
     def _fail(self, outcome: Outcome, message: str) -> None:
         if not self.ended.done():

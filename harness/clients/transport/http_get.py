@@ -14,7 +14,7 @@ import msgspec
 
 from harness.clients.protocol import NOT_JSON
 from harness.clients.transport.certificates import client_context, refused_client
-from harness.clients.transport.http1_pool import server_message
+from harness.clients.transport.http1_pool import redirection, server_message
 from harness.clients.transport.tcp import problem_of
 from harness.clients.transport.url import HttpUrl, Origin
 from harness.errors import TargetError
@@ -30,7 +30,9 @@ class GetError(Exception):
 
 
 class HttpStatusError(GetError):
-    """The server answered with a status other than success. ``message`` is the error that the body contains."""
+    """The server answered with a status other than success. ``message`` is the error that the body contains, or where the
+    server redirects to.
+    """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"status {status} {reason}")
@@ -111,7 +113,9 @@ class HttpGetter:
             if len(body) > _MAX_BODY_BYTES:
                 raise GetError(f"the answer is longer than {_MAX_BODY_BYTES >> 20} MiB")
         if not 200 <= response.status < 300:
-            raise HttpStatusError(response.status, response.reason, server_message(bytes(body)))
+            is_elsewhere = 300 <= response.status < 400
+            message = redirection(response.headers.get("location", "")) if is_elsewhere else server_message(bytes(body))
+            raise HttpStatusError(response.status, response.reason, message)
         return bytes(body)
 
     def _response(self, end: socket.socket, debuglevel: int = 0, method: str | None = None) -> http.client.HTTPResponse:

@@ -30,7 +30,7 @@ from harness.clients.protocol import (
 )
 from harness.clients.secret_values import Spellings, spellings
 from harness.clients.server_times import STAMPS, of_stamps
-from harness.clients.transport.http1_pool import HttpCaller, post_request
+from harness.clients.transport.http1_pool import HttpCaller, post_request, status_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
@@ -46,7 +46,8 @@ def inspect_model(origin: Origin, name: str, headers: Mapping[str, str], timeout
     except HttpStatusError as error:
         if "unknown model" in error.message:
             raise NoSuchModelError(f"--model {name}: the server at {origin} has no such model ({error.message})") from error
-        problem = f"the request for the configuration of model {name} failed with HTTP status {error.status}: {error.message}"
+        status = status_message(error.status, error.message)
+        problem = f"the request for the configuration of model {name} failed with {status}"
         raise TargetError(f"--url {origin}: {problem}; is it a Triton server?") from error
     try:
         config = msgspec.convert(answer, _Config)

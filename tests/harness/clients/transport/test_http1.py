@@ -159,16 +159,33 @@ def test_parts_of_a_body_are_handed_on_before_it_is_whole() -> None:
         assert answer.ends == []
 
 
-@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
-def test_body_without_a_length_ends_with_the_connection(version: bytes) -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+    ],
+)
+def test_body_without_a_length_ends_with_the_connection(head: bytes) -> None:
     with _wired() as wired:
         answer = wired.ask()
-        wired.reads(version + b" 200 OK\r\n\r\nsome ", b"text")
+        wired.reads(head + b"some ", b"text")
         assert (answer.body, answer.ends) == (b"some text", [])
         wired.connection.eof_received()
         wired.connection.connection_lost(None)
         assert answer.ends == [("whole",)]
         assert wired.pool.events == ["open", "closed"]
+
+
+@pytest.mark.parametrize("codings", [b"Chunked", b"gzip, chunked", b"gzip\r\nTransfer-Encoding: chunked"])
+def test_body_of_chunks_within_which_the_connection_ends_is_lost(codings: bytes) -> None:
+    with _wired() as wired:
+        answer = wired.ask()
+        wired.reads(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: %b\r\n\r\n5\r\nsome \r\n" % codings)
+        wired.connection.eof_received()
+        assert (answer.body, answer.ends) == (b"some ", [("lost", "the server closed the connection", False)])
 
 
 def test_body_without_a_length_is_cut_by_a_connection_that_breaks() -> None:
@@ -242,6 +259,7 @@ def test_what_is_not_http_is_reported_once_and_ends_the_connection(sent: bytes) 
         [(kind, problem)] = answer.ends
         assert (kind, wired.transport.aborted) == ("garbage", True)
         assert "not HTTP as requested" in problem
+        assert ("switches to another protocol" in problem) == (b" 101 " in sent)
 
 
 def _chunk(body: bytes) -> bytes:

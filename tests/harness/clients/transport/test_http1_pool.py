@@ -196,6 +196,17 @@ def test_whole_body_needs_no_end_marker() -> None:
         ((b"HTTP/1.1 429 E\r\nTransfer-Encoding: chunked\r\n\r\n",), Outcome.REFUSED, "HTTP status 429: the body"),
         ((b"SMTP ready\r\n",), Outcome.MALFORMED, "not HTTP"),
         ((plain(b"x", headers=b"Content-Encoding: gzip\r\n"),), Outcome.MALFORMED, "compressed"),
+        ((EVENTS_HEAD.replace(b"chunked", b"gzip, chunked") + chunked(b"\x1f\x8b"),), Outcome.MALFORMED, "compressed"),
+        (
+            (plain(b"\x1f\x8b", b"429 Too Many Requests", b"Content-Encoding: gzip\r\n"),),
+            Outcome.REFUSED,
+            "HTTP status 429: the body of the answer is compressed",
+        ),
+        (
+            (plain(b"\x1f\x8b", b"502 Bad Gateway", b"Content-Encoding: br\r\n"),),
+            Outcome.SERVER_ERROR,
+            "HTTP status 502: the body of the answer is compressed",
+        ),
         ((plain(b'{"error": "no such model"}', b"404 Not Found"),), Outcome.SERVER_ERROR, "HTTP status 404: no such model"),
         ((plain(b"", b"500 Internal Server Error"),), Outcome.SERVER_ERROR, "HTTP status 500: "),
         ((plain(b"slow down", b"429 Too Many Requests"),), Outcome.REFUSED, "HTTP status 429: slow down"),
@@ -204,6 +215,7 @@ def test_whole_body_needs_no_end_marker() -> None:
         ((plain(b"", b"503 Unavailable", b"Retry-After: 1\r\n"),), Outcome.REFUSED, "HTTP status 503"),
         ((plain(b"no healthy upstream", b"503 Unavailable"),), Outcome.SERVER_ERROR, "no healthy upstream"),
         ((plain(b"", b"301 Moved", b"Location: http://there/\r\n"),), Outcome.SERVER_ERROR, "redirects to http://there/"),
+        ((plain(b"", b"302 Found"),), Outcome.SERVER_ERROR, "HTTP status 302: the server redirects to no address"),
         (
             (EVENTS_HEAD.replace(b"200 OK", b"400 Bad Request") + chunked(b'data: {"error": "in an event"}\n\n'),),
             Outcome.SERVER_ERROR,

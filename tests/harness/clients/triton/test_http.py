@@ -314,6 +314,8 @@ def test_configuration_is_read() -> None:
     [
         (plain(b'{"error":"Request for unknown model: \'gpt\' is not found"}', b"404 Not Found"), "--model gpt: the server at"),
         (plain(b'{"detail":"Not Found"}', b"404 Not Found"), "HTTP status 404: Not Found; is it a Triton server?"),
+        (plain(b"", b"404 Not Found"), "HTTP status 404: the body of the answer is empty; is it a Triton server?"),
+        (plain(b"", b"308 Moved", b"Location: https://there/\r\n"), "HTTP status 308: the server redirects to https://there/;"),
         (plain(b"<html>", headers=b"Content-Type: text/html\r\n"), "is not JSON"),
         (plain(b'{"object": "list"}'), "not a Triton configuration"),
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "is this the server's HTTP port?"),
