@@ -25,12 +25,12 @@ from msgspec.structs import replace
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.openai_server import api_key, authorization
 from harness.clients.protocol import (
-    NOT_JSON,
     Connection,
     MalformedResponseError,
     Response,
     TokenCount,
     is_full_message,
+    read_json,
 )
 from harness.clients.secret_values import Spellings, spellings
 from harness.clients.server_times import ServerTimes, of_dynamo, of_llama_cpp, of_vllm
@@ -216,11 +216,8 @@ class ChunkReader(Generic[AnyChoice]):
 
     def read(self, body: bytes) -> Response:
         """Raises MalformedResponseError."""
-        try:
-            chunk = self.decode(body)
-        except NOT_JSON as error:
-            raise MalformedResponseError(f"not a {self.noun}: {error}") from error
-        if chunk.error is not None or chunk.object == "error":
+        chunk = read_json(self.decode, body, f"a {self.noun}")
+        if chunk.error or chunk.object == "error":  # a server may send an error of "" or {} with each chunk
             message = server_message(body)
             return Response(error=message, refused=is_full_message(message))
         choice = _only_choice(chunk)

@@ -17,12 +17,12 @@ import msgspec
 from harness.clients.openai_client import OpenAIClient, cached_tokens, encodable, text_prompt
 from harness.clients.openai_server import BASE, RESPONSES
 from harness.clients.protocol import (
-    NOT_JSON,
     Connection,
     MalformedResponseError,
     Response,
     TokenCount,
     is_full_message,
+    read_json,
 )
 from harness.clients.server_times import of_vllm
 from harness.clients.transport.http1_pool import HttpCaller, server_message
@@ -70,13 +70,10 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
     def decode(self, body: bytes) -> Response:
         if body == _MARKER:
             return Response()
-        try:
-            event = _decode(body)
-        except NOT_JSON as error:
-            raise MalformedResponseError(f"not an event of Responses: {error}") from error
+        event = read_json(_decode, body, "an event of Responses")
         if event.type is None:
             return _whole(event, body)
-        if event.type in _FAILURES or event.error is not None:
+        if event.type in _FAILURES or event.error:
             return _failure(event, body)
         if event.type in _ENDS and event.response is not None:
             return _end(event.response)
@@ -118,7 +115,7 @@ _NO_USAGE = _Usage()
 
 def _whole(answer: _Event, body: bytes) -> Response:
     """The response of an answer that is not streamed, or of an error in the place of one."""
-    if answer.error is not None or answer.status in ("failed", "cancelled"):
+    if answer.error or answer.status in ("failed", "cancelled"):
         return _failure(answer, body)
     if answer.object != "response":
         raise MalformedResponseError(f"not an answer of Responses: {body[:200]!r}")

@@ -7,11 +7,12 @@ decodes responses after the run. During the run only time stamps and raw bytes a
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -51,6 +52,29 @@ class AnswerEnd(NamedTuple):
 
 class MalformedResponseError(Exception):
     """The bytes of a response do not conform to the protocol."""
+
+
+_Body = TypeVar("_Body")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SHOWN_OF_BODY = 200  # bytes
+
+
+def read_json(decode: Callable[[bytes], _Body], body: bytes, noun: str) -> _Body:
+    """``decode(body)``. Raises MalformedResponseError where the body is not ``noun``, which has an article; it shows the body.
+
+    JSON may have half of a surrogate pair (RFC 8259, section 8.2), as from a server that cuts UTF-16 between two events.
+    msgspec refuses it, so it becomes a question mark.
+    """
+    try:
+        return decode(body)
+    except NOT_JSON as error:
+        try:
+            if _SURROGATE.search(body) is not None:
+                return decode(json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace"))
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            pass
+        shown = f"{error}: {body[:_SHOWN_OF_BODY]!r}" if body.strip() else "the body of the answer is empty"
+        raise MalformedResponseError(f"not {noun}: {shown}") from error
 
 
 _LONGEST_PROBLEM = 2_000  # characters: a server may have written the message

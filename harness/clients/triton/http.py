@@ -20,17 +20,17 @@ from msgspec.structs import replace
 
 from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS, AnswerLimits
 from harness.clients.protocol import (
-    NOT_JSON,
     Connection,
     MalformedResponseError,
     Response,
     TokenCount,
     TokenId,
     is_full_message,
+    read_json,
 )
 from harness.clients.secret_values import Spellings, spellings
 from harness.clients.server_times import STAMPS, of_stamps
-from harness.clients.transport.http1_pool import HttpCaller, post_request, status_message
+from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message, status_message
 from harness.clients.transport.http_get import HttpStatusError, get_json
 from harness.clients.transport.url import Origin
 from harness.clients.triton.model import TritonModel
@@ -77,6 +77,9 @@ class _Config(msgspec.Struct):
     parameters: dict[str, _Parameter] = {}
 
 
+NOUN = "a Triton response"
+
+
 class Body(msgspec.Struct, gc=False):
     """The fields read from one response: its outputs by their names."""
 
@@ -91,7 +94,7 @@ class Body(msgspec.Struct, gc=False):
     first_scheduled_time_ns: Any = None
     first_token_time_ns: Any = None
     last_token_time_ns: Any = None
-    error: str | None = None
+    error: Any = None  # Triton's is a text, those of others have a message in it
 
 
 _Value = TypeVar("_Value", int, str)
@@ -148,13 +151,8 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return self.model.tensors(request, self.streaming, Ends(self.end_id, self.pad_id))
 
     def decode(self, body: bytes) -> Response:
-        try:
-            fields = _decode(body)
-        except NOT_JSON as error:
-            raise MalformedResponseError(f"not a Triton response: {error}") from error
-        if fields.error is not None:
-            return Response(error=fields.error, refused=is_full_message(fields.error))
-        return response_of(fields, body, self.model)
+        fields = read_json(_decode, body, NOUN)
+        return error_of(body) if fields.error else response_of(fields, body, self.model)
 
     async def connect(self, timeout_s: float) -> Connection:
         caller = HttpCaller(self.origin, limits=self.limits, connection_timeout_s=self.connection_timeout_s)
@@ -162,10 +160,16 @@ class TritonHttpClient(msgspec.Struct, frozen=True, tag="triton_http"):
         return caller
 
 
+def error_of(body: bytes) -> Response:
+    """The response that is the error in ``body``."""
+    message = server_message(body)
+    return Response(error=message, refused=is_full_message(message))
+
+
 def response_of(fields: Body, body: bytes, model: TritonModel) -> Response:
     """The response by its outputs. Raises MalformedResponseError for one without an answer, which names ``body``."""
     if fields.output_ids is None and fields.text_output is None:
-        raise MalformedResponseError(f"not a Triton response, it has neither output_ids nor text_output: {body[:200]!r}")
+        raise MalformedResponseError(f"not {NOUN}, it has neither output_ids nor text_output: {body[:200]!r}")
     length = _first(fields.sequence_length)
     reasons = finish_reasons(_first(fields.finish_reason))
     if (error := broken_off(reasons)) is not None:

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from harness.clients.protocol import NOT_JSON, MalformedResponseError, Response, is_full_message
+from harness.clients.protocol import NOT_JSON, MalformedResponseError, Response, read_json
 from harness.clients.server_times import STAMPS
 from harness.clients.transport.http1_pool import post_request
-from harness.clients.triton.http import Body, TritonHttpClient, response_of
+from harness.clients.triton.http import NOUN, Body, TritonHttpClient, error_of, response_of
 from workloads.elements.request import Request
 
 _ANSWERS = ("output_ids", "text_output")
@@ -41,14 +41,14 @@ class TritonHttpInferClient(TritonHttpClient, frozen=True, tag="triton_http_infe
         return post_request(self.origin, path, msgspec.json.encode(body), "application/json", self.headers)
 
     def decode(self, body: bytes) -> Response:
+        answer = read_json(_decode, body, NOUN)
+        if answer.error:
+            return error_of(body)
+        tensors = {tensor.name: tensor.data for tensor in answer.outputs or () if tensor.name in _READ}
         try:
-            answer = _decode(body)
-            if answer.error is not None:
-                return Response(error=answer.error, refused=is_full_message(answer.error))
-            tensors = {tensor.name: tensor.data for tensor in answer.outputs or () if tensor.name in _READ}
             fields = msgspec.convert({**tensors, "id": answer.id}, Body)
         except NOT_JSON as error:
-            raise MalformedResponseError(f"not a Triton response: {error}") from error
+            raise MalformedResponseError(f"not {NOUN}: {error}") from error
         return response_of(fields, body, self.model)
 
 
@@ -60,7 +60,7 @@ class _Output(msgspec.Struct, gc=False):
 class _Answer(msgspec.Struct, gc=False):
     id: str | None = None
     outputs: list[_Output] | None = None
-    error: str | None = None
+    error: Any = None
 
 
 _decode = msgspec.json.Decoder(_Answer).decode

@@ -181,6 +181,7 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
          Response(text="A", choices=3, finish_reasons=("stop",))),
         ({"error": {"message": "no", "code": 400}}, Response(error="no")),
         ({"error": "no"}, Response(error="no")),
+        *((_delta(content="A") | {"error": nothing}, Response(text="A")) for nothing in (None, "", {}, False)),
         ({"object": "error", "message": "no"}, Response(error="no")),
         ({"error": {"message": "The request queue is full.", "code": 503}},
          Response(error="The request queue is full.", refused=True)),
@@ -203,6 +204,30 @@ def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> Non
 def test_what_is_no_chunk_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponseError):
         _client().decode(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"<html>Log in", "not a chat completion: JSON is malformed: invalid character (byte 0): b'<html>Log in'"),
+        (b"", "not a chat completion: the body of the answer is empty"),
+        (b" \r\n", "not a chat completion: the body of the answer is empty"),
+        (b"{" + b" " * 500, "not a chat completion: Input data was truncated: b'{" + " " * 199 + "'"),
+    ],
+)
+def test_the_message_shows_what_came_in_place_of_a_chunk(body: bytes, problem: str) -> None:
+    with pytest.raises(MalformedResponseError) as caught:
+        _client().decode(body)
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize("half", [r"\ud83d", r"\uDE00"])
+def test_half_of_a_surrogate_pair_is_a_question_mark(half: str) -> None:
+    """As of a server that cuts UTF-16 between two events."""
+    body = json.dumps(_delta(content="a\u00fc\\X") | {"usage": _USAGE["usage"]}).replace("X", half).encode()
+    assert _client().decode(body) == Response(text="a\u00fc\\?", server_tokens_so_far=4, server_input_tokens=9)
+    with pytest.raises(MalformedResponseError):
+        _client().decode(body[:-1])
 
 
 @pytest.mark.parametrize("body", [b'{"object":"error","message":"\xe4"}', b'{"error":"x","hint":"\xe4"}'])

@@ -182,6 +182,8 @@ def test_client_can_be_sent_to_a_worker() -> None:
             Response(error="the server broke the answer off: its finish_reason is cancelled"),
         ),
         ({"error": "the engine failed"}, Response(error="the engine failed")),
+        ({"error": {"message": "the engine failed"}}, Response(error="the engine failed")),
+        ({"text_output": "x", "error": ""}, Response(text="x")),
         ({"error": "Exceeds maximum queue size"}, Response(error="Exceeds maximum queue size", refused=True)),
     ],
 )
@@ -213,12 +215,14 @@ def test_the_engines_times_are_read_where_they_were_asked_for() -> None:
         b'{"output_ids": [7, 2147483648]}',
         b'{"text_output": "x", "num_output_tokens": 1000000000000000000000000000000}',
         b'{"status": "ok"}',
+        b'{"error": ""}',
         b"\xff",
     ],
 )
 def test_what_is_no_answer_is_malformed(body: bytes) -> None:
-    with pytest.raises(MalformedResponseError):
+    with pytest.raises(MalformedResponseError, match="not a Triton response") as caught:
         _client(_CORE).decode(body)
+    assert (repr(body[:200]) if body else "the body of the answer is empty") in str(caught.value)
 
 
 @given(st.binary(max_size=60))

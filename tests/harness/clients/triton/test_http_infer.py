@@ -94,6 +94,8 @@ def _outputs(**values: Any) -> bytes:
         (_outputs(text_output=["The sea"], num_output_tokens=[2], num_input_tokens=[3]),
          Response(text="The sea", server_tokens=2, server_input_tokens=3, request_id="17")),
         (b'{"error": "Exceeds maximum queue size"}', Response(error="Exceeds maximum queue size", refused=True)),
+        (b'{"error": {"message": "it broke"}}', Response(error="it broke")),
+        (_outputs(output_ids=[7]).replace(b"{", b'{"error": "", ', 1), Response(token_ids=(7,), request_id="17")),
     ],
 )  # fmt: skip
 def test_answers_of_every_shape(body: bytes, response: Response) -> None:
