@@ -111,6 +111,11 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     comparison = looks.compare(folder)
     click.echo(COMPARISON.terminal_text(comparison))
     click.echo(f"\nExperiment: {COMPARISON.write_all(comparison, folder.path)}")
+    if judged.judges_changes and any(pair.single_runs for pair in comparison.comparisons):
+        raise click.ClickException(
+            "--fail_if judges a change by repeated runs, and one block alone is valid; the reports of the other runs say why. "
+            f"To judge these starts alone: bench compare {folder.path} --allow_single"
+        )
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
 
 

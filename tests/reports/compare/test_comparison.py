@@ -547,6 +547,25 @@ def test_an_experiment_that_was_stopped_before_its_first_look_tells_nothing_yet(
     assert {difference["interval"] for difference in only["differences"]} == {None}
 
 
+@pytest.mark.parametrize(("sound", "status"), [(1, 1), (2, 0)])
+def test_an_experiment_with_one_valid_block_judges_no_change(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], sound: int, status: int
+) -> None:
+    """What 'bench compare' refuses for single runs: one start of each arm. A limit of the arm alone needs no other start."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 3, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        failures = 8 if run.block >= sound and run.arm else 0  # more than 1 % of 700
+        noisy_run(number, failures=failures).path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "b=--workers 2", "--repeats", "3", "--experiment_dir", str(tmp_path)]
+    assert bench(["experiment", *options, "--fail_if", "p50_ttft>+50%", "dataset"]) == status
+    shown = capsys.readouterr()
+    assert f"Experiment: {tmp_path / 'compare.html'}" in shown.out
+    assert ("--fail_if judges a change by repeated runs, and one block alone is valid" in shown.err) is (sound == 1)
+    assert bench(["experiment", *options, "--fail_if", "p50_ttft>90ms", "dataset"]) == 0
+
+
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
     noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
