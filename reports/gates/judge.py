@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -97,12 +98,15 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         return judge_number(requirement, over_groups(mean, joined.values_ms, joined_groups(groups)), runs)
     summary = joined.summary()
     percentile = None if summary is None else summary.percentile(requirement.q)
+    limit, beyond = requirement.limit, "were over"
+    if not requirement.at_most:  # a value at the limit is at least that
+        limit, beyond = math.nextafter(limit, -math.inf), "were at least"
     claim = ShareClaim(
         requirement,
         None if percentile is None else percentile.value,
         round(1.0 - requirement.q, _DIGITS),
-        requirement.limit,
-        f"were over {number(requirement, requirement.limit)} {requirement.metric.unit}",
+        limit,
+        f"{beyond} {number(requirement, requirement.limit)} {requirement.metric.unit}",
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )

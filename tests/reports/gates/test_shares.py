@@ -443,6 +443,16 @@ def test_a_requirement_of_at_least_is_the_opposite(run_of: MakeRun, noise: Noise
     assert "allowed" not in gate.why
 
 
+def test_a_value_at_the_limit_keeps_it_in_either_direction(run_of: MakeRun) -> None:
+    run = run_of([100.0] * 700)
+    for requirement in ("p50_ttft<=100ms", "p50_ttft>=100ms", "p99_ttft<=100ms", "p99_ttft>=100ms"):
+        gate = gate_of(requirement, run)
+        assert gate.status is Status.PASSED, gate.why
+    assert "100.0 % of 700 were at least 100 ms" in gate_of("p50_ttft>=100ms", run).why
+    assert gate_of("p50_ttft>=100.001ms", run).status is Status.FAILED
+    assert gate_of("p50_ttft>=0", run).status is Status.PASSED
+
+
 def test_a_queue_that_grows_is_no_reason_in_a_requirement_of_at_least(judged: MakeRun, queued_run: Queue) -> None:
     run = judged(queued_run(75.0, 1))
     assert gate_of("p99_ttft>=50ms", run).status is Status.PASSED
