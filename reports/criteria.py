@@ -32,7 +32,7 @@ _PRECISION = re.compile(
 )
 _UNITS: dict[str, dict[str, float]] = {
     "latency": {"": 1.0, "ms": 1.0, "s": 1e3, "us": 1e-3},
-    "rate": {"": 1.0, "/s": 1.0, "requests/s": 1.0, "tokens/s": 1.0},
+    "rate": {"": 1.0, "/s": 1.0},  # and the metric's own: requests/s, or tokens/s
     "share": {"": 1.0, "%": 0.01},
 }
 
@@ -196,6 +196,8 @@ def _quantile(text: str, statistic: str) -> float:
 def _limit(text: str, match: re.Match[str]) -> float:
     metric, unit = _metric(text, match["name"]), match["unit"].lower()
     factors = _UNITS[_kind(metric)]
+    if _kind(metric) == "rate":
+        factors = {**factors, metric.table_unit: 1.0}
     if unit == "%" and unit not in factors:
         raise ValueError(f"{text!r}: a change in % needs a baseline: give it to bench compare")
     if unit not in factors:

@@ -80,6 +80,8 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("goodput>=1e999", "must be a number"),
         ("goodput>=20%", "a change in % needs a baseline: give it to bench compare"),
         ("goodput>=20ms", "is no unit of goodput"),
+        ("goodput>=20 tokens/s", "is no unit of goodput; use /s or requests/s"),
+        ("output_token_throughput>=20 requests/s", "use /s or tokens/s"),  # ten times as many, and would hold
         ("failed_share<=1", "write its unit, as in failed_share<=1%"),  # as a share it would hold whatever failed
         ("failed_share<=5", "from 0% to 100%"),
         ("attainment>=101%", "from 0% to 100%"),
