@@ -47,8 +47,8 @@ class WakeUps:
 
 @dataclass(frozen=True)
 class ThreadLoad:
-    """Load of one worker, or of the parent process. Shares are parts of the time observed from the run's start on; None is
-    unknown. ``cpu_share`` is that of the whole process, the rest of a worker is that of its sending thread.
+    """Load of one worker, or of the parent process. Shares are parts of the time observed from its last sample before the run
+    on; None is unknown. ``cpu_share`` is that of the whole process, the rest of a worker is that of its sending thread.
 
     ``wait_ms`` is the mean wait on a run queue before each time that it ran.
     """
@@ -107,23 +107,32 @@ def client_health(table: pa.Table | None, requests: Requests, *, machine_is_its_
     if table is None or not len(table):
         return None
     columns = {name: floats(table[name]) for name in table.column_names}
-    columns |= {name: _from_start(columns, name) for name in _INCREMENTS}
     of_parent = np.isnan(columns["worker"])
     workers = sorted(set(columns["worker"][~of_parent].astype(int).tolist()))
-    parent = _load(columns, of_parent, None)
-    span_ns = _span_ns(columns, of_parent)
+    machine = _during_run(columns, of_parent)
+    span_ns = _span_ns(machine)
     return ClientHealth(
         lag=_lag(columns, requests),
         workers=tuple(load for worker in workers if (load := _load(columns, columns["worker"] == worker, worker)) is not None),
-        parent=parent,
-        busy_cores=_share(columns["busy_ns"][of_parent], span_ns) if machine_is_its_own else None,
-        steal_cores=_share(columns["steal_ns"][of_parent], span_ns) if machine_is_its_own else None,
+        parent=_load(columns, of_parent, None),
+        busy_cores=_share(machine["busy_ns"], span_ns) if machine_is_its_own else None,
+        steal_cores=_share(machine["steal_ns"], span_ns) if machine_is_its_own else None,
     )
 
 
-def _from_start(columns: dict[str, FloatArray], name: str) -> FloatArray:
-    """An increment of each sample; NaN of what came before the run's start, where a worker waits: in a distributed run 2 s."""
-    return np.where(columns["time_ns"] >= 0, columns[name], np.nan)
+def _during_run(columns: dict[str, FloatArray], rows: NDArray[np.bool_]) -> dict[str, FloatArray]:
+    """The samples of one process without those before the run, in which a worker waits: in a distributed run 2 s.
+
+    The last one before the run stays without its increments, since the next one counts from it, perhaps over a time that is
+    longer than the run: the parent takes a sample every 0.5 s.
+    """
+    samples = {name: values[rows] for name, values in columns.items()}
+    before = np.flatnonzero((samples["time_ns"] <= 0) & ~np.isnan(samples["cpu_ns"]))
+    if not before.size:
+        return samples
+    samples = {name: values[before[-1] :] for name, values in samples.items()}
+    first = np.arange(samples["time_ns"].size) == 0
+    return samples | {name: np.where(first, np.nan, samples[name]) for name in _INCREMENTS}
 
 
 def wake_ups(table: pa.Table | None) -> WakeUps | None:
@@ -164,28 +173,28 @@ def _in_flight(requests: Requests, at_ns: FloatArray) -> NDArray[np.bool_]:
 
 
 def _load(columns: dict[str, FloatArray], rows: NDArray[np.bool_], worker: int | None) -> ThreadLoad | None:
-    span_ns = _span_ns(columns, rows)
-    cpu_share = _share(columns["cpu_ns"][rows], span_ns)
+    samples = _during_run(columns, rows)
+    span_ns = _span_ns(samples)
+    cpu_share = _share(samples["cpu_ns"], span_ns)
     if cpu_share is None:
         return None
-    switches = np.nansum(columns["voluntary_switches"][rows]) + np.nansum(columns["involuntary_switches"][rows])
-    waited_ns = _sum(columns["run_queue_wait_ns"][rows])
-    collections, longest_ns = _sum(columns["gc_count"][rows]), columns["gc_longest_ns"][rows]
+    switches = np.nansum(samples["voluntary_switches"]) + np.nansum(samples["involuntary_switches"])
+    waited_ns = _sum(samples["run_queue_wait_ns"])
+    collections, longest_ns = _sum(samples["gc_count"]), samples["gc_longest_ns"]
     return ThreadLoad(
         worker=worker,
         cpu_share=cpu_share,
-        run_queue_wait_share=_share(columns["run_queue_wait_ns"][rows], span_ns),
+        run_queue_wait_share=_share(samples["run_queue_wait_ns"], span_ns),
         wait_ms=None if waited_ns is None or not switches else waited_ns / float(switches) / _NS_PER_MS,
-        involuntary_switches=int(np.nansum(columns["involuntary_switches"][rows])),
-        gc_pause_share=_share(columns["gc_pause_ns"][rows], span_ns),
+        involuntary_switches=int(np.nansum(samples["involuntary_switches"])),
+        gc_pause_share=_share(samples["gc_pause_ns"], span_ns),
         gc_longest_ms=None if np.isnan(longest_ns).all() else float(np.nanmax(longest_ns)) / _NS_PER_MS,
         gc_count=None if collections is None else int(collections),
     )
 
 
-def _span_ns(columns: dict[str, FloatArray], rows: NDArray[np.bool_]) -> float:
-    times_ns = columns["time_ns"][rows]
-    return max(0.0, float(times_ns.max() - max(0.0, times_ns.min()))) if times_ns.size else 0.0
+def _span_ns(samples: dict[str, FloatArray]) -> float:
+    return float(np.ptp(samples["time_ns"])) if samples["time_ns"].size else 0.0
 
 
 def _share(increments_ns: FloatArray, span_ns: float) -> float | None:

@@ -92,6 +92,23 @@ def test_what_a_worker_waits_for_the_start_is_no_part_of_its_shares(make_report:
     assert health.busy_cores == pytest.approx(1.5)
 
 
+def test_the_shares_of_a_short_run_are_parts_of_the_time_that_its_samples_cover(tmp_path: Path, one_request: Requests) -> None:
+    """Two cores were busy for 0.35 s, summed, in the 0.24 s from the last sample before a run of 40 ms to its end: over 40 ms
+    they would be nine.
+    """
+    samples = [
+        ClientSample(time_ns=at_ms * 1_000_000, worker=worker, cpu_ns=cpu_ms * 1_000_000, busy_ns=busy_ns)
+        for worker, at_ms, cpu_ms, busy_ns in (
+            (None, -200, 70, 0), (None, 40, 24, 350_000_000), (0, -130, 50, None), (0, -20, 30, None), (0, 30, 5, None),
+        )
+    ]  # fmt: skip
+    health = _summed(tmp_path, [*samples, _woke(10, 1)], one_request)
+    assert health.busy_cores == pytest.approx(350 / 240)
+    assert health.parent is not None
+    assert health.parent.cpu_share == pytest.approx(24 / 240)
+    assert [worker.cpu_share for worker in health.workers] == [pytest.approx(5 / 50)]
+
+
 def test_what_the_system_does_not_report_is_unknown_and_not_0(make_report: MakeReport, steady_run: SteadyRun) -> None:
     health = _health(make_report, steady_run(50), worker_samples([0.1] * 20, WorkerUsage(wait_share=None)))
     assert (health.run_queue_wait_share, health.wait_ms, health.steal_cores, health.parent, health.cpu_cores) == (None,) * 5
@@ -171,7 +188,7 @@ def test_a_client_s_use_is_that_of_its_workers_and_its_parent(tmp_path: Path, on
     samples = [
         ClientSample(time_ns=at_ns, worker=worker, cpu_ns=cpu_ns)
         for worker, cpu_ns in ((10, 200), (2, 400), (None, 100))
-        for at_ns in (0, 500 if worker is None else 2_000 if worker == 2 else 1_000)
+        for at_ns in (1_000, 1_500 if worker is None else 3_000 if worker == 2 else 2_000)
     ]
     health = _summed(tmp_path, samples, one_request)
     assert [(load.worker, load.cpu_share) for load in health.workers] == [(2, 0.4), (10, 0.4)]
