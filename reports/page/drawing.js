@@ -108,12 +108,22 @@
 
   const nan = (values) => values.map((value) => (value === null ? NaN : value));
 
+  // A stroke shows nothing of a point between gaps. Its dot has the colour of its line, and is hidden with it.
+  const withDots = (plot, mark, line) => {
+    const [x, y] = [mark.x, mark.y].map((values) => mark.alone.map((k) => values[k]));
+    const dots = plot.scatter({ x, y, ...SHAPES.point });
+    line.connect(line.properties.visible.change, () => (dots.visible = line.visible));
+    line.glyph.connect(line.glyph.properties.line_color.change, () => (dots.glyph.fill_color = line.glyph.line_color));
+    return line;
+  };
+
   const addMark = (plot, mark) => {
     if (mark.kind === "trail") return plot.line({ x: nan(mark.x), y: nan(mark.y), line_width: 2, line_dash: DASHES[mark.stroke] });
     if (mark.kind === "line") {
       const options = { line_width: 2, line_dash: DASHES[mark.stroke] };
       const source = { x: nan(mark.x), y: nan(mark.y) };
-      return mark.steps ? plot.step({ ...source, mode: "after", ...options }) : plot.line({ ...source, ...options });
+      const made = mark.steps ? plot.step({ ...source, mode: "after", ...options }) : plot.line({ ...source, ...options });
+      return mark.alone.length ? withDots(plot, mark, made) : made;
     }
     if (mark.kind === "dots") return plot.scatter({ x: nan(mark.x), y: nan(mark.y), ...SHAPES[mark.shape] });
     if (mark.kind === "spans") {

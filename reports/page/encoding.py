@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from reports.render.picture import (
@@ -74,7 +75,8 @@ def _mark(mark: Mark) -> dict[str, object]:
     name = printable(mark.name)
     match mark:
         case Line():
-            return {"kind": "line", "name": name, "colour": mark.colour, "stroke": mark.stroke, "steps": mark.steps} | _at(mark)
+            look = {"colour": mark.colour, "stroke": mark.stroke, "steps": mark.steps}
+            return {"kind": "line", "name": name} | look | _at(mark) | {"alone": np.flatnonzero(mark.alone).tolist()}
         case Trail():
             return {"kind": "trail", "name": name, "colour": mark.colour, "stroke": mark.stroke} | _at(mark)
         case Dots():

@@ -91,6 +91,14 @@ class Line:
     stroke: Stroke = Stroke.SOLID
     steps: bool = False
 
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Which points lie between gaps, shape [n]: no stroke leads from or to them, so each is drawn as a dot."""
+        known = np.isfinite(self.y)
+        around = np.concatenate([[False], known, [False]])
+        alone: NDArray[np.bool_] = known & ~around[:-2] & ~around[2:]
+        return alone
+
 
 @dataclass(frozen=True, eq=False)
 class Trail:

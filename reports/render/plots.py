@@ -141,6 +141,9 @@ def _draw(figure: Figure, axes: Axes, mark: Mark, label: str) -> None:
                 linestyle=_DASHES[mark.stroke],
                 label=label,
             )
+            if mark.alone.any():
+                at, colour = mark.alone, ON_WHITE[mark.colour]
+                axes.plot(mark.x[at], mark.y[at], linestyle="", **_SHAPES[Shape.POINT], color=colour, label="_")
         case Trail():
             axes.plot(mark.x, mark.y, color=ON_WHITE[mark.colour], linestyle=_DASHES[mark.stroke], label=label)
         case Dots():

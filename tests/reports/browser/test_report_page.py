@@ -292,6 +292,23 @@ def test_a_run_of_failures_alone_opens(
     assert "NOT VALID" in tab.run("return document.querySelector('.verdict').textContent")
 
 
+def test_what_is_known_of_one_part_of_a_run_alone_is_a_dot(
+    tab: Any, make_report: Callable[..., RunReport], answered: Callable[..., Record], page_of: Callable[..., Path]
+) -> None:
+    """All requests at once have a slip in one part of the run, and a stroke from one point to none shows nothing."""
+    tab.open(page_of(make_report([answered(k, 0, 1 + k % 3, [(80 + k, 1), (400 + k, 1)]) for k in range(120)])))
+    tab.plot("slip")
+    dots = """
+        const { plot, picture } = window.bench.drawn.get("slip");
+        const dots = plot.renderers.filter((one) => one.glyph.type === "Scatter");
+        return dots.map((one) => [...one.data_source.get_array("y"), one.visible, one.glyph.fill_color.value])
+    """
+    colours = tab.run("const { red, blue } = window.bench.drawing.theme().colours; return [red, blue]")
+    assert tab.run(dots) == [[3, True, colours[0]], [2, True, colours[1]]]
+    tab.run("document.querySelector(\"[data-picture='slip'] .legend [data-series='largest']\").click()")
+    assert [visible for _, visible, _ in tab.run(dots)] == [False, True]
+
+
 _RANGES = """
 const ends = ([name, { plot }]) => [name, [plot.x_range.start, plot.x_range.end]];
 return Object.fromEntries([...window.bench.drawn].map(ends));

@@ -45,6 +45,19 @@ def test_each_picture_becomes_a_png_and_an_svg(tmp_path: Path) -> None:
     assert {"time (s)", "latency (ms)", "a $x$ <b>"} <= texts
 
 
+def test_a_point_between_gaps_is_a_dot() -> None:
+    """A stroke shows nothing of it: one part of a run alone had requests, or a server was read once."""
+    nan, x = np.nan, np.arange(6.0)
+    ys = ([5.0, nan, 3.0, 4.0, nan, 2.0], [nan, 7.0, nan, nan, nan, nan], [1.0, 2.0, nan, nan, 5.0, 6.0], [nan] * 6)
+    lines = [Line(f"line {k}", x, np.array(y), Colour.BLUE) for k, y in enumerate(ys)]
+    assert [np.flatnonzero(line.alone).tolist() for line in lines] == [[0, 5], [1], [], []]
+    axes = figure_of(Picture("p", "P", "", Axis("time", "s"), Axis("latency", "ms"), tuple(lines))).axes[0]
+    dots = [(drawn.get_xdata().tolist(), drawn.get_ydata().tolist()) for drawn in axes.lines if drawn.get_marker() == "."]
+    assert dots == [([0, 5], [5, 2]), ([1], [7])]
+    assert axes.get_legend_handles_labels()[1] == [line.name for line in lines]
+    assert not Line("none", x[:0], x[:0], Colour.BLUE).alone.size
+
+
 def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_plots([_picture()], tmp_path / folder)
