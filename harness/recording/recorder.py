@@ -270,7 +270,8 @@ def _disorder(index: int, responses: Sequence[Response]) -> str | None:
         return f"a response to request {', '.join(sorted(map(repr, foreign)))} is in the answer to request {index}"
     finals = [response.final for response in responses]
     trailing = len(responses) - finals.index(True) - 1 if True in finals else 0
-    return f"{trailing} responses follow the one that the server marked as final" if trailing else None
+    after = "a response came" if trailing == 1 else f"{trailing} responses came"
+    return f"{after} after the one that the server marked as final" if trailing else None
 
 
 def _are_markers(responses: Sequence[Response]) -> list[bool]:

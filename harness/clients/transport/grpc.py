@@ -27,7 +27,7 @@ from harness.clients.answer_limits import (
 )
 from harness.clients.protocol import AnswerEnd, ConnectionUsage, OnResponses, cancelled_at
 from harness.clients.transport.http2 import Headers
-from harness.clients.transport.http2_frames import ErrorCode, literal_headers
+from harness.clients.transport.http2_frames import ErrorCode, error_text, literal_headers
 from harness.clients.transport.http2_pool import ConnectionLimits, Http2Connections, NoConnectionError, OutgoingRequest
 from harness.clients.transport.tcp import Arrival
 from harness.clients.transport.url import parse_grpc
@@ -174,10 +174,10 @@ class _Call(OutgoingRequest):
 
     def on_reset(self, error_code: int) -> None:
         if error_code in (ErrorCode.REFUSED_STREAM, ErrorCode.ENHANCE_YOUR_CALM):
-            refused = f"the server refused the stream (HTTP/2 error {error_code})"
+            refused = f"the server refused the stream ({error_text(error_code)})"
             self.fail(CallFailedError(grpc.StatusCode.RESOURCE_EXHAUSTED, refused))
         else:
-            self.fail(CallFailedError(grpc.StatusCode.CANCELLED, f"the server reset the stream (HTTP/2 error {error_code})"))
+            self.fail(CallFailedError(grpc.StatusCode.CANCELLED, f"the server reset the stream ({error_text(error_code)})"))
 
     def on_lost(self, reason: str) -> None:
         self.fail(CallFailedError(grpc.StatusCode.UNAVAILABLE, reason))
@@ -214,7 +214,9 @@ def _why_no_grpc(head: Headers) -> CallFailedError | None:
 
 
 def _http_status_error(status: str) -> CallFailedError:
-    return CallFailedError(grpc.StatusCode.UNKNOWN, f"the answer is no gRPC, but HTTP status {status}")
+    """A status of HTTP alone is that of a proxy. 429 says that it takes no more requests."""
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if status == "429" else grpc.StatusCode.UNKNOWN
+    return CallFailedError(code, f"the answer is no gRPC, but HTTP status {status}")
 
 
 class GrpcCaller:

@@ -30,6 +30,7 @@ from harness.clients.transport.http2_frames import (
     ProtocolViolationError,
     Setting,
     decoded_headers,
+    error_text,
     frame,
     headers_too_long,
     unpadded,
@@ -120,6 +121,7 @@ class Http2Protocol(PiecesProtocol):
         self._streams: dict[int, StreamEvents] = {}
         self._next_id = 1
         self._settings_received = False  # the server's first frame
+        self._farewell = ""  # why the server accepts no further stream
         self._unread = b""
         self._block: tuple[int, int, bytes] | None = None  # headers that a CONTINUATION completes: stream, flags, so far
         self._unacknowledged_bytes = 0
@@ -242,6 +244,8 @@ class Http2Protocol(PiecesProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
         reason = f"the connection was lost: {error}" if error else "the server closed the connection"
+        if self._farewell:
+            reason += f", as it had announced ({self._farewell})"
         self._end_all(reason, lambda events: events.on_lost(reason))
 
     def piece_ends(self, data: bytes) -> Sequence[int]:
@@ -429,7 +433,9 @@ class Http2Protocol(PiecesProtocol):
             raise ProtocolViolationError(f"a GOAWAY frame has {len(payload)} bytes")
         self.accepts = False
         last_id = int.from_bytes(payload[:4]) & LAST_STREAM_ID
-        reason = payload[8:].decode("utf-8", "replace") or "no reason given"
+        code, words = int.from_bytes(payload[4:8]), payload[8:].decode("utf-8", "replace")
+        reason = words or ("no reason given" if code == ErrorCode.NO_ERROR else error_text(code))
+        self._farewell = reason
         for refused in [known for known in self._streams if known > last_id]:
             events = self._streams.pop(refused)
             self._unsent.pop(refused, None)

@@ -61,13 +61,27 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """RFC 9113, section 7; those that a client uses."""
+    """RFC 9113, section 7."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
     CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
     ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+def error_text(code: int) -> str:
+    """The number of an error and, where it is known, its name."""
+    return f"HTTP/2 error {code}" + (f", {ErrorCode(code).name}" if code in ErrorCode.__members__.values() else "")
 
 
 class ProtocolViolationError(Exception):

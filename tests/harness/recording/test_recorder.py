@@ -396,7 +396,7 @@ def test_response_behind_the_last_one_is_malformed() -> None:
     exchange = _exchange((6_000, _marked(7)), (6_500, _marked(8, final=True)), (7_000, _marked(8, final=True)))
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.output_tokens) == (Outcome.MALFORMED, None)
-    assert record.error == "1 responses follow the one that the server marked as final"
+    assert record.error == "a response came after the one that the server marked as final"
 
 
 def test_all_requests_whose_responses_came_are_named() -> None:

@@ -87,6 +87,10 @@ def _page(status: str) -> Callable[[Peer, int], None]:
     return send
 
 
+def _reset(code: int) -> Callable[[Peer, int], None]:
+    return lambda peer, stream: peer.send(FrameType.RST_STREAM, 0, stream, struct.pack(">I", code))
+
+
 def test_interim_headers_are_no_answer() -> None:
     def answer(peer: Peer, stream: int) -> None:
         peer.headers(stream, [(":status", "103")])
@@ -101,10 +105,12 @@ def test_interim_headers_are_no_answer() -> None:
     [
         (lambda p, s: p.headers(s, [(":status", "503")], Flag.END_STREAM), grpc.StatusCode.UNKNOWN, "HTTP status 503"),
         (_page("502"), grpc.StatusCode.UNKNOWN, "HTTP status 502"),
+        (_page("429"), grpc.StatusCode.RESOURCE_EXHAUSTED, "HTTP status 429"),
         (_page("200"), grpc.StatusCode.INTERNAL, "no gRPC, but text/html"),
         (lambda p, s: p.send(FrameType.DATA, Flag.END_STREAM, s, b""), grpc.StatusCode.INTERNAL, "without a gRPC status"),
-        (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 7)), grpc.StatusCode.RESOURCE_EXHAUSTED, "error 7"),
-        (lambda p, s: p.send(FrameType.RST_STREAM, 0, s, struct.pack(">I", 2)), grpc.StatusCode.CANCELLED, "error 2"),
+        (_reset(7), grpc.StatusCode.RESOURCE_EXHAUSTED, "the server refused the stream (HTTP/2 error 7, REFUSED_STREAM)"),
+        (_reset(2), grpc.StatusCode.CANCELLED, "the server reset the stream (HTTP/2 error 2, INTERNAL_ERROR)"),
+        (_reset(99), grpc.StatusCode.CANCELLED, "the server reset the stream (HTTP/2 error 99)"),
         (lambda p, s: p.send(FrameType.DATA, 0, s, b"\x01\0\0\0\x01x"), grpc.StatusCode.INTERNAL, "compressed"),
         (lambda p, s: p.writer.close(), grpc.StatusCode.UNAVAILABLE, "closed the connection"),
     ],
@@ -184,6 +190,27 @@ def test_going_away_fails_what_will_not_be_answered_and_keeps_the_rest() -> None
     assert isinstance(failed, NoConnectionMadeError)  # not repeated by the client: the record must show it
     assert failed.code is grpc.StatusCode.UNAVAILABLE
     assert "restarting" in failed.details
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "reason"),
+    [
+        (ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings", "too_many_pings"),
+        (ErrorCode.ENHANCE_YOUR_CALM, b"", "HTTP/2 error 11, ENHANCE_YOUR_CALM"),
+        (ErrorCode.NO_ERROR, b"", "no reason given"),
+    ],
+)
+def test_a_server_that_closes_the_connection_after_it_went_away_is_quoted(code: int, words: bytes, reason: str) -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.start()
+        stream = await peer.read_request()
+        peer.send(FrameType.GOAWAY, 0, 0, struct.pack(">II", stream, code) + words)
+        peer.writer.close()
+
+    (failed,) = calls(serve, [b"one"])
+    assert isinstance(failed, CallFailedError)
+    assert failed.code is grpc.StatusCode.UNAVAILABLE
+    assert failed.details == f"the server closed the connection, as it had announced ({reason})"
 
 
 def test_pings_are_answered() -> None:
