@@ -141,9 +141,9 @@ def test_turns_after_a_failed_one_are_notsent() -> None:
 
 
 def _loop(users: int, scaler: Autoscaler, replicas: int, requests: int = 4_000) -> Answers:
-    """A closed loop whose users always have a request in flight, of about 100 ms."""
-    traffic = replace(_even(requests * 1e-3, 1e-3, 100), users=users)
-    deployment = Deployment(Server(StepLaw(1e-3)), replicas, Router.LEAST_OUTSTANDING, autoscaler=scaler)
+    """A closed loop whose users always have a request in flight, of about 100 ms. Few steps simulate that sooner."""
+    traffic = replace(_even(requests * 1e-3, 1e-3, 10), users=users)
+    deployment = Deployment(Server(StepLaw(10e-3)), replicas, Router.LEAST_OUTSTANDING, autoscaler=scaler)
     return sent(traffic, deployment, Users([1e-4 * user for user in range(users)], requests))
 
 
