@@ -30,14 +30,14 @@ def targets_at(places: Sequence[tuple[str, int]]) -> FindTarget:
 
 
 class MachineMeter:
-    """Measures from its creation to ``read``. The target is what ``find_target`` finds, the processes of this machine to which
-    that is connected at the end, as a router to its servers, and all descendants. The client is this process with its
-    descendants, except the target's.
+    """Measures from its creation to ``read``. The target is ``found``, which ``find_target`` has to find again at the end, the
+    processes of this machine to which that is connected then, as a router to its servers, and all descendants. The client is
+    this process with its descendants, except the target's.
     """
 
-    def __init__(self, find_target: FindTarget) -> None:
+    def __init__(self, found: frozenset[int] | None, find_target: FindTarget) -> None:
         self._find_target = find_target
-        self._before = _Reading.take(find_target())
+        self._before = _Reading.take(found)
 
     def read(self) -> MachineUse | None:
         """None where the target is not known, or was another one to begin with."""

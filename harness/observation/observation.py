@@ -107,6 +107,7 @@ class Observation:
         self._cores = os.sched_getaffinity(0)  # before workers take some of them for themselves
         self._machine: MachineSampler | None = None
         self._find_target = find_target
+        self._target: frozenset[int] | None = None
         self._meter: MachineMeter | None = None
         self._machine_use: MachineUse | None = None
         self._server_began_at: float | None = None
@@ -126,6 +127,7 @@ class Observation:
             for before in self._settled_statistics(self._read_statistics)
         )
         self._pages.open()
+        self._target = None if self._find_target is None else self._find_target()  # once: it reads all processes and sockets
         self._power = self._power_sampler()
         self._server_began_at = self._began_at()
         self._poller = None if self._times is None else self._drained(self._times)
@@ -173,7 +175,7 @@ class Observation:
         with suppress(OSError):
             self._machine = MachineSampler(self._folder.machine_samples, start_ns, self._cores)
         if self._find_target is not None:
-            self._meter = MachineMeter(self._find_target)
+            self._meter = MachineMeter(self._target, self._find_target)
         if self._power is not None:
             with suppress(OSError):
                 self._power.begin(self._folder.gpu_samples, start_ns)
@@ -186,26 +188,20 @@ class Observation:
             self._note(f"The server's times of requests cannot be written to disk, so they are not recorded: {error}")
 
     def _power_sampler(self) -> PowerSampler | None:
-        if self._find_target is None or not self._has_metrics:
+        if self._target is None or not self._has_metrics:
             return None
         gpus, rapl = None, Rapl(POWERCAP)
         with suppress(NoGpusError):
             gpus = Gpus()
         if gpus is None and not rapl.readable:
             return None
-        target = self._find_target()  # which reads every process of the machine
-        if target is None:
-            if gpus is not None:
-                gpus.close()
-            return None
-        return PowerSampler(gpus, rapl if rapl.readable else None, target)
+        return PowerSampler(gpus, rapl if rapl.readable else None, self._target)
 
     def _began_at(self) -> float | None:
         """When the server began, by its processes on this machine, or else by its own metrics; None of several servers."""
         if len(self._read_statistics) > 1:
             return None
-        found = None if self._find_target is None else self._find_target()
-        return self._pages.server_began_at if found is None else began_at(found)
+        return self._pages.server_began_at if self._target is None else began_at(self._target)
 
     def _drained(self, times: TimesSource) -> TimesPoller | None:
         poller = TimesPoller(times.url, self._folder.times_polls, times.headers)

@@ -11,10 +11,14 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 
-from harness.observation.machine_use import MachineMeter, targets_at
+from harness.observation.machine_use import FindTarget, MachineMeter, targets_at
 
 _BURN = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"  # an orphan ends, too
 _USED_S = 0.3  # of CPU, however long that takes on a busy machine
+
+
+def _meter(find: FindTarget) -> MachineMeter:
+    return MachineMeter(find(), find)
 
 
 @contextmanager
@@ -36,7 +40,7 @@ def _burn(*processes: psutil.Process) -> None:
 def test_a_target_below_the_client_is_not_the_client() -> None:
     with _burning() as target, _burning() as other:
         begin_s = time.monotonic()
-        meter = MachineMeter(lambda: frozenset({target}))
+        meter = _meter(lambda: frozenset({target}))
         _burn(psutil.Process(target), psutil.Process(other))
         took_s = time.monotonic() - begin_s
         use = meter.read()
@@ -53,7 +57,7 @@ def test_the_children_of_a_target_are_the_target() -> None:
     with _burning(starts_one) as target:
         while not (children := psutil.Process(target).children()):
             time.sleep(0.02)
-        meter = MachineMeter(lambda: frozenset({target}))
+        meter = _meter(lambda: frozenset({target}))
         _burn(*children)
         use = meter.read()
         for child in children:
@@ -76,7 +80,7 @@ def test_the_servers_that_a_router_calls_are_the_target() -> None:
         router.stdin.write(server.stdout.readline())
         router.stdin.flush()
         router.stdout.readline()
-        meter = MachineMeter(lambda: frozenset({router.pid}))
+        meter = _meter(lambda: frozenset({router.pid}))
         _burn(psutil.Process(server.pid))
         use = meter.read()
     assert use is not None
@@ -94,6 +98,6 @@ def _talking(code: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_target_that_is_unknown_or_was_replaced_has_no_use() -> None:
     found = iter([frozenset({os.getpid()}), frozenset({os.getppid()})])
-    assert MachineMeter(lambda: None).read() is None
-    assert MachineMeter(lambda: next(found)).read() is None
-    assert MachineMeter(targets_at([("192.0.2.1", 80)])).read() is None
+    assert _meter(lambda: None).read() is None
+    assert _meter(lambda: next(found)).read() is None
+    assert _meter(targets_at([("192.0.2.1", 80)])).read() is None
