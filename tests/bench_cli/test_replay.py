@@ -253,8 +253,13 @@ def test_a_folder_from_elsewhere_can_only_be_measured(
 # ---- what is not repeated
 
 
-def test_folders_of_the_run_are_not_used_again(server: ScriptedServer, tmp_path: Path) -> None:
-    recorded = _record(server, *_RANDOM, "--isl", "5", "--plots", "plots")
+def test_folders_of_the_run_are_not_used_again(recorded: Path, tmp_path: Path) -> None:
+    path = recorded / "run.json"
+    document = json.loads(path.read_text())
+    document["options"]["plots"] = "plots"
+    path.write_text(json.dumps(document))
+    Path("plots").mkdir()
+    Path("plots/rates.png").write_text("as drawn by the run")
     before = {path: path.stat().st_mtime_ns for folder in (recorded, Path("plots")) for path in folder.iterdir()}
     replayed = _replayed("recorded")
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -279,6 +284,8 @@ def test_the_step_log_of_the_run_is_not_used_again_and_that_is_said(
     assert not (tmp_path / "steps.csv").exists()
     assert "Changed: --seed. Not repeated: --plots, --step_log.\n" in capsys.readouterr().err
     _replayed("recorded", "--plots", "others")
+    assert {"rates.png", "rates.svg"} <= {path.name for path in Path("others").iterdir()}
+    assert not Path("plots").exists()
     assert "Changed: --plots. Not repeated: --step_log.\n" in capsys.readouterr().err
 
 
