@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,42 +19,34 @@ from tests.harness.scripted_server import ScriptedServer
 _TRAFFIC = ["--isl", "4", "--osl", "5", "--vocab_size", "100", "--num_requests", "600", "--request_rate", "20"]
 
 
+def _change(folder: Path, change: str) -> float:
+    """Delete, rename or replace the folder once the first records are in it; returns when, by the monotonic clock, in s."""
+    deadline_s = time.monotonic() + 60
+    journal = folder / "journal-0.bin"
+    while not (journal.exists() and journal.stat().st_size > 2000) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    if change == "deleted":
+        shutil.rmtree(folder)
+    else:
+        (folder.parent / "another").mkdir()
+        folder.rename(folder.parent / "moved")
+        if change == "replaced":
+            (folder.parent / "another").rename(folder)
+    return time.monotonic()
+
+
 @pytest.mark.parametrize("change", ["deleted", "renamed", "replaced"])
 def test_the_run_ends_soon_with_a_sentence_and_a_renamed_folder_can_be_recovered(
-    server: ScriptedServer, tmp_path: Path, change: str
+    server: ScriptedServer, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    target = [
-        "--url",
-        server.address,
-        "--model",
-        "scripted",
-        "--warmup_requests",
-        "1",
-        "--workers",
-        "1",
-        "--run_dir",
-        str(folder),
-    ]
-    command = [sys.executable, "-m", "bench_cli", "token_norm_dist", *target, *_TRAFFIC]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline_s = time.monotonic() + 60
-        journal = folder / "journal-0.bin"
-        while not (journal.exists() and journal.stat().st_size > 2000) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        if change == "deleted":
-            shutil.rmtree(folder)
-        else:
-            (tmp_path / "another").mkdir()
-            folder.rename(moved)
-            if change == "replaced":
-                (tmp_path / "another").rename(folder)
-        _, errors = process.communicate(timeout=20)  # of 30 s that the arrivals take
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == ExitStatus.FAILED
+    target = ["--url", server.address, "--model", "scripted", "--warmup_requests", "1", "--workers", "1"]
+    with ThreadPoolExecutor(1) as pool:
+        changed = pool.submit(_change, folder, change)
+        status = run(["token_norm_dist", *target, "--run_dir", str(folder), *_TRAFFIC])
+        assert time.monotonic() - changed.result() < 20  # of 30 s that the arrivals take
+    assert status == ExitStatus.FAILED
+    errors = capsys.readouterr().err
     *_, last = errors.splitlines()
     assert last.startswith(f"Error: {folder} was deleted or renamed while the run went on")
     assert "Errno" not in last
