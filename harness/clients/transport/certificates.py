@@ -1,4 +1,5 @@
-"""What a client shows and trusts over TLS, and why a certificate was refused: a clause with what to do, over HTTPS and gRPC.
+"""What a client shows and trusts over TLS, and why it failed or a certificate was refused: a clause with what to do, over
+HTTPS and gRPC.
 
 Codes are OpenSSL's (``X509_V_ERR_…`` of x509_vfy.h), words those of gRPC's BoringSSL.
 """
@@ -23,6 +24,10 @@ _REQUIRED = f"the server requires a client's certificate; name {_OWN}"
 _NOT_TAKEN = f"the server does not accept the client's certificate that the environment variable {CLIENT_CERTIFICATE} names"
 BY_ENVIRONMENT = "a file with it or its authority in the environment variable SSL_CERT_FILE"
 BY_OPTION = "a file with it or its authority with --root_certificates"
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")  # the second by OpenSSL from 3.2 on
+_UNENCRYPTED = (
+    "the server does not speak TLS at this port; give --url http://host:port, over gRPC host:port, or a port with TLS"
+)
 _OTHER_NAME = "the server's certificate is for another name; give --url the name or address that it was made for"
 _EXPIRED = "the server's certificate has expired, or this machine's clock is wrong; the server needs a new certificate"
 _EARLY = "the server's certificate is not valid yet: compare this machine's clock with the server's"
@@ -82,6 +87,11 @@ def refused_client(error: BaseException | None) -> str | None:
         return closed_problem()
     is_about_it = "ALERT" in reason and any(words in reason for words in _ABOUT_A_CERTIFICATE)
     return _NOT_TAKEN if is_about_it and os.environ.get(CLIENT_CERTIFICATE) else None
+
+
+def unencrypted_problem(words: str) -> str | None:
+    """That the server does not speak TLS, by the words of OpenSSL or BoringSSL; None where they do not say so."""
+    return _UNENCRYPTED if any(reason in words for reason in _NO_TLS) else None
 
 
 def https_problem(error: ssl.SSLCertVerificationError) -> str:

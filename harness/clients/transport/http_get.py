@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harness.clients.protocol import NOT_JSON
-from harness.clients.transport.certificates import client_context, refused_client
+from harness.clients.transport.certificates import client_context, refused_client, unencrypted_problem
 from harness.clients.transport.http1_pool import redirection, server_message
 from harness.clients.transport.tcp import problem_of
 from harness.clients.transport.url import HttpUrl, Origin
@@ -176,6 +176,8 @@ def _problem(error: GetError, timeout_s: float, is_encrypted: bool) -> str:
             return f"no whole answer within {timeout_s:.3g} s; is this the server's HTTP port?"
         case ssl.SSLCertVerificationError() as cause:
             return problem_of(cause)
+        case ssl.SSLError(reason=str(words)) if (plain := unencrypted_problem(words)) is not None:
+            return plain
         case http.client.HTTPException():
             return "the server there does not speak HTTP; is this the server's HTTP port?"
         case OSError() as cause:

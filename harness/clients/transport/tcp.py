@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from harness.clients.transport.certificates import https_problem
+from harness.clients.transport.certificates import https_problem, unencrypted_problem
 from harness.host.clock import now_ns
 
 _READ_BYTES = 65536
@@ -164,6 +164,8 @@ def problem_of(error: OSError) -> str:
     """The text of an error, in the same form from any event loop or resolver."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return https_problem(error)
+    if isinstance(error, ssl.SSLError) and (plain := unencrypted_problem(error.reason or "")) is not None:
+        return plain
     if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
         return error.strerror or str(error) or type(error).__name__
     return os.strerror(error.errno)

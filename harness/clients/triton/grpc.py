@@ -27,7 +27,7 @@ from harness.clients.protocol import (
     is_full_message,
 )
 from harness.clients.secret_values import Spellings
-from harness.clients.transport.certificates import BY_ENVIRONMENT, BY_OPTION, closed_problem, grpc_problem
+from harness.clients.transport.certificates import BY_ENVIRONMENT, BY_OPTION, closed_problem, grpc_problem, unencrypted_problem
 from harness.clients.transport.grpc import BadAnswerError, CallFailedError, GrpcCaller, NoConnectionMadeError
 from harness.clients.transport.http2_pool import DEFAULT_LIMITS, ConnectionLimits
 from harness.clients.transport.url import parse_grpc
@@ -77,6 +77,8 @@ def _inspection_problem(address: str, name: str, error: Any, timeout_s: float, t
     match error.code():
         case grpc.StatusCode.UNAVAILABLE if certificate is not None:
             return f"--url {address}: {certificate}"
+        case grpc.StatusCode.UNAVAILABLE if (plain := unencrypted_problem(error.details() or "")) is not None:
+            return f"--url {address}: {plain}"
         case grpc.StatusCode.UNAVAILABLE if parse_grpc(address).is_encrypted and _CLOSED in (error.details() or ""):
             return f"--url {address}: {closed_problem()}"
         case grpc.StatusCode.UNAVAILABLE:

@@ -17,6 +17,7 @@ from bench_cli import run
 from bench_errors import ExitStatus
 from harness.clients.transport.certificates import CLIENT_CERTIFICATE, refused_client
 from tests.certificates import Certificates, Flaw, make_certificates
+from tests.harness.threaded_http import threaded_http
 
 _PROBLEMS: dict[Flaw, str] = {
     "name": "the server's certificate is for another name; give --url the name or address that it was made for",
@@ -103,6 +104,26 @@ def test_grpc(certificates: Certificates, capfd: pytest.CaptureFixture[str], fla
     assert status == ExitStatus.FAILED
     trust = _SELF_SIGNED.format("self signed certificate", "with --root_certificates")
     assert _sentences(capfd.readouterr().err) == [f"Error: --url {url}: {_PROBLEMS.get(flaw, trust)}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "url"),
+    [
+        (["dataset", "-i", "http"], "https://127.0.0.1:{}"),
+        (["dataset", "-i", "openai"], "https://127.0.0.1:{}"),
+        (["dataset"], "grpcs://127.0.0.1:{}"),
+        (["generate", "-p", "x", "--ssl"], "127.0.0.1:{}"),
+    ],
+)
+def test_a_server_without_encryption(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with threaded_http(BaseHTTPRequestHandler) as port:
+        address = url.format(port)
+        assert run([*command, "--url", address]) == ExitStatus.FAILED
+    [sentence] = _sentences(capfd.readouterr().err)
+    assert sentence.startswith(f"Error: --url {address}: the server does not speak TLS at this port; give --url http://")
 
 
 @pytest.mark.parametrize("client", [None, "self-signed", "none"])

@@ -433,6 +433,19 @@ def test_tls_is_spoken_with_servers_that_are_trusted(tmp_path: Path, monkeypatch
     assert uvloop.run(run()) == [([b"0"], None, "")] * 2  # both on one connection
 
 
+def test_tls_is_not_spoken_with_a_server_that_does_not_speak_it() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(plain(b"no TLS", b"400 Bad Request"))
+
+    async def run() -> Answered:
+        async with serving(script) as origin:
+            secure = Origin("https", origin.host, origin.port)
+            return await exchange(HttpCaller(secure), _ask(secure))
+
+    _, outcome, problem = uvloop.run(run())
+    assert (outcome, "cannot connect: the server does not speak TLS at this port" in problem) == (Outcome.CONNECT, True)
+
+
 def test_over_tls_the_end_of_the_request_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = _certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
