@@ -559,9 +559,10 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     the prefix cache of each holds, None without one.
 
     ``prefill_replicas`` are those of the ``replicas`` that prefill alone, while the others decode, and a prompt's KV cache goes
-    to one of these in ``transfer_ms`` and the time of its tokens at ``transfer_tokens_per_s``, None where they take none; all
-    three are None where each replica does both. ``fleet`` is what ``replicas``, those at first, came to where some came and
-    went.
+    to one of these in ``transfer_ms`` and the time of its tokens at ``transfer_tokens_per_s``, None where they take none. Where
+    those that decode fetch the caches, the host takes ``transfer_post_ms`` and the time of the tokens at
+    ``transfer_post_tokens_per_s`` to post each transfer. All five are None where each replica does both. ``fleet`` is what
+    ``replicas``, those at first, came to where some came and went.
 
     ``beyond`` is what the run holds more of than those runs, a phrase each; ``doubts`` is what its fit found doubtful in them,
     and why it called the model unfit, a sentence each without its full stop. ``ranges`` are 5 and 95 % of each number, by
@@ -577,6 +578,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     prefill_replicas: Count | None = None
     transfer_ms: Number | None = None
     transfer_tokens_per_s: Number | None = None
+    transfer_post_ms: Number | None = None
+    transfer_post_tokens_per_s: Number | None = None
     fleet: SimulatedFleet | None = None
     beyond: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()

@@ -13,15 +13,29 @@ from simulator.server import Server
 
 
 @dataclass(frozen=True)
+class Post:
+    """The time of a replica's host to start the transfer of a KV cache, in which it launches no step: ``each_s``, and
+    1 / ``tokens_per_s`` more for each of its tokens; None where they take no time.
+    """
+
+    each_s: float = 0.0
+    tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Decode:
-    """Replicas that decode what others have prefilled (disaggregated serving). A replica has the KV cache of a prompt
-    ``transfer_s`` after the prompt's first token, and 1 / ``tokens_per_s`` more for each of its tokens; None where that takes
-    no time. Transfers do not wait for each other.
+    """Replicas that decode what others have prefilled (disaggregated serving). The transfer of a prompt's KV cache takes
+    ``transfer_s``, and 1 / ``tokens_per_s`` more for each of its tokens; None where they take no time. Transfers do not wait
+    for each other.
+
+    Without ``post`` a transfer begins with the prompt's first token, and the request is sent when it has ended. With it the
+    request is sent at once, and the replica that decodes fetches the cache.
     """
 
     replicas: int
     transfer_s: float = 0.0
     tokens_per_s: float | None = None
+    post: Post | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ class Answers:
     and ``front_end_busy_s`` are the times in which they worked, summed over replicas.
 
     Where others prefill, ``replicas`` are those that decode, and ``stages`` are the answers of those that prefill, one token
-    each, and of those that decode, sent when the KV cache was there; else empty.
+    each, and of those that decode, sent when the KV cache was there, or is to be fetched; else empty.
 
     Where replicas come and go, ``failed_s`` is when a request failed, with its replica, or since none took it (-1), shape
     [requests], NaN of the others, and ``fleet`` what replicas there were. Both are None where none can.

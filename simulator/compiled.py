@@ -44,11 +44,11 @@ def compiled_answers(
     """The answers of a simulation, bit for bit those of ``simulate_deployment`` in Python.
 
     None where that has to do it: without numba, with fewer output tokens than ``fewest_tokens`` (None: FEWEST_TOKENS), with a
-    prefix cache, or where what is sent to a replica depends on others.
+    prefix cache, with KV caches that are fetched, or where what is sent to a replica depends on others.
     """
     fewest = FEWEST_TOKENS if fewest_tokens is None else fewest_tokens
     has_cache = deployment.cache_blocks is not None and traffic.prefixes is not None
-    if has_cache or int(traffic.output_tokens.sum()) < fewest or not can_compile():
+    if has_cache or traffic.fetch is not None or int(traffic.output_tokens.sum()) < fewest or not can_compile():
         return None
     sendings = _sendings(deployment, clients, len(traffic), seed)
     return None if sendings is None else _answers(deployment, traffic, sendings, seed)

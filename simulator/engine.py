@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from simulator.fetches import Fetches
 from simulator.prefixes import PrefixCache
 from simulator.server import Order, Server
 from simulator.traffic import Work
@@ -56,6 +57,7 @@ class Engine:
         self._law, self._admission = server.law, server.admission
         self._noise, self._launch_noise = noise, launch_noise
         self._work, self._cache = work, cache
+        self._fetches = None if work.fetch is None else Fetches(work.fetch)
         self._prefill_left, self._input, self._output = work.prefill_left, work.input_tokens, work.output_tokens
         self._waiting: deque[tuple[float, int]] = deque()
         self._running: list[int] = []  # that decode, in the order of their admission
@@ -67,33 +69,57 @@ class Engine:
         self._next_decision = 0.0
         self._accelerator_free_at = 0.0
         self._held: Tokens | None = None  # of the step that runs while the next one is decided
+        self._fetched: list[int] = []  # that were seen when that one was launched
         self.steps = 0
         self.busy_s = 0.0
 
     def accept(self, at_s: float, request: int) -> None:
         """Take a request that the front end hands over; times ascend."""
-        self._waiting.append((at_s, request))
+        if self._fetches is None:
+            self._waiting.append((at_s, request))
+        else:
+            self._fetches.accept(at_s, request)
 
     def next_start(self) -> float:
         """When the next step is decided; infinite where nothing is to be done."""
         if self._running or self._is_within_prompt:
             return self._next_decision
-        return max(self._next_decision, self._waiting[0][0]) if self._waiting else inf
+        soonest = self._waiting[0][0] if self._waiting else inf
+        if self._fetches is not None:
+            soonest = min(soonest, self._fetches.next(self._has_room))
+        return max(self._next_decision, soonest)
 
     def step(self) -> list[Tokens]:
         """Decide and run the next step; returns the tokens whose time of sending is known now."""
         decided = self.next_start()
+        posted = decided if self._fetches is None else self._post(self._fetches, decided)
         prompts = self._admit(decided)
+        if self._fetches is not None and not (self._running or prompts.tokens):
+            self._next_decision = posted
+            return []
         decodes = self._admission.order is Order.MIXED or not prompts.tokens
         decoding = len(self._running) if decodes else 0
         tokens, context = self._advance(prompts, decodes)
         duration = self._duration(prompts, len(tokens.requests), context)
-        launched = decided + self._launch(prompts, decoding)
-        end = max(max(self._accelerator_free_at, decided) + duration, launched)
+        launched = posted + self._launch(prompts, decoding)
+        end = max(max(self._accelerator_free_at, posted) + duration, launched)
         self._accelerator_free_at = end
         self.steps += 1
         self.busy_s += duration
-        return self._sent(Tokens(end, tokens.requests, tokens.firsts, tokens.lasts), launched)
+        fetched = [] if self._fetches is None else self._fetches.poll(launched)
+        return self._sent(Tokens(end, tokens.requests, tokens.firsts, tokens.lasts), launched, fetched)
+
+    def _post(self, fetches: Fetches, decided: float) -> float:
+        """Start the transfers of what arrived; returns when the host has done that. An engine without a step to wait for has
+        looked for transfers that ended all the time.
+        """
+        if not (self._running or self._is_within_prompt):
+            self._waiting.extend((decided, request) for request in fetches.poll(decided))
+        at_s = decided
+        while (request := fetches.first(decided)) is not None and self._has_room(request):
+            self._promise(request)
+            at_s = fetches.post(at_s, request)
+        return at_s
 
     def _admit(self, cutoff: float) -> _Prompts:
         """The prompts, or their parts, that the step takes from those that arrived until ``cutoff``, in the order of
@@ -110,8 +136,10 @@ class Engine:
         while waiting and room > 0 and left > 0 and waiting[0][0] <= cutoff:
             request = waiting[0][1]
             if not self._is_within_prompt:
-                if not self._has_room(request):
-                    break
+                if self._fetches is None:
+                    if not self._has_room(request):
+                        break
+                    self._promise(request)
                 self._look_up(request)
             whole = self._prefill_left[request]
             taken = min(whole, left)
@@ -128,14 +156,16 @@ class Engine:
         return _Prompts(tokens, with_context, finished)
 
     def _has_room(self, request: int) -> bool:
-        """Whether the KV cache has room for all tokens of the request, which are promised to it then."""
-        if self._blocks_free is None:
-            return True
-        needed = self._admission.blocks_of(self._input[request] + self._output[request])
-        if needed > self._blocks_free:
-            return False
-        self._blocks_free -= needed
-        return True
+        """Whether the KV cache has room for all tokens of the request."""
+        return self._blocks_free is None or self._blocks_of(request) <= self._blocks_free
+
+    def _promise(self, request: int) -> None:
+        """Give a request the room for all its tokens."""
+        if self._blocks_free is not None:
+            self._blocks_free -= self._blocks_of(request)
+
+    def _blocks_of(self, request: int) -> int:
+        return self._admission.blocks_of(self._input[request] + self._output[request])
 
     def _look_up(self, request: int) -> None:
         """Leave out what the cache has of a prompt, but its last token. The blocks of the prompt are in the cache then: a step
@@ -179,15 +209,18 @@ class Engine:
         expected = self._law.launch_of(prompts.tokens, prompts.tokens + decoding)
         return max(0.0, expected * (1 + next(self._launch_noise))) if expected else 0.0
 
-    def _sent(self, tokens: Tokens, launched: float) -> list[Tokens]:
-        """Remove the sequences that ended, and send ``tokens``: now, or with a lookahead when the next step is launched."""
+    def _sent(self, tokens: Tokens, launched: float, fetched: list[int]) -> list[Tokens]:
+        """Remove the sequences that ended, and send ``tokens``: now, or with a lookahead when the next step is launched. Then
+        requests that were ``fetched`` during the step may be taken, too.
+        """
         for request in tokens.lasts:
             self._running.remove(request)
             self._in_cache -= self._input[request] + self._output[request]
             if self._blocks_free is not None:
-                self._blocks_free += self._admission.blocks_of(self._input[request] + self._output[request])
+                self._blocks_free += self._blocks_of(request)
         if not self._admission.lookahead:
             self._next_decision = tokens.at_s
+            self._wait(tokens.at_s, fetched)
             return [tokens] if tokens.requests else []
         ready = []
         self._next_decision = launched
@@ -195,9 +228,14 @@ class Engine:
             at_s = max(held.at_s, launched)
             ready.append(Tokens(at_s, held.requests, held.firsts, held.lasts))
             self._next_decision = at_s
-        self._held = tokens
+            self._wait(at_s, self._fetched)
+        self._held, self._fetched = tokens, fetched
         goes_on = self._running or self._is_within_prompt or (self._waiting and self._waiting[0][0] <= self._next_decision)
         if not goes_on:
             ready.append(tokens)
             self._held, self._next_decision = None, tokens.at_s
+            self._wait(tokens.at_s, fetched)
         return [each for each in ready if each.requests]
+
+    def _wait(self, at_s: float, fetched: list[int]) -> None:
+        self._waiting.extend((at_s, request) for request in fetched)

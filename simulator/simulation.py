@@ -12,7 +12,7 @@ from simulator.compiled import compiled_answers
 from simulator.errors import SimulatorError
 from simulator.pools import At, Observe, Pool
 from simulator.server import Admission, Server
-from simulator.stages import Stage, answers_of_stages, stages_of, transfers_s
+from simulator.stages import Stage, answers_of_stages, between_stages_s, stages_of
 from simulator.traffic import Traffic
 
 
@@ -49,7 +49,7 @@ def simulate_deployment(
     # What an open loop sends depends on no answer, so that the replicas that prefill are done before the others begin.
     prefill, decode = stages
     first = simulate_deployment(prefill.deployment, prefill.traffic, clients, prefill.seed)
-    arrivals = OpenLoop((first.last_s + transfers_s(deployment, traffic)).tolist())
+    arrivals = OpenLoop((first.last_s + between_stages_s(deployment, traffic)).tolist())
     return answers_of_stages([first, simulate_deployment(decode.deployment, decode.traffic, arrivals, decode.seed, observe)])
 
 
@@ -66,7 +66,7 @@ def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients
     ends: list[At] = []
     pools = [Pool(stage, number, ends) for number, stage in enumerate(stages)]
     last = len(pools) - 1
-    transfers = transfers_s(deployment, stages[0].traffic).tolist()
+    between = between_stages_s(deployment, stages[0].traffic).tolist()
     sends = [(at_s, 0, request) for at_s, request in clients.first()]
     heapify(sends)
     change = min(map(Pool.next_change, pools))
@@ -84,7 +84,7 @@ def _in_python(deployment: Deployment, stages: Sequence[Stage], clients: Clients
             _, stage, request = heappop(ends)
             if pools[stage].ended(request, end):
                 if stage < last:
-                    heappush(sends, (end + transfers[request], stage + 1, request))
+                    heappush(sends, (end + between[request], stage + 1, request))
                 else:
                     _send(sends, clients.answered(end, request))
         elif change <= send:

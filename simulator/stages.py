@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.answers import Answers, Deployment
+from simulator.answers import Answers, Decode, Deployment
 from simulator.arrays import FloatArray
+from simulator.fetches import Fetch
 from simulator.traffic import Traffic
 
 _DECODE_SEED = 1 << 40  # beyond what a user gives, so that no replica has the noise of another
@@ -44,16 +45,28 @@ def traffics_of(deployment: Deployment, traffic: Traffic) -> tuple[Traffic, ...]
     if deployment.decode is None:
         return (traffic,)
     prefill = replace(traffic, output_tokens=np.ones_like(traffic.output_tokens))
-    return prefill, replace(traffic, prefill_tokens=np.ones_like(traffic.prefill_tokens), prefixes=None)
+    last_tokens, fetch = np.ones_like(traffic.prefill_tokens), _fetch(deployment.decode, traffic)
+    return prefill, replace(traffic, prefill_tokens=last_tokens, prefixes=None, fetch=fetch)
 
 
-def transfers_s(deployment: Deployment, traffic: Traffic) -> FloatArray:
-    """The time in which each request's KV cache goes to the replica that decodes; shape [requests]."""
+def between_stages_s(deployment: Deployment, traffic: Traffic) -> FloatArray:
+    """The time from the end of each request's first stage until it is sent to the second; shape [requests]."""
     decode = deployment.decode
-    if decode is None:
-        return np.zeros(len(traffic))
-    each = 0.0 if decode.tokens_per_s is None else 1.0 / decode.tokens_per_s
-    found: FloatArray = decode.transfer_s + each * traffic.input_tokens
+    return np.zeros(len(traffic)) if decode is None or decode.post is not None else _transfers_s(decode, traffic)
+
+
+def _fetch(decode: Decode, traffic: Traffic) -> Fetch | None:
+    if decode.post is None:
+        return None
+    return Fetch(_times_s(decode.post.each_s, decode.post.tokens_per_s, traffic), _transfers_s(decode, traffic))
+
+
+def _transfers_s(decode: Decode, traffic: Traffic) -> FloatArray:
+    return _times_s(decode.transfer_s, decode.tokens_per_s, traffic)
+
+
+def _times_s(each_s: float, tokens_per_s: float | None, traffic: Traffic) -> FloatArray:
+    found: FloatArray = each_s + (0.0 if tokens_per_s is None else 1.0 / tokens_per_s) * traffic.input_tokens
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from simulator.arrays import FloatArray, IntArray
+from simulator.fetches import Fetch
 from simulator.prefixes import Prefixes
 
 
@@ -20,7 +21,7 @@ class Traffic:
 
     ``sessions`` are numbers, equal for requests of one session; None where each is one of its own. ``prefixes`` are what
     prompts begin with, for replicas with a prefix cache, which then decide which tokens are computed; None where that is
-    not known.
+    not known. ``fetch`` is what it takes to fetch the KV caches of the requests; None where they are there, or computed.
     """
 
     arrivals_s: FloatArray
@@ -30,6 +31,7 @@ class Traffic:
     users: int | None = None
     sessions: Sequence[int] | None = None
     prefixes: Prefixes | None = None
+    fetch: Fetch | None = None
 
     def __len__(self) -> int:
         return len(self.arrivals_s)
@@ -48,5 +50,5 @@ class Work:
         self.input_tokens: list[int] = traffic.input_tokens.tolist()
         self.output_tokens: list[int] = traffic.output_tokens.tolist()
         self.cached_tokens = [0] * len(traffic)
-        self.prefixes = traffic.prefixes
+        self.prefixes, self.fetch = traffic.prefixes, traffic.fetch
         self.first_s, self.last_s = [inf] * len(traffic), [inf] * len(traffic)

@@ -19,7 +19,7 @@ from harness.clients.transport.url import Origin
 from harness.protocols.listed import PROTOCOLS
 from harness.protocols.protocol import MeasuredModel
 from reports.render.counts import counted
-from simulator.answers import Decode, Deployment
+from simulator.answers import Decode, Deployment, Post
 from simulator.deployed import Deployed, check_tokenizer, fingerprint
 from simulator.hull import structures_beyond
 from simulator.model import Model, model_digest
@@ -53,14 +53,22 @@ def replicas_of(options: ReplicaOptions) -> tuple[int, Decode | None]:
     """The number of servers that prefill, and those that decode alone, None where each does both. Raises UsageError for options
     that do not go together.
     """
-    given = options.given("prefill", "decode", "transfer_ms", "transfer_tokens_per_s")
+    given = options.given(
+        "prefill", "decode", "transfer_ms", "transfer_tokens_per_s", "transfer_post_ms", "transfer_post_tokens_per_s"
+    )
     if options.prefill is None or options.decode is None:
         if given:
             raise click.UsageError(f"--{given[0]} needs both --prefill and --decode")
         return options.replicas, None
     if options.given("replicas"):
         raise click.UsageError("--replicas are servers that prefill and decode: leave it out beside --prefill and --decode")
-    return options.prefill, Decode(options.decode, options.transfer_ms / _MS, options.transfer_tokens_per_s)
+    transfer_s, tokens_per_s = options.transfer_ms / _MS, options.transfer_tokens_per_s
+    return options.prefill, Decode(options.decode, transfer_s, tokens_per_s, _post_of(options))
+
+
+def _post_of(options: ReplicaOptions) -> Post | None:
+    each_ms, tokens_per_s = options.transfer_post_ms, options.transfer_post_tokens_per_s
+    return None if each_ms is tokens_per_s is None else Post((each_ms or 0.0) / _MS, tokens_per_s)
 
 
 class ReplicaFacts(TypedDict):
@@ -71,6 +79,8 @@ class ReplicaFacts(TypedDict):
     prefill_replicas: int | None
     transfer_ms: float | None
     transfer_tokens_per_s: float | None
+    transfer_post_ms: float | None
+    transfer_post_tokens_per_s: float | None
 
 
 def replica_facts(deployment: Deployment) -> ReplicaFacts:
@@ -78,12 +88,15 @@ def replica_facts(deployment: Deployment) -> ReplicaFacts:
     prefills and decodes.
     """
     decode = deployment.decode
+    post = None if decode is None else decode.post
     return ReplicaFacts(
         replicas=deployment.servers,
         router=deployment.router.value if deployment.has_choice else None,
         prefill_replicas=None if decode is None else deployment.replicas,
         transfer_ms=None if decode is None else decode.transfer_s * _MS,
         transfer_tokens_per_s=None if decode is None else decode.tokens_per_s,
+        transfer_post_ms=None if post is None else post.each_s * _MS,
+        transfer_post_tokens_per_s=None if post is None else post.tokens_per_s,
     )
 
 

@@ -86,6 +86,17 @@ class ReplicaOptions(Concern, title="Replicas"):
         help="Tokens of a KV cache that are transferred in a second: the bandwidth over the bytes of a token. Their time is "
         "added to --transfer_ms; no time without.",
     )
+    transfer_post_ms: float | None = option(
+        None,
+        type=click.FloatRange(min=0, max=1e6),
+        help="The decode servers fetch KV caches: before a step, the host takes this time to post the transfer of each prompt "
+        "that arrived, ms, and looks for those that ended once a step. --transfer_ms is then counted from the post.",
+    )
+    transfer_post_tokens_per_s: float | None = option(
+        None,
+        type=click.FloatRange(min=1, max=1e12),
+        help="Tokens whose transfer the host posts in a second. Their time is added to --transfer_post_ms; no time without.",
+    )
 
 
 @dataclass(frozen=True)

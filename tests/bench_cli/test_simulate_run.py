@@ -282,6 +282,7 @@ def test_the_range_of_a_number_with_failures_holds_it_or_there_is_none(
         ({}, ["--router", "rr", *_TRAFFIC], "--router deals requests to several replicas: give --replicas"),
         ({}, ["--prefill", "1", *_TRAFFIC], "--prefill needs both --prefill and --decode"),
         ({}, ["--transfer_ms", "4", *_TRAFFIC], "--transfer_ms needs both --prefill and --decode"),
+        ({}, ["--transfer_post_ms", "4", *_TRAFFIC], "--transfer_post_ms needs both --prefill and --decode"),
         ({}, ["--prefill", "1", "--decode", "1", "--transfer_ms", "nan", *_TRAFFIC], "--transfer_ms': 'nan' is not a number"),
         ({}, ["--prefill", "1", "--decode", "1", "--transfer_tokens_per_s", "inf", *_TRAFFIC], "inf is not in the range"),
         ({}, [*_TRAFFIC[:1], "--concurrency", "2", "--duration", "nan"], "'--duration': 'nan' is not a number"),
@@ -391,6 +392,19 @@ def test_prefill_and_decode_on_replicas_of_their_own_are_named_as_beyond_the_fit
     before = json.loads((together / "summary.json").read_text())["metrics"]["ttft_ms"]["scheduled"]["p50"]
     assert p50 > before + 20 + 150 / 30  # the transfer, and the way into a second server
     assert json.loads((together / "summary.json").read_text())["simulation"]["prefill_replicas"] is None
+
+
+def test_replicas_that_decode_fetch_what_others_prefilled_where_a_post_takes_time(tmp_path: Path) -> None:
+    options = ("--prefill", "1", "--decode", "2", "--transfer_ms", "20", "--draws", "0")
+    sent, fetched = (
+        json.loads((_simulated(tmp_path, name, *options, *more) / "summary.json").read_text())
+        for name, more in (("sent", ()), ("fetched", ("--transfer_post_ms", "8", "--transfer_post_tokens_per_s", "30000")))
+    )
+    facts = ("transfer_ms", "transfer_post_ms", "transfer_post_tokens_per_s")
+    assert [sent["simulation"][name] for name in facts] == pytest.approx([20.0, None, None])
+    assert [fetched["simulation"][name] for name in facts] == pytest.approx([20.0, 8.0, 30_000.0])
+    first, then = (each["metrics"]["ttft_ms"]["scheduled"]["p50"] for each in (sent, fetched))
+    assert then > first + 8 + 150 / 30
 
 
 def test_replicas_that_fail_and_are_started_are_counted_and_their_requests_fail(

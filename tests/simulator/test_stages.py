@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.answers import Decode, Deployment
+from simulator.answers import Decode, Deployment, Post
 from simulator.clients import OpenLoop, Users, clients_of
 from simulator.hull import extents_of_deployment
 from simulator.prefixes import Prefixes
@@ -31,8 +31,13 @@ _traffic = st.builds(
     output=st.integers(1, 12),
     users=st.none() | st.integers(1, 30),
 )
+_tokens_per_s = st.none() | st.floats(1e3, 1e6)
 _decode = st.builds(
-    Decode, replicas=st.integers(1, 3), transfer_s=st.floats(0, 0.05), tokens_per_s=st.none() | st.floats(1e3, 1e6)
+    Decode,
+    replicas=st.integers(1, 3),
+    transfer_s=st.floats(0, 0.05),
+    tokens_per_s=_tokens_per_s,
+    post=st.none() | st.builds(Post, st.floats(0, 0.01), _tokens_per_s),
 )
 
 
@@ -56,7 +61,9 @@ def test_every_request_is_prefilled_and_then_decoded_once(
     assert np.isfinite(found.last_s).all()
     assert (found.first_s <= found.last_s).all()
     each = 0.0 if decode.tokens_per_s is None else traffic.input_tokens / decode.tokens_per_s
-    assert decoded.sent_s == pytest.approx(prefill.last_s + decode.transfer_s + each)
+    transferred = decode.transfer_s + each
+    assert decoded.sent_s == pytest.approx(prefill.last_s + (transferred if decode.post is None else 0.0))
+    assert (decoded.first_s >= prefill.last_s + transferred).all()
     assert (prefill.first_s == prefill.last_s).all()
     assert set(prefill.replicas.tolist()) <= set(range(replicas))
     assert set(decoded.replicas.tolist()) <= set(range(decode.replicas))
