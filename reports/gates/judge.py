@@ -15,7 +15,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import NO_OBJECTIVE, NO_VALUE, amount, number, significant
+from reports.gates.words import NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, amount, number, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -52,8 +52,10 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     if metric is FAILED_SHARE:
         return _failed_share(requirement, runs)
     if metric in (ATTAINMENT, GOODPUT):
-        if any(run.metrics.goodput is None for run in runs):
-            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (NO_OBJECTIVE,))
+        objectives = {None if run.metrics.goodput is None else frozenset(run.metrics.goodput.objectives) for run in runs}
+        if None in objectives or len(objectives) > 1:
+            why = NO_OBJECTIVE if None in objectives else OTHER_OBJECTIVES
+            return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (why,))
         return _attainment(requirement, runs) if metric is ATTAINMENT else _goodput(requirement, runs)
     if metric in runs[0].metrics.rates:
         return judge_number(requirement, of_rates([run.metrics.rates[metric] for run in runs]), runs)

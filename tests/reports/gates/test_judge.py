@@ -42,6 +42,18 @@ def test_a_number_that_a_run_does_not_have_decides_nothing(run_of: MakeRun, nois
         assert (gate.status, gate.evidence, gate.why) == (Status.UNDECIDED, Evidence(None), why)
 
 
+def test_starts_with_different_objectives_have_no_attainment_in_common(run_of: MakeRun, noise: Noise) -> None:
+    """A start that is judged by a looser objective would lift that of all."""
+    strict, loose = (run_of(noise(700), objective) for objective in ("ttft<=1ms", "ttft<=1s"))
+    for text in ("attainment>=40%", "goodput>=1"):
+        gate = gate_of(text, strict, loose)
+        assert (gate.status, gate.evidence) == (Status.UNDECIDED, Evidence(None))
+        assert gate.why == "unknown; the runs have different objectives: give those that are to hold with --slo"
+        assert gate_of(text, loose, loose).status is Status.PASSED
+    ordered = [run_of(noise(700), *objectives) for objectives in (("ttft<=1s", "e2e<=2s"), ("e2e<=2s", "ttft<=1s"))]
+    assert gate_of("attainment>=40%", *ordered).status is Status.PASSED
+
+
 def test_a_run_without_a_success_or_an_end_decides_nothing_but_its_failures(judged: MakeRun, failed: Make) -> None:
     refused = judged([failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 9) for k in range(3)], "ttft<=1s")
     unsent = judged([failed(k, 10 * k, Outcome.NOT_SENT) for k in range(3)], "ttft<=1s")
