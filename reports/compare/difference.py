@@ -22,7 +22,7 @@ from reports.compare.looks import FIRST_LOOK, Looks, weighted_holm
 from reports.compare.measures import Measure, Measured
 from reports.compare.single_runs import quantiles_within_pairs, quantiles_within_runs, within_pairs, within_runs
 from reports.compare.spread import CONFIDENCE, Evidence, Interval, QuantileSpread, Spread
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, shifted_mean, shifted_variance
 from reports.statistics.autocorrelation import mean_of
 from reports.statistics.estimate import Cause, OtherSchedules, Reason
 
@@ -141,7 +141,7 @@ def _is_of_blocks(spread: Spread | QuantileSpread | Reason) -> TypeGuard[Spread]
 
 def between_runs(a: FloatArray, b: FloatArray) -> Spread:
     """Welch's test of the values of repeated runs; a side with one run takes the variance of the other."""
-    variances = [float(side.var(ddof=1)) if side.size > 1 else None for side in (a, b)]
+    variances = [shifted_variance(side) if side.size > 1 else None for side in (a, b)]
     known = next(v for v in variances if v is not None)
     shares = [(known if v is None else v) / side.size for v, side in zip(variances, (a, b), strict=True)]
     freedoms = [side.size - 1 for side in (a, b) if side.size > 1]
@@ -149,14 +149,14 @@ def between_runs(a: FloatArray, b: FloatArray) -> Spread:
         freedom = float(sum(freedoms))
     else:
         freedom = sum(shares) ** 2 / sum(s**2 / f for s, f in zip(shares, freedoms, strict=True))
-    return Spread(float(b.mean() - a.mean()), math.sqrt(sum(shares)), freedom, Evidence.RUNS)
+    return Spread(shifted_mean(b) - shifted_mean(a), math.sqrt(sum(shares)), freedom, Evidence.RUNS)
 
 
 def between_pairs(a: FloatArray, b: FloatArray) -> Spread:
     """Student's paired test; shapes [pairs]."""
     differences = b - a
-    error = float(differences.std(ddof=1)) / math.sqrt(differences.size)
-    return Spread(float(differences.mean()), error, differences.size - 1.0, Evidence.RUN_PAIRS)
+    error = math.sqrt(shifted_variance(differences) / differences.size)
+    return Spread(shifted_mean(differences), error, differences.size - 1.0, Evidence.RUN_PAIRS)
 
 
 def between_schedules(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], runs: Spread) -> Spread | Reason:

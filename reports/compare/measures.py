@@ -20,7 +20,7 @@ from reports.metrics.full_load import full_load
 from reports.metrics.metric import Better, Metric
 from reports.metrics.output_events import rate_value
 from reports.metrics.requests import Requests
-from reports.statistics.arrays import FloatArray, finite
+from reports.statistics.arrays import FloatArray, finite, shifted_mean
 from reports.statistics.autocorrelation import FEWEST_VALUES
 from reports.statistics.estimate import Cause, Reason, TooFew
 from reports.statistics.percentiles import nearest_rank, percentile_key, required_samples
@@ -171,8 +171,8 @@ def mean(values: FloatArray) -> Measured:
     known = np.isfinite(values)
     n = int(known.sum())
     if n < FEWEST_VALUES:
-        return _unknown(values, TooFew(n, FEWEST_VALUES), float(values[known].mean()) if n else None)
-    value = float(values[known].mean())
+        return _unknown(values, TooFew(n, FEWEST_VALUES), shifted_mean(values[known]) if n else None)
+    value = shifted_mean(values[known])
     if value == 0.0:  # as TPOT where a proxy holds answers back and sends all their tokens at once
         return _unknown(values, Cause.ALL_ZERO, value)
     return Measured(value, np.where(known, (values - value) / value * (values.size / n), 0.0))

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.statistics.arrays import finite
+from reports.statistics.arrays import finite, shifted_mean
 from reports.statistics.autocorrelation import (
     Mean,
     mean_cluster_size,
@@ -111,7 +111,7 @@ def summarise(
     if known == 0:
         return None
     long_run = mean_of(series, None if known == series.size else np.isfinite(series))
-    value, reason = float(ordered[:known].mean()), long_run.no_interval_reason or no_interval_reason
+    value, reason = shifted_mean(ordered[:known]), long_run.no_interval_reason or no_interval_reason
     mean, largest = _sample_mean(value, long_run, confidence, reason), finite(float(ordered[-1]))
     return Distribution(
         mean=mean if ranked.censored == 0 else _as_bound(mean),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
 from reports.compare.looks import weighted_holm
-from reports.compare.measures import Measure, Measured, percentile, share
+from reports.compare.measures import Measure, Measured, mean, percentile, share
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
 from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TPOT, TTFT
@@ -215,6 +215,30 @@ def test_one_failure_in_each_repeat_of_a_side_is_no_certainty(paired: bool) -> N
     assert difference.interval is not None
     assert difference.interval[0] < 0.0 < difference.interval[1]
     assert (difference.verdict, difference.reason) == (Verdict.NONE, None)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize(("repeats", "n"), [(3, 2_000), (5, 300), (5, 600), (6, 1_200)])
+def test_a_rounded_sum_of_equal_repeats_is_no_certainty(repeats: int, n: int, paired: bool) -> None:
+    """The mean of five times 1/300 is another number in floats, and their variance not 0: p was 1e-64."""
+    failed = np.zeros(n)
+    failed[n // 2] = 1.0
+    sides = [[{"failed_share": share(happened)}] * repeats for happened in (np.zeros(n), failed)]
+    (difference,) = compare_measures([FAILURES], *sides, requests_paired=False, runs_paired=paired)
+    assert difference.verdict is Verdict.NONE
+    assert difference.interval is not None
+    assert difference.interval[0] < 0.0 < difference.interval[1]
+
+
+@pytest.mark.parametrize("value", [8.7, 21.4, 37.3, 318.8])
+def test_equal_values_are_equal_whatever_their_number(value: float) -> None:
+    """Sums of equal values are rounded by another amount for each number of them."""
+    for sizes in ((700, 500), (1_000, 333), (2_000, 700)):
+        a, b = ([{"mean_tpot": mean(np.full(size, value))}] for size in sizes)
+        (single,) = compare_measures([LATENCY_MEAN], a, b, requests_paired=False, runs_paired=False)
+        assert (single.change, single.p_value, single.verdict) == (0.0, 1.0, Verdict.NONE)
+        (repeated,) = compare_measures([LATENCY_MEAN], a * 7, a * 2, requests_paired=False, runs_paired=False)
+        assert (repeated.change, repeated.p_value, repeated.reason) == (0.0, 1.0, Cause.NO_SPREAD)
 
 
 def test_failures_of_all_requests_of_all_repeats_are_certain() -> None:
