@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from reports.criteria import Requirement
 from reports.gates.shares import fewest_to_pass
-from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, ICL, ITL, OUTPUT_TOKEN_THROUGHPUT
+from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, ICL, ITL
 from reports.statistics.autocorrelation import FEWEST_VALUES
 
-_SEVERAL_A_REQUEST = (ITL, ICL, OUTPUT_TOKEN_THROUGHPUT)  # tokens, and gaps between them
+_SEVERAL_A_REQUEST = (ITL, ICL)  # gaps between tokens
 
 
 def fewest_requests(requirement: Requirement) -> int | None:

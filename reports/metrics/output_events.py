@@ -29,6 +29,11 @@ class Events:
         """The amount in each of ``bins`` equal parts of [start, end], shape [bins]."""
         return np.histogram(self.times_ns, bins, (start_ns, end_ns), weights=self.amounts)[0].astype(np.float64)
 
+    def requests_within(self, start_ns: float, end_ns: float) -> int:
+        """How many requests the amount in [start, end] comes from: those sent then, or, with one event each, their events."""
+        times_ns = self.times_ns if self.by_send is None else self.by_send.times_ns
+        return int(np.count_nonzero((times_ns >= start_ns) & (times_ns <= end_ns)))
+
 
 def completions(requests: Requests) -> Events:
     """The ends of successful requests."""
@@ -58,11 +63,14 @@ def output_tokens(requests: Requests) -> Events | None:
 
 
 def rate(events: Events, start_ns: float, end_ns: float, confidence: float = CONFIDENCE) -> Estimate:
-    """The amount per second in [start, end], with an interval from equal parts of the window; unknown for an empty window."""
+    """The amount per second in [start, end], with an interval from equal parts of the window; unknown for an empty window.
+
+    The tokens of one request come together, and say nothing of what others would take: requests are counted, not tokens.
+    """
     value = rate_value(events, start_ns, end_ns)
     if value is None:
         return UNKNOWN
-    n = int(np.count_nonzero((events.times_ns >= start_ns) & (events.times_ns <= end_ns)))
+    n = events.requests_within(start_ns, end_ns)
     if n < FEWEST_VALUES:
         return Estimate(value, reason=TooFew(n, FEWEST_VALUES))
     return rate_with_error_of(value, mean_of(events.per_bin(start_ns, end_ns, BINS)), confidence)

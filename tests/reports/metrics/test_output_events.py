@@ -179,6 +179,21 @@ def test_a_rate_of_100_events_has_an_interval() -> None:
     assert rate(_evenly(100), 1e9 + 1, 11e9).reason == TooFew(99, 100)
 
 
+def test_the_tokens_of_one_request_are_no_hundred_values(make_requests: MakeRequests, answered: Make) -> None:
+    """A single answer of 300 tokens had an interval of ±15 %, where another answer may have any length."""
+
+    def tokens_of(requests: int) -> Estimate:
+        records = [answered(k, 10 * k, 10 * k, [(10 * k + 2 + 3 * t, 1) for t in range(300)]) for k in range(requests)]
+        events = output_tokens(make_requests(records))
+        assert events is not None
+        return rate(events, 0.0, 1e6 * (10 * requests + 900))
+
+    few = tokens_of(1), tokens_of(99)
+    assert [found.reason for found in few] == [TooFew(1, 100), TooFew(99, 100)]
+    assert not any(found.interval for found in few)
+    assert not isinstance(tokens_of(100).reason, TooFew)
+
+
 def test_less_confidence_has_a_narrower_interval() -> None:
     events = Events(np.sort(np.random.default_rng(0).uniform(0.0, 10e9, 2_000)))
     half, nearly_all = (rate(events, 0.0, 10e9, confidence) for confidence in (0.5, 0.95))
