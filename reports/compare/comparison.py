@@ -371,10 +371,10 @@ def _point(q: float, a: list[Measured], b: list[Measured], *, paired: bool, apar
     )  # fmt: skip
     if difference.a is None or difference.b is None:
         return None
-    interval = (
-        None if difference.interval is None else (difference.a * difference.interval[0], difference.a * difference.interval[1])
-    )
-    return QuantilePoint(q, difference.a, difference.b, interval)
+    if difference.interval is None or not difference.has_upper_limit:
+        return QuantilePoint(q, difference.a, difference.b, None)
+    low, high = (difference.a * limit for limit in difference.interval)
+    return QuantilePoint(q, difference.a, difference.b, (low, high))
 
 
 def _request_pairs(baseline: Arm, arm: Arm) -> RequestPairs | None:

@@ -84,6 +84,11 @@ class Difference:
         return _read(self.measure, low if lower else high)
 
     @property
+    def has_upper_limit(self) -> bool:
+        """Whether the interval ends, as it does not where a quantile's upper limit lies beyond all latencies."""
+        return self.interval is not None and self.interval[1] < _read(self.measure, math.inf)
+
+    @property
     def difference(self) -> float | None:
         """B − A in the measure's unit."""
         return None if self.a is None or self.b is None else self.b - self.a

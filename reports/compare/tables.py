@@ -18,7 +18,7 @@ from reports.statistics.estimate import reason_text, two_decimals
 
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 _SIDES = f"l{'r' * 7}l"
-_LARGEST_SHARE = 10.0
+LARGEST_SHARE = 10.0
 _REPEATS = 5  # the default of bench experiment
 _EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
 
@@ -83,7 +83,7 @@ def _inconclusive(comparison: ArmComparison) -> str:
     if judged is None:
         return f"Inconclusive: no latency of these runs has an interval.{named}"
     smallest = judged.smallest_shown
-    below = "" if smallest is None else f" below {min(smallest, _LARGEST_SHARE):,.0%}"
+    below = "" if smallest is None else f" below {min(smallest, LARGEST_SHARE):,.0%}"
     sentence = f"Inconclusive: {_runs_of_sides(comparison)} cannot show a change of {judged.measure.title}{below}"
     better = comparison.affordable
     if better is not None and (smallest is None or better.change < smallest):
@@ -232,7 +232,7 @@ def change_text(measure: Measure, change: float | None) -> str:
     if change is None:
         return UNKNOWN
     if measure.relative:
-        return f"{change:+.1%}" if change < _LARGEST_SHARE else f"above {_LARGEST_SHARE:+,.0%}"
+        return f"{change:+.1%}" if change < LARGEST_SHARE else f"above {LARGEST_SHARE:+,.0%}"
     return f"{100 * change:+.2f} pp"
 
 
