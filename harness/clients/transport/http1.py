@@ -111,6 +111,7 @@ class HttpConnection(PiecesProtocol):
         "_followed",
         "_headers",
         "_idle_since_ns",
+        "_is_kept",
         "_limits",
         "_on_events",
         "_parser",
@@ -140,6 +141,7 @@ class HttpConnection(PiecesProtocol):
         self._on_events: OnEvents | None = None  # and the receiver of its events
         self._answer: Answer | None = None
         self._answer_begun = False  # whether a part of the answer has been received
+        self._is_kept = False  # whether the server kept it open after an answer
         self._until_close = False  # whether the end of the connection is the end of the body
         self._stays = False  # whether the server keeps the connection open after this answer
         self._headers: dict[bytes, bytes] = {}
@@ -293,14 +295,21 @@ class HttpConnection(PiecesProtocol):
         if self._until_close:
             _finish_answer(answer)
         else:
-            answer.on_lost("the server closed the connection", unprocessed)
+            answer.on_lost(self._end_text(None), unprocessed)
 
     def connection_lost(self, error: Exception | None) -> None:
         answer = self._end()
         if answer is not None:
-            answer.on_lost(f"the connection was lost: {error}" if error else "the server closed the connection", False)
+            answer.on_lost(self._end_text(error), False)
         del self._parser, self._feed  # they refer to this object: a cycle, which only the garbage collector could free
         self._pool.on_closed(self)
+
+    def _end_text(self, error: Exception | None) -> str:
+        """How the connection ended. A server may not have read the request where it ends a connection that it had kept."""
+        when = "" if self._answer_begun else " before an answer began"
+        if when and self._is_kept:
+            when = f", kept from an earlier request,{when}"
+        return f"the connection was lost{when}: {error}" if error else f"the server closed the connection{when}"
 
     def _end_body(self) -> None:
         body, self._body = self._body, None
@@ -366,6 +375,7 @@ class HttpConnection(PiecesProtocol):
         self._answer = None
         if self._stays and not self._transport.get_write_buffer_size():
             self._idle_since_ns = now_ns()
+            self._is_kept = True
             self._pool.on_idle(self)
         else:
             self.close()

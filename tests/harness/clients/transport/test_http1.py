@@ -213,7 +213,20 @@ def test_answer_that_is_not_whole_when_the_connection_ends_is_lost(sent: bytes, 
             wired.reads(sent[: int(share * len(sent))])
         wired.connection.eof_received()
         wired.connection.connection_lost(None)
-        assert answer.ends == [("lost", "the server closed the connection", False)]
+        when = "" if share else " before an answer began"
+        assert answer.ends == [("lost", f"the server closed the connection{when}", False)]
+
+
+@pytest.mark.parametrize("answers_before", [0, 1])
+def test_connection_that_breaks_before_an_answer_is_called_kept_where_it_was(answers_before: int) -> None:
+    with _wired() as wired:
+        for _ in range(answers_before):
+            wired.ask()
+            wired.reads(_LENGTH)
+        answer = wired.ask()
+        wired.connection.connection_lost(ConnectionResetError("reset"))
+        when = ", kept from an earlier request, before" if answers_before else " before"
+        assert answer.ends == [("lost", f"the connection was lost{when} an answer began: reset", False)]
 
 
 @pytest.mark.parametrize(
