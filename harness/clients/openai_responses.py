@@ -32,6 +32,7 @@ DEFAULT_PATH = f"{BASE}{RESPONSES}"
 _MARKER = b"[DONE]"  # of gateways, which end every stream so
 _ENDS = ("response.completed", "response.incomplete")
 _FAILURES = ("response.failed", "response.cancelled", "error")
+_BROKEN_OFF = ("failed", "cancelled")  # statuses of an answer, in vLLM also of one whose event is ``completed``
 _REASONS = {"max_output_tokens": "length"}  # by OpenAI's other protocols
 
 
@@ -73,7 +74,8 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
         event = read_json(_decode, body, "an event of Responses")
         if event.type is None:
             return _whole(event, body)
-        if event.type in _FAILURES or event.error:
+        status = None if event.response is None else event.response.status
+        if event.type in _FAILURES or event.error or status in _BROKEN_OFF:
             return _failure(event, body)
         if event.type in _ENDS and event.response is not None:
             return _end(event.response)
@@ -115,7 +117,7 @@ _NO_USAGE = _Usage()
 
 def _whole(answer: _Event, body: bytes) -> Response:
     """The response of an answer that is not streamed, or of an error in the place of one."""
-    if answer.error or answer.status in ("failed", "cancelled"):
+    if answer.error or answer.status in _BROKEN_OFF:
         return _failure(answer, body)
     if answer.object != "response":
         raise MalformedResponseError(f"not an answer of Responses: {body[:200]!r}")
@@ -164,8 +166,9 @@ def _pieces(output: Any) -> Iterator[tuple[bool, str]]:
 
 
 def _failure(event: _Event, body: bytes) -> Response:
-    inner = event.response.error if event.response is not None else None
-    message = inner.get("message") if isinstance(inner, dict) else event.message
+    answer = event if event.response is None else event.response
+    message = answer.error.get("message") if isinstance(answer.error, dict) else event.message
     if not isinstance(message, str) or not message.strip():
-        message = server_message(body)
+        is_silent = not answer.error and answer.status in _BROKEN_OFF
+        message = f"the server broke the answer off: its status is {answer.status}" if is_silent else server_message(body)
     return Response(error=message, refused=is_full_message(message))

@@ -96,6 +96,14 @@ def _event(kind: str, **fields: Any) -> dict[str, Any]:
          Response(finish_reasons=("incomplete",))),
         (_event("response.failed", response=_answer(status="failed", error={"code": "x", "message": "it broke"})),
          Response(error="it broke")),
+        *(
+            (_event(kind, response=_answer(status="cancelled", usage=None)),
+             Response(error="the server broke the answer off: its status is cancelled"))
+            for kind in ("response.completed", "response.cancelled")
+        ),
+        (_event("response.completed", response=_answer(status="failed", error={"message": "it broke"})),
+         Response(error="it broke")),
+        (_answer(status="cancelled"), Response(error="the server broke the answer off: its status is cancelled")),
         (_event("error", message="The queue is full", code="y"), Response(error="The queue is full", refused=True)),
         ({"error": {"message": "no", "code": 400}}, Response(error="no")),
         (_answer(), Response(text="All of it", finish_reasons=("stop",), **_COUNTED)),
