@@ -46,7 +46,8 @@ OUR_FIELDS = frozenset(
     }
 )  # fmt: skip
 _END_MARKER = b"[DONE]"
-_BROKEN_OFF = ("abort", "error", "cancelled", "timeout")  # of SGLang, vLLM and trtllm-serve, beside OpenAI's
+_BROKEN_OFF = ("abort", "error", "cancelled", "timeout", "insufficient_system_resource")
+"""Finish reasons of SGLang, vLLM, trtllm-serve and DeepSeek, beside OpenAI's."""
 _MOST_TOKENS = 2**31 - 1
 _MOST_CHOICES = 128  # OpenAI's own limit of n
 _LONGEST_REASON = 60  # characters

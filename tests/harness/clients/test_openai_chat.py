@@ -404,7 +404,7 @@ def test_error_in_the_stream_is_the_servers_though_the_stream_ended_well() -> No
     assert (record.outcome, record.error, record.token_times_ns) == (Outcome.SERVER_ERROR, "engine died", (20,))
 
 
-@pytest.mark.parametrize("reason", ["abort", "error", "cancelled", "timeout"])
+@pytest.mark.parametrize("reason", ["abort", "error", "cancelled", "timeout", "insufficient_system_resource"])
 def test_an_answer_that_the_server_broke_off_is_no_success(reason: str) -> None:
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
     record = _record([(20, _delta(content="The")), (30, last), (50, _USAGE)])
