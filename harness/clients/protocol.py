@@ -268,11 +268,11 @@ class Client(Protocol):
 _FULL = re.compile(
     r"exceeds maximum queue size|maximum queue size of"  # Triton
     r"|request queue is full|queue is full|queue full"  # SGLang, and proxies
-    r"|overloaded|too many (concurrent )?requests",  # text-generation-inference, gateways
+    r"|overloaded|too many (concurrent )?requests|rate[ _-]?limit",  # text-generation-inference, gateways
     re.IGNORECASE,
 )
 
 
 def is_full_message(message: str) -> bool:
-    """Whether an error message means that the server is full."""
+    """Whether an error message means that the server is full, or takes no more for now."""
     return _FULL.search(message) is not None

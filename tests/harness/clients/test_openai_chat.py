@@ -185,6 +185,8 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         ({"object": "error", "message": "no"}, Response(error="no")),
         ({"error": {"message": "The request queue is full.", "code": 503}},
          Response(error="The request queue is full.", refused=True)),
+        ({"error": {"message": "Rate limit reached for m", "code": 429}},  # within a stream, whose status is 200
+         Response(error="Rate limit reached for m", refused=True)),
     ],
 )  # fmt: skip
 def test_chunks_of_every_shape(chunk: dict[str, Any], response: Response) -> None:
