@@ -15,6 +15,7 @@ from simulator.prefixes import PrefixCache
 from simulator.server import Order, Server
 from simulator.traffic import Work
 
+_NO_LIMIT = 1 << 60
 LEAST_SHARE = 0.25  # noise never makes a step shorter than this share of its law
 
 
@@ -92,8 +93,10 @@ class Engine:
     def step(self) -> list[Tokens]:
         """Decide and run the next step; returns the tokens whose time of sending is known now."""
         decided = self.next_start()
-        posted = decided if self._fetches is None else self._post(self._fetches, decided)
+        if self._fetches is not None and not (self._running or self._is_within_prompt):
+            self._wait(decided, self._fetches.poll(decided))  # without a step to wait for it has looked all the time
         prompts = self._admit(decided)
+        posted = decided if self._fetches is None else self._post(self._fetches, decided, prompts)
         if self._fetches is not None and not (self._running or prompts.tokens):
             self._next_decision = posted
             return []
@@ -109,17 +112,25 @@ class Engine:
         fetched = [] if self._fetches is None else self._fetches.poll(launched)
         return self._sent(Tokens(end, tokens.requests, tokens.firsts, tokens.lasts), launched, fetched)
 
-    def _post(self, fetches: Fetches, decided: float) -> float:
-        """Start the transfers of what arrived; returns when the host has done that. An engine without a step to wait for has
-        looked for transfers that ended all the time.
-        """
-        if not (self._running or self._is_within_prompt):
-            self._waiting.extend((decided, request) for request in fetches.poll(decided))
+    def _post(self, fetches: Fetches, decided: float, prompts: _Prompts) -> float:
+        """Start the transfers of what arrived, unless the step is full; returns when the host has done that."""
         at_s = decided
+        sequences, tokens = self._spare()
+        if sequences <= len(prompts.finished) or tokens <= prompts.tokens:
+            return at_s
         while (request := fetches.first(decided)) is not None and self._has_room(request):
             self._promise(request)
             at_s = fetches.post(at_s, request)
         return at_s
+
+    def _spare(self) -> tuple[int, int]:
+        """How many sequences and prompt tokens a step can take beside those that decode."""
+        limit, budget = self._admission.max_sequences, self._admission.token_budget
+        decoding = len(self._running) if self._admission.order is Order.MIXED else 0
+        return (
+            _NO_LIMIT if limit is None else limit - len(self._running),
+            _NO_LIMIT if budget is None else max(0, budget - decoding),
+        )
 
     def _admit(self, cutoff: float) -> _Prompts:
         """The prompts, or their parts, that the step takes from those that arrived until ``cutoff``, in the order of
@@ -128,10 +139,7 @@ class Engine:
         waiting = self._waiting
         if not waiting or waiting[0][0] > cutoff:
             return _NO_PROMPTS
-        limit, budget = self._admission.max_sequences, self._admission.token_budget
-        room = len(waiting) if limit is None else limit - len(self._running)
-        decoding = len(self._running) if self._admission.order is Order.MIXED else 0
-        left = 1 << 60 if budget is None else max(0, budget - decoding)
+        room, left = self._spare()
         tokens, with_context, finished = 0, 0, []
         while waiting and room > 0 and left > 0 and waiting[0][0] <= cutoff:
             request = waiting[0][1]

@@ -1,9 +1,12 @@
 """KV caches that a server which decodes fetches from those that prefill.
 
 Before a step the host posts the transfers of the requests that have arrived, one after the other, and does nothing else
-meanwhile; after it has launched the step it looks which transfers have ended. What it saw is known with the step's tokens.
+meanwhile. A step whose sequences or tokens are at their limit posts none. After the host has launched the step it looks which
+transfers have ended. What it saw is known with the step's tokens.
+
 So does vLLM's NIXL connector, whose workers post in ``start_load_kv`` and look in ``get_finished``, both once a step
-(``vllm/distributed/kv_transfer/kv_connector/v1/nixl/pull_worker.py``).
+(``vllm/distributed/kv_transfer/kv_connector/v1/nixl/pull_worker.py``), with a scheduler that looks at no waiting request once a
+step is full (``vllm/v1/core/sched/scheduler.py``).
 """
 
 from __future__ import annotations

@@ -79,6 +79,27 @@ def test_a_transfer_is_posted_when_the_cache_has_room_for_the_request() -> None:
     assert second == pytest.approx(first + 9 + 1 + 2 + 1)
 
 
+@pytest.mark.parametrize("limit", [{"max_sequences": 1}, {"token_budget": 1}])
+def test_a_transfer_is_posted_when_the_step_has_room_for_another_request(limit: dict[str, int]) -> None:
+    """Until then vLLM's scheduler does not look at a request, so that its post and transfer come after the wait."""
+    deployment = Deployment(
+        replace(BARE, admission=Admission(**limit)), replicas=2, decode=Decode(1, transfer_s=2e-3, post=Post(1e-3))
+    )
+    found = sent(requests([0.0, 0.0035], [1, 1], [10, 2]), deployment)
+    first, second = found.first_s * MS
+    assert first == pytest.approx(1 + 1 + 2 + 1)
+    assert (found.last_s[0] - found.first_s[0]) * MS == pytest.approx(9)
+    assert second == pytest.approx(first + 9 + 1 + 2 + 1)
+
+
+def test_a_step_that_is_full_with_what_was_fetched_posts_nothing() -> None:
+    server = replace(BARE, admission=Admission(max_sequences=2))
+    found = _fetched(server, [0.0, 0.0, 0.0025], [3, 3, 2], Decode(1, post=Post(2e-3)))
+    # the posts of two end at 5 ms, when both are taken with the only places, and the third has arrived
+    assert found.first_s * MS == pytest.approx([6, 6, 8 + 2 + 1])
+    assert found.last_s * MS == pytest.approx([8, 8, 8 + 2 + 2])
+
+
 @given(servers, st.integers(1, 40), st.integers(0, 99), st.floats(0, 0.02), st.floats(0, 0.02))
 @settings(max_examples=60, deadline=None)
 def test_no_request_is_decoded_before_it_is_there_and_none_is_lost(
