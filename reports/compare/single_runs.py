@@ -80,18 +80,19 @@ def quantiles_within_runs(q: float, a: Measured, b: Measured) -> QuantileSpread 
     """The spread of the difference of two runs' ``q``-quantiles, or the reason why it is unknown.
 
     Its error is the larger one of the shares above the common threshold, which a test of equality needs, and above the runs'
-    own quantiles, which an interval needs where the runs are far apart. Schedules of other rates as in ``within_runs``.
+    own quantiles, which an interval needs where the runs are far apart. Schedules of other rates as in ``within_runs``. Where
+    the runs' own quantiles are equal, other shares above the common one show a difference elsewhere.
     """
     if _sent_unlike(a.gap, b.gap):
         return Cause.SENT_UNLIKE
-    threshold = common_threshold(a.ordered, b.ordered, q)
+    threshold = _threshold_between(q, a, b)
     own, common = _above(a, b, float(a.value or 0.0), float(b.value or 0.0)), _above(a, b, threshold, threshold)
     means = [mean_of(series) for series in (own.a, own.b)]
     problem = next((why for mean in means if (why := _too_few_clusters(mean, q)) is not None), None)
     if problem is not None:
         return problem
     at_common = [mean_of(series) for series in (common.a, common.b)]
-    excess = at_common[1].value - at_common[0].value
+    excess = common.expected if a.value == b.value else at_common[1].value - at_common[0].value
     variance, freedom = max(
         _welch([(mean.standard_error**2, _degrees(mean)) for mean in of_shares]) for of_shares in (means, at_common)
     )
@@ -107,7 +108,7 @@ def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread
     share p of correlated values, chosen independently, the correlation between two is p times theirs.
     """
     known = ~np.isnan(a.sample) & ~np.isnan(b.sample)
-    threshold = common_threshold(a.ordered, b.ordered, q)
+    threshold = _threshold_between(q, a, b)
     crossed = (b.sample[known] > threshold).astype(np.float64) - (a.sample[known] > threshold)
     crossings = int(np.count_nonzero(crossed))
     if crossings < FEWEST_CROSSINGS:
@@ -123,7 +124,25 @@ def quantiles_within_pairs(q: float, a: Measured, b: Measured) -> QuantileSpread
     effect = max(mean.long_run.allowed_effect, thinned_effect)
     error = math.sqrt(float(np.square(unexplained).mean()) * effect / mean.n)
     degrees = min(_degrees(mean), _degrees(apart))
-    return _quantile_spread(q, a, b, float(crossed.mean()), 0.0, error, degrees, Evidence.REQUEST_PAIRS)
+    excess = 0.0 if a.value == b.value else float(crossed.mean())
+    return _quantile_spread(q, a, b, excess, 0.0, error, degrees, Evidence.REQUEST_PAIRS)
+
+
+def _threshold_between(q: float, a: Measured, b: Measured) -> float:
+    """The ``q``-quantile of both runs together; just below it where it is the higher one of the runs' own quantiles and several
+    values are equal to it, as to a constant latency: neither run may have any above it, however far apart they are.
+
+    So at least 1 − q of the values of the run with the higher quantile are above, and at most that of the other's.
+    """
+    threshold = common_threshold(a.ordered, b.ordered, q)
+    is_higher = a.value != b.value and threshold == max(a.value or 0.0, b.value or 0.0)
+    if is_higher and sum(_count_of(threshold, run.ordered) for run in (a, b)) > 1:
+        return math.nextafter(threshold, -math.inf)
+    return threshold
+
+
+def _count_of(value: float, ordered: FloatArray) -> int:
+    return int(np.searchsorted(ordered, value, "right") - np.searchsorted(ordered, value, "left"))
 
 
 def _apart(a: Measured, b: Measured, known: NDArray[np.bool_]) -> FloatArray:

@@ -394,16 +394,48 @@ def test_a_request_without_a_latency_in_one_run_crosses_nothing() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
     """The values are 1, 2 and 3, where 2 is the common median and only a third of the values exceeds it in A, and a half in
-    B.
+    B, whose own median is 3.
     """
     rng = np.random.default_rng(1)
-    a, b = (rng.permutation(np.repeat([1.0, 2.0, 3.0], counts)) for counts in ((300, 400, 300), (300, 200, 500)))
+    a, b = (rng.permutation(np.repeat([1.0, 2.0, 3.0], counts)) for counts in ((300, 400, 300), (300, 199, 501)))
     if turned:
         a, b = b, a
     spread = quantiles_within_pairs(0.5, percentile(a, 0.5), percentile(b, 0.5))
     assert isinstance(spread, QuantileSpread)
-    assert spread.excess == pytest.approx(-0.2 if turned else 0.2)
+    assert spread.excess == pytest.approx(-0.201 if turned else 0.201)
     assert spread.q == 0.5
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_equal_quantiles_show_no_difference_whatever_is_above_them(turned: bool, paired: bool) -> None:
+    """40 and 10 % of the values exceed the median, which is 50 in both: each side was "better" than the other."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.permutation(np.repeat([50.0, 60.0], counts)) for counts in ((600, 400), (900, 100)))
+    if turned:
+        a, b = b, a
+    judge = quantiles_within_pairs if paired else quantiles_within_runs
+    spread = judge(0.5, percentile(a, 0.5), percentile(b, 0.5))
+    assert isinstance(spread, QuantileSpread)
+    assert (spread.estimate, spread.p_value) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("q", [0.5, 0.99])
+@pytest.mark.parametrize("slow", [0, 20])
+def test_runs_of_one_value_each_differ(q: float, slow: int, turned: bool) -> None:
+    """No value exceeds the higher one, or as few in both runs, so the test of a share above it showed nothing."""
+    rng = np.random.default_rng(2)
+    a, b = (
+        rng.permutation(np.repeat([fast, 10 * fast], counts)) for fast in (50.0, 52.5) for counts in ((1_000 - slow, slow),)
+    )
+    if turned:
+        a, b = b, a
+    spread = quantiles_within_runs(q, percentile(a, q), percentile(b, q))
+    assert isinstance(spread, QuantileSpread)
+    assert spread.estimate == pytest.approx(math.log(1.05) * (-1 if turned else 1))
+    assert spread.p_value < 0.001
+    assert (spread.excess > 0) is not turned
 
 
 @pytest.mark.parametrize(("swaps", "enough"), [(9, False), (10, True)])
