@@ -23,7 +23,8 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     Raises OSError, and ValueError for more than ``most_bytes``.
     """
     with path.open("rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        is_longer = os.fstat(file.fileno()).st_size > most_bytes  # of a pipe it is 0
+        content = b"" if is_longer else file.read(most_bytes + 1)
+    if is_longer or len(content) > most_bytes:
         raise ValueError(f"longer than {most_bytes:,} bytes")
     return content
