@@ -171,6 +171,10 @@ def test_a_fitted_model_is_plausible_and_has_the_constants_that_were_fitted(mode
     assert edits(model) == ()
 
 
+def test_a_model_says_that_its_steps_are_those_of_arrivals(model: Model) -> None:
+    assert [source.logged for source in model.sources] == [False, False]
+
+
 def test_requests_that_failed_are_said(model: Model) -> None:
     assert [finding for finding in model.findings if "failed" in finding] == [
         "at 50: 100 requests failed or have no known lengths, and are left out"
