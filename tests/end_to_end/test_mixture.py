@@ -14,11 +14,12 @@ from tests.end_to_end.test_core_features import adapter, one, task
 from tests.end_to_end.triton_calls import value_of, wait_until_idle
 
 _FULL = 600  # tokens: more than 500, a bound of the engine's histogram, which separates cancelled answers from whole ones
+_REQUESTS = 12
 _OPTIONS = [
-    *("token_norm_dist", "--isl", "16", "--osl", str(_FULL), "--ignore_eos", "--request_rate", "4", "--num_requests", "24"),
+    *("token_norm_dist", "--isl", "16", "--osl", str(_FULL), "--ignore_eos", "--request_rate", "4"),
     *("--class", "chat:weight=3", "--class", "code:weight=1,slo=e2e<=600s", "--probe_rate", "1", "--probe_osl", "4"),
-    *("--cancel", "10%:after=10tokens", "--warmup_requests", "1", "--workers", "1", "--run_dir", "r", "--seed", "2"),
-    *("--tokenizer_dir", str(DEMO_ENGINE_DIR)),
+    *("--cancel", "25%:after=10tokens", "--warmup_requests", "1", "--workers", "1", "--run_dir", "r", "--seed", "3"),
+    *("--num_requests", str(_REQUESTS), "--tokenizer_dir", str(DEMO_ENGINE_DIR)),
 ]
 
 
@@ -38,8 +39,8 @@ def test_classes_probes_and_cancellations_on_the_engine(decoupled_server: Server
     by_class = {entry["name"]: entry for entry in found["classes"]}
     withdrawn = sum(row["outcome"] == "withdrawn" for row in rows)
     assert withdrawn == found["requests"]["withdrawn"] == by_class["chat"]["withdrawn"] + by_class["code"]["withdrawn"] > 0
-    assert found["requests"]["done"] + withdrawn == 24
-    assert by_class["chat"]["scheduled"] + by_class["code"]["scheduled"] == 24
+    assert found["requests"]["done"] + withdrawn == _REQUESTS
+    assert by_class["chat"]["scheduled"] + by_class["code"]["scheduled"] == _REQUESTS
     assert by_class["code"]["attainment"]["value"] == 1.0
     assert by_class["probe"]["done"] == by_class["probe"]["scheduled"] > 0
     assert after - before - by_class["probe"]["done"] == withdrawn  # the engine stopped exactly those, before their end
