@@ -118,9 +118,10 @@ def test_model_error_is_a_server_error_with_its_message(decoupled_server: Server
 
 
 def test_requests_beyond_a_full_queue_are_rejected(narrow_server: Server, tmp_path: Path) -> None:
-    lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "1000", "--output_stdev", "0"]
+    lengths = ["--input_mean", "20", "--input_stdev", "0", "--output_mean", "300", "--output_stdev", "0"]
     target = ["-i", "http", "--url", narrow_server.addresses.http, "--run_dir", "run", "--warmup_requests", "0"]
-    result = bench("token_norm_dist", *lengths, "--num_requests", "8", *target, cwd=tmp_path)
+    load = ["--num_requests", "8", "--workers", "1"]  # all sent before the first answer ends
+    result = bench("token_norm_dist", *lengths, *load, *target, cwd=tmp_path)
     assert result.returncode == 1
     requests = json.loads((tmp_path / "run" / "summary.json").read_text())["requests"]
     assert (requests["done"], requests["by_kind"]) == (3, {"refused": 5})  # one runs, two wait
