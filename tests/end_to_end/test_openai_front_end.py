@@ -20,7 +20,7 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.settings import FrontEndSettings, front_end_command
 from serving.launch.server import Server
 from serving.text.tokenizer import load_tokenizer
-from tests.end_to_end.test_bench import BENCH, descendants_of
+from tests.end_to_end.test_bench import bench, descendants_of
 from tests.end_to_end.triton_calls import (
     core_inputs,
     generated_tokens,
@@ -216,16 +216,12 @@ def test_measurement_has_the_times_of_the_engine(front_end: _FrontEnd, tmp_path:
     """As vLLM, the front end sends no arrival, so that the time before and after the engine has no source."""
     target = ("-i", protocol, "--url", f"http://{front_end.host}:{front_end.port}", "--server_timings", "--run_dir", "run")
     load = ("--num_requests", "20", "--request_rate", "40", "--ignore_eos", "--isl", "32", "--osl", "9")
-    done = subprocess.run(
-        [*BENCH, "token_norm_dist", *load, *target], cwd=tmp_path, capture_output=True, text=True, timeout=_WAIT_S
-    )
+    done = bench("token_norm_dist", *load, *target, cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr  # a busy machine may send late
     for request in read_table(tmp_path / "run" / "requests.parquet").to_pylist():
         assert min(request[f"server_{phase}_ns"] for phase in ("queue", "prefill", "decode")) > 0
         assert request["server_arrival_ns"] is None
-    explained = subprocess.run(
-        [*BENCH, "why", "run", "--format", "json"], cwd=tmp_path, capture_output=True, text=True, timeout=_WAIT_S
-    )
+    explained = bench("why", "run", "--format", "json", cwd=tmp_path)
     for latency in json.loads(explained.stdout)["runs"][0]["latencies"]:
         last = latency["percentiles"][-1]
         phases = {phase["phase"]: phase["mean_ms"]["value"] for phase in last["phases"]}
@@ -339,7 +335,7 @@ def test_client_that_leaves_ends_its_request_at_the_engine(front_end: _FrontEnd,
 def test_measurement_without_a_url_deploys_the_front_end(tmp_path: Path, protocol: str) -> None:
     greedy = json.dumps({"temperature": 0})
     command = ("token_norm_dist", "-i", protocol, "--extra_body", greedy, "--num_requests", "4", "--ignore_eos", "--osl", "9")
-    done = subprocess.run([*BENCH, *command, "--run_dir", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = bench(*command, "--run_dir", "run", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr  # a busy machine may send late
     requests = read_table(tmp_path / "run" / "requests.parquet").to_pylist()
     assert [request["output_tokens"] for request in requests] == [9] * 4
