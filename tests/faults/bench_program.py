@@ -47,9 +47,13 @@ class Program:
     def journals(self) -> list[JournalReader]:
         return [JournalReader(path) for path in RunFolder(self.folder).journals()]
 
+    def exchanges(self) -> int:
+        """The exchanges that are written down."""
+        return sum(1 for journal in self.journals() for _ in journal.read_new())
+
     def wait_for_exchanges(self, count: int) -> None:
         """Return when this many exchanges were written down."""
-        wait_until(lambda: sum(1 for journal in self.journals() for _ in journal.read_new()) >= count, process=self.process)
+        wait_until(lambda: self.exchanges() >= count, process=self.process)
 
     def wait_for_start(self, workers: int = 1) -> None:
         """Return when every worker has begun its journal, which it does just before the clock starts."""
