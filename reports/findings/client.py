@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bench_records.manifest import ClockReadings
-from bench_records.record import Outcome
 from reports.findings.client_delay import REMEDIES, DelayCause, cause_of, likely_cause
 from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.client_health import ClientHealth
@@ -160,11 +159,10 @@ class AchievedBelowOffered(_Delayed, Finding):
     @classmethod
     def check(cls, facts: RunFacts) -> Self | None:
         offered, achieved = facts.metrics.offered_rate, facts.metrics.achieved_rate
-        not_sent = facts.requests.outcome == Outcome.NOT_SENT.value
-        if offered is not None and (facts.load.max_concurrency is not None or not_sent.any()):
-            # A request that waits at the ceiling cannot be sent any earlier, and none is sent after the end of a run.
+        if offered is not None and facts.load.max_concurrency is not None:
+            # A request that waits at the ceiling cannot be sent any earlier.
             due_ns = facts.requests.scheduled_ns + facts.requests.ceiling_wait_ns
-            offered = mean_rate(np.where(not_sent, np.nan, due_ns))
+            offered = mean_rate(due_ns[facts.requests.offered])
         if offered is None or achieved is None or facts.interrupted or achieved >= _RATE_SHARE_WARNING * offered:
             return None
         lost = facts.requests.lost

@@ -179,9 +179,10 @@ OFFERED_RATE = Metric(
     "offered_rate",
     "Offered rate",
     "1/s",
-    "(n − 1) / (last − first) of the scheduled sends; a closed loop offers none",
+    "(n − 1) / (last − first) of the scheduled sends, without those after the end of a run that was stopped; a closed loop "
+    "offers none",
     counted="requests",
-    times_ns=lambda requests: requests.scheduled_ns,
+    times_ns=lambda requests: requests.scheduled_ns[requests.offered],
     exists=lambda run: not run.load.waits_for_answers,
 )
 ACHIEVED_RATE = Metric(

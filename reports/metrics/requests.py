@@ -108,6 +108,12 @@ class Requests:
         return lost
 
     @cached_property
+    def offered(self) -> NDArray[np.bool_]:
+        """Which requests were offered to the target: not those before which a run that was stopped had ended."""
+        offered: NDArray[np.bool_] = self.outcome != Outcome.NOT_SENT.value
+        return offered
+
+    @cached_property
     def load(self) -> Requests:
         """The requests without the probes beside them, which are no part of what is measured."""
         return self.only(~self.of_class(PROBE)) if PROBE in self.class_names else self

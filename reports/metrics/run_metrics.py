@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_records.record import FAILURES, Outcome
+from bench_records.record import FAILURES
 from reports.metrics.arrival_law import at_even_rate_ns, index_of_dispersion
 from reports.metrics.catalogue import (
     ACHIEVED_RATE,
@@ -183,7 +183,7 @@ def compute_metrics(
         scheduled=len(requests.outcome),
         done=int(requests.done.sum()),
         withdrawn=int(requests.withdrawn.sum()),
-        not_sent=int((requests.outcome == Outcome.NOT_SENT.value).sum()),
+        not_sent=int((~requests.offered).sum()),
         failed_by_kind=failures_by_kind(requests),
         latencies=latencies,
         windows=compute_windows(requests, ttft_ms, e2e_ms, load, run.clustered, run.batch),

@@ -207,7 +207,7 @@ def _stretches(
 
 def _stretch_edges(requests: Requests, count: int) -> FloatArray | None:
     """The ends of ``count`` equal stretches of the time in which requests were due, in ns, shape [count + 1]; None of none."""
-    due_ns = requests.scheduled_ns
+    due_ns = requests.scheduled_ns[requests.offered]
     return np.linspace(due_ns.min(), due_ns.max(), count + 1) if count and due_ns.size else None
 
 

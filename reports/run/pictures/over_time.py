@@ -18,8 +18,11 @@ _FEWEST_PARTS = 10
 
 
 def end_ns(requests: Requests) -> float:
-    """The time at which the last request ended, or should have been sent; 0 without requests."""
-    known = np.concatenate([requests.scheduled_ns, requests.done_ns[~np.isnan(requests.done_ns)]])
+    """The time at which the last request ended, or should have been sent; 0 without requests.
+
+    What a run that was stopped did not come to send is no part of it.
+    """
+    known = np.concatenate([requests.scheduled_ns[requests.offered], requests.done_ns[~np.isnan(requests.done_ns)]])
     return float(known.max()) if known.size else 0.0
 
 

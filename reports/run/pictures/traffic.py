@@ -43,7 +43,8 @@ def token_pictures(report: RunReport) -> list[Picture]:
 def _rates(requests: Requests, waits_for_answers: bool) -> Picture:
     edges_ns = edges_of(requests)
     at_s = seconds(edges_ns)
-    offered = Line("offered", at_s, per_second(requests.scheduled_ns, edges_ns), Colour.GREY, steps=True)
+    due_ns = requests.scheduled_ns[requests.offered]
+    offered = Line("offered", at_s, per_second(due_ns, edges_ns), Colour.GREY, steps=True)
     sent = per_second(requests.sent_ns, edges_ns)
     ended = per_second(requests.done_ns[requests.done], edges_ns)
     return Picture(

@@ -36,6 +36,17 @@ def test_every_request_is_counted_once_in_the_rates(make_report: MakeReport, ste
     assert lines["offered"].y[3] == pytest.approx(100, rel=0.1)  # one each 10 ms
 
 
+def test_what_a_stopped_run_did_not_come_to_send_was_not_offered(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    """The picture said that the client was late from the stop on, and all pictures over time went on to the plan's end."""
+    report = make_report([*steady_run(500), *(failed(k, 10 * k, Outcome.NOT_SENT) for k in range(500, 1_500))])
+    lines = _lines(arrival_pictures(report), "rates")
+    assert _total(lines["offered"]) == pytest.approx(500)
+    assert lines["offered"].x[-1] == pytest.approx(5.11, abs=0.02)  # the end of the last answer
+    assert report.metrics.offered_rate == report.metrics.achieved_rate
+
+
 def test_a_closed_loop_offers_no_rate(make_report: MakeReport, steady_run: SteadyRun) -> None:
     report = make_report(steady_run(100), load={"mode": "closed", "concurrency": 4})
     assert set(_lines(arrival_pictures(report), "rates")) == {"sent", "answered"}
