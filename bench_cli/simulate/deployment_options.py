@@ -89,13 +89,15 @@ class ReplicaOptions(Concern, title="Replicas"):
     transfer_post_ms: float | None = option(
         None,
         type=click.FloatRange(min=0, max=1e6),
-        help="The decode servers fetch KV caches: before a step, the host takes this time to post the transfer of each prompt "
-        "that arrived, ms, and looks for those that ended once a step. --transfer_ms is then counted from the post.",
+        help="The decode servers fetch KV caches, as with vLLM's NIXL connector: the time of the host to post one transfer, "
+        "ms, which is the mean of vllm:nixl_post_time_seconds. Meanwhile it launches no step. --transfer_ms is then counted "
+        "from the post.",
     )
     transfer_post_tokens_per_s: float | None = option(
         None,
         type=click.FloatRange(min=1, max=1e12),
-        help="Tokens whose transfer the host posts in a second. Their time is added to --transfer_post_ms; no time without.",
+        help="Tokens whose transfer the host posts in a second: the mean tokens of a prompt over the mean of "
+        "vllm:nixl_post_time_seconds. Their time is added to --transfer_post_ms; no time without.",
     )
 
 
