@@ -29,6 +29,7 @@ from reports.compare.measures import MEASURES, Measure, Measured, exact_percenti
 from reports.compare.recommendation import Recommendation, affordable, preferred, recommend
 from reports.criteria import Criterion
 from reports.errors import NotComparableError, NoValidBlockError
+from reports.findings.checks import Validity
 from reports.metrics.catalogue import E2E
 from reports.metrics.censoring import CensoredLatencies
 from reports.run_report import RunReport, read_run
@@ -44,11 +45,16 @@ _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: a configuration, measured by one or several runs, which are all streamed or all unstreamed."""
+    """One side of a comparison: a configuration, measured by one or several runs, which are all streamed or all unstreamed.
+
+    ``blocks_left_out`` counts an experiment's blocks with a missing or invalid run, and ``failed`` are the arm's runs in them
+    that are invalid for failed requests alone: that is what the arm did, and conditions judge it.
+    """
 
     name: str
     runs: tuple[RunReport, ...]
-    blocks_left_out: int = 0  # of an experiment: blocks with a missing or invalid run
+    blocks_left_out: int = 0
+    failed: tuple[RunReport, ...] = ()
 
     @property
     def streaming(self) -> bool:
@@ -266,7 +272,16 @@ def read_experiment(
         )
     planned = len({run.block for run in experiment.runs} if experiment.until is None else blocks)
     return [
-        Arm(arm.name, tuple(runs[number] for runs in sound), blocks_left_out=planned - len(sound))
+        Arm(
+            arm.name,
+            tuple(runs[number] for runs in sound),
+            planned - len(sound),
+            tuple(
+                runs[number]
+                for _, runs in sorted(blocks.items())
+                if number in runs and runs[number].validity is Validity.REQUESTS_FAILED
+            ),
+        )
         for number, arm in enumerate(experiment.arms)
     ]
 
@@ -348,7 +363,7 @@ def _compare_arm(
         curve=_curve(baseline, arm, paired),
         pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
-        conditions=check_conditions(conditions, differences, arm.runs),
+        conditions=check_conditions(conditions, differences, arm.runs, arm.failed),
         looks=looks,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports.compare.difference import Difference
 from reports.compare.measures import MEASURES, Measure
@@ -13,6 +13,7 @@ from reports.criteria import Requirement, parse_fail_if
 from reports.errors import ConditionError
 from reports.gates.gate import Status
 from reports.gates.judge import judge_together
+from reports.render.counts import counted
 from reports.run_report import RunReport
 from reports.statistics.estimate import reason_text
 
@@ -81,9 +82,13 @@ def parse_condition(text: str) -> AnyCondition:
 
 
 def check_conditions(
-    conditions: Sequence[AnyCondition], differences: Sequence[Difference], runs: Sequence[RunReport] = ()
+    conditions: Sequence[AnyCondition],
+    differences: Sequence[Difference],
+    runs: Sequence[RunReport] = (),
+    failed: Sequence[RunReport] = (),
 ) -> tuple[ConditionResult, ...]:
-    """Check each condition, of the ``differences`` or of the compared arm's ``runs``.
+    """Check each condition, of the ``differences`` or of the compared arm's ``runs``. In its ``failed`` runs too many
+    requests failed, and the differences lack them: they count for the arm's own limits, and no change passes.
 
     Conditions on changes share the significance level (Bonferroni), so that more conditions do not fail more often. A single
     one is judged by the 95 % interval that is printed beside the change.
@@ -91,11 +96,18 @@ def check_conditions(
     by_name = {difference.measure.name: difference for difference in differences}
     together = sum(isinstance(condition, Condition) for condition in conditions)
     return tuple(
-        _checked(condition, by_name.get(condition.measure.name), together)
+        _without_failed(_checked(condition, by_name.get(condition.measure.name), together), failed)
         if isinstance(condition, Condition)
-        else _of_arm(condition, runs)
+        else _of_arm(condition, (*runs, *failed))
         for condition in conditions
     )
+
+
+def _without_failed(result: ConditionResult, failed: Sequence[RunReport]) -> ConditionResult:
+    if not failed or result.status is not Status.PASSED:
+        return result
+    why = f"{result.why}, without {counted(len(failed), 'run')} of this arm in which too many requests failed"
+    return replace(result, status=Status.UNDECIDED, why=why)
 
 
 def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> ConditionResult:

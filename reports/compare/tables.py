@@ -12,6 +12,7 @@ from reports.compare.looks import DECIDING_SHARE, FIRST_LOOK, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.compare.spread import CONFIDENCE
+from reports.render.counts import counted
 from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 from reports.statistics.estimate import reason_text, two_decimals
@@ -154,6 +155,7 @@ def notes(comparison: ArmComparison) -> list[str]:
     if b.blocks_left_out:
         blocks = "1 block is" if b.blocks_left_out == 1 else f"{b.blocks_left_out} blocks are"
         texts.append(f"{blocks} left out because a run is missing, did not come to its end, or is invalid; see its report.")
+    texts += [_failed_runs(name, arm) for name, arm in (("A", a), ("B", b)) if arm.failed]
     if comparison.schedules_apart:
         texts.append(
             "Each side repeats schedules of its own, so the intervals include what one schedule differs from another, as far "
@@ -169,6 +171,11 @@ def notes(comparison: ArmComparison) -> list[str]:
     if comparison.recommendation is not None:
         texts.append(comparison.recommendation.text)
     return texts
+
+
+def _failed_runs(name: str, arm: Arm) -> str:
+    left_out = counted(len(arm.failed), f"run of {name} that is", f"runs of {name} that are")
+    return f"In {left_out} left out, too many requests failed; the table does not cover that."
 
 
 def _judged_alone(comparison: ArmComparison) -> list[str]:

@@ -566,6 +566,29 @@ def test_an_experiment_with_one_valid_block_judges_no_change(
     assert bench(["experiment", *options, "--fail_if", "p50_ttft>90ms", "dataset"]) == 0
 
 
+def test_blocks_left_out_for_an_arm_s_failed_requests_pass_no_condition(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 % of B's requests failed in two of four blocks, none in the others, which alone passed every condition."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 4, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        noisy_run(number, failures=14 if run.arm and run.block < 2 else 0).path.rename(folder.run_folder(run).path)
+    options = ["--arm", "a=", "--arm", "b=--workers 2", "--repeats", "4", "--experiment_dir", str(tmp_path)]
+    conditions = ["failed_share>0.2%", "p99_ttft>200ms", "failed_share>+50pp", "p50_ttft>+90%"]
+    gates = [word for condition in conditions for word in ("--fail_if", condition)]
+    assert bench(["experiment", *options, *gates, "dataset"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "FAILED: failed_share>0.2%: 1.0 %; 1.0 % of 2,800 failed" in shown
+    assert "In 2 runs of B that are left out, too many requests failed; the table does not cover that." in shown
+    (only,) = json.loads((tmp_path / "compare.json").read_text())["comparisons"]
+    assert [result["status"] for result in only["conditions"]] == ["failed", "undecided", "undecided", "undecided"]
+    assert only["conditions"][3]["why"].endswith(
+        "interval of 2 conditions together, without 2 runs of this arm in which too many requests failed"
+    )
+
+
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
     noisy_run: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
