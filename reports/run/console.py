@@ -180,8 +180,8 @@ def _of_p99(reason: Reason | None) -> str:
 
 def _too_few(rows: list[tuple[str, Distribution]]) -> str:
     numbers = sorted({d.n + d.censored for _, d in rows})
-    values = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
-    return f"{values} values, {required_samples(0.99):,} needed (sample_too_small)"
+    values = counted(numbers[0], "value") if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,} values"
+    return f"{values}, {required_samples(0.99):,} needed (sample_too_small)"
 
 
 def _rates(metrics: Metrics) -> list[str]:

@@ -44,7 +44,8 @@ class Correlated:
 
     @property
     def sentence(self) -> str:
-        return f"equivalent to {self.equivalent:,} independent requests, {self.needed:,} needed"
+        requests = "1 independent request" if self.equivalent == 1 else f"{self.equivalent:,} independent requests"
+        return f"equivalent to {requests}, {self.needed:,} needed"
 
 
 @dataclass(frozen=True, slots=True)

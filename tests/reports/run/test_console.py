@@ -61,6 +61,7 @@ def test_a_tail_without_support_is_marked_and_the_mark_is_explained_in_words(
     few = render_answer(make_report(steady_run(661)))
     assert _row(few, "E2E latency")[3].endswith("*")
     assert "p99 not yet supported: 661 values, 662 needed (sample_too_small)." in few
+    assert "p99 not yet supported: 1 value, 662 needed (sample_too_small)." in render_answer(make_report(steady_run(1)))
     assert "too few requests for p99: raise --num_requests" in few.lower()
 
 

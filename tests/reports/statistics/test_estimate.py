@@ -33,6 +33,7 @@ def test_the_numbers_of_an_interval_have_the_form_that_is_asked_for() -> None:
     [
         (TooFew(99, 100), "n too small", "too few requests for an interval, at least 100 needed"),
         (Correlated(1_234, 30), "effective n 1,234", "equivalent to 1,234 independent requests, 30 needed"),
+        (Correlated(1, 10), "effective n 1", "equivalent to 1 independent request, 10 needed"),
         (Cause.DRIFTS, "drifts, or run too short", "it drifts, or the run is too short"),
         (Cause.UNEVEN, "rests on few values", "it rests on few values"),
         (
