@@ -74,6 +74,11 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
     newest = trend.newest_compared
     if judged.fail_if and newest is None:
         raise click.ClickException("--fail_if: no run of the trend is comparable with the baseline, so none is judged")
-    if judged.fail_if and newest is not None and newer_text(trend):
-        click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}", err=True)
-    return ExitStatus.VALID if newest is None or judged.passed(newest.conditions) else ExitStatus.FAILED
+    if newest is None:
+        return ExitStatus.VALID
+    passed = judged.passed(newest.conditions)
+    if judged.fail_if and newer_text(trend):
+        fails = " Nothing is decided of them: it fails, by --undecided fail." if judged.undecided == "fail" else ""
+        click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}{fails}", err=True)
+        passed = passed and not fails
+    return ExitStatus.VALID if passed else ExitStatus.FAILED

@@ -275,8 +275,13 @@ def test_a_newer_run_that_was_cut_is_said_beside_the_verdict(nights: Path, capsy
     trend = read_trend([nights / "n1", nights / "n2", nights / "n6"])
     assert headline(trend).startswith("The newest comparable run: ")
     assert headline(trend).endswith("Newer, and not judged: n6 (left out).")
-    assert bench(["trend", *(str(nights / name) for name in ("n1", "n2", "n6")), "--fail_if", "p50_ttft>10s"]) == 0
+    gate = ["--fail_if", "p50_ttft>10s"]
+    assert bench(["trend", *(str(nights / name) for name in ("n1", "n2", "n6")), *gate]) == 0
     assert "(left out)" in capsys.readouterr().err
+    gate += ["--undecided", "fail"]
+    assert bench(["trend", *(str(nights / name) for name in ("n1", "n2", "n6")), *gate]) == 1
+    assert capsys.readouterr().err.endswith("n6 (left out). Nothing is decided of them: it fails, by --undecided fail.\n")
+    assert bench(["trend", *(str(nights / name) for name in ("n1", "n2")), *gate]) == 0
 
 
 def test_a_change_from_one_baseline_run_is_judged_only_on_request(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
