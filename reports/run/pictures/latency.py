@@ -21,6 +21,7 @@ from reports.statistics.quantile_curve import Curve
 _MOST_DOTS = 2_000
 _CELLS = 40
 _FEWEST_FOR_HEAT = 50
+_MEDIAN_AT = 0.30103  # on the axis of percentiles: −log10(1 − 0.5)
 _LOG_ABOVE = 30.0  # largest / median: beyond, a linear axis shows the tail alone
 
 
@@ -53,9 +54,13 @@ class Series:
 
 
 def percentile_axis(reach: float) -> Axis:
-    """1 − q on a log scale: each nine of the percentile takes the same space, as far as ``reach``, a position on it."""
-    marks = ((0.0, "0"), (0.3010299957, "50"), (0.6020599913, "75"))
+    """1 − q on a log scale: each nine of the percentile takes the same space, as far as ``reach``, a position on it.
+
+    Where curves end below the median, at failures or cuts, its tenths are named, since 0 alone is no scale.
+    """
     tails = ((float(k), f"{100 - 100 * 10.0**-k:.10g}") for k in range(1, 9))
+    percents = (0, 50, 75) if reach + 0.01 >= _MEDIAN_AT else range(0, 50, 10)
+    marks = ((float(quantile_positions([percent / 100])[0]), str(percent)) for percent in percents)
     return Axis("percentile", ticks=tuple((at, text) for at, text in (*marks, *tails) if at <= reach + 0.01), nines=True)
 
 

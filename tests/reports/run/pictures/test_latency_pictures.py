@@ -13,7 +13,7 @@ from msgspec import structs
 from bench_records.record import Outcome, Record
 from reports.render.picture import Dots, HeatMap, Line, Picture, Shape, Whiskers
 from reports.run.page import run_pictures
-from reports.run.pictures.latency import latency_pictures, nines
+from reports.run.pictures.latency import latency_pictures, nines, percentile_axis
 from reports.run.pictures.over_time import drawn_positions, log_edges, part_text, percentile_per_part
 from reports.run_report import RunReport
 from reports.statistics.quantile_curve import curve_of
@@ -50,6 +50,21 @@ def test_the_curve_meets_the_table_at_its_percentiles(make_report: MakeReport, s
         at = np.argmin(np.abs(line.x - -math.log10(1 - q)))
         assert line.y[at] == value
     assert line.y[-1] == table.max
+
+
+@pytest.mark.parametrize(
+    ("reach", "names"),
+    [
+        (-math.log10(0.65), ["0", "10", "20", "30"]),  # up to p35
+        (-math.log10(0.5), ["0", "50"]),
+        (-math.log10(0.02), ["0", "50", "75", "90"]),
+        (-math.log10(0.001), ["0", "50", "75", "90", "99", "99.9"]),
+    ],
+)
+def test_the_axis_of_percentiles_has_a_scale_wherever_its_curves_end(reach: float, names: list[str]) -> None:
+    ticks = percentile_axis(reach).ticks
+    assert [text for _, text in ticks] == names
+    assert [at for at, _ in ticks] == pytest.approx([-math.log10(1 - float(text) / 100) for text in names])
 
 
 def test_failures_end_the_curve_and_hold_the_distribution_below_one(
