@@ -35,7 +35,8 @@ class Fetches:
         self._post_s: list[float] = fetch.post_s.tolist()
         self._transfer_s: list[float] = fetch.transfer_s.tolist()
         self._arrived: deque[tuple[float, int]] = deque()
-        self._under_way: list[tuple[float, int]] = []  # until when
+        self._under_way: list[tuple[float, int, int]] = []  # until when, the number of its post, and the request
+        self._posts = 0
 
     def accept(self, at_s: float, request: int) -> None:
         """Take a request whose transfer is to be posted; times ascend."""
@@ -54,12 +55,13 @@ class Fetches:
         """Post the transfer of ``first``; returns when that is done."""
         self._arrived.popleft()
         at_s += self._post_s[request]
-        heappush(self._under_way, (at_s + self._transfer_s[request], request))
+        heappush(self._under_way, (at_s + self._transfer_s[request], self._posts, request))
+        self._posts += 1
         return at_s
 
     def poll(self, at_s: float) -> list[int]:
-        """The requests whose transfers have ended since the last look."""
+        """The requests whose transfers have ended since the last look, in the order of their posts."""
         ended = []
         while self._under_way and self._under_way[0][0] <= at_s:
-            ended.append(heappop(self._under_way)[1])
-        return ended
+            ended.append(heappop(self._under_way)[1:])
+        return [request for _, request in sorted(ended)]

@@ -91,7 +91,7 @@ class ReplicaOptions(Concern, title="Replicas"):
         type=click.FloatRange(min=0, max=1e6),
         help="The decode servers fetch KV caches, as with vLLM's NIXL connector: the time of the host to post one transfer, "
         "ms, which is the mean of vllm:nixl_post_time_seconds. Meanwhile it launches no step. --transfer_ms is then counted "
-        "from the post.",
+        "from the end of the post.",
     )
     transfer_post_tokens_per_s: float | None = option(
         None,
