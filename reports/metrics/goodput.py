@@ -74,6 +74,11 @@ class Goodput:
         return self.good_from_send / self.sent
 
     @property
+    def judged_text(self) -> str:
+        """What attainment is a share of: "700 sent", or "62 judged" where others were sent and are undetermined."""
+        return f"{self.sent:,} {'judged' if self.undetermined else 'sent'}"
+
+    @property
     def attainment_limits(self) -> Interval:
         """The least and the largest share of all that were sent, whatever the undetermined ones would have been."""
         every = self.sent + self.undetermined

@@ -227,7 +227,7 @@ def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     beside = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
     return [
         ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
-        ("Attainment", f"{percentage(goodput.attainment)} % of {goodput.sent:,} sent", beside),
+        ("Attainment", f"{percentage(goodput.attainment)} % of {goodput.judged_text}", beside),
     ]
 
 

@@ -88,7 +88,7 @@ def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
     every = " and ".join(map(str, goodput.objectives))
     rows: list[tuple[str, float | None, str]] = [
         _rate_row(f"{GOODPUT.label}: {every} ({GOODPUT.table_unit})", goodput.rate),
-        (f"{ATTAINMENT.label} (% of {goodput.sent:,} sent)", 100 * goodput.attainment, _percent(goodput.attainment_interval)),
+        (f"{ATTAINMENT.label} (% of {goodput.judged_text})", 100 * goodput.attainment, _percent(goodput.attainment_interval)),
         (f"{ATTAINMENT.label}, {FROM_SEND} (%)", 100 * goodput.attainment_from_send, _percent(goodput.from_send_interval)),
     ]
     if goodput.undetermined:

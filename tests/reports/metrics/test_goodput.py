@@ -257,7 +257,9 @@ def test_each_objective_alone_is_of_the_requests_of_which_it_is_decided(
     attainment = summary(report)["metrics"]["attainment"]
     assert (attainment["value"], attainment["undetermined"], attainment["limits"]) == (pytest.approx(1 / 3), 1, (0.25, 0.5))
     assert [objective["attainment"] for objective in attainment["objectives"]] == [0.5, 1.0]
-    assert "Attainment (%) with 1 cut off, undetermined" in render(report)
+    text = render(report)
+    assert "Attainment (% of 3 judged)" in text
+    assert "Attainment (%) with 1 cut off, undetermined" in text
 
 
 def test_a_timeout_met_nothing_whatever_had_come(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
