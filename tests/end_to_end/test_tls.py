@@ -75,7 +75,8 @@ def test_a_run_with_a_certificate_of_the_client(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     monkeypatch.setattr(local_pool, "multiprocessing", multiprocessing)  # forks have the environment of their server
     with _triton(certificates, tmp_path, "none", models=True) as url:
-        words = ("dataset", "--model", "ensemble", "--url", url, "--num_requests", "20", "--concurrency", "4")
+        load = ("--num_requests", "8", "--concurrency", "4", "--warmup_requests", "1")
+        words = ("dataset", "--model", "ensemble", "--url", url, *load)
         for pem in (None, _client_pem(certificates, tmp_path, "self-signed")):
             if pem is not None:
                 monkeypatch.setenv(CLIENT_CERTIFICATE, str(pem))
@@ -88,7 +89,7 @@ def test_a_run_with_a_certificate_of_the_client(
         result = run_bench(*words, "--run_dir", str(tmp_path / "run"))
     assert result.returncode in (0, 3), result.stderr
     requests = json.loads((tmp_path / "run" / "summary.json").read_text())["requests"]
-    assert (requests["done"], requests["failed"]) == (20, 0)
+    assert (requests["done"], requests["failed"]) == (8, 0)
     for file in (tmp_path / "run").iterdir():
         assert b"PRIVATE KEY" not in file.read_bytes(), file
 
