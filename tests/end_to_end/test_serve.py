@@ -166,7 +166,7 @@ def test_triton_itself_is_crashed_by_what_the_proxy_stops(tmp_path: Path, attack
 
 def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(tmp_path: Path) -> None:
     """Triton alone starts no process again, and never answers what the ended one had."""
-    body = {"text_input": "What is", "max_tokens": 4000, "bad_words": "", "stop_words": "", "end_id": -1}
+    body = {"text_input": "What is", "max_tokens": 1500, "bad_words": "", "stop_words": "", "end_id": -1}
     options = EngineOptions(max_tokens_in_paged_kv_cache=32_768)
     spec = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine_options=options)
     with (
