@@ -200,21 +200,24 @@ def test_a_repeat_refuses_the_values_that_were_hidden(capsys: pytest.CaptureFixt
         assert "does not contain this value; give it again" in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_plan_of_an_experiment_has_no_secret_and_is_continued(tmp_path: Path) -> None:
+def test_the_plan_of_an_experiment_has_no_secret_and_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "series"
     search = Search(_SECRETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", _SECRETS["OPENAI_API_KEY"])
     with echo_server() as echo:
         options = _words(_options(echo, dict(_SECRETS)))
         runs = ["token_norm_dist", "-i", "openai", *options, *_LOAD, "--tokenizer_dir", _TOKENIZER, "--workers", "1"]
         for repeats in ("1", "2"):
-            line = ["experiment", "--arm", "a=", "--arm", "b=", "--repeats", repeats, "--experiment_dir", str(folder), *runs]
-            process = _bench(*line, cwd=tmp_path, environment={})
-            _, errors = process.communicate(timeout=200)
-            assert "001-a" in {path.name for path in folder.iterdir()}, errors.decode()
-            assert b"another plan" not in errors
+            cli(["experiment", "--arm", "a=", "--arm", "b=", "--repeats", repeats, "--experiment_dir", str(folder), *runs])
+            errors = capsys.readouterr().err
+            assert "001-a" in {path.name for path in folder.iterdir()}, errors
+            assert "another plan" not in errors
         _check_sent(echo)
     search.folder(folder)
-    search.text("errors", errors)
+    search.text("errors", errors.encode())
     assert {option for option, _ in search.found} <= {"--endpoint, code"}
     assert len(list(folder.glob("0*"))) == 4
     assert _open_to_others(folder) == []
