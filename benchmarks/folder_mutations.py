@@ -137,7 +137,7 @@ def _table_shape(folder: Path, rng: random.Random) -> str:
 
 
 def bomb(folder: Path, rng: random.Random) -> str:
-    """Ten million equal rows, tens of millions of tokens, or long texts in a small file: gigabytes in memory."""
+    """Four million equal rows, tens of millions of tokens, or long texts in a small file: gigabytes in memory."""
     path = folder / "requests.parquet"
     table = _table(path)
     if table is None or table.num_rows == 0:
@@ -146,7 +146,7 @@ def bomb(folder: Path, rng: random.Random) -> str:
     if kind == "rows":
         many = table.slice(0, 1).take(pa.array(np.zeros(1_000_000, dtype=np.int64)))
         with pq.ParquetWriter(path, many.schema, compression="zstd", write_statistics=False) as writer:
-            for _ in range(10):
+            for _ in range(4):
                 writer.write_table(many)
     elif kind == "tokens":
         lists = pa.ListArray.from_arrays(
