@@ -58,7 +58,8 @@ def replicas_of(options: ReplicaOptions) -> tuple[int, Decode | None]:
     )
     if options.prefill is None or options.decode is None:
         if given:
-            raise click.UsageError(f"--{given[0]} needs both --prefill and --decode")
+            missing = (name for name in ("--prefill", "--decode") if name[2:] not in given)
+            raise click.UsageError(f"--{given[0]} needs {' and '.join(missing)}")
         return options.replicas, None
     if options.given("replicas"):
         raise click.UsageError("--replicas are servers that prefill and decode: leave it out beside --prefill and --decode")
