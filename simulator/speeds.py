@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
+from reports.statistics.probability import chi_squared_tail
 from simulator.arrays import FloatArray
 from simulator.block_bootstrap import BLOCK_ROWS, block_products, drawn_products
 
@@ -68,7 +68,7 @@ class Speeds:
         if runs < 2:
             return None
         squares = ((self.logs / np.maximum(self.errors, _EXACT)) ** 2).sum() * (runs - 1) / runs
-        chance = float(scipy.stats.chi2.sf(squares, runs - 1))
+        chance = chi_squared_tail(float(squares), runs - 1)
         between = max(0.0, float(self.logs.var(ddof=1) - (self.errors**2).sum() / (runs - 1)))
         if chance >= _CHANCE or between <= _LEAST**2:
             return None
