@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,10 @@ class Answers:
         """The standard error of ``share``, if answers are independent."""
         return math.sqrt(float(np.square(self.tokens - self.share * self.requested).sum())) / float(self.requested.sum())
 
+    def chosen(self, places: NDArray[np.int64]) -> Answers:
+        """The answers at ``places``."""
+        return replace(self, index=self.index[places], tokens=self.tokens[places], requested=self.requested[places])
+
     def __str__(self) -> str:
         if not self.tokens.size:
             return "no answer of known length"
@@ -55,14 +59,16 @@ def answers_of(requests: Requests) -> Answers:
 
 def lengths_differ(a: Sequence[Answers], b: Sequence[Answers], *, paired: bool) -> bool:
     """Whether the sides have answers of other lengths, for the lengths that were requested, by more than chance explains.
-    ``paired``: one run each, of the same requests.
+    ``paired``: the i-th runs of both sent the same requests, and those that both answered are compared one by one.
 
     Where one side alone has tokens that are counted from text, the counts may differ and the answers not.
     """
+    if paired:
+        a, b = zip(*map(_to_the_same_requests, a, b), strict=True)
     if any(run.tokens.size == 0 for run in (*a, *b)) or len({run.counted_from_text for run in (*a, *b)}) > 1:
         return False
     mean_a, mean_b = (sum(run.share for run in side) / len(side) for side in (a, b))
-    error = _paired_error(a[0], b[0]) if paired else _error(a, b)
+    error = _paired_error(a, b) if paired else _error(a, b)
     return abs(mean_b - mean_a) > max(_LEAST_APART * mean_a, _FARTHEST * error)
 
 
@@ -71,10 +77,14 @@ def _error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
     return math.hypot(*(run.error / len(side) for side in (a, b) for run in side))
 
 
-def _paired_error(a: Answers, b: Answers) -> float:
-    """The standard error of the difference of shares, from the answers to requests that both runs answered."""
+def _paired_error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
+    """The standard error of the difference of shares, from the i-th runs' answers to the same requests."""
+    apart = (of_b.tokens - of_a.tokens for of_a, of_b in zip(a, b, strict=True))
+    errors = (tokens.std() * math.sqrt(tokens.size) / run.requested.sum() for tokens, run in zip(apart, a, strict=True))
+    return math.hypot(*errors) / len(a)
+
+
+def _to_the_same_requests(a: Answers, b: Answers) -> tuple[Answers, Answers]:
+    """The answers to requests that both runs answered, in the same order: a failure of long ones makes no other shorter."""
     _, in_a, in_b = np.intersect1d(a.index, b.index, return_indices=True)
-    if not in_a.size:
-        return math.inf
-    apart = b.tokens[in_b] - a.tokens[in_a]
-    return float(apart.std()) * math.sqrt(apart.size) / float(a.requested[in_a].sum())
+    return a.chosen(in_a), b.chosen(in_b)

@@ -176,16 +176,35 @@ def disagreements(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disag
 
     Values that both sides have equally often, in proportion, are no difference: seeds 1 to 5 on both, for example.
     """
-    unsorted = [
-        *_credibility(a, b),
-        *_one_sided(a, b),
-        *_simulations(a, b),
-        *_requests(a, b),
-        *_answers(a, b),
-        *_hosts(a, b),
-        *_settings(a, b),
-    ]
-    return tuple(sorted(unsorted, key=lambda disagreement: list(Weight).index(disagreement.weight)))
+    return _most_serious_first([*_of_sides(a, b), *_of_settings(a, b)])
+
+
+def disagreements_in_turn(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disagreement, ...]:
+    """As ``disagreements``, of runs that were measured in turn: the i-th of both in one block. Blocks send other requests by
+    design, so settings are compared within each; what befell a side is counted over all its runs.
+    """
+    of_blocks = (_of_settings([of_a], [of_b]) for of_a, of_b in zip(a, b, strict=True))
+    settings = {disagreement.what: disagreement for found in of_blocks for disagreement in found}
+    return _most_serious_first([*_of_sides(a, b), *settings.values()])
+
+
+def _of_sides(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    """What befell the runs of the sides, and who sent them."""
+    yield from _credibility(a, b)
+    yield from _one_sided(a, b)
+    yield from _simulations(a, b)
+    yield from _answers(a, b)
+    yield from _hosts(a, b)
+
+
+def _of_settings(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
+    """What the sides were asked to do, and so sent."""
+    yield from _requests(a, b)
+    yield from _settings(a, b)
+
+
+def _most_serious_first(found: Sequence[Disagreement]) -> tuple[Disagreement, ...]:
+    return tuple(sorted(found, key=lambda disagreement: list(Weight).index(disagreement.weight)))
 
 
 def refused(disagreements: Sequence[Disagreement]) -> bool:
@@ -290,9 +309,14 @@ def _one_sided(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disag
     """Warnings that the runs of one side have more often than those of the other: each may be why the sides differ."""
     codes = {finding.code for run in (*a, *b) for finding in run.findings if _is_a_warning(finding)}
     for code in sorted(codes - _NAMED_ELSEWHERE):
-        sides = _sides(a, b, partial(_sentence, code))
+        sides = _sides(a, b, partial(_warning, code))
         if not _alike(*([sentence == ABSENT for sentence in side] for side in sides)):
             yield Disagreement(code, Weight.WARN, sides, _ONE_SIDED)
+
+
+def _warning(code: str, run: RunReport) -> str:
+    """The sentence of the warning of this code, which the other side may have as a note."""
+    return next((finding.sentence for finding in run.findings if finding.code == code and _is_a_warning(finding)), ABSENT)
 
 
 def _is_a_warning(finding: Finding) -> bool:
@@ -329,7 +353,8 @@ def _requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagr
 
 def _answers(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
     answers = [[answers_of(run.requests) for run in side] for side in (a, b)]
-    if lengths_differ(*answers, paired=len(a) == len(b) == 1 and same_requests([*a, *b])):
+    paired = len(a) == len(b) and all(same_requests(pair) for pair in zip(a, b, strict=True))
+    if lengths_differ(*answers, paired=paired):
         of_a, of_b = (tuple(map(str, side)) for side in answers)
         yield Disagreement("output_tokens", Weight.WARN, (of_a, of_b), _OTHER_ANSWERS)
 

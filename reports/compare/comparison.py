@@ -15,6 +15,7 @@ from reports.compare.comparable import (
     Disagreement,
     Weight,
     disagreements,
+    disagreements_in_turn,
     refused,
     same_requests,
     same_schedules,
@@ -321,8 +322,7 @@ def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disag
         found = disagreements(baseline.runs, arm.runs)
         alike = same_schedules(baseline.runs, arm.runs)
         return tuple(disagreement for disagreement in found if not (alike and disagreement.what.startswith("schedule.")))
-    blocks = (disagreements([a], [b]) for a, b in zip(baseline.runs, arm.runs, strict=True))
-    return tuple({disagreement.what: disagreement for found in blocks for disagreement in found}.values())
+    return disagreements_in_turn(baseline.runs, arm.runs)
 
 
 def requests_paired(baseline: Arm, arm: Arm) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,22 @@ def test_repeats_count_together() -> None:
     a, b = ([_answers(rng.normal(mean, 10.0, 700), 64.0) for _ in range(5)] for mean in (30.0, 28.5))
     assert lengths_differ(a, b, paired=False)
     assert not lengths_differ(a[:1], b[:1], paired=False)
+
+
+def test_pairs_of_repeats_count_together() -> None:
+    rng = np.random.default_rng(8)
+    lengths = [rng.normal(30.0, 10.0, 700) for _ in range(5)]
+    a, b = ([_answers(run + rng.normal(mean, 10.0, 700), 64.0) for run in lengths] for mean in (0.0, -0.9))
+    assert lengths_differ(a, b, paired=True)
+    assert not lengths_differ(a[:1], b[:1], paired=True)
+
+
+def test_failures_of_long_answers_make_no_other_shorter() -> None:
+    lengths = np.random.default_rng(7).geometric(0.05, 700).astype(np.float64)
+    answered = np.sort(np.argsort(lengths)[:-6])
+    a, b = _answers(lengths, 256.0), replace(_answers(lengths[answered], 256.0), index=answered)
+    assert a.share > 1.01 * b.share
+    assert not lengths_differ([a], [b], paired=True)
 
 
 def test_counts_of_other_kinds_and_no_answers_show_nothing() -> None:

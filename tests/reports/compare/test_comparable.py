@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from bench_records.record import Outcome, Record
-from reports.compare.comparable import Weight, differences_within, disagreements, one_start, refused, same_requests
+from reports.compare.comparable import (
+    Weight,
+    differences_within,
+    disagreements,
+    disagreements_in_turn,
+    one_start,
+    refused,
+    same_requests,
+)
 from reports.findings.engine import GpuClocksLimited
+from reports.findings.server import PrefixCacheWarmed
 from reports.run_report import RunReport
 from tests.reports.findings.runs import paused_streams
 from tests.reports.manifests import clock_readings, machine_use
@@ -263,6 +272,27 @@ def test_a_warning_of_one_side_alone_is_named(make_report: MakeReport, steady_ru
     assert [value == "–" for value in one.values] == [True, True, False, True]
     assert "see the reports" in one.advice
     assert disagreements([stepped], [stepped, stepped]) == ()
+
+
+def test_a_warning_of_one_side_is_named_where_the_other_has_it_as_a_note(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    report = make_report(steady_run(20))
+    cold, warm = (
+        replace(report, findings=(*report.findings, PrefixCacheWarmed(share, None, "tokens"))) for share in (0.03, 0.8)
+    )
+    (one,) = disagreements([cold], [warm])
+    assert (one.what, one.values[0]) == ("prefix_cache_warmed", "–")
+    assert "80" in one.values[1]
+    assert disagreements([warm], [warm]) == disagreements([report], [cold]) == ()
+
+
+def test_what_befell_runs_measured_in_turn_is_counted_over_all_blocks(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    """In each block one side alone has the warning, and both have it equally often."""
+    calm, stepped = (make_report(steady_run(20), **clock_readings(stepped_ms)) for stepped_ms in (0.0, 500.0))
+    assert disagreements_in_turn([calm, stepped], [stepped, calm]) == ()
+    (one,) = disagreements_in_turn([calm, stepped], [stepped, stepped])
+    assert (one.what, [value == "–" for value in one.values]) == ("clock_stepped", [True, False, False, False])
 
 
 def test_clocks_of_a_gpu_that_were_held_down_on_one_side_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:

@@ -51,6 +51,7 @@ from reports.page.page import Tone, render_page
 from reports.render.markdown import markdown_text
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause
+from tests.reports.manifests import clock_readings
 from tests.reports.markup import checked
 
 NAUGHTY = "<script>alert(1)</script>\u202e\x1b[31m|`"
@@ -587,6 +588,20 @@ def test_blocks_left_out_for_an_arm_s_failed_requests_pass_no_condition(
     assert only["conditions"][3]["why"].endswith(
         "interval of 2 conditions together, without 2 runs of this arm in which too many requests failed"
     )
+
+
+def test_a_warning_that_both_arms_have_equally_often_is_no_difference(
+    noisy_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    """In each block one arm alone has it."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 2, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        readings = clock_readings(500.0 if run.block == run.arm else 0.0)
+        noisy_run(number, **readings).path.rename(folder.run_folder(run).path)
+    (one,) = compare(read_experiment(folder), runs_paired=True).comparisons
+    assert [disagreement.what for disagreement in one.disagreements] == []
 
 
 def test_an_experiment_of_different_work_names_the_command_that_has_the_option(
