@@ -80,11 +80,12 @@ def run_series(series: Series, arms: Sequence[PlannedArm], is_decided: IsDecided
 
 def _say_stopped(experiment: Experiment, folder: ExperimentFolder) -> None:
     recorded = sum(map(folder.is_recorded, experiment.runs))
-    click.echo(
-        f"Stopped; recorded: {recorded} of {counted(len(experiment.runs), 'run')}. To go on, give the same command with "
-        f"--experiment_dir {folder.path}",
-        err=True,
-    )
+    click.echo(f"Stopped; recorded: {recorded} of {counted(len(experiment.runs), 'run')}. {_how_to_go_on(folder)}", err=True)
+
+
+def _how_to_go_on(folder: ExperimentFolder) -> str:
+    """The command alone would begin a new experiment, in a folder of its own."""
+    return f"To go on, give the same command with --experiment_dir {folder.path}"
 
 
 def _check_command(runs: RunOptions, arm: PlannedArm, where: str) -> None:
@@ -172,7 +173,7 @@ def _make_run(experiment: Experiment, folder: ExperimentFolder, number: int) -> 
     if is_failed:  # failed requests are a result, too
         click.echo(f"the run ended with status {status}; its failures are part of the result", err=True)
         return
-    raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. Call again to continue.")
+    raise click.ClickException(f"the run in {path} ended with status {status}, for the reason above. {_how_to_go_on(folder)}")
 
 
 def _is_called_invalid(folder: RunFolder) -> bool:

@@ -127,8 +127,9 @@ def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_a
     first.path.mkdir()
     first.requests.write_bytes(b"")
     first.write_manifest(Manifest())
-    with pytest.raises(click.ClickException, match="ended with status 1"):
+    with pytest.raises(click.ClickException, match="ended with status 1") as error:
         make_runs(plan, folder, None)
+    assert error.value.message.endswith(f"To go on, give the same command with --experiment_dir {tmp_path / 'e'}")
     progress = capsys.readouterr().err
     assert "Run 1 of 2, block 1" in progress
     assert "recorded before" in progress
