@@ -202,6 +202,10 @@ def _limit(text: str, match: re.Match[str]) -> float:
         raise ValueError(f"{text!r}: a change in % needs a baseline: give it to bench compare")
     if unit not in factors:
         raise ValueError(f"{text!r}: {unit!r} is no unit of {metric.name}; use {' or '.join(filter(None, factors))}")
+    if match["amount"].startswith("+"):  # +5ms is no limit of 5 ms, which would fail whatever the baseline was
+        raise ValueError(
+            f"{text!r}: a limit has no '+': it is the sign of a change in %, which needs a baseline (bench compare)"
+        )
     limit = float(match["amount"]) * factors[unit]
     if not math.isfinite(limit) or limit < 0:
         raise ValueError(f"{text!r}: the limit must be a number of at least 0")

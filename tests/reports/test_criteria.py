@@ -79,6 +79,8 @@ def test_what_fails_a_build_is_the_opposite_of_what_has_to_hold(text: str, requi
         ("goodput>=-1", "at least 0"),
         ("goodput>=1e999", "must be a number"),
         ("goodput>=20%", "a change in % needs a baseline: give it to bench compare"),
+        ("p99_ttft<=+5ms", "a limit has no '+'"),  # no change of 5 ms
+        ("attainment>=+99%", "a limit has no '+'"),
         ("goodput>=20ms", "is no unit of goodput"),
         ("goodput>=20 tokens/s", "is no unit of goodput; use /s or requests/s"),
         ("output_token_throughput>=20 requests/s", "use /s or tokens/s"),  # ten times as many, and would hold

@@ -62,6 +62,11 @@ def test_what_is_no_condition_at_all_is_refused_with_both_forms() -> None:
         parse_condition("p99_ttft")
 
 
+def test_a_change_in_milliseconds_is_not_read_as_a_limit() -> None:
+    with pytest.raises(ConditionError, match=r"^'p99_ttft>\+5ms': a limit has no '\+'.* is written as 'p99_ttft>\+5%'"):
+        parse_condition("p99_ttft>+5ms")
+
+
 def test_a_unit_in_a_name_is_that_of_a_latency() -> None:
     with pytest.raises(ConditionError, match=r"^'request_throughput_ms > \+5%': "):
         parse_condition("request_throughput_ms > +5%")
