@@ -6,6 +6,7 @@ import copy
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,18 @@ class RepeatedRun:
     @property
     def verb(self) -> str:
         return str(self.context.command.name)
+
+
+@contextmanager
+def remedy_for_contradictions(repeated: RepeatedRun, command: str) -> Iterator[None]:
+    """Within it a UsageError for options that contradict recorded ones has the remedy: ``command`` is the verb that repeats."""
+    try:
+        yield
+    except click.UsageError as error:
+        if not repeated.changed or type(error) is not click.UsageError:
+            raise
+        remedy = f"'bench {command} --without OPTION {repeated.folder.path} …' leaves a recorded option out"
+        raise click.UsageError(f"{error.format_message()} ({remedy})", error.ctx) from error
 
 
 def repeated_run(context: click.Context, folder: RunFolder, without: Sequence[str], options: Sequence[str]) -> RepeatedRun:

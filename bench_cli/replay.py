@@ -11,7 +11,14 @@ import click
 import cloup
 
 from bench_cli.forwarded_options import FORWARDS_OPTIONS
-from bench_cli.repeated_run import RepeatedRun, left_out_options, options_argument, repeated_run, run_argument
+from bench_cli.repeated_run import (
+    RepeatedRun,
+    left_out_options,
+    options_argument,
+    remedy_for_contradictions,
+    repeated_run,
+    run_argument,
+)
 from reports.render.counts import counted
 from reports.render.plain_text import printable
 
@@ -77,14 +84,8 @@ def _announcement(repeated: RepeatedRun) -> str:
 def _measured(repeated: RepeatedRun) -> int:
     """Carry out the measurement and return its exit status. Raises UsageError for options that contradict recorded ones, with
     the remedy."""
-    try:
-        with repeated.context as context:
-            return int(context.command.invoke(context) or 0)
-    except click.UsageError as error:
-        if not repeated.changed or type(error) is not click.UsageError:
-            raise
-        remedy = f"'bench replay --without OPTION {repeated.folder.path} …' leaves a recorded option out"
-        raise click.UsageError(f"{error.format_message()} ({remedy})", error.ctx) from error
+    with remedy_for_contradictions(repeated, "replay"), repeated.context as context:
+        return int(context.command.invoke(context) or 0)
 
 
 def _conclude(repeated: RepeatedRun, new: RunFolder) -> None:

@@ -11,7 +11,14 @@ import click
 import cloup
 
 from bench_cli.forwarded_options import FORWARDS_OPTIONS
-from bench_cli.repeated_run import RepeatedRun, left_out_options, options_argument, repeated_run, run_argument
+from bench_cli.repeated_run import (
+    RepeatedRun,
+    left_out_options,
+    options_argument,
+    remedy_for_contradictions,
+    repeated_run,
+    run_argument,
+)
 from bench_errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -47,7 +54,9 @@ def command(context: click.Context, run: Path, options: tuple[str, ...], without
     from reports.compare.surroundings import surroundings_difference
 
     repeated = repeated_run(context, RunFolder(run), without, options)
-    difference = surroundings_difference(repeated.manifest, _surroundings_now(repeated))
+    with remedy_for_contradictions(repeated, "verify"):
+        now = _surroundings_now(repeated)
+    difference = surroundings_difference(repeated.manifest, now)
     _show(difference, run)
     return ExitStatus.INVALID if difference.changed else ExitStatus.VALID
 

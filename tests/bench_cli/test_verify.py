@@ -135,6 +135,16 @@ def test_a_failure_is_one_sentence(
     assert shown.out == ""
 
 
+def test_an_option_that_contradicts_a_recorded_one_names_the_remedy(
+    described: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _record(described)
+    capsys.readouterr()
+    assert run(["verify", "recorded", "--max_num_sequences", "8"]) == ExitStatus.USAGE
+    error = " ".join(capsys.readouterr().err.split())
+    assert "it cannot be combined with --url ('bench verify --without OPTION recorded …' leaves a recorded option out)" in error
+
+
 def test_the_server_of_a_run_that_is_gone_is_named_with_the_option_for_another(capsys: pytest.CaptureFixture[str]) -> None:
     with chat_server(lambda _: WHOLE) as chat:
         url = f"127.0.0.1:{chat.port}"
