@@ -21,6 +21,7 @@ from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
 from reports.metrics.in_flight import drain_start_ns
 from reports.render.counts import counted
+from reports.statistics.arrays import shifted_mean
 from reports.statistics.percentiles import summarise
 
 _UNKNOWN_RATE = 1.5  # times the rate of what arrived, where its upper limit is unknown
@@ -93,7 +94,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
             return Gate(requirement, Status.UNDECIDED, Evidence(None), NO_VALUE)  # successes without a token, too
         mean = of_mean(shown.mean, least.mean)
         starts = [
-            float(ms.mean()) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
+            shifted_mean(ms) for ms in (latency.values_ms[np.isfinite(latency.values_ms)] for latency in latencies) if ms.size
         ]
         if mean.interval is None and 1 < len(starts) == len(runs) and reason is None:
             mean = replace(mean, interval=between_starts(starts))

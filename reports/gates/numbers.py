@@ -14,7 +14,7 @@ from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
 from reports.gates.words import amount, number, significant, would_decide
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, shifted_mean
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Interval, Reason
 from reports.statistics.percentiles import CONFIDENCE
@@ -99,7 +99,7 @@ def of_rates(rates: Sequence[Estimate], *, grows: bool = False) -> KnownNumber:
 
 def between_starts(values: Sequence[float]) -> Interval:
     """Student's 95 % interval of the mean of two starts' numbers or more."""
-    mean = statistics.fmean(values)
+    mean = shifted_mean(np.array(values))
     half = student_quantile(0.975, len(values) - 1.0) * statistics.stdev(values) / math.sqrt(len(values))
     return max(0.0, mean - half), mean + half
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.statistics.arrays import FloatArray
+from reports.statistics.arrays import FloatArray, shifted_mean
 from reports.statistics.estimate import Cause, Correlated, Interval, Reason, TooFew
 from reports.statistics.probability import f_quantile, normal_quantile, student_quantile
 from reports.statistics.spectrum import MOST_ORDINATES, error_of_mean
@@ -101,6 +101,8 @@ def mean_of(values: NDArray[Any], counted: NDArray[np.bool_] | None = None) -> M
     counts = np.diff(starts, append=values.size) if counted is None else np.add.reduceat(counted, starts, dtype=np.float64)
     value = float(sums.sum() / n)
     squares, products = _moments(values, counted, value)
+    if squares == 0.0 and math.isfinite(value):  # the sum of equal values is rounded, and a limit may be that value
+        value = float(values[0] if counted is None else values[np.argmax(counted)])
     long_run = _long_run(sums - value * counts, squares, n)
     correlation = min(products / squares, _LARGEST_CORRELATION) if squares > 0 else 0.0
     independent = n * min(1.0, (1.0 - correlation) / (1.0 + correlation))
@@ -121,7 +123,7 @@ def mean_over_groups(values: NDArray[Any], groups: NDArray[np.int64]) -> Mean | 
     run lasts, and groups differ: its error is that of the groups' sums about what the mean would give them (Kish's cluster
     sample). -1 is a group of its own; None of fewer than two groups.
     """
-    value = float(values.mean())
+    value = shifted_mean(values)
     deviations, grouped = values - value, groups >= 0
     _, of = np.unique(groups[grouped], return_inverse=True)
     sums = np.concatenate([np.bincount(of, deviations[grouped]), deviations[~grouped]])

@@ -90,6 +90,18 @@ def test_the_mean_of_a_run_is_held_against_the_limit(run_of: MakeRun, noise: Noi
     assert re.fullmatch(r"5\d\.\d ms, 95 %: [45]\d(\.\d)? – 5\d\.\d ms", passed.why), passed.why
 
 
+@pytest.mark.parametrize("value", [8.7, 21.4, 100.0, 318.8])
+@pytest.mark.parametrize("sizes", [(700,), (1_500,), (700, 500, 333), (20, 20, 20)], ids=str)
+def test_a_mean_of_equal_values_keeps_its_limit_in_either_direction(
+    run_of: MakeRun, value: float, sizes: tuple[int, ...]
+) -> None:
+    """Their sum is rounded, and 21.400000000000006 ms kept no limit of 21.4 ms, nor was above it."""
+    runs = [run_of([value] * size) for size in sizes]
+    for sign in ("<=", ">="):
+        gate = gate_of(f"mean_ttft{sign}{value}ms", *runs)
+        assert gate.status is Status.PASSED, gate.why
+
+
 @pytest.mark.parametrize(
     ("n", "limit", "status"), [(699, 41, Status.UNDECIDED), (699, 33, Status.FAILED), (700, 41, Status.FAILED)]
 )
