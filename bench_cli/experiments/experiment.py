@@ -114,9 +114,16 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     if judged.judges_changes and any(pair.single_runs for pair in comparison.comparisons):
         raise click.ClickException(
             "--fail_if judges a change by repeated runs, and one block alone is valid; the reports of the other runs say why. "
-            f"To judge these starts alone: bench compare {folder.path} --allow_single"
+            f"To judge these starts alone: {_judging_starts(folder.path, judged)}"
         )
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED
+
+
+def _judging_starts(folder: Path, judged: ConditionOptions) -> str:
+    """The command that judges single starts by the same conditions."""
+    criteria = [word for criterion in judged.slo for word in ("--slo", str(criterion))]
+    conditions = [word for condition in judged.fail_if for word in ("--fail_if", condition.text)]
+    return shlex.join(["bench", "compare", str(folder), "--allow_single", *criteria, *conditions])
 
 
 class LooksAtBlocks:

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -564,6 +565,10 @@ def test_an_experiment_with_one_valid_block_judges_no_change(
     shown = capsys.readouterr()
     assert f"Experiment: {tmp_path / 'compare.html'}" in shown.out
     assert ("--fail_if judges a change by repeated runs, and one block alone is valid" in shown.err) is (sound == 1)
+    if sound == 1:
+        _, command = shown.err.rstrip().split("To judge these starts alone: bench ")
+        assert bench(shlex.split(command)) == 0
+        assert "p50_ttft>+50%: changed by" in " ".join(capsys.readouterr().out.split())
     assert bench(["experiment", *options, "--fail_if", "p50_ttft>90ms", "dataset"]) == 0
 
 
