@@ -78,7 +78,7 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
         return ExitStatus.VALID
     passed = judged.passed(newest.conditions)
     if judged.fail_if and newer_text(trend):
-        fails = " Nothing is decided of them: it fails, by --undecided fail." if judged.undecided == "fail" else ""
+        fails = " With --undecided fail, a run that is not judged fails the build." if judged.undecided == "fail" else ""
         click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}{fails}", err=True)
         passed = passed and not fails
     return ExitStatus.VALID if passed else ExitStatus.FAILED

@@ -113,7 +113,7 @@ def command(context: click.Context, options: Options, arguments: tuple[str, ...]
     click.echo(f"\nExperiment: {COMPARISON.write_all(comparison, folder.path)}")
     if judged.judges_changes and any(pair.single_runs for pair in comparison.comparisons):
         raise click.ClickException(
-            "--fail_if judges a change by repeated runs, and one block alone is valid; the reports of the other runs say why. "
+            "--fail_if judges a change by repeated runs, and only one block is valid; the reports of the other runs say why. "
             f"To judge these starts alone: {_judging_starts(folder.path, judged)}"
         )
     return ExitStatus.VALID if judged.passed(comparison.conditions) else ExitStatus.FAILED

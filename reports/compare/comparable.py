@@ -155,7 +155,7 @@ _OTHER_ANSWERS = (
     "Shorter answers end sooner, however fast the server is: E2E latency and tokens/s follow their length. "
     "--ignore_eos makes lengths equal."
 )
-_OTHER_HOSTS = "Latencies include the way from the client to the target: send from the same hosts."
+_OTHER_HOSTS = "Latencies include the network between client and target: send from the same hosts."
 _ONE_SIDED = "Part of the difference may come from what such a warning is about; see the reports of these runs."
 # Findings about a run's surroundings, which part of any difference may come from.
 _DISTURBED = {

@@ -564,7 +564,7 @@ def test_an_experiment_with_one_valid_block_judges_no_change(
     assert bench(["experiment", *options, "--fail_if", "p50_ttft>+50%", "dataset"]) == status
     shown = capsys.readouterr()
     assert f"Experiment: {tmp_path / 'compare.html'}" in shown.out
-    assert ("--fail_if judges a change by repeated runs, and one block alone is valid" in shown.err) is (sound == 1)
+    assert ("--fail_if judges a change by repeated runs, and only one block is valid" in shown.err) is (sound == 1)
     if sound == 1:
         _, command = shown.err.rstrip().split("To judge these starts alone: bench ")
         assert bench(shlex.split(command)) == 0

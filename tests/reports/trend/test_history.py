@@ -280,7 +280,7 @@ def test_a_newer_run_that_was_cut_is_said_beside_the_verdict(nights: Path, capsy
     assert "(left out)" in capsys.readouterr().err
     gate += ["--undecided", "fail"]
     assert bench(["trend", *(str(nights / name) for name in ("n1", "n2", "n6")), *gate]) == 1
-    assert capsys.readouterr().err.endswith("n6 (left out). Nothing is decided of them: it fails, by --undecided fail.\n")
+    assert capsys.readouterr().err.endswith("n6 (left out). With --undecided fail, a run that is not judged fails the build.\n")
     assert bench(["trend", *(str(nights / name) for name in ("n1", "n2")), *gate]) == 0
 
 
