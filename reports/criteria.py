@@ -120,7 +120,10 @@ def parse_stop_if(text: str) -> Requirement:
     match = _matched(text, "p99_ttft>500ms or failed_share>5%")
     metric, limit, statistic = _metric(text, match["name"]), _limit(text, match), (match["statistic"] or "").lower()
     if match["sign"] in _AT_MOST:
-        raise ValueError(f"{text!r}: a run ends where requests are beyond a limit; write {match['name']}>{match['amount']}")
+        number = text[: match.start("sign")].strip()
+        raise ValueError(
+            f"{text!r}: a run ends where requests are beyond a limit; write {number}>{match['amount']}{match['unit']}"
+        )
     if metric is FAILED_SHARE and not statistic:
         return Requirement(metric, None, True, limit)
     if not metric.is_objective or not statistic.startswith("p"):

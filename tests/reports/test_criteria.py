@@ -186,7 +186,8 @@ def test_a_run_may_be_ended_by_any_percentile_of_an_objectives_latency(text: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("p99_ttft<=500ms", "write ttft>500"),
+        ("p99_ttft <= 500ms", "write p99_ttft>500ms$"),
+        ("failed_share<=5%", "write failed_share>5%$"),
         ("mean_ttft>500ms", "requests that can be counted"),
         ("p99_itl>5ms", "requests that can be counted"),
         ("goodput>5", "requests that can be counted"),
