@@ -16,6 +16,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
+from serving.engines.vllm.environment import INSTALL_VLLM
 from serving.errors import INSTALL_EMBEDDED
 from serving.launch.shared_memory import SHARED_MEMORY, LeftRegions, left_regions
 from serving.launch.triton_wheel import shared_libpython_dir, wheel_dir
@@ -60,7 +61,7 @@ def check_machine() -> Iterator[Check]:
     yield _package(TENSORRT_LLM, "tensorrt-llm", "pip install 'inflight-bench[tensorrt-llm]'")
     yield _ngc_server()
     yield Check(VLLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", gpu_remedy)
-    yield _package(VLLM, "vllm", "pip install 'inflight-bench[vllm]'")
+    yield _package(VLLM, "vllm", f"{INSTALL_VLLM}; --engine_python DIR/bin/python names it")
     for program, remedy in _PROGRAMS:
         path = shutil.which(program)
         yield Check(LAUNCH, program, path is not None, path or "not on PATH", remedy)

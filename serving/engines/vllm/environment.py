@@ -11,7 +11,8 @@ from serving.errors import EngineError
 
 _FIND_PACKAGES = "import importlib.util as u; print(*(name for name in ('vllm', 'msgspec', 'pytriton') if u.find_spec(name)))"
 _FIND_TIMEOUT_S = 60
-_HOW = "make one with: python3 -m venv DIR && DIR/bin/pip install vllm"
+INSTALL_VLLM = "python3 -m venv DIR && DIR/bin/pip install vllm"
+_HOW = f"make one with: {INSTALL_VLLM}"
 
 
 def check_python(python: str) -> None:

@@ -39,6 +39,12 @@ def test_another_version_of_tritons_wheel_is_reported(monkeypatch: pytest.Monkey
     assert triton.remedy == "pip install 'inflight-bench[embedded]'"
 
 
+def test_vllm_is_installed_into_an_environment_of_its_own() -> None:
+    """Beside Triton it would bring the NumPy with which Triton's models corrupt tensors."""
+    [vllm] = [check for check in check_machine() if check.name == "vllm"]
+    assert vllm.remedy == "python3 -m venv DIR && DIR/bin/pip install vllm; --engine_python DIR/bin/python names it"
+
+
 def test_read_only_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     [cache] = [check for check in check_machine() if check.name == "cache folder"]
