@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
+from reports.statistics.autocorrelation import mean_over_groups, student_to_normal
 
 _LEAST_APART = 0.01  # of a side's length
 _FARTHEST = 3.0  # standard errors, beyond which chance does not explain a difference
+_CERTAINTY = 0.9973  # with which it lies within them
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The successful answers of a run whose number of tokens is known: the ``index`` of their requests, their ``tokens``, and
-    the ``requested`` ones, shape [answers] each.
+    """The successful answers of a run whose number of tokens is known: the ``index`` of their requests, their ``tokens``,
+    the ``requested`` ones, and the numbers of their conversations, -1 without one; shape [answers] each.
     """
 
     index: NDArray[np.int64]
     tokens: FloatArray
     requested: FloatArray
+    conversation_of: NDArray[np.int64]
     counted_from_text: bool
 
     @property
@@ -34,12 +37,28 @@ class Answers:
 
     @property
     def error(self) -> float:
-        """The standard error of ``share``, if answers are independent."""
-        return math.sqrt(float(np.square(self.tokens - self.share * self.requested).sum())) / float(self.requested.sum())
+        """The standard error of ``share``."""
+        return self.error_of(self.tokens - self.share * self.requested)
+
+    def error_of(self, deviations: FloatArray) -> float:
+        """The standard error of the sum of ``deviations``, shape [answers], over all requested tokens: answers of one
+        conversation may be alike. It is wider where there are few of these, as Student's t is.
+        """
+        mean = mean_over_groups(deviations, self.conversation_of)
+        if mean is None:
+            return math.inf
+        few = student_to_normal(_CERTAINTY, mean.independent - 1.0)
+        return few * mean.standard_error * mean.n / float(self.requested.sum())
 
     def chosen(self, places: NDArray[np.int64]) -> Answers:
         """The answers at ``places``."""
-        return replace(self, index=self.index[places], tokens=self.tokens[places], requested=self.requested[places])
+        return Answers(
+            self.index[places],
+            self.tokens[places],
+            self.requested[places],
+            self.conversation_of[places],
+            self.counted_from_text,
+        )
 
     def __str__(self) -> str:
         if not self.tokens.size:
@@ -53,6 +72,7 @@ def answers_of(requests: Requests) -> Answers:
         requests.index[known],
         requests.output_tokens[known],
         requests.requested_output_tokens[known],
+        requests.session_of[known],
         bool(requests.counted_from_text[known].any()),
     )
 
@@ -79,9 +99,7 @@ def _error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
 
 def _paired_error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
     """The standard error of the difference of shares, from the i-th runs' answers to the same requests."""
-    apart = (of_b.tokens - of_a.tokens for of_a, of_b in zip(a, b, strict=True))
-    errors = (tokens.std() * math.sqrt(tokens.size) / run.requested.sum() for tokens, run in zip(apart, a, strict=True))
-    return math.hypot(*errors) / len(a)
+    return math.hypot(*(of_a.error_of(of_b.tokens - of_a.tokens) for of_a, of_b in zip(a, b, strict=True))) / len(a)
 
 
 def _to_the_same_requests(a: Answers, b: Answers) -> tuple[Answers, Answers]:

@@ -17,7 +17,7 @@ from reports.metrics.requests import Requests
 def _answers(tokens: ArrayLike, requested: ArrayLike = 20.0, *, first: int = 0, from_text: bool = False) -> Answers:
     lengths = np.asarray(tokens, dtype=np.float64)
     asked = np.broadcast_to(np.asarray(requested, dtype=np.float64), lengths.shape)
-    return Answers(np.arange(first, first + lengths.size), lengths, asked, from_text)
+    return Answers(np.arange(first, first + lengths.size), lengths, asked, np.full(lengths.size, -1), from_text)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,18 @@ def test_repeats_count_together() -> None:
     a, b = ([_answers(rng.normal(mean, 10.0, 700), 64.0) for _ in range(5)] for mean in (30.0, 28.5))
     assert lengths_differ(a, b, paired=False)
     assert not lengths_differ(a[:1], b[:1], paired=False)
+
+
+@pytest.mark.parametrize(("conversations", "most"), [(70, 5), (7, 5)])
+def test_answers_of_one_conversation_that_are_alike_are_chance(conversations: int, most: int) -> None:
+    """30 % of equal runs with ten turns in each of 70 conversations were named."""
+    rng, alike = np.random.default_rng(8), np.repeat(np.arange(conversations), 10)
+
+    def run() -> Answers:
+        lengths = rng.lognormal(4.0, 0.7, conversations)[alike] * rng.lognormal(0.0, 0.3, alike.size)
+        return replace(_answers(np.ceil(np.minimum(lengths, 1_024.0)), 1_024.0), conversation_of=alike)
+
+    assert sum(lengths_differ([run()], [run()], paired=False) for _ in range(200)) <= most
 
 
 def test_pairs_of_repeats_count_together() -> None:
