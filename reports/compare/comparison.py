@@ -48,14 +48,19 @@ _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98
 class Arm:
     """One side of a comparison: a configuration, measured by one or several runs, which are all streamed or all unstreamed.
 
-    ``blocks_left_out`` counts an experiment's blocks with a missing or invalid run, and ``failed`` are the arm's runs in them
-    that are invalid for failed requests alone: that is what the arm did, and conditions judge it.
+    ``blocks_left_out`` counts an experiment's blocks with a missing or invalid run, and ``left_out`` are the arm's runs in them
+    that show what it did: those that are valid, or invalid for failed requests alone. Limits of the arm alone judge them.
     """
 
     name: str
     runs: tuple[RunReport, ...]
     blocks_left_out: int = 0
-    failed: tuple[RunReport, ...] = ()
+    left_out: tuple[RunReport, ...] = ()
+
+    @property
+    def failed(self) -> tuple[RunReport, ...]:
+        """The runs that are left out for their own failed requests."""
+        return tuple(run for run in self.left_out if not run.valid)
 
     @property
     def streaming(self) -> bool:
@@ -262,7 +267,7 @@ def read_experiment(
         if folder.is_recorded(run):
             blocks.setdefault(run.block, {})[run.arm] = read(folder.run_folder(run), criteria)
     whole = {block: runs for block, runs in blocks.items() if len(runs) == len(experiment.arms)}
-    sound = [whole[block] for block in sorted(whole) if all(run.valid for run in whole[block].values())]
+    sound = {block: runs for block, runs in sorted(whole.items()) if all(run.valid for run in runs.values())}
     if not whole:
         raise RunFolderError(f"{folder.path}: no block has all its runs yet, so there is nothing to compare")
     if not sound:
@@ -275,12 +280,12 @@ def read_experiment(
     return [
         Arm(
             arm.name,
-            tuple(runs[number] for runs in sound),
+            tuple(runs[number] for runs in sound.values()),
             planned - len(sound),
             tuple(
                 runs[number]
-                for _, runs in sorted(blocks.items())
-                if number in runs and runs[number].validity is Validity.REQUESTS_FAILED
+                for block, runs in sorted(blocks.items())
+                if block not in sound and number in runs and runs[number].validity is not Validity.INVALID
             ),
         )
         for number, arm in enumerate(experiment.arms)
@@ -363,7 +368,7 @@ def _compare_arm(
         curve=_curve(baseline, arm, paired),
         pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
-        conditions=check_conditions(conditions, differences, arm.runs, arm.failed),
+        conditions=check_conditions(conditions, differences, arm.runs, arm.left_out),
         looks=looks,
     )
 

@@ -85,20 +85,21 @@ def check_conditions(
     conditions: Sequence[AnyCondition],
     differences: Sequence[Difference],
     runs: Sequence[RunReport] = (),
-    failed: Sequence[RunReport] = (),
+    left_out: Sequence[RunReport] = (),
 ) -> tuple[ConditionResult, ...]:
-    """Check each condition, of the ``differences`` or of the compared arm's ``runs``. In its ``failed`` runs too many
-    requests failed, and the differences lack them: they count for the arm's own limits, and no change passes.
+    """Check each condition, of the ``differences`` or of the compared arm's ``runs``. The differences lack those that are
+    ``left_out``, which count for the arm's own limits; where too many requests of one failed, no change passes.
 
     Conditions on changes share the significance level (Bonferroni), so that more conditions do not fail more often. A single
     one is judged by the 95 % interval that is printed beside the change.
     """
     by_name = {difference.measure.name: difference for difference in differences}
+    failed = [run for run in left_out if not run.valid]
     together = sum(isinstance(condition, Condition) for condition in conditions)
     return tuple(
         _without_failed(_checked(condition, by_name.get(condition.measure.name), together), failed)
         if isinstance(condition, Condition)
-        else _of_arm(condition, (*runs, *failed))
+        else _of_arm(condition, (*runs, *left_out))
         for condition in conditions
     )
 

@@ -595,6 +595,20 @@ def test_blocks_left_out_for_an_arm_s_failed_requests_pass_no_condition(
     )
 
 
+def test_limits_of_an_arm_count_its_valid_runs_of_blocks_left_out(noisy_run: Callable[..., RunFolder], tmp_path: Path) -> None:
+    """B failed in one of ten blocks and A in five others: without B's valid runs there, its share of failures would double."""
+    arms = [PlannedArm("a", ()), PlannedArm("b", ("--workers", "2"))]
+    plan, folder = plan_runs("experiment", ["dataset"], arms, 10, 0), ExperimentFolder(tmp_path)
+    folder.write(plan)
+    for number, run in enumerate(plan.runs):
+        failures = 14 if (run.block == 0 if run.arm else 1 <= run.block <= 5) else 0
+        noisy_run(number, failures=failures).path.rename(folder.run_folder(run).path)
+    arms_read = read_experiment(folder)
+    assert [(len(arm.runs), len(arm.left_out), len(arm.failed)) for arm in arms_read] == [(4, 6, 5), (4, 6, 1)]
+    (only,) = compare(arms_read, [parse_condition("failed_share>0.3%")], runs_paired=True).conditions
+    assert (only.status, only.why.split(";")[0]) == (Status.UNDECIDED, "0.20 %")
+
+
 def test_a_warning_that_both_arms_have_equally_often_is_no_difference(
     noisy_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
