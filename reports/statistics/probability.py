@@ -48,7 +48,10 @@ def student_tail_of(values: FloatArray, degrees: float) -> FloatArray:
 
 
 def f_quantile(p: float, numerator_degrees: float, denominator_degrees: float) -> float:
-    """The ratio of mean squares that Fisher's F is below with probability ``p``; degrees of freedom > 0."""
+    """The ratio of mean squares that Fisher's F is below with probability ``p``; degrees of freedom > 0.
+
+    NaN for some ``p`` above 0 and below 3e-308, for which scipy.special finds none.
+    """
     from scipy.special import fdtri
 
     return float(fdtri(numerator_degrees, denominator_degrees, p))
