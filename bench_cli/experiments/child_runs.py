@@ -66,7 +66,7 @@ class RunOptions:
     def parsed(self, options: Sequence[str] = ()) -> click.Context | None:
         """The context of the measuring verb with the arguments and further ``options``; None without a command line.
 
-        Raises UsageError for options that the verb does not take.
+        Raises UsageError for options that the verb does not take, and for those of a target that exclude each other.
         """
         root = self.context.find_root()
         name = self.arguments[0]
@@ -75,9 +75,22 @@ class RunOptions:
             return None
         line = [*self.arguments[1:], *options]
         try:
-            return verb.make_context(name, list(line), parent=root)  # which takes words from the list
+            context = verb.make_context(name, list(line), parent=root)  # which takes words from the list
         except click.UsageError as error:
             raise click.UsageError(with_near_names(error, line).format_message()) from error
+        _check_target(context)
+        return context
+
+
+def _check_target(context: click.Context) -> None:
+    """What a run of ``context`` would refuse of its target, so that no run is made before another is refused."""
+    from bench_cli.declared import read
+    from bench_cli.measurement.embedded_options import EmbeddedOptions, check_embedded_options
+    from bench_cli.measurement.target_options import TargetOptions, check_target_options
+
+    target = read(TargetOptions, context.params, call_of(context))
+    check_target_options(target)
+    check_embedded_options(read(EmbeddedOptions, context.params, call_of(context)), target.url)
 
 
 def run_command(before_each: str | None, log: Path) -> None:

@@ -135,6 +135,16 @@ def test_a_run_that_fails_ends_the_experiment_and_what_was_recorded_is_not_run_a
     assert "recorded before" in progress
 
 
+def test_an_arm_that_its_target_refuses_is_named_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = ["--arm", "a=", "--arm", "b=--max_num_sequences 2", "token_norm_dist", "--url", "localhost:8001"]
+    assert bench(["experiment", "--experiment_dir", str(tmp_path / "e"), *arms]) == ExitStatus.USAGE
+    error = " ".join(capsys.readouterr().err.split())
+    assert "--arm b: --max_num_sequences configures the embedded pipeline; it cannot be combined with --url" in error
+    assert not (tmp_path / "e").exists()
+
+
 def test_a_series_that_is_stopped_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
