@@ -2,7 +2,7 @@
 # `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
 # How many processes run tests: many tests wait, so four keep two cores busy.
-PROCESSES ?= 4
+PROCESSES ?= 6
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
 STAMP_NUMPY2 := .venv-numpy2/.installed
