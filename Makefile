@@ -1,7 +1,7 @@
 # setup, setup-numpy2, bench, test, test-numpy2, test-vllm, mutants, docs, lint: everything a checkout needs.
 # `make bench ARGS="dataset --request_rate 20"` passes options on.
 PYTHON ?= python3
-# How many processes run tests: many tests wait, so four keep two cores busy.
+# How many processes run tests: many tests wait, so six keep two cores busy.
 PROCESSES ?= 6
 ARGS ?= dataset --request_rate 10 --num_requests 200
 STAMP := .venv/.installed
