@@ -15,14 +15,13 @@ from simulator.arrays import FloatArray, IntArray
 from simulator.clients import Clients, OpenLoop, Users
 from simulator.noise import Seed, orders, seeds_of_replica
 from simulator.routers import dealt
-from simulator.server import Order, Server
+from simulator.server import NO_LIMIT, Order, Server
 from simulator.traffic import Traffic
 
 if TYPE_CHECKING:
     from simulator.compiled_server import Constants, Noise
 
 FEWEST_TOKENS = 5_000  # a fit simulates that thousands of times; numba is loaded in a second
-_NO_LIMIT = 1 << 60
 _Array = TypeVar("_Array", FloatArray, IntArray)
 
 
@@ -138,11 +137,11 @@ def _constants(server: Server) -> Constants:
         launch=float(law.launch),
         launch_large=float(law.launch_large),
         free_prefill=law.free_prefill,
-        large_step=_NO_LIMIT if law.large_step is None else law.large_step,
+        large_step=NO_LIMIT if law.large_step is None else law.large_step,
         is_mixed=admission.order is Order.MIXED,
-        max_sequences=_NO_LIMIT if admission.max_sequences is None else admission.max_sequences,
-        token_budget=_NO_LIMIT if admission.token_budget is None else admission.token_budget,
-        kv_blocks=_NO_LIMIT if admission.kv_blocks is None else admission.kv_blocks,
+        max_sequences=NO_LIMIT if admission.max_sequences is None else admission.max_sequences,
+        token_budget=NO_LIMIT if admission.token_budget is None else admission.token_budget,
+        kv_blocks=NO_LIMIT if admission.kv_blocks is None else admission.kv_blocks,
         lookahead=admission.lookahead,
         delay=float(front_end.delay),
         intake=float(front_end.intake),

@@ -12,10 +12,9 @@ from math import inf
 
 from simulator.fetches import Fetches
 from simulator.prefixes import PrefixCache
-from simulator.server import Order, Server
+from simulator.server import NO_LIMIT, Order, Server
 from simulator.traffic import Work
 
-_NO_LIMIT = 1 << 60
 LEAST_SHARE = 0.25  # noise never makes a step shorter than this share of its law
 
 
@@ -128,8 +127,8 @@ class Engine:
         limit, budget = self._admission.max_sequences, self._admission.token_budget
         decoding = len(self._running) if self._admission.order is Order.MIXED else 0
         return (
-            _NO_LIMIT if limit is None else limit - len(self._running),
-            _NO_LIMIT if budget is None else max(0, budget - decoding),
+            NO_LIMIT if limit is None else limit - len(self._running),
+            NO_LIMIT if budget is None else max(0, budget - decoding),
         )
 
     def _admit(self, cutoff: float) -> _Prompts:

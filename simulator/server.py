@@ -20,6 +20,8 @@ Tokens = Annotated[int, Meta(ge=1, le=1 << 24)]
 Delay = Annotated[int, Meta(ge=0, le=1)]
 Rounds = Annotated[int, Meta(ge=1, le=64)]
 KV_BLOCK_TOKENS = 32
+NO_LIMIT = 1 << 60
+"""More than any step or cache holds, where an Admission has no limit."""
 
 
 class Order(StrEnum):
