@@ -78,7 +78,9 @@ def command(options: Options, folders: tuple[Path, ...]) -> int:
         return ExitStatus.VALID
     passed = judged.passed(newest.conditions)
     if judged.fail_if and newer_text(trend):
-        fails = " With --undecided fail, a run that is not judged fails the build." if judged.undecided == "fail" else ""
-        click.echo(f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}{fails}", err=True)
-        passed = passed and not fails
+        text = f"--fail_if judges {printable(newest.name)}. {newer_text(trend)}"
+        if judged.undecided == "fail":
+            text += " With --undecided fail, a run that is not judged fails the build."
+            passed = False
+        click.echo(text, err=True)
     return ExitStatus.VALID if passed else ExitStatus.FAILED

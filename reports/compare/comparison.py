@@ -368,7 +368,7 @@ def _compare_arm(
         curve=_curve(baseline, arm, paired),
         pairs=_request_pairs(baseline, arm) if paired else None,
         disagreements=found,
-        conditions=check_conditions(conditions, differences, arm.runs, arm.left_out),
+        conditions=check_conditions(conditions, differences, (*arm.runs, *arm.left_out), len(arm.failed)),
         looks=looks,
     )
 

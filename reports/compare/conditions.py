@@ -85,29 +85,28 @@ def check_conditions(
     conditions: Sequence[AnyCondition],
     differences: Sequence[Difference],
     runs: Sequence[RunReport] = (),
-    left_out: Sequence[RunReport] = (),
+    failed_runs: int = 0,
 ) -> tuple[ConditionResult, ...]:
-    """Check each condition, of the ``differences`` or of the compared arm's ``runs``. The differences lack those that are
-    ``left_out``, which count for the arm's own limits; where too many requests of one failed, no change passes.
+    """Check each condition, of the ``differences`` or of the compared arm's ``runs``. The differences lack ``failed_runs`` of
+    these, in which too many requests failed: where there are any, no change passes.
 
     Conditions on changes share the significance level (Bonferroni), so that more conditions do not fail more often. A single
     one is judged by the 95 % interval that is printed beside the change.
     """
     by_name = {difference.measure.name: difference for difference in differences}
-    failed = [run for run in left_out if not run.valid]
     together = sum(isinstance(condition, Condition) for condition in conditions)
     return tuple(
-        _without_failed(_checked(condition, by_name.get(condition.measure.name), together), failed)
+        _without_failed(_checked(condition, by_name.get(condition.measure.name), together), failed_runs)
         if isinstance(condition, Condition)
-        else _of_arm(condition, (*runs, *left_out))
+        else _of_arm(condition, runs)
         for condition in conditions
     )
 
 
-def _without_failed(result: ConditionResult, failed: Sequence[RunReport]) -> ConditionResult:
-    if not failed or result.status is not Status.PASSED:
+def _without_failed(result: ConditionResult, failed_runs: int) -> ConditionResult:
+    if not failed_runs or result.status is not Status.PASSED:
         return result
-    why = f"{result.why}, without {counted(len(failed), 'run')} of this arm in which too many requests failed"
+    why = f"{result.why}, without {counted(failed_runs, 'run')} of this arm in which too many requests failed"
     return replace(result, status=Status.UNDECIDED, why=why)
 
 
