@@ -20,6 +20,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 _TOKENS = click.IntRange(1, 2**31 - 1)
 VLLM = "vllm"
 _OF_VLLM = ("engine_python", "tensor_parallel_size", "engine_arg", "core_instance_count")
+_OF_OPENVINO = ("step_log", "min_step_time")
 _NOT_OF_VLLM = {
     "draft_engine_dir": "it takes no draft tokens; --engine_arg speculative_config=JSON drafts within vLLM",
     "max_beam_width": "it has no beam search",
@@ -71,6 +72,13 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         help="openvino: append a row for each step of the engine to this file: its time, tokens of prompts and of decode, "
         "sequences and KV blocks. bench why --step_log reads it.",
     )
+    min_step_time: str = option(
+        "",
+        metavar="TIME",
+        show_default="as fast as this machine computes",
+        help="openvino: the least time of a step, such as 8ms, or 8ms,prompt_token=20us,sequence=100us, so that the engine is "
+        "as fast as a device with such steps, on any machine that computes them sooner.",
+    )
     engine_python: str | None = option(
         None,
         metavar="PYTHON",
@@ -108,8 +116,20 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         refused = _NOT_OF_VLLM if self.engine == VLLM else dict.fromkeys(_OF_VLLM, "only --engine vllm has it")
         for name in self.given(*refused):
             raise click.UsageError(f"--{name}: not with --engine {self.engine}; {refused[name]}")
-        if self.step_log is not None and self.engine != "openvino":
-            raise click.UsageError(f"--step_log: not with --engine {self.engine}; only --engine openvino writes one")
+        for name in self.given(*_OF_OPENVINO):
+            if self.engine != "openvino":
+                raise click.UsageError(f"--{name}: not with --engine {self.engine}; only --engine openvino has it")
+        if self.min_step_time:
+            self._check_step_time()
+
+    def _check_step_time(self) -> None:
+        from serving.engines.openvino.step_time import read_step_time
+        from serving.errors import ServingError
+
+        try:
+            read_step_time(self.min_step_time)
+        except ServingError as error:
+            raise click.UsageError(f"--{error}") from error
 
 
 ENGINE_OPTION_NAMES = EngineSettings.names()

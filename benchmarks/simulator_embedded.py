@@ -8,8 +8,11 @@ throughput 3 %; the ranges of the draws hold 80 to 97 % of the figures. Runs bey
 apart. A machine with other work on it shows that work, and no fault of the simulator: repeat it on an idle one.
 
 With ``--step_log`` the server logs its steps, and a second model is fitted to these: its errors and ranges are shown, too.
+With ``--min_step_time 16ms,prompt_token=50us,sequence=200us --max_num_sequences 32`` the steps do not follow the machine's
+speed, which changes within such a sitting.
 
-Run: python -m benchmarks.simulator_embedded [--seconds 60] [--quick] [--step_log] [--folder DIR]
+Run: python -m benchmarks.simulator_embedded [--seconds 60] [--quick] [--step_log] [--min_step_time TIME]
+[--max_num_sequences N] [--folder DIR]
 With --folder the runs are kept there, and those that are there already are not measured again.
 """
 
@@ -92,6 +95,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each run")
     parser.add_argument("--quick", action="store_true", help=f"{len(_QUICK)} runs instead of {len(_WHOLE)}")
     parser.add_argument("--step_log", action="store_true", help="fit a model to the log of the engine, too")
+    parser.add_argument("--min_step_time", default=EngineOptions().min_step_time, help="as of bench serve")
+    parser.add_argument("--max_num_sequences", type=int, default=EngineOptions().max_num_sequences)
     parser.add_argument("--folder", type=Path, help="where the runs are kept")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -99,7 +104,12 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         judged = _QUICK if options.quick else _WHOLE
         log = folder / "steps.csv" if options.step_log else None
-        _measure_all(folder, (*_FITTED, *judged, *_AGAIN), options.seconds, log)
+        engine = EngineOptions(
+            step_log="" if log is None else str(log.absolute()),
+            min_step_time=options.min_step_time,
+            max_num_sequences=options.max_num_sequences,
+        )
+        _measure_all(folder, (*_FITTED, *judged, *_AGAIN), options.seconds, engine)
         runs = [read_observed(folder / each.name) for each in _FITTED]
         model = fit(runs, 0, print)
         write_model(model, folder / "model.json")
@@ -111,25 +121,24 @@ def main() -> None:
             print(_ranges_text(model, by_log))
 
 
-def _measure_all(folder: Path, planned: Sequence[Planned], seconds: float, log: Path | None) -> None:
+def _measure_all(folder: Path, planned: Sequence[Planned], seconds: float, engine: EngineOptions) -> None:
     missing = [each for each in planned if not (folder / each.name / "summary.json").exists()]
     for start in sorted({each.start for each in missing}):
-        with _served(folder, log) as environment:
+        with _served(folder, engine) as environment:
             capacity = _capacity(folder, environment)
             print(f"Start {start}: the capacity is {capacity:.0f} requests/s", flush=True)
             for each in (each for each in missing if each.start == start):
                 rate = each.share * capacity
                 load = ["--request_rate", f"{rate:.3f}", "--num_requests", str(round(rate * seconds)), "--seed", str(each.seed)]
-                times = [] if log is None else ["--server_timings"]
+                times = ["--server_timings"] if engine.step_log else []
                 _bench([*each.options, *load, *times, "--run_dir", str(folder / each.name)], environment)
                 print(f"measured {each.name}", flush=True)
 
 
 @contextmanager
-def _served(folder: Path, log: Path | None) -> Iterator[dict[str, str]]:
+def _served(folder: Path, engine: EngineOptions) -> Iterator[dict[str, str]]:
     """The environment of runs that share one embedded server."""
-    options = EngineOptions(step_log="" if log is None else str(log.absolute()))
-    repository = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine="openvino", engine_options=options)
+    repository = RepositorySpec(DEMO_ENGINE_DIR, DEMO_ENGINE_DIR, engine="openvino", engine_options=engine)
     with open_pipeline(repository, folder / "server.log") as addresses:
         yield {**os.environ, **environment_of(addresses)}
 

@@ -226,7 +226,8 @@ class EngineOptions:
     The cache holds ``max_tokens_in_paged_kv_cache`` tokens, or as many as fit into ``kv_cache_free_gpu_mem_fraction`` of the
     memory that is free at load time (on a CPU: of the available RAM), whichever is less. ``max_queue_size`` 0 is no limit; an
     empty ``guided_decoding_backend`` disables guided decoding. ``step_log`` is the absolute path of the file to which the
-    openvino engine writes its steps (``serving/engines/step_log.py``); empty is none.
+    openvino engine writes its steps (``serving/engines/step_log.py``); empty is none. ``min_step_time`` is the least time of
+    its steps (``serving/engines/openvino/step_time.py``); empty is none.
 
     The last three are for an engine in another environment: its ``engine_python``, the GPUs that share each layer, and further
     settings of the library, as KEY=VALUE.
@@ -244,6 +245,7 @@ class EngineOptions:
     guided_decoding_backend: str = "xgrammar"
     lora_cache_host_memory_bytes: int = 1 << 30
     step_log: str = ""
+    min_step_time: str = ""
     engine_python: str = ""
     tensor_parallel_size: int = 1
     engine_arg: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ DRAFT_MODEL_NAME = "tensorrt_llm_draft"
 MODEL_NAMES = ("preprocessing", "tensorrt_llm", "postprocessing", "ensemble", "tensorrt_llm_bls")
 
 OUT_OF_VOCABULARY_IDS = ("refuse", "wrap")
+_OF_OPENVINO = ("step_log", "min_step_time")  # for the core model alone: a draft model writes no log, and keeps its own speed
 _LOGITS_DATATYPES = ("FP32", "FP16")  # the embedded models use NumPy, which has no BF16
 
 _MODEL_MODULES = {
@@ -125,8 +126,9 @@ def check_spec(spec: RepositorySpec) -> None:
 
 
 def _refuse_options_of_other_engines(spec: RepositorySpec) -> None:
-    if spec.engine_options.step_log and spec.engine != "openvino":
-        raise RepositoryError(f"step_log: only the engine openvino writes it, not {spec.engine}")
+    for name in _OF_OPENVINO:
+        if getattr(spec.engine_options, name) and spec.engine != "openvino":
+            raise RepositoryError(f"{name}: only the engine openvino has it, not {spec.engine}")
     if spec.engine == "vllm":
         return
     default = EngineOptions()
@@ -193,8 +195,9 @@ def _core(spec: RepositorySpec, name: str, engine_dir: Path) -> pb.ModelConfig:
         "out_of_vocabulary_ids": spec.out_of_vocabulary_ids,
     }
     shared = {"core_instance_count": instances} if instances > 1 else {}
-    log = {"step_log": options.step_log} if options.step_log and name == CORE_MODEL_NAME else {}
-    add_parameters(config, parameters | shared | log | _other_environment(spec))
+    own = _OF_OPENVINO if name == CORE_MODEL_NAME else ()
+    given = {option: value for option in own if (value := getattr(options, option))}
+    add_parameters(config, parameters | shared | given | _other_environment(spec))
     return config
 
 

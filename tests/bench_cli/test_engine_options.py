@@ -21,7 +21,12 @@ from serving.engines.step_log import StepLog
         (["--engine_arg", "a=1"], "--engine_arg: not with --engine openvino; only --engine vllm has it"),
         (["--tensor_parallel_size", "2"], "--tensor_parallel_size: not with --engine openvino; only --engine vllm has it"),
         (["--core_instance_count", "2"], "--core_instance_count: not with --engine openvino; only --engine vllm has it"),
-        (["--engine", "vllm", "--step_log", "s"], "--step_log: not with --engine vllm; only --engine openvino writes one"),
+        (["--engine", "vllm", "--step_log", "s"], "--step_log: not with --engine vllm; only --engine openvino has it"),
+        (
+            ["--engine", "vllm", "--min_step_time", "8ms"],
+            "--min_step_time: not with --engine vllm; only --engine openvino has it",
+        ),
+        (["--min_step_time", "8"], "--min_step_time '8': write the least time of a step, such as 8ms"),
         (["--engine", "vllm"], "--engine_dir: the demo engine is for OpenVINO; give a folder for --engine vllm"),
         (["--engine", "vllm", "--max_beam_width", "2"], "--max_beam_width: not with --engine vllm; it has no beam search"),
         (["--engine", "vllm", "--max_queue_size", "0"], "--max_queue_size: not with --engine vllm; its queue has no limit"),

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.engines.openvino.folder import TOKENS_PER_BLOCK
-from serving.engines.openvino.running_request import Running
-from serving.engines.openvino.scheduling import step_tokens
-from serving.engines.openvino.step_contents import PlannedStep, StepContents
+from serving.engines.openvino.step_contents import Contents
 from serving.engines.protocol import EngineOptions
 from serving.engines.step_log import StepLog
 
@@ -16,12 +14,11 @@ _BATCH, _SINGLE = "batch", "single"
 
 
 class LoggedSteps:
-    """The step log of one engine with ``blocks`` of KV cache, whose context has ``context_tokens``."""
+    """The step log of one engine with ``blocks`` of KV cache."""
 
-    def __init__(self, options: EngineOptions, context_tokens: int, blocks: int) -> None:
+    def __init__(self, options: EngineOptions, blocks: int) -> None:
         """Raises EngineError where the log cannot be written."""
         self._blocks = blocks
-        self._contents = StepContents(step_tokens(options, context_tokens), chunked=options.enable_chunked_context)
         self._log = StepLog(
             Path(options.step_log),
             {
@@ -34,22 +31,9 @@ class LoggedSteps:
             },
         )
 
-    def add(self, request_id: int, running: Running) -> None:
-        """A request was given to the pipeline."""
-        self._contents.add(request_id, running, running.allocation.reused_tokens)
-
-    def remove(self, request_id: int) -> None:
-        """A request ended."""
-        self._contents.remove(request_id)
-
-    def plan(self) -> PlannedStep | None:
-        """What the next step will work on, as far as that can be said."""
-        return self._contents.plan()
-
-    def note(self, planned: PlannedStep | None, started_ns: int, now_ns: int, in_engine: int, metrics: Any) -> None:
+    def note(self, contents: Contents, started_ns: int, now_ns: int, in_engine: int, metrics: Any) -> None:
         """A step of the pipeline, after which ``metrics`` are its PipelineMetrics, with this many requests in the engine."""
         sequences = int(metrics.scheduled_requests)
-        contents = self._contents.seen(planned, sequences, now_ns)
         self._log.add(
             (
                 started_ns,

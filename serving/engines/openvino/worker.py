@@ -53,6 +53,8 @@ from serving.engines.openvino.scheduling import (
     step_tokens,
     worst_case_blocks,
 )
+from serving.engines.openvino.step_contents import StepContents
+from serving.engines.openvino.step_time import read_step_time
 from serving.engines.openvino.telemetry import Telemetry, resident_bytes
 from serving.engines.protocol import EngineOptions, EngineStats, FinishReason, Increment, Sampling
 from serving.errors import EngineError, RequestError
@@ -85,7 +87,9 @@ class _Worker:
         self._scheduled = 0
         self._stats_due_ns = 0
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
-        self._steps = LoggedSteps(options, limits.context_tokens, self._blocks) if options.step_log else None
+        self._step_time = read_step_time(options.min_step_time)
+        self._contents = StepContents(step_tokens(options, limits.context_tokens), chunked=options.enable_chunked_context)
+        self._steps = LoggedSteps(options, self._blocks) if options.step_log else None
         _give_precedence()
         pipe.send_bytes(encode(Ready(limits, self._current_stats())))
 
@@ -203,8 +207,7 @@ class _Worker:
         self._telemetry.prompt_blocks += allocation.new_blocks + allocation.reused_blocks
         self._telemetry.reused_blocks += allocation.reused_blocks
         self._running[new.request_id] = running = Running(new, handle, allocation, now_ns, self._logits)
-        if self._steps is not None:
-            self._steps.add(new.request_id, running)
+        self._contents.add(new.request_id, running, allocation.reused_tokens)
 
     def _cancel(self, message: Cancel) -> None:
         running, exact = self._running.get(message.request_id), self._exact.get(message.request_id)
@@ -227,18 +230,19 @@ class _Worker:
             return
         running = self._running.pop(request_id)
         running.close()
-        if self._steps is not None:
-            self._steps.remove(request_id)
+        self._contents.remove(request_id)
         self._account.finish(running.allocation, running.submit.input_ids, running.output)
         if not self._running and self._pipeline.has_non_finished_requests():
             self._pipeline.step()
 
     def _step(self) -> None:
-        planned = None if self._steps is None else self._steps.plan()
+        planned = self._contents.plan()
         started_ns = time.monotonic_ns()
         self._pipeline.step()
-        now_ns = time.monotonic_ns()
         metrics = self._pipeline.get_metrics()
+        self._scheduled = int(metrics.scheduled_requests)
+        self._step_time.sleep(started_ns, None if planned is None else planned.contents.prefill_tokens, self._scheduled)
+        now_ns = time.monotonic_ns()
         telemetry = self._telemetry
         increments, ended = [], []
         for request_id, running in list(self._running.items()):
@@ -252,11 +256,11 @@ class _Worker:
                 telemetry.generated_tokens += _tokens_of(increment)
                 if increment.is_last:
                     ended.append(request_id)
+        contents = self._contents.seen(planned, self._scheduled, now_ns)
         if self._steps is not None:
-            self._steps.note(planned, started_ns, now_ns, self._in_pipeline_or_waiting(), metrics)
+            self._steps.note(contents, started_ns, now_ns, self._in_pipeline_or_waiting(), metrics)
         for request_id in ended:
             self._end(request_id)
-        self._scheduled = int(metrics.scheduled_requests)
         telemetry.iterations += 1
         telemetry.scheduled_requests += self._scheduled
         self._send_step(increments, now_ns)
@@ -269,6 +273,7 @@ class _Worker:
             increment = exact.step(self._telemetry)
         except Exception as error:
             increment = _failed(error)
+        self._step_time.sleep(started_ns, None, sequences=1)
         now_ns = time.monotonic_ns()
         if self._steps is not None:
             self._steps.note_single(started_ns, now_ns, len(self._exact))

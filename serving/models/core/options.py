@@ -48,6 +48,7 @@ def engine_options(parameters: Parameters) -> EngineOptions:
             parameters, "lora_cache_host_memory_bytes", default.lora_cache_host_memory_bytes, most=2**63
         ),
         step_log=parameters.text("step_log", default.step_log),
+        min_step_time=parameters.text("min_step_time", default.min_step_time),
         engine_python=parameters.text("engine_python", default.engine_python),
         tensor_parallel_size=_count(parameters, "tensor_parallel_size", default.tensor_parallel_size),
         engine_arg=tuple(map(str, further)),

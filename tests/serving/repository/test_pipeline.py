@@ -112,7 +112,8 @@ def test_options_of_the_spec_become_parameters() -> None:
         name: {key: value.string_value for key, value in config.parameters.items()} for name, config in configs.items()
     }
     core = parameters["tensorrt_llm"]
-    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS) if name != "step_log"} == {
+    own = ("step_log", "min_step_time")  # the engine openvino alone has them
+    assert {name: core[name] for name in dataclasses.asdict(_ENGINE_OPTIONS) if name not in own} == {
         "max_tokens_in_paged_kv_cache": "640",
         "max_num_sequences": "5",
         "max_num_tokens": "99",
@@ -255,14 +256,15 @@ def test_unknown_engine_error_lists_the_known_ones() -> None:
         check_spec(_spec(engine="abacus"))
 
 
-def test_the_step_log_belongs_to_one_engine(tmp_path: Path) -> None:
-    """A draft engine would write to the same file."""
-    options = EngineOptions(step_log="/tmp/steps.csv")
+@pytest.mark.parametrize("option", [{"step_log": "/tmp/steps.csv"}, {"min_step_time": "8ms"}])
+def test_the_step_log_and_the_least_time_of_a_step_belong_to_one_engine(option: dict[str, str], tmp_path: Path) -> None:
+    """A draft engine would write to the same file, and is faster than its target."""
+    options = EngineOptions(**option)  # type: ignore[arg-type]
     configs = _configs(draft_engine_dir=tmp_path, engine_options=options)
-    logging = [name for name, config in configs.items() if "step_log" in config.parameters]
-    assert logging == ["tensorrt_llm"]
-    assert configs["tensorrt_llm"].parameters["step_log"].string_value == "/tmp/steps.csv"
-    with pytest.raises(RepositoryError, match="step_log: only the engine openvino writes it, not tensorrt_llm"):
+    [(name, value)] = option.items()
+    assert [model for model, config in configs.items() if name in config.parameters] == ["tensorrt_llm"]
+    assert configs["tensorrt_llm"].parameters[name].string_value == value
+    with pytest.raises(RepositoryError, match=f"{name}: only the engine openvino has it, not tensorrt_llm"):
         check_spec(_spec(engine="tensorrt_llm", engine_options=options))
 
 

@@ -98,6 +98,25 @@ def test_steps_follow_each_other_within_the_limits_of_the_engine(tmp_path: Path)
         assert int(row["kv_blocks"]) >= int(row["sequences"])
 
 
+def test_a_step_with_prompts_and_one_of_a_single_request_last_at_least_as_long_as_the_options_say(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    step_time = "10ms,prompt_token=100us,sequence=1ms"
+    engine = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path), min_step_time=step_time))
+    answers = _answers(engine, [Sampling(4)] * 6, _PROMPTS[:6])
+    _answers(engine, [Sampling(4, bad_words=((5,),))], [_PROMPTS[0][:20]])
+    engine.close()
+    rows = _rows(path)
+    assert max(int(row["prefill_tokens"] or 0) for row in rows) > 100
+    for row in rows:
+        least_ms = 10 + 0.1 * int(row["prefill_tokens"] or 0) + int(row["sequences"])
+        assert int(row["duration_ns"]) / 1e6 >= least_ms, row
+    plain = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions())
+    expected = _answers(plain, [Sampling(4)] * 6, _PROMPTS[:6])
+    plain.close()
+    tokens = [[[token for each in answer for token in each.token_ids] for answer in side] for side in (answers, expected)]
+    assert tokens[0] == tokens[1]
+
+
 def test_a_prefix_in_the_cache_is_no_prefill(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
     engine = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path)))
