@@ -7,7 +7,6 @@ decaying top-p, draft tokens, and LoRA.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,10 +49,12 @@ class ExactRunning(Tracked):
         self._rows: list[NDArray[np.float32]] = []  # logits from that position on, until prompt and draft are computed
         self._context = b""
         self._tokens: list[int] = []  # chosen, not yet delivered
+        self._unread = 0  # those of the newest step, until ``read``
+        self._finish: FinishReason | None = None
         self._log_probs: list[float] = []
         self._logits: list[NDArray[np.float32]] = []
 
-    def step(self, telemetry: Telemetry) -> Increment | None:
+    def step(self) -> None:
         """Compute one chunk, and choose the tokens that it determines."""
         chunk, self._pending = self._pending[:CHUNK_TOKENS], self._pending[CHUNK_TOKENS:]
         before = len(self.output)
@@ -63,14 +64,20 @@ class ExactRunning(Tracked):
             rows = self._session.extend(chunk, skip=max(0, self._first_row - self._session.tokens))
             self._rows.append(rows)
         if self._pending:
-            return None
-        finish = self._take(rows[-1]) if before else self._begin(np.concatenate(self._rows))
-        if finish is None and not self._pending:
+            return
+        self._finish = self._take(rows[-1]) if before else self._begin(np.concatenate(self._rows))
+        if self._finish is None and not self._pending:
             self._pending = [self.output[-1]]
-        self.note_tokens(len(self.output) - before, time.monotonic_ns(), telemetry)
-        if finish is None and not self.submit.streaming:
+        self._unread = len(self.output) - before
+
+    def read(self, now_ns: int, telemetry: Telemetry) -> Increment | None:
+        """Increment of the step that ended at ``now_ns``, or None."""
+        count, self._unread = self._unread, 0
+        if count:
+            self.note_tokens(count, now_ns, telemetry)
+        if not count or (self._finish is None and not self.submit.streaming):
             return None
-        return self._increment(finish)
+        return self._increment(self._finish)
 
     def undelivered_tokens(self) -> int:
         """Tokens that were generated and not delivered."""

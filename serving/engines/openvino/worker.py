@@ -269,12 +269,14 @@ class _Worker:
         """Compute one token, or one chunk of the prompt, of one exact request, round-robin."""
         request_id, exact = next(iter(self._exact.items()))
         started_ns = time.monotonic_ns()
+        failed = None
         try:
-            increment = exact.step(self._telemetry)
+            exact.step()
         except Exception as error:
-            increment = _failed(error)
+            failed = _failed(error)
         self._step_time.sleep(started_ns, None, sequences=1)
         now_ns = time.monotonic_ns()
+        increment = exact.read(now_ns, self._telemetry) if failed is None else failed
         if self._steps is not None:
             self._steps.note_single(started_ns, now_ns, len(self._exact))
         if increment is None or not increment.is_last:

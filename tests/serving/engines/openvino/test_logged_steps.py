@@ -148,14 +148,21 @@ def test_what_the_rules_do_not_say_is_an_empty_cell(tmp_path: Path) -> None:
     assert all(row["sequences"] and row["kv_blocks"] for row in rows)
 
 
-def test_a_request_that_the_pipeline_cannot_serve_has_steps_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step_time", ["", "20ms"])
+def test_a_request_that_the_pipeline_cannot_serve_has_steps_of_its_own(step_time: str, tmp_path: Path) -> None:
+    """Its tokens come with the ends of these: by that ``bench simulate fit`` finds a request in the log."""
     path = tmp_path / "steps.csv"
-    engine = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path)))
-    _answers(engine, [Sampling(4, bad_words=((5,),))], [_PROMPTS[0][:20]])
+    engine = OpenVinoEngine(DEMO_ENGINE_DIR, EngineOptions(step_log=str(path), min_step_time=step_time))
+    [answer] = _answers(engine, [Sampling(4, bad_words=((5,),))], [_PROMPTS[0][:20]])
     engine.close()
     rows = _rows(path)
     assert [row["kind"] for row in rows] == ["single"] * 4
     assert {row["decode_tokens"] for row in rows} == {""}
+    ends = [int(row["start_ns"]) + int(row["duration_ns"]) for row in rows]
+    details = answer[-1].details
+    assert details is not None
+    assert details.perf is not None
+    assert (details.perf.first_token_time_ns, details.perf.last_token_time_ns) == (ends[0], ends[-1])
 
 
 def test_an_idle_engine_that_is_killed_has_written_all_of_its_steps(tmp_path: Path) -> None:
