@@ -72,8 +72,8 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         help="openvino: append a row for each step of the engine to this file: its time, tokens of prompts and of decode, "
         "sequences and KV blocks. bench why --step_log reads it.",
     )
-    min_step_time: str = option(
-        "",
+    min_step_time: str | None = option(
+        None,
         metavar="TIME",
         show_default="as fast as this machine computes",
         help="openvino: the least time of a step, such as 8ms, or 8ms,prompt_token=20us,sequence=100us, so that the engine is "
@@ -107,7 +107,11 @@ class EngineSettings(Concern, title="Engine (embedded)"):
 
     def options(self) -> EngineOptions:
         """The engine's options."""
-        values = vars(self) | {"engine_python": "", "step_log": "" if self.step_log is None else str(self.step_log.absolute())}
+        values = vars(self) | {
+            "engine_python": "",
+            "step_log": "" if self.step_log is None else str(self.step_log.absolute()),
+            "min_step_time": self.min_step_time or "",
+        }
         if self.engine_python is not None:  # not resolved: in a virtual environment it is a link, whose folder matters
             values["engine_python"] = os.path.abspath(shutil.which(self.engine_python) or self.engine_python)
         return engine_options(values)
@@ -120,19 +124,21 @@ class EngineSettings(Concern, title="Engine (embedded)"):
             if self.engine != "openvino":
                 raise click.UsageError(f"--{name}: not with --engine {self.engine}; only --engine openvino has it")
         if self.min_step_time:
-            self._check_step_time()
-
-    def _check_step_time(self) -> None:
-        from serving.engines.openvino.step_time import read_step_time
-        from serving.errors import ServingError
-
-        try:
-            read_step_time(self.min_step_time)
-        except ServingError as error:
-            raise click.UsageError(f"--{error}") from error
+            _check_step_time(self.min_step_time)
 
 
 ENGINE_OPTION_NAMES = EngineSettings.names()
+
+
+def _check_step_time(text: str) -> None:
+    """Raises UsageError."""
+    from serving.engines.openvino.step_time import read_step_time
+    from serving.errors import ServingError
+
+    try:
+        read_step_time(text)
+    except ServingError as error:
+        raise click.UsageError(f"--{error}") from error
 
 
 def engine_options(values: Mapping[str, Any]) -> EngineOptions:

@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {
         "enable_kv_cache_reuse": True,
         "enable_chunked_context": True,
         "step_log": None,
-        "min_step_time": "",
+        "min_step_time": None,
         "engine_python": None,
         "tensor_parallel_size": 1,
         "engine_arg": [],
