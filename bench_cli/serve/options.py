@@ -31,7 +31,8 @@ _BELONGS_TO: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("engine_dir", "tokenizer_dir", "decoupled_mode", "triton_max_batch_size"),
-            *("exclude_input_in_output", "accumulate_tokens", "openai_port", "openai_model"),
+            *("exclude_input_in_output", "accumulate_tokens", "upstream_release", "out_of_vocabulary_ids"),
+            *("openai_port", "openai_model"),
             *ENGINE_OPTION_NAMES,
         ),
         (EMBEDDED,),

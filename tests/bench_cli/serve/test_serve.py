@@ -239,6 +239,14 @@ def test_there_is_no_proxy_on_loopback_unless_it_is_asked_for_nor_where_it_is_re
         (["--launcher", "embedded", "--world_size", "2"], "--world_size: not with --launcher embedded"),
         (["--no_mpi", "--multi_model"], "--multi_model: not with --launcher tritonserver"),
         (["--launcher", "mpirun", "--engine_dir", "x"], "--engine_dir: not with --launcher mpirun; only with embedded"),
+        (
+            ["--no_mpi", "--upstream_release", "0.11"],
+            "--upstream_release: not with --launcher tritonserver; only with embedded",
+        ),
+        (
+            ["--docker", "--out_of_vocabulary_ids", "wrap"],
+            "--out_of_vocabulary_ids: not with --launcher docker; only with embedded",
+        ),
         (["--launcher", "mpirun", "--slurm_time", "1"], "--slurm_time: not with --launcher mpirun; only with slurm"),
         (["--slurm", "--model_repo", "repo", "--background"], "--background: not with --launcher slurm"),
         (["--world_size", "2"], "--model_repo: --launcher mpirun serves a repository"),
