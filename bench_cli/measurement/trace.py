@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _OF_A_LAW = ("arrival", "rate_profile", "time_delay_dist", "burstiness", "ramp_up")
 _OF_ARRIVALS = ("speed", "spread_ticks")
+_ANY_RATE = 1.0
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,13 @@ def _check_arrivals(options: MeasureOptions) -> None:
 
 
 def _with_own_rate(options: MeasureOptions, timed: Workload) -> MeasureOptions:
-    """The options with the trace's own mean rate where none is given, so that --duration has one."""
+    """The options with the trace's own mean rate where none is given, so that --duration has one. A trace without a rate, since
+    its turns wait for answers or all arrive at once, gets any: its times set the arrivals.
+    """
     from workloads.table.statistics import arrivals_of
 
-    arrivals = arrivals_of(timed)
-    if options.load.concurrency is not None or options.given("request_rate") or arrivals is None or arrivals.rate_per_s is None:
+    if options.load.concurrency is not None or options.given("request_rate"):
         return options
-    return replace(options, load=replace(options.load, request_rate=arrivals.rate_per_s))
+    arrivals = arrivals_of(timed)
+    rate_per_s = None if arrivals is None else arrivals.rate_per_s
+    return replace(options, load=replace(options.load, request_rate=rate_per_s or _ANY_RATE))

@@ -198,6 +198,25 @@ def test_times_that_a_trace_of_agents_lacks_are_not_made_up(
     assert problem in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_a_duration_cuts_the_end_of_a_trace_of_agents(server: ScriptedServer, tmp_path: Path) -> None:
+    lengths = {"input_length": 8, "output_length": 2, "hash_ids": [0]}
+    rows = [
+        lengths | {"request_id": "a", "timestamp": 0},
+        lengths | {"request_id": "b", "wait_for": ["a"], "delay": 20},
+        lengths | {"request_id": "c", "wait_for": ["b"], "delay": 30_000},
+    ]
+    options = ("--sessions", "think_time", "--duration", "20", "--speed", "10", "--tokenizer_dir", str(_TOKENIZER))
+    _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
+    assert [row["parent"] for row in _rows(tmp_path / "r")] == [None, 0]
+    assert RunFolder(tmp_path / "r").read_document()[0]["load"]["duration_s"] == 2.0
+
+
+def test_a_duration_of_a_trace_whose_requests_arrive_at_once_is_accepted(server: ScriptedServer, tmp_path: Path) -> None:
+    rows = [{"timestamp": 5, "prompt": f"say {number}", "output_tokens": 2} for number in range(3)]
+    _trace(server, tmp_path / "r", _lines(tmp_path / "p.jsonl", *rows), "--duration", "1")
+    assert [row["scheduled_ns"] for row in _rows(tmp_path / "r")] == [0, 0, 0]
+
+
 def test_turns_behind_one_that_is_too_long_are_not_sent(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
