@@ -97,13 +97,21 @@ def _drawn_from_clients(path: Path, duration: float | None, start: float, seed: 
 def _read(path: Path, options: Options) -> Workload:
     if options.given("seed"):
         raise click.UsageError(f"--seed draws requests of clients, and {path} has requests of its own; leave it out")
-    return options.reader.read(path)
+    workload = options.reader.read(path)
+    if workload.facts.untimed_rows and options.start:
+        untimed = f"{workload.facts.untimed_rows:,} of {len(workload):,} requests have no time of their own"
+        raise click.UsageError(f"{path}: {untimed}, so what comes after --start is unknown; --duration cuts the end")
+    return workload
 
 
 def _cut(workload: Workload, start_s: float, duration_s: float | None) -> Workload:
-    """The rows that arrive within the time, with their arrivals from its start on."""
+    """The rows that arrive within the time, with their arrivals from its start on. At most those that wait for others have no
+    time of their own.
+    """
     from workloads.arrivals.replay import Replay
 
     if not start_s and duration_s is None:
         return workload
-    return Replay(start_s, duration_s=duration_s).replayed(workload, 0)
+    cut = Replay(start_s, duration_s=duration_s).replayed(workload, 0)
+    waiting = len(cut) - cut.table["parent"].null_count
+    return replace(cut, facts=replace(cut.facts, untimed_rows=min(cut.facts.untimed_rows, waiting)))

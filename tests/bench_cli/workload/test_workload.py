@@ -179,6 +179,37 @@ def test_what_cannot_be_synthesized_is_refused(
     assert problem in capsys.readouterr().err
 
 
+def _agents(path: Path) -> Path:
+    """Four requests, each of which waits for the one before it; only the first has a time."""
+    lengths = {"input_length": 8, "output_length": 2, "hash_ids": [0]}
+    rows = [lengths | {"request_id": "0", "timestamp": 0}]
+    rows += [lengths | {"request_id": str(k), "wait_for": [str(k - 1)], "delay": 1000} for k in range(1, 4)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.mark.parametrize(("duration", "untimed"), [("1", 0), ("2.5", 2), ("9", 3)])
+def test_a_trace_of_agents_that_is_cut_counts_the_times_that_it_lacks(tmp_path: Path, duration: str, untimed: int) -> None:
+    output = tmp_path / "w.parquet"
+    arguments = ["workload", "synthesize", str(_agents(tmp_path / "a.jsonl")), "--duration", duration, "-o", str(output)]
+    assert run(arguments) == ExitStatus.VALID
+    assert read_workload_file(output).workload.facts.untimed_rows == untimed
+
+
+def test_what_comes_after_a_second_of_a_trace_of_agents_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "workload",
+        "synthesize",
+        str(_agents(tmp_path / "a.jsonl")),
+        "--start",
+        "1",
+        "-o",
+        str(tmp_path / "w.parquet"),
+    ]
+    assert run(arguments) == ExitStatus.USAGE
+    assert "3 of 4 requests have no time of their own, so what comes after --start is unknown" in capsys.readouterr().err
+
+
 def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
     assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
