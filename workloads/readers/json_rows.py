@@ -24,7 +24,7 @@ def first_object(head: bytes) -> Mapping[str, object] | None:
     text = head.decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if text.startswith("["):
         return _object_at(text[1:].lstrip())
-    rows = (_object_at(line) for line in text.splitlines()[:100])
+    rows = (_object_at(line) for line in text.split("\n")[:100])  # a string may hold what else Unicode ends a line with
     return next((row for row in rows if row is not None), None)
 
 

@@ -69,6 +69,13 @@ def test_json_is_read_as_an_array_and_as_lines(read: Read, name: str) -> None:
     assert read(_dump(documents), strict=True).workload.table.drop_columns("session") == table
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85"])
+def test_a_string_may_hold_what_ends_a_line_elsewhere_than_in_json(read: Read, character: str) -> None:
+    row = json.dumps({"output": f"a{character}b", "prompt": "p", "output_tokens": 3}, ensure_ascii=False)
+    reading = read(f"{row}\n{row}\n".encode(), strict=True)
+    assert (reading.workload.facts.format, len(reading.workload)) == ("custom", 2)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_byte_order_marks_and_windows_line_ends_are_accepted(read: Read, name: str) -> None:
     content = FILES[name]
