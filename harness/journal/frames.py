@@ -5,6 +5,7 @@ A frame is the payload's length (unsigned 32-bit), its XXH3 hash (unsigned 64-bi
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Iterator
@@ -23,6 +24,22 @@ _ALWAYS_HASHED_BYTES = 1 << 30
 def framed(payload: bytes) -> bytes:
     """The frame of ``payload``, which is not empty and at most 4 GiB long."""
     return _HEADER.pack(len(payload), xxh3_64_intdigest(payload)) + payload
+
+
+def append_whole(file: io.FileIO, data: bytes, end: int) -> int:
+    """Append ``data`` at the ``end`` of an unbuffered file, or nothing of it; returns the new end.
+
+    Raises OSError. Then the file ends where it did, so that what is appended later, if it finds room, can be read.
+    """
+    rest = memoryview(data)
+    try:
+        while rest:  # an unbuffered write may be partial; on a full disk the next one raises
+            rest = rest[file.write(rest) :]
+    except OSError:
+        file.seek(end)
+        file.truncate()
+        raise
+    return end + len(data)
 
 
 def read_frame(file: BinaryIO) -> bytes | None:

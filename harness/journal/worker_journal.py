@@ -21,7 +21,7 @@ from bench_records.folder_lock import shared_lock
 from bench_records.record import Outcome
 from bench_records.regular_file import regular
 from harness.errors import JournalError
-from harness.journal.frames import HEADER_BYTES, framed, next_frame, read_frame
+from harness.journal.frames import HEADER_BYTES, append_whole, framed, next_frame, read_frame
 from harness.journal.run_identity import RunId
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
@@ -114,15 +114,7 @@ class JournalWriter:
         self.close()
 
     def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:  # an unbuffered write may be partial; on a full disk the next one raises
-                rest = rest[self._file.write(rest) :]
-        except OSError:
-            self._file.seek(self._whole_bytes)
-            self._file.truncate()
-            raise
-        self._whole_bytes += len(data)
+        self._whole_bytes = append_whole(self._file, data, self._whole_bytes)
 
 
 class JournalReader:

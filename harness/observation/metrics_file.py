@@ -15,7 +15,7 @@ from pathlib import Path
 from bench_records.regular_file import regular
 from bench_records.server_table import MetricSample
 from harness.errors import JournalError
-from harness.journal.frames import framed, read_frame
+from harness.journal.frames import append_whole, framed, read_frame
 from harness.observation.prometheus_text import ExpositionReader
 
 _TIMES = struct.Struct("<qq")
@@ -34,16 +34,20 @@ class Scrape:
 
 
 class ScrapeWriter:
-    """Appends scrapes of the page at ``url``, a text without secrets. Raises OSError when the disk is full."""
+    """Appends scrapes of the page at ``url``, a text without secrets. Raises OSError when the disk is full; nothing of such a
+    scrape is in the file, and a later one may find room.
+    """
 
     def __init__(self, path: Path, url: str) -> None:
-        self._file = path.open("wb")
-        self._file.write(framed(url.encode()))
-        self._file.flush()
+        self._file = path.open("wb", buffering=0)  # a buffer would fail again when it is closed
+        self._whole_bytes = 0
+        self._write(framed(url.encode()))
 
     def append(self, scrape: Scrape) -> None:
-        self._file.write(framed(_TIMES.pack(scrape.sent_ns, scrape.received_ns) + zlib.compress(scrape.text, _FASTEST)))
-        self._file.flush()
+        self._write(framed(_TIMES.pack(scrape.sent_ns, scrape.received_ns) + zlib.compress(scrape.text, _FASTEST)))
+
+    def _write(self, frame: bytes) -> None:
+        self._whole_bytes = append_whole(self._file, frame, self._whole_bytes)
 
     def close(self) -> None:
         self._file.close()

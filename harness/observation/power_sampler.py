@@ -19,7 +19,7 @@ from harness.errors import JournalError
 from harness.host.clock import now_ns
 from harness.host.periodic import Periodic
 from harness.host.processes import read_processes, tree_of
-from harness.journal.frames import framed, read_frame
+from harness.journal.frames import append_whole, framed, read_frame
 from harness.observation.nvml import Gpus, Reading
 from harness.observation.rapl import Rapl
 
@@ -48,7 +48,7 @@ class PowerSampler:
         self._read = used or (() if gpus is None else gpus.all)
         self._idle = [self._sample()]
         self._file: Any = None
-        self._start_ns = self._samples = 0
+        self._start_ns = self._samples = self._whole_bytes = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._periodic: Periodic | None = None
 
@@ -86,11 +86,11 @@ class PowerSampler:
 
     def _write(self, sample: _Sample) -> None:
         since_start = _Sample(sample.began_ns - self._start_ns, sample.ended_ns - self._start_ns, sample.readings)
-        data = framed(self._encode(since_start))
         try:
-            self._samples += self._file.write(data) == len(data)
+            self._whole_bytes = append_whole(self._file, framed(self._encode(since_start)), self._whole_bytes)
         except OSError:
             return
+        self._samples += 1
 
 
 def read_power_samples(path: Path) -> Iterator[MetricSample]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -99,6 +101,43 @@ def test_a_server_that_dies_meanwhile_is_a_failure_of_readings_alone(tmp_path: P
         sampled = sampler.stop()
     assert sampled.failed >= 1
     assert sampled.scrapes - sampled.failed == len(_metrics(tmp_path / "spool")) > 0
+
+
+def test_a_disk_that_is_full_for_a_time_costs_the_readings_of_that_time_alone(tmp_path: Path) -> None:
+    page = "".join(f'nv_requests{{id="{secrets.token_hex(32)}"}} 5\n' for _ in range(50)).encode()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with metrics_server(lambda number: (200, page)) as server:
+        sampler = _sampler(server, tmp_path / "spool")
+        sampler.settle()
+        sampler.begin(now_ns())
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+            until = len(server.gets) + 10
+            _wait(lambda: len(server.gets) >= until)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        until = len(server.gets) + 3
+        _wait(lambda: len(server.gets) >= until)
+        sampled = sampler.stop()
+    assert sampled.failed > 0
+    assert sampled.first_failure == "[Errno 27] File too large"
+    assert len(list(read_scrapes(tmp_path / "spool"))) == sampled.scrapes - sampled.failed > 3
+
+
+def test_a_disk_that_stays_full_fails_readings_and_not_the_run(tmp_path: Path) -> None:
+    page = "".join(f'nv_requests{{id="{secrets.token_hex(32)}"}} 5\n' for _ in range(50)).encode()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with metrics_server(lambda number: (200, page)) as server:
+        sampler = _sampler(server, tmp_path / "spool")
+        sampler.settle()
+        sampler.begin(now_ns())
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+            _wait(lambda: len(server.gets) >= 20)
+            sampled = sampler.stop()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(list(read_scrapes(tmp_path / "spool"))) == sampled.scrapes - sampled.failed > 0
 
 
 def test_no_metrics_is_an_error_before_the_run(tmp_path: Path) -> None:
