@@ -8,7 +8,8 @@ have given it. Where a rule ended the run, what would have been due later has no
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -101,11 +102,38 @@ def _of_closed_loop(
     for number, worker in enumerate(workers):
         part = schedule.part_of_users(times, number, len(workers))
         taken = part.indices[: worker.sent]  # all of them where that is unknown
-        lost = [index for index in taken if index not in records]
         due_ns = unanswered_due_ns(part, [records[index] for index in taken if index in records])
+        if worker.sent is None:
+            lost = list(zip((index for index in taken if index not in records), due_ns, strict=False))
+        else:
+            lost = _due_of_lost(part, taken, records, due_ns)
         fate = _fate_of_unrecorded(worker)
-        accounted += [recorder.unsent(index, due, *fate(index)) for index, due in zip(lost, due_ns, strict=False)]
+        accounted += [recorder.unsent(index, due, *fate(index)) for index, due in lost]
     return tuple(sorted(accounted, key=lambda record: (record.scheduled_ns, record.index)))
+
+
+def _due_of_lost(
+    part: ClosedPart, taken: Sequence[int], records: Mapping[int, Record], due_ns: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The requests that were ``taken`` and not recorded, each with when it was due: the times ``due_ns`` in their order.
+
+    In the place of damaged entries of a journal there are more such requests than times, and some of these are later than
+    requests that were taken later. One without a time counts as due with the request that was taken before it.
+    """
+    times_ns, latest_ns, until_ns = deque(due_ns), min(part.user_starts_ns, default=0), dict[int, float]()
+    following_ns = math.inf
+    for index in reversed(taken):
+        until_ns[index] = following_ns
+        following_ns = min(following_ns, records[index].scheduled_ns if index in records else math.inf)
+    lost = []
+    for index in taken:
+        if index in records:
+            latest_ns = max(latest_ns, records[index].scheduled_ns)
+            continue
+        own_ns = times_ns.popleft() if times_ns and times_ns[0] <= until_ns[index] else latest_ns
+        latest_ns = max(latest_ns, own_ns)
+        lost.append((index, own_ns))
+    return lost
 
 
 def _of_sessions(

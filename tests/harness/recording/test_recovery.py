@@ -198,6 +198,22 @@ def test_in_a_closed_loop_every_user_that_was_free_has_one_record_wherever_journ
     assert recovered.result.ran_out is False or all(record.outcome is Outcome.DONE for record in records)
 
 
+def test_every_request_that_a_user_took_has_a_record_however_many_entries_are_damaged(tmp_path: Path) -> None:
+    """When the user was free is known before the damaged entries alone; the last request was due when its exchange says so."""
+    folder, basis = RunFolder(tmp_path), _closed_basis(1, 1, None)
+    assert isinstance(basis.schedule.times, ClosedTimes)
+    exchanges = _as_users(basis.schedule.part_of_users(basis.schedule.times, 0, 1), [100] * 6)
+    journal = _write(folder, basis, 0, *exchanges, Ended(6))
+    path, (begin, end) = folder.journal(0), (journal.ends[2], journal.ends[5])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:begin] + bytes(end - begin) + whole[end:])
+    recovered = recover(folder, basis, None)
+    found = [(record.index, record.outcome.value, record.scheduled_ns) for record in recovered.result.records]
+    lost = [(2, "lost", 200), (3, "lost", 200), (4, "lost", 200)]
+    assert found == [(0, "done", 0), (1, "done", 100), *lost, (5, "done", 500)]
+    assert recovered.evidence == Recovered(scheduled=6, written_down=3, lost=3, not_sent=0, journals=1, torn_bytes=end - begin)
+
+
 def test_times_and_warm_up_come_from_the_journals(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(2)
     for worker in range(2):
