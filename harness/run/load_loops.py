@@ -86,8 +86,8 @@ async def _user(start_ns: int, end_ns: int | None, requests: Iterator[tuple[int,
         index, payload = taken
         exchange = await exchanges.carry_out(index, due_ns, due_ns, payload)
         due_ns = user_free_ns(exchange.done_ns, exchange.failure)
-        if due_ns > exchange.done_ns:
-            await asyncio.sleep(max(0, exchanges.start_ns + due_ns - now_ns()) / 1e9)
+        while due_ns > exchange.done_ns and (left_ns := exchanges.start_ns + due_ns - now_ns()) > 0:
+            await asyncio.sleep(left_ns / 1e9)  # a loop rounds to milliseconds, and may end it before the time
 
 
 class Room:

@@ -153,6 +153,7 @@ def test_users_of_a_dead_server_try_again_in_a_while_and_can_be_stopped(tmp_path
     assert refused
     again = {_ended(record) + 100 * _MS for record in refused}
     assert len(again & {record.scheduled_ns for record in refused}) >= len(refused) - 4  # except each user's first
+    assert all(record.scheduled_ns <= _sent(record) for record in result.records)
     assert len(refused) < 4 * (result.duration_s / 0.1 + 1)
 
 
