@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,5 +19,5 @@ class OpenVinoEngine(ProcessEngine):
         """Load an OpenVINO IR folder as written by ``bench engine build``. Raises EngineError when it cannot be loaded."""
         python = f"{sys.prefix}/bin/python3"  # Triton's stub embeds Python: there sys.executable is the stub
         own = ("-m", "serving.engines.openvino.worker")
-        settings = msgspec.json.encode(options).decode()
+        settings = json.dumps(msgspec.to_builtins(options))  # in ASCII: without a locale, Triton's stub passes on nothing else
         super().__init__(start(lambda pipe: [python, *own, str(pipe), str(engine_dir), settings]))

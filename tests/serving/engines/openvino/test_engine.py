@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from serving.engines import open_engine
+from serving.engines.openvino.engine import OpenVinoEngine
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR, read_limits
+from serving.engines.process_engine import Link
 from serving.engines.protocol import (
     Engine,
     EngineLimits,
@@ -252,6 +255,23 @@ def test_engine_that_openvino_cannot_load_is_named_in_the_error(tmp_path: Path) 
     (tmp_path / "config.json").write_text('{"vocab_size": 10, "max_position_embeddings": 20}')
     with pytest.raises(EngineError, match=f"OpenVINO cannot load the engine in {tmp_path}"):
         open_engine("openvino", tmp_path, EngineOptions())
+
+
+def test_settings_are_passed_on_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python in Triton's stub encodes nothing else without a locale, whose place LC_ALL=C takes."""
+    commands = list[Sequence[str]]()
+
+    def start(command: Callable[[int], Sequence[str]]) -> Link:
+        commands.append(command(3))
+        raise EngineError("not started")
+
+    monkeypatch.setattr("serving.engines.openvino.engine.start", start)
+    options = EngineOptions(step_log="/tmp/Schritte für später.csv", min_step_time="8ms,prompt_token=20µs")
+    with pytest.raises(EngineError, match="not started"):
+        OpenVinoEngine(DEMO_ENGINE_DIR, options)
+    settings = commands[0][-1]
+    assert settings.isascii()
+    assert msgspec.json.decode(settings, type=EngineOptions) == options
 
 
 def test_unknown_engine_error_lists_the_known_ones() -> None:
