@@ -54,7 +54,7 @@ from serving.engines.openvino.scheduling import (
     worst_case_blocks,
 )
 from serving.engines.openvino.step_contents import StepContents
-from serving.engines.openvino.step_time import read_step_time
+from serving.engines.openvino.step_time import Pace
 from serving.engines.openvino.telemetry import Telemetry, resident_bytes
 from serving.engines.protocol import EngineOptions, EngineStats, FinishReason, Increment, Sampling
 from serving.errors import EngineError, RequestError
@@ -87,7 +87,7 @@ class _Worker:
         self._scheduled = 0
         self._stats_due_ns = 0
         self._stats = EngineStats(0, 0, options.max_num_sequences, 0, 0, 0, 0.0, self._blocks, TOKENS_PER_BLOCK)
-        self._step_time = read_step_time(options.min_step_time)
+        self._pace = Pace(options.min_step_time)
         self._contents = StepContents(step_tokens(options, limits.context_tokens), chunked=options.enable_chunked_context)
         self._steps = LoggedSteps(options, self._blocks) if options.step_log else None
         _give_precedence()
@@ -96,8 +96,8 @@ class _Worker:
     def run(self) -> NoReturn:
         """Serve until the pipe closes."""
         while True:
-            if self._steps is not None and not (self._running or self._exact or self._waiting):
-                self._steps.flush()
+            if not (self._running or self._exact or self._waiting):
+                self._write_logs()
             while self._pipe.poll(self._poll_timeout_s()):
                 self._receive()
             if self._unchecked and self._guides.poll():
@@ -108,10 +108,16 @@ class _Worker:
             if self._exact:
                 self._step_exact()
 
-    def end_log(self) -> None:
-        """Write the last rows of the step log."""
+    def end_logs(self) -> None:
+        """Write the last rows of the step log, and what the log has not yet of the least time of the steps."""
         if self._steps is not None:
             self._steps.flush()
+        self._pace.say(at_end=True)
+
+    def _write_logs(self) -> None:
+        if self._steps is not None:
+            self._steps.flush()
+        self._pace.say()
 
     def _poll_timeout_s(self) -> float | None:
         """Time to wait for a message: none while there is work."""
@@ -241,7 +247,7 @@ class _Worker:
         self._pipeline.step()
         metrics = self._pipeline.get_metrics()
         self._scheduled = int(metrics.scheduled_requests)
-        self._step_time.sleep(started_ns, None if planned is None else planned.contents.prefill_tokens, self._scheduled)
+        self._pace.keep(started_ns, None if planned is None else planned.contents.prefill_tokens, self._scheduled)
         now_ns = time.monotonic_ns()
         telemetry = self._telemetry
         increments, ended = [], []
@@ -274,7 +280,7 @@ class _Worker:
             exact.step()
         except Exception as error:
             failed = _failed(error)
-        self._step_time.sleep(started_ns, None, sequences=1)
+        self._pace.keep(started_ns, 0, sequences=1)
         now_ns = time.monotonic_ns()
         increment = exact.read(now_ns, self._telemetry) if failed is None else failed
         if self._steps is not None:
@@ -447,7 +453,7 @@ def main(pipe_fd: int, engine_dir: Path, options: EngineOptions) -> int:
         return 1
     finally:
         if worker is not None:
-            worker.end_log()
+            worker.end_logs()
 
 
 if __name__ == "__main__":

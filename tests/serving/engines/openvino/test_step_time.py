@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engines.openvino.step_time import StepTime, read_step_time
+from serving.engines.openvino.step_time import Pace, StepTime, read_step_time
 from serving.errors import ServingError
 
 _DURATIONS = st.tuples(st.integers(0, 60_000), st.sampled_from(["us", "µs", "ms"]))
@@ -66,3 +66,33 @@ def test_a_step_that_took_longer_goes_on_at_once() -> None:
     before_ns = time.process_time_ns()
     StepTime(3600e9).sleep(time.monotonic_ns() - 3_600_000_000_000, 0, sequences=1)
     assert time.process_time_ns() - before_ns < 1e9
+
+
+def test_steps_of_another_length_are_logged_once_a_minute_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    pace = Pace("1ms,prompt_token=1us")
+    pace.keep(time.monotonic_ns(), 10, 1)
+    pace.say(at_end=True)
+    assert not caplog.messages
+    pace.keep(time.monotonic_ns() - 21_000_000, 0, 1)
+    pace.keep(time.monotonic_ns(), None, 1)
+    pace.say()
+    [line] = caplog.messages
+    assert line.startswith("--min_step_time 1ms,prompt_token=1us: 1 of 3 steps took longer, by 2")
+    assert line.endswith("; 1 of 3 steps had an unknown number of prompt tokens, so prompt_token was not added to them")
+    pace.keep(time.monotonic_ns() - 21_000_000, 0, 1)
+    pace.say()
+    assert len(caplog.messages) == 1
+    pace.say(at_end=True)
+    pace.say(at_end=True)
+    assert len(caplog.messages) == 2
+    assert ": 2 of 4 steps took longer, by 2" in caplog.messages[1]
+
+
+def test_without_a_least_time_and_with_unknown_prompts_that_cost_nothing_nothing_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for text in ("", "1ms,sequence=1us"):
+        pace = Pace(text)
+        pace.keep(time.monotonic_ns() - (0 if text else 10**9), None, 1)
+        pace.say(at_end=True)
+    assert not caplog.messages
