@@ -6,11 +6,11 @@ certified and one at 1.1 of the rate that it refused.
 Required, with 60,000 requests a search: overlapping brackets, refused over certified at most 1.25, at most 1 % of the requests
 at 0.95 of the certified rates beyond the limit, and more at 1.1 of the refused ones.
 
-What comes after ``--`` are options of the engine. With ``-- --min_step_time 20ms --max_num_sequences 32`` its capacity does not
-follow the machine's speed, which changes within such a sitting.
+With ``--min_step_time 25ms --max_num_sequences 32`` the capacity does not follow the machine's speed, which changes within such
+a sitting.
 
 Run: python -m benchmarks.embedded_searches FOLDER [--searches 5] [--budget 10m] [--requests 20000] [--seed 31] [--isl 64]
-[--osl 16] [-- ENGINE OPTIONS]
+[--osl 16] [--min_step_time TIME] [--max_num_sequences N]
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--isl", default="64", help="input tokens")
     parser.add_argument("--osl", default="16", help="output tokens")
-    parser.add_argument("engine", nargs="*", help="options of the engine, after --")
+    parser.add_argument("--min_step_time", help="as of bench serve")
+    parser.add_argument("--max_num_sequences", default="256", help="that the engine runs concurrently")
     options = parser.parse_args()
-    load = ["token_norm_dist", "--isl", options.isl, "--osl", options.osl, *options.engine]
+    engine = ["--max_num_sequences", options.max_num_sequences]
+    if options.min_step_time:
+        engine += ["--min_step_time", options.min_step_time]
+    load = ["token_norm_dist", "--isl", options.isl, "--osl", options.osl, *engine]
     options.folder.mkdir(parents=True)
     below, above = list[Beyond](), list[Beyond]()
     for number in range(options.searches):
