@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.arrays import FloatArray
+from simulator.arrays import BoolArray, FloatArray
 from simulator.launch_law import held_out_launch_errors_s
 from simulator.prompt_chunks import budgets_to_try
 from simulator.server import Admission, Order
@@ -74,11 +74,27 @@ def _batch_limit(runs: Sequence[Steps]) -> tuple[int | None, str]:
     whole = np.concatenate([steps.is_whole for steps in runs])
     most = int(sequences[whole].max(initial=1))
     is_full = whole & (sequences == most)
+    if all(steps.is_logged for steps in runs):
+        return _logged_batch_limit(most, whole & (waiting > 0), is_full)
     full, fewer = int(is_full.sum()), int((whole & (sequences == most - 1)).sum())
     is_often = full >= _FEWEST_FULL and (full >= _FULL_SHARE * whole.sum() or full >= _PILED_UP * fewer)
     if is_often and (waiting[is_full] > 0).mean() >= _WAITING_SHARE:
         return most, f"at most {most:,} sequences a step: {full:,} steps had them while requests waited"
-    return None, f"never more than {most:,} sequences in a step: nothing is known beyond, and no batch limit was seen"
+    return None, _no_limit(most)
+
+
+def _logged_batch_limit(most: int, has_waiting: BoolArray, is_full: BoolArray) -> tuple[int | None, str]:
+    """A log counts requests that the engine itself kept waiting: with a batch limit these wait for full steps alone. A step can
+    be full while none waits.
+    """
+    full = int((has_waiting & is_full).sum())
+    if full >= _FEWEST_FULL and full >= _WAITING_SHARE * has_waiting.sum():
+        return most, f"at most {most:,} sequences a step: {full:,} steps had them while requests waited"
+    return None, _no_limit(most)
+
+
+def _no_limit(most: int) -> str:
+    return f"never more than {most:,} sequences in a step: nothing is known beyond, and no batch limit was seen"
 
 
 def _law(runs: Sequence[Steps]) -> tuple[int | None, int, Sample, tuple[str, ...]]:

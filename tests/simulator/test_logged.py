@@ -130,6 +130,23 @@ def test_a_batch_limit_is_that_of_the_steps(tmp_path: Path) -> None:
     assert structure.admission.max_sequences == 4
 
 
+def test_a_batch_limit_shows_where_full_steps_often_had_no_request_waiting(tmp_path: Path) -> None:
+    server = replace(SERVER, admission=Admission(max_sequences=8))
+    steps = _steps(_runs(server, 300, (35, 45)), tmp_path / "log.csv")
+    waiting = np.concatenate([each.waiting[each.sequences == 8] > 0 for each in steps])
+    assert 0.7 < waiting.mean() < 0.9
+    assert structure_of(steps).admission.max_sequences == 8
+
+
+def test_requests_that_wait_beside_steps_of_any_size_are_no_batch_limit(tmp_path: Path) -> None:
+    """They wait for something else, such as room in the KV cache."""
+    steps = [
+        replace(each, waiting=(np.arange(len(each)) % 3 == 0).astype(float))
+        for each in _steps(_runs(SERVER, 300, (35, 60)), tmp_path / "log.csv")
+    ]
+    assert structure_of(steps).admission.max_sequences is None
+
+
 def test_a_model_says_that_its_steps_are_those_of_a_log(tmp_path: Path) -> None:
     runs = _runs(SERVER, 300, (25, 45))
     model = fit([run.observed for run in runs], 0, _SILENT, _steps(runs, tmp_path / "log.csv"))
