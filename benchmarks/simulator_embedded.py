@@ -84,6 +84,7 @@ _QUICK = (
 _WHOLE = (
     *_QUICK,
     *(Planned(f"at-{share:g}-seed-{seed}", share, seed) for share in (0.3, 0.4, 0.5, 0.6, 0.7, 0.9) for seed in (11, 12)),
+    *(Planned(f"at-{share:g}-seed-16", share, 16) for share in (0.35, 0.45, 0.55, 0.65)),
     Planned("bursts-0.6", 0.6, 13, (*_LENGTHS, *_BURSTS)),
     Planned("shorter-0.4", 0.4, 14, _SHORTER),
     Planned("second-start-0.7", 0.7, 15, start=1),
