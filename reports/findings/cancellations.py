@@ -131,7 +131,7 @@ class GeneratedOn(Finding):
         if (
             generated is None
             or tpot_ms is None
-            or tpot_ms.mean.value is None
+            or not tpot_ms.mean.value  # 0 where a proxy holds answers back: how fast the server is remains unknown
             or not withdrawn.any()
             or not (requests.done | withdrawn).all()
             or not is_known

@@ -49,6 +49,23 @@ def test_a_server_that_stops_at_the_cancellation_counts_what_arrived(make_report
     assert _codes(make_report(cancelled, **_generated(noticed_after_a_quarter_of_a_second))) == {"latencies_cut_off"}
 
 
+def test_answers_that_a_proxy_holds_back_leave_the_server_s_speed_unknown(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    """All tokens of an answer come at one time, so that TPOT is 0."""
+    held_back = [
+        replace(record, token_times_ns=record.token_times_ns[-1:] * len(record.token_times_ns)) for record in steady_run(1_000)
+    ]
+    records = [
+        replace(withdrawn(record, tokens=0), requested_output_tokens=101) if record.index % 10 == 3 else record
+        for record in held_back
+    ]
+    report = make_report(records, **_generated(2_700 + 100 * 101))
+    assert report.metrics.tpot_ms is not None
+    assert report.metrics.tpot_ms.mean.value == 0.0
+    assert "generated_after_cancellation" not in _codes(report)
+
+
 def test_answers_that_end_before_a_server_looks_prove_nothing(make_report: MakeReport, cancelled: list[Record]) -> None:
     short = [replace(record, requested_output_tokens=20) for record in cancelled]
     assert "generated_after_cancellation" not in _codes(make_report(short, **_generated(2_700 + 100 * 20)))
