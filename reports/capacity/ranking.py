@@ -128,10 +128,14 @@ def ranking_cost(ranking: Ranking) -> str:
     if None in ends or Ended.INTERRUPTED in ends:
         how = "was stopped" if Ended.INTERRUPTED in ends else "has not ended"
         return f"{spent}: the search {how}; bench capacity --experiment_dir with this folder continues it."
+    if Ended.TARGET_FAILED in ends:
+        return f"{spent}: the target of a setting stopped answering; bench capacity --experiment_dir with this folder goes on."
     if Ended.BUDGET in ends and ranking.budget_s is not None:
         return f"{spent}: the budget of {time_text(ranking.budget_s)} is spent; a longer one goes on in the same folder."
     if ends == {Ended.PRECISE}:
         return f"{spent}: every bracket is as narrow as requested."
+    if Ended.NOT_VALID in ends:
+        return f"{spent}: the last probes of a setting cannot be believed."
     return f"{spent}: no further probe decides more."
 
 

@@ -160,6 +160,12 @@ def test_a_search_that_ended_early_or_has_a_shape_of_its_own_is_named() -> None:
         (Ended.BUDGET, f"{COST}: the budget of 15 min is spent; a longer one goes on in the same folder."),
         (Ended.PRECISE, f"{COST}: every bracket is as narrow as requested."),
         (Ended.NO_LIMIT, f"{COST}: no further probe decides more."),
+        (Ended.NOT_VALID, f"{COST}: the last probes of a setting cannot be believed."),
+        (
+            Ended.TARGET_FAILED,
+            f"{COST}: the target of a setting stopped answering; bench capacity --experiment_dir with this "
+            "folder goes on.",
+        ),
         (
             Ended.INTERRUPTED,
             f"{COST}: the search was stopped; bench capacity --experiment_dir with this "
