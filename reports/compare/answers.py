@@ -92,6 +92,18 @@ def lengths_differ(a: Sequence[Answers], b: Sequence[Answers], *, paired: bool) 
     return abs(mean_b - mean_a) > max(_LEAST_APART * mean_a, _FARTHEST * error)
 
 
+def known_on_one_side(a: Sequence[Answers], b: Sequence[Answers]) -> bool:
+    """Whether every run of one side has answers of known length, and no run of the other has any."""
+    known = [{bool(run.tokens.size) for run in side} for side in (a, b)]
+    return known in ([{True}, {False}], [{False}, {True}])
+
+
+def equally_long(a: Sequence[Answers], b: Sequence[Answers]) -> bool:
+    """Whether the sides' answers have as many tokens, to 1 %, whatever was requested."""
+    mean_a, mean_b = (sum(float(run.tokens.mean()) for run in side) / len(side) for side in (a, b))
+    return abs(mean_b - mean_a) <= _LEAST_APART * mean_a
+
+
 def _error(a: Sequence[Answers], b: Sequence[Answers]) -> float:
     """The standard error of the difference of shares, each the mean over the runs of a side."""
     return math.hypot(*(run.error / len(side) for side in (a, b) for run in side))

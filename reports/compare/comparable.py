@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.compare.answers import answers_of, lengths_differ
+from reports.compare.answers import answers_of, equally_long, known_on_one_side, lengths_differ
 from reports.compare.sent import why_other_requests
 from reports.findings.completeness import EndedEarly, Interrupted
 from reports.findings.consistency import TokensCountedFromText
@@ -41,7 +41,8 @@ class Disagreement:
     """A key of the manifests in which two sides differ, or a fault of a run.
 
     ``sides`` have a value of each run, in their order, as text ("–": absent). ``section`` is the outermost part of the manifest
-    of which no run of one side has anything; "" where both have some of each part.
+    of which no run of one side has anything; "" where both have some of each part. ``of_block`` are the two values of a block
+    in which they differ, where the runs were measured in turn.
     """
 
     what: str
@@ -49,11 +50,12 @@ class Disagreement:
     sides: tuple[tuple[str, ...], tuple[str, ...]]
     advice: str
     section: str = ""
+    of_block: tuple[str, ...] = ()
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The values of both sides, the first side first."""
-        return self.sides[0] + self.sides[1]
+        """The values of both sides, the first side first; those of one block where the runs were measured in turn."""
+        return self.of_block or self.sides[0] + self.sides[1]
 
 
 # The weight of each section of a manifest; the longest prefix of a key counts. None is not compared: a target's address does
@@ -116,11 +118,12 @@ _WEIGHTS: Mapping[str, Weight | None] = {
 }
 _ADVICE = {
     Weight.REFUSE: "Runs of different work cannot be compared: measure both alike, or use --allow_different.",
-    Weight.WARN: "Part of the difference may come from here; keep it equal.",
+    Weight.WARN: "Part of the difference may come from here; keep it equal on both sides.",
     Weight.CHANGED: "If all else is equal, this is the change that the comparison measures.",
     Weight.NOTE: "A result of the runs, not a setting.",
 }
 _DIGEST = "schedule.digest"
+_REQUESTS = "requests"
 _DESCRIPTION = "workload.description"
 # What a seed draws where a duration, or limits on the lengths of a law, decide how many requests there are.
 _COUNTS = (
@@ -136,7 +139,7 @@ _COUNTS = (
 _SET_THE_COUNTS = ("options.num_requests", "options.duration", "options.max_input_len")
 _COUNT_IN_WORDS = re.compile(r"(?:up to )?[0-9][0-9,]* ")
 _ADVICE_FOR = {
-    _DIGEST: "Part of the difference may come from here: measure both sides with the same seeds, by one release.",
+    _DIGEST: "Part of the difference may come from here: measure both sides with the same seeds and the same release.",
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
     "workers.count": "Chosen by load and machine; set it with --workers.",
 }
@@ -154,6 +157,14 @@ _WORST_PART = "A run that --stop_if ended has the numbers of its worst part: the
 _OTHER_ANSWERS = (
     "Shorter answers end sooner, however fast the server is: E2E latency and tokens/s follow their length. "
     "--ignore_eos makes lengths equal."
+)
+_EQUAL_ANSWERS = (
+    "The answers are equally long although other lengths were requested: on one side more of them ended before the requested "
+    "length."
+)
+_UNKNOWN_ANSWERS = (
+    "Only one side has numbers of output tokens, so whether its answers are as long as those of the other side is not known. "
+    "With the model's tokenizer (--tokenizer) the texts are counted."
 )
 _OTHER_HOSTS = "Latencies include the network between client and target: send from the same hosts."
 _ONE_SIDED = "Part of the difference may come from what such a warning is about; see the reports of these runs."
@@ -181,11 +192,26 @@ def disagreements(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disag
 
 def disagreements_in_turn(a: Sequence[RunReport], b: Sequence[RunReport]) -> tuple[Disagreement, ...]:
     """As ``disagreements``, of runs that were measured in turn: the i-th of both in one block. Blocks send other requests by
-    design, so settings are compared within each; what befell a side is counted over all its runs.
+    design, so settings are compared within each; what befell a side is counted over all its runs. A setting that differs in any
+    block has the values of all of them.
     """
-    of_blocks = (_of_settings([of_a], [of_b]) for of_a, of_b in zip(a, b, strict=True))
-    settings = {disagreement.what: disagreement for found in of_blocks for disagreement in found}
-    return _most_serious_first([*_of_sides(a, b), *settings.values()])
+    of_blocks: dict[str, list[Disagreement]] = {}
+    for of_a, of_b in zip(a, b, strict=True):
+        for disagreement in _of_settings([of_a], [of_b]):
+            of_blocks.setdefault(disagreement.what, []).append(disagreement)
+    flat_a, flat_b = ([{**dict(_flattened(run.document)), _REQUESTS: _sent(run)} for run in side] for side in (a, b))
+    settings = (_over_blocks(found, flat_a, flat_b) for found in of_blocks.values())
+    return _most_serious_first([*_of_sides(a, b), *settings])
+
+
+def _over_blocks(found: Sequence[Disagreement], a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Disagreement:
+    """The last of the most serious disagreements in one setting, with the values of all runs; ``a`` and ``b`` are their
+    flattened manifests.
+    """
+    last = min(reversed(found), key=lambda disagreement: list(Weight).index(disagreement.weight))
+    section = last.section if {disagreement.section for disagreement in found} == {last.section} else ""
+    of_a, of_b = (tuple(settings.get(last.what, ABSENT) for settings in side) for side in (a, b))
+    return replace(last, sides=(of_a, of_b), section=section, of_block=last.values)
 
 
 def _of_sides(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
@@ -345,18 +371,25 @@ def _simulations(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Dis
     yield Disagreement(SIMULATION, weight, sides, advice)
 
 
+def _sent(run: RunReport) -> str:
+    return f"{run.requests.index.size:,} sent"
+
+
 def _requests(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
-    sides = _sides(a, b, lambda run: f"{run.requests.index.size:,} sent")
+    sides = _sides(a, b, _sent)
     if _same_schedule((*a, *b)) and not _alike(*sides):
-        yield Disagreement("requests", Weight.WARN, sides, "Some runs sent more of one schedule, so requests are not paired.")
+        yield Disagreement(_REQUESTS, Weight.WARN, sides, "Some runs sent more of one schedule, so requests are not paired.")
 
 
 def _answers(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
     answers = [[answers_of(run.requests) for run in side] for side in (a, b)]
     paired = len(a) == len(b) and all(same_requests(pair) for pair in zip(a, b, strict=True))
-    if lengths_differ(*answers, paired=paired):
-        of_a, of_b = (tuple(map(str, side)) for side in answers)
-        yield Disagreement("output_tokens", Weight.WARN, (of_a, of_b), _OTHER_ANSWERS)
+    of_a, of_b = (tuple(map(str, side)) for side in answers)
+    if all(run.requests.done.any() for run in (*a, *b)) and known_on_one_side(*answers):
+        yield Disagreement("output_tokens", Weight.WARN, (of_a, of_b), _UNKNOWN_ANSWERS)
+    elif lengths_differ(*answers, paired=paired):
+        advice = _EQUAL_ANSWERS if equally_long(*answers) else _OTHER_ANSWERS
+        yield Disagreement("output_tokens", Weight.WARN, (of_a, of_b), advice)
 
 
 def _hosts(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reports.compare.difference import Difference
+from reports.compare.difference import Difference, is_unlimited
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.spread import CONFIDENCE
 from reports.criteria import Requirement, parse_fail_if
@@ -137,8 +137,10 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
 def _bounds(condition: Condition, status: Status, near: float, far: float) -> str:
     """The bound that decides, or both where neither does. ``near`` is the one nearer to where the condition passes."""
     if status is Status.UNDECIDED:
-        low, high = (_amount(condition.measure, bound) for bound in sorted((near, far)))
-        return f"between {low} and {high}"
+        low, high = sorted((near, far))
+        if is_unlimited(condition.measure, high):
+            return f"at least {_amount(condition.measure, low)}, without an upper limit,"
+        return f"between {_amount(condition.measure, low)} and {_amount(condition.measure, high)}"
     least = "at least" if (status is Status.FAILED) is condition.above else "at most"
     return f"{least} {_amount(condition.measure, near if status is Status.FAILED else far)}"
 

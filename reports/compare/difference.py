@@ -86,7 +86,7 @@ class Difference:
     @property
     def has_upper_limit(self) -> bool:
         """Whether the interval ends, as it does not where a quantile's upper limit lies beyond all latencies."""
-        return self.interval is not None and self.interval[1] < _read(self.measure, math.inf)
+        return self.interval is not None and not is_unlimited(self.measure, self.interval[1])
 
     @property
     def difference(self) -> float | None:
@@ -272,6 +272,11 @@ def _unknown(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], rea
 def _read(measure: Measure, scaled: float) -> float:
     """Conversion from the tested scale to the reported one."""
     return math.expm1(min(scaled, _LARGEST_LOGARITHM)) if measure.relative else scaled
+
+
+def is_unlimited(measure: Measure, upper: float) -> bool:
+    """Whether an ``upper`` limit of a change, as it is reported, stands for none."""
+    return upper >= _read(measure, math.inf)
 
 
 def _middle(measure: Measure, runs: Sequence[Measured]) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reports.compare.comparison import ArmComparison, Comparison
 from reports.compare.lines import Group, groups
-from reports.compare.tables import conditions_notes, difference_table, headline, judged_apart, notes, runs_text
+from reports.compare.tables import SETTINGS, conditions_notes, difference_table, headline, judged_apart, notes, runs_text
 from reports.render.console import WIDTH
 from reports.render.document import Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
@@ -41,7 +41,7 @@ def _terminal(pair: ArmComparison) -> Document:
         Notes((f"A: {a.name} ({runs_text(a)})   B: {b.name} ({runs_text(b)})",)),
         _table(pair),
         *map(Paragraph, (headline(pair), *notes(pair))),
-        Notes(tuple(line for group in groups(pair.disagreements) for line in _group(group))),
+        Notes((*_settings_title(pair), *(line for group in groups(pair.disagreements) for line in _group(group)))),
         conditions_notes(pair.conditions),
     )
 
@@ -52,9 +52,15 @@ def _full(pair: ArmComparison) -> Document:
         Paragraph(headline(pair), is_answer=True),
         replace(difference_table(pair), title=""),
         *map(Paragraph, notes(pair)),
+        *map(Paragraph, _settings_title(pair)),
         *(block for group in groups(pair.disagreements) for block in _full_group(group)),
         conditions_notes(pair.conditions),
     )
+
+
+def _settings_title(pair: ArmComparison) -> tuple[str, ...]:
+    """What the lines below are; nothing without any."""
+    return (f"{SETTINGS}:",) if pair.disagreements else ()
 
 
 def _table(pair: ArmComparison) -> Table:

@@ -54,7 +54,14 @@ def _comparison(pair: ArmComparison) -> dict[str, object]:
             "share_slower": pair.pairs.share_slower,
         },
         "disagreements": [
-            {"what": d.what, "weight": d.weight.value, "values": list(d.values), "advice": d.advice} for d in pair.disagreements
+            {
+                "what": d.what,
+                "weight": d.weight.value,
+                "values": list(d.values),
+                "sides": [list(side) for side in d.sides],
+                "advice": d.advice,
+            }
+            for d in pair.disagreements
         ],
         "conditions": [condition_document(result) for result in pair.conditions],
     }
@@ -98,6 +105,7 @@ def difference_document(d: Difference) -> dict[str, object]:
         "difference": d.difference,
         "change": d.change,
         "interval": d.interval,
+        "has_upper_limit": None if d.interval is None else d.has_upper_limit,
         "smallest_shown": d.smallest_shown,
         "p_value": d.p_value,
         "p_adjusted": d.p_adjusted,

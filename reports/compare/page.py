@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reports.compare.comparable import Weight
 from reports.compare.comparison import Arm, ArmComparison, Comparison
@@ -10,6 +11,7 @@ from reports.compare.difference import Difference, Verdict
 from reports.compare.lines import groups
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
 from reports.compare.tables import (
+    SETTINGS,
     change_text,
     conditions_table,
     difference_table,
@@ -21,6 +23,7 @@ from reports.compare.tables import (
 )
 from reports.glossary import terms
 from reports.page.page import Block, Card, Note, Page, Remark, Section, Tone
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 _HEADLINES = (("p99_ttft", "p50_ttft"), ("p99_e2e", "p50_e2e"), ("request_throughput",), ("output_token_throughput",))
@@ -37,7 +40,7 @@ def comparison_page(comparison: Comparison) -> Page:
         verdict=printable(" ".join(headline(pair) for pair in comparison.comparisons)),
         tone=max(map(_tone, comparison.comparisons), key=list(Tone).index),
         aside="",
-        cards=difference_cards(first.differences),
+        cards=_cards(comparison.comparisons),
         sections=(
             *(section for number, pair in enumerate(comparison.comparisons) for section in _sections(pair, number)),
             Section("latency", "Latency", latency_pictures(comparison), pairs=True),
@@ -48,12 +51,21 @@ def comparison_page(comparison: Comparison) -> Page:
     )
 
 
+def _cards(pairs: Sequence[ArmComparison]) -> tuple[Card, ...]:
+    """The headline changes of each arm, with its name where there are several."""
+    if len(pairs) == 1:
+        return difference_cards(pairs[0].differences)
+    return tuple(
+        replace(card, title=printable(f"{card.title}, {pair.arm.name}"))
+        for pair in pairs
+        for card in difference_cards(pair.differences)
+    )
+
+
 def _facts(arm: Arm) -> str:
     target = arm.runs[0].manifest.target
-    requests = sum(run.metrics.done for run in arm.runs)
-    return printable(
-        f"{runs_text(arm)}, {requests:,} requests; {target.model or 'unknown model'} over {target.protocol or '?'}"
-    )
+    done = counted(sum(run.metrics.done for run in arm.runs), "successful request")
+    return printable(f"{runs_text(arm)}, {done}; {target.model or 'unknown model'} over {target.protocol or '?'}")
 
 
 def _tone(pair: ArmComparison) -> Tone:
@@ -99,7 +111,7 @@ def _sections(pair: ArmComparison, number: int) -> list[Section]:
         for group in groups(pair.disagreements)
     )
     if remarks:
-        sections.append(Section(f"{name}-settings", "Differences in the settings: A | B", (remarks,)))
+        sections.append(Section(f"{name}-settings", SETTINGS, (remarks,)))
     if pair.conditions:
         table = conditions_table(pair.conditions, f"{name}-conditions")
         sections.append(Section(f"{name}-conditions-section", "Conditions", (table,)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from reports.compare.comparison import Arm, ArmComparison, Comparison
 from reports.compare.difference import Difference, Verdict
-from reports.compare.tables import LARGEST_SHARE, interval_text
+from reports.compare.tables import LARGEST_SHARE, change_text, interval_text
 from reports.render.picture import Axis, Colour, Dots, Line, Mark, Picture, Shape, Spans, Stroke, Trail, Whiskers
 from reports.run.pictures.latency import Series, distribution_picture, percentile_axis, percentile_picture, quantile_positions
+from reports.statistics.arrays import FloatArray
 from reports.statistics.percentiles import summarise
 
 _COLOURS = (Colour.BLUE, Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.SKY, Colour.RED)
@@ -45,12 +46,12 @@ def change_picture(comparison: ArmComparison, name: str) -> Picture | None:
     marks: list[Mark] = [Trail("no change", np.zeros(2), np.array([0.5, len(known) + 0.5]), Colour.GREY, Stroke.DASHED)]
     for verdict, colour in _VERDICT_COLOURS.items():
         marks += _changes(verdict, [d for d in known if d.verdict is verdict], rows, colour)
-    beyond = any(d.interval is not None and d.interval[1] > LARGEST_SHARE for d in known)
+    beyond = any(max(d.change or 0.0, *(d.interval or ())) > LARGEST_SHARE for d in known)
     return Picture(
         f"{name}-changes",
         f"What changed in {comparison.arm.name}",
         "The change from A to B with its 95 % interval, for each measure alone; the colour is the verdict."
-        + (f" An interval that goes on above {LARGEST_SHARE:+,.0%} is cut there." if beyond else ""),
+        + (f" What lies above {LARGEST_SHARE:+,.0%} is drawn there." if beyond else ""),
         Axis("change", "%"),
         Axis("measure", ticks=tuple((rows[d.measure.name], d.measure.title) for d in reversed(known))),
         tuple(marks),
@@ -62,10 +63,19 @@ def _changes(verdict: Verdict, differences: list[Difference], rows: Mapping[str,
     if not differences:
         return
     y = np.array([rows[d.measure.name] for d in differences])
-    low, high = (np.array([100.0 * d.interval[k] for d in differences if d.interval is not None]) for k in (0, 1))
-    yield Spans(verdict.value, y, low, np.minimum(high, 100.0 * LARGEST_SHARE), colour)
-    x = np.array([100.0 * (d.change or 0.0) for d in differences])
-    yield Dots(verdict.value, x, y, colour, Shape.POINT, tuple(f"95 %: {interval_text(d)}" for d in differences))
+    low, high = (_drawn([d.interval[k] for d in differences if d.interval is not None]) for k in (0, 1))
+    yield Spans(verdict.value, y, low, high, colour)
+    x = _drawn([d.change or 0.0 for d in differences])
+    yield Dots(verdict.value, x, y, colour, Shape.POINT, tuple(map(_note, differences)))
+
+
+def _drawn(changes: Sequence[float]) -> FloatArray:
+    """The changes in per cent, at most the largest that is drawn: a further one would leave no room for the others."""
+    return 100.0 * np.minimum(np.array(changes), LARGEST_SHARE)
+
+
+def _note(d: Difference) -> str:
+    return f"{change_text(d.measure, d.change)}, 95 %: {interval_text(d)}"
 
 
 def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture | None:

@@ -97,7 +97,7 @@ def _reason(a: Manifest, b: Manifest) -> list[str]:
     if a.target.protocol != b.target.protocol:
         return [f"A prompt of {a.target.protocol} has other bytes than one of {b.target.protocol}."]
     if a.bench_version != b.bench_version:
-        return ["Another release may draw other requests from a seed: measure both sides by one."]
+        return ["Another release may draw other requests from a seed: measure both sides with one."]
     return []
 
 

@@ -12,7 +12,7 @@ from reports.compare.looks import DECIDING_SHARE, FIRST_LOOK, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.compare.spread import CONFIDENCE
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 from reports.statistics.estimate import reason_text, two_decimals
@@ -20,6 +20,7 @@ from reports.statistics.estimate import reason_text, two_decimals
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 _SIDES = f"l{'r' * 7}l"
 LARGEST_SHARE = 10.0
+SETTINGS = "Differences in the settings, A | B"
 _REPEATS = 5  # the default of bench experiment
 _EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
 
@@ -102,10 +103,11 @@ def _runs_of_sides(comparison: ArmComparison) -> str:
 
 def _failed_alone(comparison: ArmComparison) -> list[str]:
     """The conditions that failed although all measures together show no difference: named beforehand, each is judged alone."""
+    shown = [d.measure for d in comparison.differences if d.verdict.differs]
     return [
         f"{r.condition.measure.title}, which --fail_if names, {r.change} when judged alone."
         for r in comparison.conditions
-        if r.failed and isinstance(r.condition, Condition)
+        if r.failed and isinstance(r.condition, Condition) and r.condition.measure not in shown
     ]
 
 
@@ -146,7 +148,7 @@ def notes(comparison: ArmComparison) -> list[str]:
         interval = d.percentile(0.50).interval_text
         texts.append(
             f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
-            f"(95 %: {interval}); {comparison.pairs.share_slower:.0%} of the requests were slower in B."
+            f"(95 %: {interval}); {percent(comparison.pairs.share_slower)} of the requests were slower in B."
         )
     if comparison.looks is not None and len(b.runs) >= FIRST_LOOK:
         decides = comparison.deciding

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from bench_records.record import Record
-from reports.compare.answers import Answers, answers_of, lengths_differ
+from reports.compare.answers import Answers, answers_of, equally_long, known_on_one_side, lengths_differ
 from reports.metrics.requests import Requests
 
 
@@ -101,3 +101,19 @@ def test_answers_of_records(answered: Callable[..., Record], make_requests: Call
     assert str(found) == "2.0 tokens an answer, 50% of those requested"
     without = answers_of(make_requests([*records, answered(3, 0, 0, [(10, 6)], requested_output_tokens=0)]))
     assert without.index.tolist() == [0, 1, 2]
+
+
+def test_lengths_that_one_side_alone_knows() -> None:
+    known, none = _answers(np.full(700, 20.0)), _answers([])
+    assert known_on_one_side([known, known], [none])
+    assert known_on_one_side([none], [known])
+    assert not known_on_one_side([known], [known])
+    assert not known_on_one_side([none], [none])
+    assert not known_on_one_side([known, none], [known])
+
+
+def test_answers_may_be_equally_long_whatever_was_requested() -> None:
+    a, b = _answers(np.full(700, 20.0), 20.0), _answers(np.full(700, 20.1), 40.0)
+    assert lengths_differ([a], [b], paired=False)
+    assert equally_long([a], [b])
+    assert not equally_long([a], [_answers(np.full(700, 20.5), 40.0)])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from bench_records.record import Outcome, Record
 from reports.compare.comparable import (
@@ -18,6 +19,7 @@ from reports.compare.comparable import (
     refused,
     same_requests,
 )
+from reports.compare.lines import lines
 from reports.findings.engine import GpuClocksLimited
 from reports.findings.server import PrefixCacheWarmed
 from reports.run_report import RunReport
@@ -295,6 +297,42 @@ def test_what_befell_runs_measured_in_turn_is_counted_over_all_blocks(make_repor
     assert (one.what, [value == "–" for value in one.values]) == ("clock_stepped", [True, False, False, False])
 
 
+def test_a_setting_that_differs_in_some_blocks_has_the_values_of_all(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    """The last block alone was shown, whatever the others had."""
+
+    def runs(*releases: str, parameters: dict[str, str] | None = None) -> list[RunReport]:
+        target = {**_TEXT, "model_parameters": parameters or {}}
+        return [make_report(steady_run(4), bench_version=release, target=target) for release in releases]
+
+    (one,) = disagreements_in_turn(runs("1", "2", "3"), runs("1", "4", "5"))
+    assert (one.what, one.sides, one.values) == ("bench_version", (("1", "2", "3"), ("1", "4", "5")), ("3", "5"))
+    found = disagreements_in_turn(runs("1", "1"), runs("1", "2", parameters={"engine": "e", "max_num_tokens": "8"}))
+    assert [str(line) for line in lines(found)] == [
+        "bench_version: 1 (× 2) | 1; 2",
+        "target.model_parameters: not known (× 2) | 2 values (× 2)",
+    ]
+
+
+def test_answers_of_a_side_without_token_counts_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    known, unknown = (
+        make_report([structs.replace(record, output_tokens=tokens) for record in steady_run(20)]) for tokens in (3, None)
+    )
+    found = {disagreement.what: disagreement for disagreement in disagreements([known], [unknown])}["output_tokens"]
+    assert (found.weight, found.values[1]) == (Weight.WARN, "no answer of known length")
+    assert "is not known" in found.advice
+    assert "output_tokens" not in {disagreement.what for disagreement in disagreements([unknown], [unknown])}
+
+
+def test_answers_that_are_equally_long_are_not_called_shorter(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    """3 tokens were requested on one side, 6 on the other, and all answers have 3."""
+    asked, more = (
+        make_report([structs.replace(record, requested_output_tokens=tokens) for record in steady_run(120)])
+        for tokens in (3, 6)
+    )
+    found = {disagreement.what: disagreement for disagreement in disagreements([asked], [more])}["output_tokens"]
+    assert found.advice.startswith("The answers are equally long although other lengths were requested")
+
+
 def test_clocks_of_a_gpu_that_were_held_down_on_one_side_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
     cool = make_report(steady_run(20))
     hot = replace(cool, findings=(*cool.findings, GpuClocksLimited("power", 3.0, 900.0, 1)))
@@ -355,7 +393,7 @@ _TEXT = {"model": "m", "protocol": "openai", "streaming": True, "token_ids": Fal
     [
         (7, {"target": {**_TEXT, "token_ids": True}}, "One side sends text, the other token ids."),
         (7, {"target": {**_TEXT, "protocol": "grpc"}}, "A prompt of openai has other bytes than one of grpc."),
-        (7, {"bench_version": "2"}, "Another release may draw other requests from a seed: measure both sides by one."),
+        (7, {"bench_version": "2"}, "Another release may draw other requests from a seed: measure both sides with one."),
         (7, {}, "so their prompts differ. Part of"),
         (None, {}, "Neither side has a seed: 4 requests are in both runs"),
     ],
@@ -368,7 +406,7 @@ def test_other_requests_of_equal_seeds_are_explained(
     b = [_with_seed(make_report, steady_run, seed, digest, **{"target": _TEXT, **other}) for digest in (3, 4)]
     advice = next(found.advice for found in disagreements(a, b) if found.what == "schedule.digest")
     assert said in advice
-    assert "same seeds, by one release" not in advice
+    assert "same seeds and the same release" not in advice
     if seed is not None:
         assert advice.startswith(
             "Both sides have the same seeds. With seed 7, 4 requests are in both runs, with the same times"

@@ -419,6 +419,14 @@ def test_the_worst_news_of_several_arms_sets_the_tone(noisy_run: Callable[..., R
     assert page.tone is Tone.CAUTION  # of single runs
 
 
+def test_the_cards_of_several_arms_name_theirs(noisy_run: Callable[..., RunFolder]) -> None:
+    several = _compare([noisy_run(1), noisy_run(2), noisy_run(3)])
+    names = [pair.arm.name for pair in several.comparisons]
+    titles = [card.title for card in comparison_page(several).cards]
+    assert [title for title in titles if title.startswith("TTFT")] == [f"TTFT p99, {name}" for name in names]
+    assert next(card.title for card in comparison_page(_compare([noisy_run(1), noisy_run(2)])).cards) == "TTFT p99"
+
+
 def test_a_card_shows_the_median_where_the_99th_percentile_is_unknown(noisy_run: Callable[..., RunFolder]) -> None:
     differences = _compare([noisy_run(1), noisy_run(2)]).comparisons[0].differences
     assert [card.title for card in difference_cards(differences)][:2] == ["TTFT p99", "E2E latency p99"]
@@ -875,12 +883,13 @@ def test_settings_that_differ_between_two_servers_fit_a_screen(
     assert {len(value) for value in pair["disagreements"][0]["values"]} == {64}
     assert COMPARISON.terminal_text(compared).endswith(
         """
+Differences in the settings, A | B:
     warn  schedule.digest: 5 different | 5 different, none in common
           Both sides have the same seeds. With seed 100, 40 requests are in both runs, with the same
           times and lengths, so their prompts differ. One side sends text, the other token ids. Part
           of the difference may come from here.
     warn  target.protocol: openai (× 5) | grpc (× 5)
-          Part of the difference may come from here; keep it equal.
+          Part of the difference may come from here; keep it equal on both sides.
  changed  target.model_parameters: not known (× 5) | 25 values (× 5)
           target.token_ids: False (× 5) | True (× 5)
           If all else is equal, this is the change that the comparison measures."""

@@ -204,3 +204,14 @@ def test_limits_are_judged_of_the_runs_and_changes_of_the_differences(
     assert [result.condition for result in results] == conditions
     assert [result.status for result in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
     assert [result.why.partition(",")[0].partition(";")[0] for result in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]
+
+
+def test_a_change_without_an_upper_limit_is_said_to_have_none() -> None:
+    """Its limit is the largest number that a logarithm is read as, of 24 digits in per cent."""
+    spread = Spread(0.2, math.inf, 10.0, Evidence.RUNS)
+    change = math.expm1(0.2)
+    difference = Difference(P99_TTFT, 10.0, 12.2, change, None, None, None, None, Evidence.RUNS, Verdict.NONE, None, spread)
+    for text in ("p99_ttft > +5%", "p99_ttft < -5%"):
+        (result,) = check_conditions([parse_condition(text)], [difference])
+        assert result.status is Status.UNDECIDED
+        assert result.why == "changed by +22.1%, at least -100.0%, without an upper limit, by the 95 % interval"

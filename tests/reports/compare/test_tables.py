@@ -14,6 +14,7 @@ from bench_records.record import Record
 from reports.compare.comparison import Arm, ArmComparison, RequestPairs
 from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
 from reports.compare.difference import Difference, Verdict
+from reports.compare.looks import Looks
 from reports.compare.measures import Measure
 from reports.compare.spread import Evidence, Spread
 from reports.compare.tables import (
@@ -214,6 +215,16 @@ def test_a_headline_without_a_difference_names_the_conditions_that_failed_alone(
     inconclusive = _comparison(run, _difference(P99, smallest_shown=0.11), conditions=results)
     assert headline(inconclusive).startswith("Inconclusive: ")
     assert headline(inconclusive).endswith(f" {named}")
+
+
+def test_an_experiment_that_decides_a_measure_does_not_name_its_condition_again(run: RunReport) -> None:
+    named = parse_condition("p99_ttft > +5%")
+    results = (ConditionResult(named, Status.FAILED, "changed by +25.0%, at least +10.0%", "changed by +25.0%"),)
+    looks = Looks(10)
+    decided = _comparison(run, _difference(P99, Verdict.WORSE), runs=(3, 3), conditions=results, looks=looks)
+    assert "judged alone" not in headline(decided)
+    other = _comparison(run, _difference(P50, Verdict.WORSE), _difference(P99), runs=(3, 3), conditions=results, looks=looks)
+    assert headline(other).endswith(" TTFT p99, which --fail_if names, changed by +25.0% when judged alone.")
 
 
 def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_suspects(run: RunReport) -> None:
