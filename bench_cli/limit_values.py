@@ -73,7 +73,8 @@ def read_share(context: click.Context, parameter: click.Parameter, text: str) ->
     match = _SHARE.fullmatch(text.strip())
     share = 0.0 if match is None else float(match[1]) * (0.01 if match[2] else 1.0)
     if not 0.0 < share < 1.0:
-        raise click.BadParameter(f"{text!r}: write a share between 0% and 100%, as 95%", context, parameter)
+        example = f"{match[1]}%" if match is not None and 0.0 < float(match[1]) < 100.0 else parameter.default
+        raise click.BadParameter(f"{text!r}: write a share between 0% and 100%, as {example}", context, parameter)
     return round(share, 9)
 
 

@@ -83,3 +83,15 @@ def test_a_share_is_one_or_a_percentage(text: str, share: float) -> None:
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="between 0% and 100%"):
         read_share(_CONTEXT, _PARAMETER, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "example"), [("10", "10%"), ("0.5 ", None), ("150", "95%"), ("much", "95%"), ("99.5", "99.5%")]
+)
+def test_a_share_without_its_sign_is_shown_with_it(text: str, example: str | None) -> None:
+    parameter = click.Option(["--confidence"], default="95%")
+    if example is None:
+        assert read_share(_CONTEXT, parameter, text) == 0.5
+        return
+    with pytest.raises(click.BadParameter, match=f"as {example}$"):
+        read_share(_CONTEXT, parameter, text)

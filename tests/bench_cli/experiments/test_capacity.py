@@ -61,7 +61,7 @@ _LIMIT = ("--slo", "p99_ttft<=150ms")
             ["--slo", "attainment>=9%", "--slo", "e2e<=5s", "--slo", "tpot<=9ms", "dataset", "--no_streaming"],
             "--slo tpot<=9ms needs streamed answers (--streaming); use e2e",
         ),
-        ([*_LIMIT, "--precision", "10", "dataset"], "as 95%"),
+        ([*_LIMIT, "--precision", "10", "dataset"], "as 10%"),
         ([*_LIMIT, "--budget", "long", "dataset"], "write a time"),
         (
             [*_LIMIT, "--budget", "6s", "dataset"],
