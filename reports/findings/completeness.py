@@ -17,6 +17,8 @@ from reports.metrics.requests import Requests
 from reports.render.counts import counted
 from reports.statistics.percentiles import required_samples
 
+_NO_FAILURE = [outcome.value for outcome in (Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT, Outcome.CANCELLED)]
+
 
 @dataclass(frozen=True)
 class Interrupted(Finding):
@@ -138,12 +140,14 @@ class TurnsNotSent(Finding):
 
 
 def turns_behind_failures(requests: Requests) -> int:
-    """The number of turns that were not sent since a turn before them failed."""
+    """The number of turns that were not sent since a turn before them failed; not those that waited for an answer which was in
+    flight when the run was stopped.
+    """
     if np.isnan(requests.parent).all():
         return 0
     place = {index: k for k, index in enumerate(requests.index.tolist())}
     is_unsent = requests.outcome == Outcome.NOT_SENT.value
-    has_failed = ~requests.done & ~requests.withdrawn & ~is_unsent
+    has_failed = ~np.isin(requests.outcome, _NO_FAILURE)
     behind: set[int] = set()
     for k in np.argsort(requests.index, kind="stable").tolist():  # a parent has the lower index
         if is_unsent[k] and not np.isnan(requests.parent[k]):

@@ -9,6 +9,7 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.full_batch import FEWEST_SPELLS, LONG_SPELL, LONG_WAIT, NEAR_LIMIT, SMALLEST_BATCH
 from reports.metrics.waves import IN_STEP, LEAST_WAITED, MOST_WAVES, is_burst, waited_in_batches, waves_of
 from reports.render.counts import counted
+from reports.render.tables import tenths
 
 _TAIL = 0.99
 
@@ -131,6 +132,6 @@ class UsersInStep(Finding):
     def _sentence(self) -> str:
         users = "The answers" if self.at_once else "The users" if self.users is None else f"The {self.users:,} users"
         return (
-            f"{users} keep in step: {self.share:.0%} of the answers end in one third of each {self.period_s:,.1f} s, "
+            f"{users} keep in step: {self.share:.0%} of the answers end in one third of each {tenths(self.period_s)} s, "
             f"in {self.waves:,} waves."
         )

@@ -14,7 +14,7 @@ from reports.metrics.configuration import Law, configured_law
 from reports.metrics.in_flight import queue_growth
 from reports.metrics.latency import ceiling_waits_ms
 from reports.render.counts import counted, percent
-from reports.render.tables import three_digits
+from reports.render.tables import tenths, three_digits
 from reports.statistics.percentiles import nearest_rank
 
 # A p99 of the waits at the ceiling that is below one of these changes no conclusion.
@@ -128,7 +128,7 @@ class RequestsRanOut(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"All {self.prepared:,} prepared requests were sent after {self.last_sent_s:.1f} s "
+            f"All {self.prepared:,} prepared requests were sent after {tenths(self.last_sent_s)} s "
             f"of {self.duration_s:g} s; the run ended early."
         )
 
@@ -237,8 +237,8 @@ class ColdStartFound(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"{self.latency} of the first {self.seconds:,.1f} s is {self.ratio:.1f} times that of the second half of the run "
-            f"(means: {self.early_ms:,.1f} and {self.later_ms:,.1f} ms)."
+            f"{self.latency} of the first {tenths(self.seconds)} s is {self.ratio:.1f} times that of the second half of the "
+            f"run (means: {self.early_ms:,.1f} and {self.later_ms:,.1f} ms)."
         )
 
 

@@ -15,6 +15,7 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.metrics.last_answer import CHANCE, FEWEST_FAILED, SILENCE, last_answer
 from reports.metrics.requests import Requests
 from reports.render.counts import counted, percent
+from reports.render.tables import tenths
 
 _FAILED_SHARE_INVALID = 0.01
 _RETOKENISED_SHORT = 0.75  # of the requested tokens: text may encode to fewer tokens than it was made of
@@ -93,9 +94,8 @@ class Errors(Finding):
 
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
-        return (
-            f"{counted(self.failed, 'request')} failed ({percent(self.share, 1)}): {kinds}. The first error: {self.first_error}"
-        )
+        first = "" if self.first_error is None else f" The first error: {self.first_error}"
+        return f"{counted(self.failed, 'request')} failed ({percent(self.share, 1)}): {kinds}.{first}"
 
 
 def _too_long(requests: Requests) -> int:
@@ -148,7 +148,7 @@ class StoppedAnswering(Finding):
     def _sentence(self) -> str:
         failed = f"{self.failed:,} requests that were"
         which = f"{failed} in flight then or sent later" if self.in_flight else f"all {failed} sent after that"
-        return f"No token of an answer came after {self.after_s:,.1f} s: {which} failed, most of them as {self.kind}."
+        return f"No token of an answer came after {tenths(self.after_s)} s: {which} failed, most of them as {self.kind}."
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,8 @@ class FinishReasonMissing(Finding):
         return cls(facts.metrics.done) if facts.metrics.done else None
 
     def _sentence(self) -> str:
-        return f"The server sent no finish_reason with any of {self.requests:,} answers, so whether it cut some is unknown."
+        answers = counted(self.requests, "answer")
+        return f"The server sent no finish_reason with any of {answers}, so whether it cut some is unknown."
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from reports.metrics.model_statistics import counted_by, counted_requests, faile
 from reports.metrics.phases import ENGINE_E2E, ENGINE_TTFT
 from reports.metrics.requests import Requests
 from reports.metrics.target_numbers import TargetNumbers
-from reports.render.counts import counted
+from reports.render.counts import counted, percent
 
 _TOKENS_TOLERANCE = 0.01  # a server may count end tokens, or what a stop word cuts off
 _PHASES_TOLERANCE = 0.05
@@ -364,7 +364,7 @@ class PrefixCacheWarmed(Finding):
 
     def _sentence(self) -> str:
         share = self.repeated_share
-        repeated = "" if share is None else f" {share:.0%} of what was sent repeats an earlier prompt."
+        repeated = "" if share is None else f" {percent(share)} of what was sent repeats an earlier prompt."
         if self.reused_share is None:
             return f"A prefix cache may have helped:{repeated}"
         return f"The server found {self.reused_share:.0%} of the prompts' {self.unit} in its prefix cache.{repeated}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -99,6 +100,18 @@ def three_digits(value: float) -> str:
         return f"{value:.3g}"
     decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{decimals}f}"
+
+
+def tenths(value: float) -> str:
+    """A number to a tenth, or to three digits of a small one, such as a time of a fast run."""
+    return f"{value:,.1f}" if value >= 0.05 or value == 0.0 else three_digits(value)
+
+
+def span_text(start: float, end: float, decimals: int) -> str:
+    """From ``start`` to ``end`` with these ``decimals``, or as many more as distinguish the ends of a short span."""
+    if 0.0 < end - start < 1.0:
+        decimals = max(decimals, math.ceil(-math.log10(end - start)))
+    return f"{start:,.{decimals}f} – {end:,.{decimals}f}"
 
 
 def link_to(text: str, path: Path) -> Link:

@@ -19,7 +19,7 @@ from reports.metrics.metric import FROM_SEND, Anchored
 from reports.metrics.run_metrics import Metrics
 from reports.render.counts import counted
 from reports.render.plain_text import printable
-from reports.render.tables import UNKNOWN, three_digits
+from reports.render.tables import UNKNOWN, tenths, three_digits
 from reports.run.class_table import probe_sentence
 from reports.run.headline import describe_run, verdict
 from reports.run.rows import three_digits_of
@@ -68,16 +68,11 @@ def render_answer(report: RunReport) -> str:
 def _requests(metrics: Metrics) -> str:
     kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics.failed_by_kind.items())
     parts = [f"{metrics.done:,} of {counted(metrics.scheduled, 'request')} succeeded"]
-    parts[0] += "" if metrics.window_s is None else f" in {_seconds(metrics.window_s)} s"
+    parts[0] += "" if metrics.window_s is None else f" in {tenths(metrics.window_s)} s"
     parts += [f"cancelled as planned: {metrics.withdrawn:,}"] if metrics.withdrawn else []
     parts += [f"failed: {kinds}"] if kinds else []
     parts += [f"not sent: {metrics.not_sent:,}"] if metrics.not_sent else []
     return "; ".join(parts) + "."
-
-
-def _seconds(length_s: float) -> str:
-    """A length to a tenth of a second, or to three digits of a short one."""
-    return f"{length_s:,.1f}" if length_s >= 0.05 else three_digits(length_s)
 
 
 def _first_error(findings: Iterable[Finding]) -> str:
@@ -175,6 +170,8 @@ def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
 def _of_p99(reason: Reason | None) -> str:
     if reason is Cause.CUT_OFF:
         return "p99 is a lower bound: requests were cut off"
+    if reason is Cause.AMONG_FAILURES:
+        return "p99, or the end of its interval, falls among the failed requests"
     return _NOT_YET + ("" if reason is None else str(reason))
 
 

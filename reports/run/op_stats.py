@@ -29,7 +29,7 @@ class PerfCheck:
 
     def __str__(self) -> str:
         value = "none" if self.value is None else _number(self.value)
-        change = "" if self.worse_by is None else f" ({abs(self.worse_by):.1%} {'worse' if self.worse_by > 0 else 'better'})"
+        change = "" if not self.worse_by else f" ({abs(self.worse_by):.1%} {'worse' if self.worse_by > 0 else 'better'})"
         return f"{'pass' if self.passed else 'FAIL'}  {self.metric}: {value} against {_number(self.reference)}{change}"
 
 

@@ -16,7 +16,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
-from reports.render.tables import Cell, LowerBound, cell_text, three_digits
+from reports.render.tables import Cell, LowerBound, cell_text, span_text, three_digits
 from reports.statistics.estimate import Estimate, Interval
 from reports.statistics.percentiles import Distribution, required_samples
 
@@ -152,7 +152,7 @@ def slip_by_worker_rows(metrics: Metrics) -> list[tuple[str, tuple[float | int |
 
 def slip_over_time_rows(metrics: Metrics) -> list[tuple[str, tuple[float | int | None, ...]]]:
     """The client's slip under SLIP_COLUMNS, in tenths of the time in which requests were due."""
-    return [(f"{part.start_s:.2f} – {part.end_s:.2f} s", _slip_row(part.slip)) for part in metrics.slip_over_time]
+    return [(f"{span_text(part.start_s, part.end_s, 2)} s", _slip_row(part.slip)) for part in metrics.slip_over_time]
 
 
 def _slip_row(slip: Slip) -> tuple[float | int | None, ...]:

@@ -132,6 +132,18 @@ def test_turns_behind_a_failure_are_counted_apart_from_those_of_a_stopped_run(
     assert finding_of(make_report(steady_run(700)), "turns_not_sent") is None
 
 
+def test_a_turn_behind_an_answer_that_the_stop_cut_off_is_no_turn_behind_a_failure(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    cut = failed(700, 7_000, Outcome.CANCELLED, 7_000, 7_001, parent=3)
+    records = [*steady_run(700), cut, failed(701, 7_010, Outcome.NOT_SENT, parent=700)]
+    report = make_report(records, load={"mode": "sessions"}, interrupted=True)
+    assert finding_of(report, "turns_not_sent") is None
+    interrupted = finding_of(report, "interrupted")
+    assert interrupted is not None
+    assert interrupted.evidence["not_sent"] == 1
+
+
 # ---- sample_too_small
 
 

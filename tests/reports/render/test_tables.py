@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.render.tables import Cell, Link, Table, cell_text, link_to
+from reports.render.tables import Cell, Link, Table, cell_text, link_to, span_text, tenths
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,24 @@ def test_a_link_leads_to_a_file_whatever_the_folder_is_called(folder: str, addre
     link = link_to("name", Path(folder, "report.html"))
     assert link == Link("name", address)
     assert cell_text(link) == "name"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1_234.56, "1,234.6"), (2.5, "2.5"), (0.05, "0.1"), (0.04, "0.04"), (0.00123, "0.00123"), (0.0, "0.0")]
+)
+def test_a_tenth_of_a_small_number_is_no_zero(value: float, text: str) -> None:
+    assert tenths(value) == text
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "decimals", "text"),
+    [
+        (0.0, 4.2, 1, "0.0 – 4.2"),
+        (1_000.0, 2_000.0, 2, "1,000.00 – 2,000.00"),
+        (0.04, 0.06, 1, "0.04 – 0.06"),
+        (0.0, 0.0005, 2, "0.0000 – 0.0005"),
+        (3.0, 3.0, 1, "3.0 – 3.0"),
+    ],
+)
+def test_the_ends_of_a_short_span_are_told_apart(start: float, end: float, decimals: int, text: str) -> None:
+    assert span_text(start, end, decimals) == text

@@ -171,6 +171,11 @@ def test_worse_by_has_a_direction(metrics: Metrics) -> None:
     ]
 
 
+def test_an_equal_number_is_neither_better_nor_worse(metrics: Metrics) -> None:
+    (check,) = check_perf(metrics, {"Requests/Sec": 100.0}, 0.05, 0)
+    assert str(check) == "pass  Requests/Sec: 100.00 against 100.00"
+
+
 def test_a_metric_that_does_not_exist_fails(metrics: Metrics) -> None:
     unknown = replace(metrics, upstream=replace(_TABLE, output_tokens_per_s=None))
     (check,) = check_perf(unknown, {"OP tokens/sec": 1.0}, 0.05, 1e9)
