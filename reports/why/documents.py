@@ -8,7 +8,7 @@ from reports.metrics.phase_shares import LatencyParts, PercentileParts, PhaseSha
 from reports.metrics.request_phases import Phase
 from reports.render.document import Block, Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Quantity, Table, three_digits
+from reports.render.tables import Cell, Quantity, Table, span_text, three_digits
 from reports.run_report import RunReport
 from reports.statistics.estimate import Estimate
 from reports.why.answer import ClassParts, ExplainedRun, PartsDifference, StretchParts, Why
@@ -73,7 +73,10 @@ def _of_run(run: ExplainedRun) -> Document:
             stretch_parts_table(run.stretches_of(latency.metric)),
             request_parts_table(run.slowest.get(latency.metric.key, ()), latency.metric.label),
             *(waterfall_table(request, latency.metric.label) for request in run.chosen.get(latency.metric.key, ())),
-            *(Paragraph(without_latency(latency.metric, number)) for number in run.without.get(latency.metric.key, ())),
+            *(
+                Paragraph(without_latency(latency.metric, number, run.report.requests))
+                for number in run.without.get(latency.metric.key, ())
+            ),
             Paragraph(" ".join(remarks(run.report, parts))),
             Paragraph(remedy(parts)),
         ]
@@ -153,7 +156,7 @@ def stretch_parts_table(stretches: tuple[StretchParts, ...]) -> Table:
     """A row for each stretch of the run: its percentile, and its phases with the largest share first."""
     name = f"{percentile_name(stretches[0].parts.q)} {stretches[0].metric.label}" if stretches else ""
     rows = tuple(
-        (f"{stretch.start_s:,.1f} – {stretch.end_s:,.1f}", stretch.parts.value_ms, shares_text(stretch.parts))
+        (span_text(stretch.start_s, stretch.end_s, 1), stretch.parts.value_ms, shares_text(stretch.parts))
         for stretch in stretches
     )
     return Table(
@@ -166,7 +169,7 @@ def steps_table(stretches: tuple[StepFacts, ...]) -> Table:
     columns = ("time, s", "steps", "known", "sequences", "waiting", "alone ms", "beside", "beside ms", "added ms", "KV blocks")
     rows = tuple(
         (
-            f"{facts.start_s:,.1f} – {facts.end_s:,.1f}",
+            span_text(facts.start_s, facts.end_s, 1),
             *(facts.steps, facts.known, facts.sequences, facts.waiting, facts.alone_ms),
             *(facts.beside, facts.beside_ms, facts.added_ms, facts.most_kv_blocks),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 
@@ -35,13 +36,21 @@ def trial(report: RunReport, parts: PercentileParts) -> tuple[str, ...]:
     change = _change(report, largest.phase)
     if change is None:
         return ()
-    name = str(report.folder.path)
-    run, tried = shlex.quote(name), shlex.quote(f"{name}-tried")
+    run, tried = (shlex.quote(str(path)) for path in (report.folder.path, _beside(report.folder.path)))
     explained = tried if change == _TIMINGS else f"{run} {tried}"
     if change and largest.phase is Phase.DECODE_BESIDE_PREFILL:  # which a step log alone shows, that of one run
         log = f"--step_log {tried}.csv"
         change, explained = f"{change} {log}", f"{tried} {log}"
     return (" ".join(filter(None, ("bench replay", run, change, f"--run_dir {tried}"))), f"bench why {explained}")
+
+
+def _beside(run: Path) -> Path:
+    """The folder of the changed run. A repeat, such as runs/now/1, has it outside of the folder of repeats, in which it would
+    be compared as one.
+    """
+    if run.name.isdigit() and run.parent.name not in ("", ".."):
+        return run.parent.with_name(f"{run.parent.name}-{run.name}-tried")
+    return run.with_name(f"{run.name}-tried") if run.name else Path(f"{run}-tried")
 
 
 def is_by_option(report: RunReport, parts: PercentileParts) -> bool:

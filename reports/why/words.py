@@ -8,9 +8,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from bench_records.record import Outcome
 from reports.metrics.metric import Metric
 from reports.metrics.phase_shares import PercentileParts, PhaseShare, RequestParts
 from reports.metrics.request_phases import Phase
+from reports.metrics.requests import Requests
 from reports.render.counts import counted
 from reports.render.tables import three_digits
 from reports.run_report import RunReport
@@ -25,6 +27,7 @@ LEAST_SHOWN_MS = 0.05
 _LONG_WAIT_MS = 50.0
 _BEFORE_THE_ENGINE_ANSWERS = (Phase.CEILING, Phase.SEND, Phase.ROUTER, Phase.FRONT_END, Phase.QUEUE, Phase.PREFILL)
 _LEAST_CHANGE_MS = 0.005  # that two decimals show
+_WITHOUT = {Outcome.DONE.value: "its answer has no token", Outcome.NOT_SENT.value: "it was not sent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,8 @@ def answer(metric: Metric, parts: PercentileParts) -> str:
             f"{name} falls among requests that failed or were cut off, of which no whole latency is known; a lower "
             "--percentile may have one."
         )
-    return f"{name} {three_digits(parts.value_ms)} ms: {shares_text(parts)}."
+    shares = shares_text(parts)
+    return f"{name} {three_digits(parts.value_ms)} ms{f': {shares}' if shares else ''}."
 
 
 def shares_text(parts: PercentileParts) -> str:
@@ -164,9 +168,10 @@ def phases_text(request: RequestParts) -> str:
     return ", ".join(passed)
 
 
-def without_latency(metric: Metric, number: int) -> str:
-    """That the request of this number in the schedule has no such latency."""
-    return f"Request {number} has no {metric.label}: it failed or was cut off."
+def without_latency(metric: Metric, number: int, requests: Requests) -> str:
+    """That the request of this number in the schedule, one of ``requests``, has no such latency, and why."""
+    outcome = str(requests.outcome[requests.index == number][0])
+    return f"Request {number} has no {metric.label}: {_WITHOUT.get(outcome, 'it failed or was cut off')}."
 
 
 def without_largest(metric: Metric, parts: PercentileParts) -> str:

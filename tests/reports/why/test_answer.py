@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec.structs import replace as with_fields
 
 from bench_records.manifest import Connections, Distribution, EmbeddedServer, LoadFacts, OneTarget, WorkersFacts
 from bench_records.record import Outcome, Record
+from bench_records.run_folder import RunFolder
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.request_phases import Phase
 from reports.render.console import WIDTH, console_text
@@ -176,6 +178,11 @@ def _untimed(make: Make, count: int = 200, **fields: Any) -> list[Record]:
     ]  # fmt: skip
 
 
+def _tried(run: Path) -> str:
+    """The folder beside that of the runs, which have numbers as repeats have."""
+    return f"{run.parent}-{run.name}-tried"
+
+
 def test_a_client_alone_has_the_send_and_the_first_byte(make_report: MakeReport, answered: Make) -> None:
     why = _explained(make_report(_untimed(answered)))
     [run] = why.runs
@@ -186,8 +193,8 @@ def test_a_client_alone_has_the_send_and_the_first_byte(make_report: MakeReport,
     assert "what passed between the send and the first token is the wait for the first byte, undivided, and from" in untimed
     path = run.report.folder.path
     assert trial(run.report, parts) == (
-        f"bench replay {path} --server_timings --run_dir {path}-tried",
-        f"bench why {path}-tried",
+        f"bench replay {path} --server_timings --run_dir {_tried(path)}",
+        f"bench why {_tried(path)}",
     )
     text = console_text(document(why))
     assert "See what it consists of: bench why" in text
@@ -200,7 +207,9 @@ def test_a_server_that_returned_no_times_though_it_was_asked_is_not_asked_again(
     target = {"model": "m", "protocol": "openai", "streaming": True, "server_timings": True}
     run = make_report(_untimed(answered), target=target)
     path = run.folder.path
-    assert trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])[0] == f"bench replay {path} --run_dir {path}-tried"
+    assert (
+        trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])[0] == f"bench replay {path} --run_dir {_tried(path)}"
+    )
 
 
 def test_a_server_that_times_some_phases_alone_is_not_said_to_time_none(make_report: MakeReport, answered: Make) -> None:
@@ -594,6 +603,13 @@ def test_a_chosen_request_without_the_latency_is_named(make_report: MakeReport, 
     assert "Request 2 has no E2E latency: it failed or was cut off." in text
 
 
+def test_why_a_chosen_request_has_no_latency(make_report: MakeReport, answered: Make, failed: Make) -> None:
+    records = [*_run(answered, [20.0, 320.0]), answered(2, 4_000, 4_000, []), failed(3, 9_000, Outcome.NOT_SENT)]
+    text = console_text(document(explain([make_report(records)], METRICS, 0.99, Detail(chosen=(2, 3)))))
+    assert "Request 2 has no TTFT: its answer has no token." in text
+    assert "Request 3 has no TTFT: it was not sent." in text
+
+
 # ---- what to try
 
 
@@ -618,8 +634,8 @@ def test_the_commands_try_the_remedy_of_the_largest_phase(
     run = replace(recorded, manifest=with_fields(recorded.manifest, **facts))
     path = run.folder.path
     assert trial(run, _explained(run).runs[0].latencies[0].percentiles[-1]) == (
-        f"bench replay {path}{change} --run_dir {path}-tried",
-        f"bench why {path} {path}-tried",
+        f"bench replay {path}{change} --run_dir {_tried(path)}",
+        f"bench why {path} {_tried(path)}",
     )
 
 
@@ -654,6 +670,26 @@ def test_more_connections_are_those_of_each_target_up_to_the_options_limit(
     run = replace(recorded, manifest=with_fields(recorded.manifest, **facts))
     command, _ = trial(run, _explained(run).runs[0].latencies[0].percentiles[-1])
     assert f"{run.folder.path}{change} --run_dir" in command
+
+
+@pytest.mark.parametrize(
+    ("run", "tried"),
+    [
+        ("runs/now/1", "runs/now-1-tried"),
+        ("runs/now", "runs/now-tried"),
+        ("runs/2026-01-01-101010-dataset", "runs/2026-01-01-101010-dataset-tried"),
+        ("1", "1-tried"),
+        ("../1", "../1-tried"),
+        (".", ".-tried"),
+        ("/1", "/1-tried"),
+    ],
+)
+def test_a_changed_run_is_no_repeat_of_the_run(make_report: MakeReport, answered: Make, run: str, tried: str) -> None:
+    """What is in a folder of repeats is compared as one of them."""
+    report = make_report(_untimed(answered))
+    named = replace(report, folder=RunFolder(Path(run)))
+    command, _ = trial(named, _explained(report).runs[0].latencies[0].percentiles[-1])
+    assert command == f"bench replay {run} --server_timings --run_dir {tried}"
 
 
 def test_nothing_is_tried_where_nothing_is_known(make_report: MakeReport, answered: Make) -> None:
