@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from workloads.elements.errors import Field
+
 LONGEST_TOKENS = 10_000_000  # far beyond any context length: more is a typing error that would exhaust memory
 
 
@@ -106,6 +108,16 @@ class LengthLimits:
         if self.max_input_len is not None and input_tokens > self.max_input_len:
             return False
         return self.context_tokens is None or input_tokens + output_tokens <= self.context_tokens
+
+    @property
+    def words(self) -> tuple[str | Field, ...]:
+        """The limits that there are, as parts of an error's sentence."""
+        parts: tuple[str | Field, ...] = ()
+        if self.max_input_len is not None:
+            parts = (Field("max_input_len"), f" {self.max_input_len}")
+        if self.context_tokens is not None:
+            parts += (*([" or "] if parts else []), f"the context of {self.context_tokens} tokens")
+        return parts
 
 
 NO_LIMITS = LengthLimits()

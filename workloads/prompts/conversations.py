@@ -9,7 +9,7 @@ from enum import StrEnum
 from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import NO_LIMITS, HistorySource, LengthLimits, Message, Request, Turn
 from workloads.elements.token_ids import TokenIds, token_ids
-from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of
+from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, output_tokens_of, too_long
 from workloads.prompts.drawn import Drawn
 from workloads.table.workload import Workload
 
@@ -74,7 +74,7 @@ class SessionPrompts:
             used += 1
             sessions += turns.add(row) and row.parent is None
         if not turns.made:
-            raise WorkloadError("every prompt of the dataset is longer than allowed; raise ", Field("max_input_len"))
+            raise too_long(self.limits)
         requests, places = zip(*turns.made, strict=True)
         return Drawn(
             requests,

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from workloads.elements.errors import Field, WorkloadError
+from workloads.elements.errors import WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import LengthLimits, Request
 from workloads.elements.token_ids import TokenIds, packed_ids
@@ -72,7 +72,7 @@ class CorpusPrompts:
         if not made:
             reason = ["it is shorter than one"]
             if dropped or inexact:
-                too_long = ["all are longer than ", Field("max_input_len"), " or the model's context"]
+                too_long = ["all are longer than ", *self.limits.words, " allows"]
                 reason = too_long if dropped else ["no text has so few tokens"]
             raise WorkloadError(f"the corpus has {ids.size:,} tokens, and no prompt can be cut from it: ", *reason)
         return Drawn(tuple(made), dropped, inexact=inexact)

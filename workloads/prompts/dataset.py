@@ -67,7 +67,7 @@ class DatasetPrompts:
             without_length += row.output_tokens is None and row.answer is None
             without_history += row.has_history
         if not requests:
-            raise self._too_long()
+            raise too_long(self.limits)
         return Drawn(
             tuple(requests),
             dropped,
@@ -77,11 +77,10 @@ class DatasetPrompts:
             without_history=without_history,
         )
 
-    def _too_long(self) -> WorkloadError:
-        limit = [f"the context of {self.limits.context_tokens} tokens"]
-        if self.limits.max_input_len is not None:
-            limit = [Field("max_input_len"), f" {self.limits.max_input_len}"]
-        return WorkloadError("every prompt of the dataset is longer than ", *limit, " allows; nothing is left to send")
+
+def too_long(limits: LengthLimits) -> WorkloadError:
+    """The error of a dataset of which no prompt is within ``limits``."""
+    return WorkloadError("every prompt of the dataset is longer than ", *limits.words, " allows; nothing is left to send")
 
 
 def check_lengths(lengths: OutputLengths, limits: LengthLimits, encode: Encode | None) -> None:

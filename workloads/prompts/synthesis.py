@@ -72,7 +72,11 @@ class Synthesis:
             else:
                 dropped += 1
         if not kept:
-            raise WorkloadError(f"every prompt of {workload.facts.source} is longer than allowed; nothing is left to send")
+            raise WorkloadError(
+                f"every prompt of {workload.facts.source} is longer than ",
+                *self.limits.words,
+                " allows; nothing is left to send",
+            )
         ids_of_rows = (
             self._ids(row, lengths[row][0], table["block_hashes"][row].as_py() if has_blocks else None, block_tokens or 0)
             for row in kept

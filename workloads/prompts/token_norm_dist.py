@@ -65,10 +65,10 @@ class TokenNormDist:
                 self.on_drawn(number + 1)
         if not requests:
             shorter = (
-                ("lower ", Field("prefix_len"), " or ", Field("system_prompt_len"), ", ") if self.shared is not None else ()
+                ("lower ", Field("prefix_len"), " or ", Field("system_prompt_len"), ", or ") if self.shared is not None else ()
             )
             raise WorkloadError(
-                "every prompt is longer than allowed; ", *shorter, "request shorter ones, or raise ", Field("max_input_len")
+                "every prompt is longer than ", *self.limits.words, " allows; ", *shorter, "request shorter ones"
             )
         of_requests = () if self.shared is None else tuple(map(prefixes, kept))
         return Drawn(tuple(requests), most - len(requests), kept=tuple(kept), prefixes=of_requests)

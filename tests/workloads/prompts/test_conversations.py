@@ -127,8 +127,10 @@ def test_turns_too_long_and_turns_behind_them_are_counted() -> None:
     found = _requests(workload, limits=LengthLimits(max_input_len=1))
     assert [request.prompt for request in found.requests] == ["p0", "p4"]
     assert (found.dropped_too_long, found.dropped_behind, found.rows) == (2, 2, 6)
-    with pytest.raises(WorkloadError, match="max_input_len"):
+    with pytest.raises(WorkloadError, match="longer than max_input_len 0 allows"):
         _requests(workload, limits=LengthLimits(max_input_len=0))
+    with pytest.raises(WorkloadError, match="longer than the context of 1 tokens allows"):
+        _requests(workload, limits=LengthLimits(context_tokens=1))
 
 
 def test_a_session_whose_first_turn_is_too_long_is_none_of_the_most() -> None:

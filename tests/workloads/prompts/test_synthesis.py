@@ -160,7 +160,7 @@ def test_ids_come_from_the_vocabulary() -> None:
         (_blocks([[1, 2], [1]], [8, 9]), None, "row 2: 1 blocks are fewer than its 9 tokens need"),
         (_blocks([[1]], [8]), None, "row 1: 1 blocks are fewer than its 8 tokens need"),
         (Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [4]}), None, "neither a prompt nor both"),
-        (_lengths((99, 1)), None, "longer than allowed"),
+        (_lengths((99, 1)), None, "longer than max_input_len 50 allows"),
     ],
 )
 def test_what_cannot_be_made_is_refused(workload: Workload, codec: TextCodec | None, problem: str) -> None:

@@ -115,9 +115,17 @@ def test_a_limit_that_is_just_met_drops_nothing() -> None:
     assert (len(made.requests), made.dropped_too_long) == (5, 0)
 
 
-def test_nothing_left_to_send_is_an_error() -> None:
-    with pytest.raises(WorkloadError, match="every prompt is longer than allowed"):
-        TokenNormDist(Independent(Normal(20, 0), Normal(10, 0)), range(50), 0, LengthLimits(max_input_len=19)).draw(5)
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (LengthLimits(max_input_len=19), "max_input_len 19"),
+        (LengthLimits(context_tokens=29), "the context of 29 tokens"),
+        (LengthLimits(25, 29), "max_input_len 25 or the context of 29 tokens"),
+    ],
+)
+def test_nothing_left_to_send_is_an_error_that_names_the_limits(limits: LengthLimits, words: str) -> None:
+    with pytest.raises(WorkloadError, match=f"every prompt is longer than {words} allows; request shorter ones"):
+        TokenNormDist(Independent(Normal(20, 0), Normal(10, 0)), range(50), 0, limits).draw(5)
 
 
 def _decode(ids: Sequence[int]) -> str:
