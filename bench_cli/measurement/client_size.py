@@ -10,7 +10,7 @@ import click
 from bench_cli.measurement.client_options import ClientOptions
 from harness.host.cpus import available_cores
 from harness.run.worker_count import Demand, Workers, choose_workers, pin
-from workloads.arrivals.processes import Recorded
+from workloads.arrivals.processes import Arrivals, Recorded
 from workloads.arrivals.rate_profile import Profiled
 from workloads.schedule.load import AnyLoad, ClosedLoop, Sessions
 from workloads.schedule.schedule import AnySchedule
@@ -25,18 +25,22 @@ def load_demand(load: AnyLoad, schedule: AnySchedule, request_rate: float, strea
     responses = tokens if streaming else 1.0
     if isinstance(load, ClosedLoop):
         return Demand(None, responses, load.concurrency, load.concurrency)
+    rate, when = _highest_rate(load.arrivals, request_rate)
     if isinstance(load, Sessions):
-        if isinstance(load.arrivals, Recorded):
-            request_rate = load.arrivals.busiest_second
-        return Demand(None if request_rate < 0 else request_rate * requests / load.count, responses, load.count, load.count)
-    if isinstance(load.arrivals, Recorded):
-        request_rate = load.arrivals.busiest_second
-    if isinstance(load.arrivals, Profiled):
-        request_rate = load.arrivals.peak_rate_per_s
-    rate = None if request_rate < 0 else request_rate
+        return Demand(None if rate is None else rate * requests / load.count, responses, load.count, load.count, when)
     if load.max_concurrency is None:
-        return Demand(rate, responses, requests, requests)
-    return Demand(rate, responses, min(requests, load.max_concurrency), max(1, load.max_concurrency // _MIN_CEILING_PER_WORKER))
+        return Demand(rate, responses, requests, requests, when)
+    in_flight = min(requests, load.max_concurrency)
+    return Demand(rate, responses, in_flight, max(1, load.max_concurrency // _MIN_CEILING_PER_WORKER), when)
+
+
+def _highest_rate(arrivals: Arrivals, request_rate: float) -> tuple[float | None, str]:
+    """The most arrivals a second, None for all at once, and when that is, "" where the rate stays."""
+    if isinstance(arrivals, Recorded):
+        return arrivals.busiest_second, "in the busiest second"
+    if isinstance(arrivals, Profiled):
+        return arrivals.peak_rate_per_s, "at the peak"
+    return (None if request_rate < 0 else request_rate), ""
 
 
 def size_client(options: ClientOptions, demand: Demand, target_hosts: Sequence[str]) -> Workers:

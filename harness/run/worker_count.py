@@ -21,12 +21,14 @@ class Demand:
     """The demand of a load on the client. ``requests_per_s`` is None where the target determines it, as in a closed loop.
 
     ``in_flight`` is the largest number of requests at once, ``at_most`` the largest number of workers that can share the load.
+    ``when`` says when the rate is ``requests_per_s``, where it changes; else it is empty.
     """
 
     requests_per_s: float | None
     responses_a_request: float
     in_flight: int
     at_most: int
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def choose_workers(demand: Demand, cores: Cores, target_is_here: bool) -> Worker
     else:
         busy = demand.requests_per_s * (_REQUEST_S + demand.responses_a_request * _RESPONSE_S)
         needed = math.ceil(busy / _BUSY_SHARE)
-        reason = f"{demand.requests_per_s:,.4g} requests/s keep {busy:.2f} of a core busy"
+        when = f" {demand.when}" if demand.when else ""
+        reason = f"{demand.requests_per_s:,.4g} requests/s{when} keep {busy:.2f} of a core busy"
     room = max(1, math.floor(cores.available / 2) if target_is_here else math.floor(cores.available) - 1)
     limit = "the target shares" if target_is_here else "there are"
     count = max(1, min(needed, room, demand.at_most, MAX_WORKERS))

@@ -55,6 +55,8 @@ def test_there_is_always_one_worker_and_never_more_than_can_share_the_load(
 
 def test_what_was_chosen_is_explained() -> None:
     assert choose_workers(_rate(100), _machine(8), False).reason == "100 requests/s keep 0.15 of a core busy"
+    peak = Demand(100, 20.0, 10, 10, "at the peak")
+    assert choose_workers(peak, _machine(8), False).reason == "100 requests/s at the peak keep 0.15 of a core busy"
     short = choose_workers(_rate(500), _machine(2), True).reason
     assert short == "500 requests/s keep 0.75 of a core busy, which needs 3; the target shares 2 cores"
     assert choose_workers(_rate(1_000, at_most=2), _machine(16), False).reason.endswith(
