@@ -218,6 +218,9 @@ def _sessions(sessions: SessionOptions, drawn: Drawn, load: Load) -> Sessions:
     assert isinstance(load, OpenLoop), "refused with the options"
     if sessions.users is None:
         return sessions_from(drawn, load, _rules(sessions))
+    if drawn.sessions < sessions.users:
+        idle = counted(sessions.users - drawn.sessions, "user holds", "users hold")
+        click.echo(f"--users {sessions.users}: with only {counted(drawn.sessions, 'conversation')}, {idle} none.", err=True)
     return sessions_of_users(drawn, sessions.users, sessions.user_rate, HistorySource(sessions.history))
 
 

@@ -17,7 +17,7 @@ from workloads.elements.errors import WorkloadError
 from workloads.elements.request import PROBE, Request
 from workloads.lengths.samples import PairedLengths
 from workloads.prompts.drawn import Drawn
-from workloads.schedule.load import AnyLoad, Load, OpenLoop
+from workloads.schedule.load import AnyLoad, ClosedLoop, Load, OpenLoop
 from workloads.schedule.schedule import AnySchedule
 
 
@@ -127,6 +127,9 @@ def make_schedule(workload: PreparedRequests, load: AnyLoad, traffic: TrafficOpt
         click.echo(
             f"--num_requests {traffic.num_requests}: there are only {prompts} all sent.{_more_prompts(workload)}", err=True
         )
+    if isinstance(load, ClosedLoop) and available < load.concurrency:
+        idle = counted(load.concurrency - available, "user sends", "users send")
+        click.echo(f"--concurrency {load.concurrency}: with only {counted(available, 'request')}, {idle} none.", err=True)
     schedule = load.schedule(workload.requests, traffic.seed)
     if target.model.takes_token_ids and any(request.input_ids is None for request in schedule.requests):
         raise WorkloadError(

@@ -120,6 +120,24 @@ def test_the_real_conversations_wait_for_their_answers(server: ScriptedServer, t
     assert _sent_behind_their_answers(rows) == 150
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--sessions", "think_time", "--users", "3"), "--users 3: with only 2 conversations, 1 user holds none."),
+        (("--sessions", "think_time", "--users", "2"), ""),
+        (("--concurrency", "5"), "--concurrency 5: with only 2 requests, 3 users send none."),
+        (("--concurrency", "2"), ""),
+    ],
+)
+def test_users_without_anything_to_send_are_announced(
+    server: ScriptedServer, tmp_path: Path, options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 2, 1), *options)
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) is ("with only" in err)
+
+
 def test_users_hold_one_conversation_after_another_at_their_rate(server: ScriptedServer, tmp_path: Path) -> None:
     dataset = _sharegpt(tmp_path / "s.json", 6, 2)
     _measure(server, tmp_path / "r", dataset, "--sessions", "think_time", "--users", "2", "--user_rate", "40")
