@@ -21,8 +21,16 @@ from bench_cli.tokenizers import ordinary_token_ids, text_codec
 from reports.render.counts import counted
 from workloads.arrivals.processes import Recorded
 from workloads.arrivals.replay import Replay, at_rate, rows_of
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import HistorySource, LengthLimits
-from workloads.prompts.conversations import SessionPrompts, SessionRules, TurnClock, TurnOrder, in_conversations
+from workloads.prompts.conversations import (
+    SessionPrompts,
+    SessionRules,
+    TurnClock,
+    TurnOrder,
+    in_conversations,
+    rows_for_turns,
+)
 from workloads.prompts.dataset import DatasetPrompts, OutputLengths
 from workloads.prompts.drawn import Drawn, PromptSource
 from workloads.prompts.synthesis import Synthesis, has_prompts
@@ -113,9 +121,11 @@ def prepare_trace(
     rules = SessionRules(TurnClock.RECORDED) if sessions is None else _rules(sessions)
     rules = replace(rules, order=TurnOrder.BY_ROW)
     wanted = _wanted(times, traffic, load)
-    drawn = _source(file, rules, traffic, target).draw(traffic.num_requests if wanted is None else wanted)
+    source, most = _source(file, rules, traffic, target), traffic.num_requests if wanted is None else wanted
     if file.is_random and sessions is not None:
-        drawn = in_conversations(drawn, file.workload)
+        drawn = _drawn_turns(file, source, LengthLimits(traffic.max_input_len, target.context_tokens), most)
+    else:
+        drawn = source.draw(most)
     if drawn.dropped_behind:
         left_out = counted(drawn.dropped_behind, "turn is left out, since it waits", "turns are left out, since they wait")
         click.echo(f"{left_out} for one that is not sent.", err=True)
@@ -156,6 +166,15 @@ def _source(
         return DatasetPrompts(file.workload, encode, file.lengths, limits, ignore_eos)
     rules = replace(rules, as_messages=target.model.takes_messages)
     return SessionPrompts(file.workload, encode, file.lengths, rules, limits, ignore_eos, most_sessions)
+
+
+def _drawn_turns(file: FileTraffic, source: PromptSource, limits: LengthLimits, most: int | None) -> Drawn:
+    """At most ``most`` random prompts of ``source`` as turns of the file's conversations. Raises WorkloadError without any."""
+    drawn = in_conversations(source.draw(rows_for_turns(file.workload, limits, most)), file.workload)
+    if not drawn.requests:
+        problem = (": each turn is longer than ", *limits.words, " allows, or waits for one that is; nothing is left to send")
+        raise WorkloadError(str(file.path), *problem)
+    return drawn
 
 
 def _rules(sessions: SessionOptions) -> SessionRules:

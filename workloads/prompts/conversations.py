@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -233,6 +234,17 @@ def behind_their_parents(workload: Workload, rows: Sequence[int]) -> tuple[int, 
         if (parents[row] is None or parents[row] in sent) and sent.issuperset(joins[row] or ()):
             sent.add(row)
     return tuple(row for row in rows if row in sent)
+
+
+def rows_for_turns(workload: Workload, limits: LengthLimits, most: int | None) -> int | None:
+    """How many rows within ``limits`` have ``most`` turns that wait for none that is left out; None for all."""
+    columns = [workload.table[name] for name in ("input_tokens", "output_tokens")]
+    if most is None or any(column.null_count for column in columns):
+        return most
+    lengths = zip(*(column.to_pylist() for column in columns), strict=True)
+    allowed = [row for row, of_row in enumerate(lengths) if limits.allow(*of_row)]
+    sent = behind_their_parents(workload, allowed)
+    return None if len(sent) <= most else bisect_right(allowed, sent[most - 1])
 
 
 def names_of(workload: Workload) -> tuple[str, ...]:

@@ -233,6 +233,35 @@ def test_turns_behind_one_that_is_too_long_are_not_sent(
     assert RunFolder(tmp_path / "r").read_document()[0]["workload"]["dropped_behind"] == 1
 
 
+def test_a_trace_of_which_every_turn_waits_for_one_that_is_too_long_is_refused(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = {"turn": 1, "type": "text", "output_length": 2}
+    rows = [
+        turn | {"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.0, "input_length": 40, "hash_ids": [0, 1, 2]},
+        turn | {"chat_id": 1, "parent_chat_id": 0, "timestamp": 0.01, "input_length": 8, "hash_ids": [5]},
+    ]
+    options = ("--sessions", "recorded", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
+    file = _lines(tmp_path / "t.jsonl", *rows)
+    assert _trace(server, tmp_path / "r", file, *options, model="scripted") == ExitStatus.USAGE
+    assert "each turn is longer than --max_input_len 30 allows, or waits for one that is" in capsys.readouterr().err
+
+
+def test_turns_that_are_left_out_are_none_of_the_number_of_requests(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn = {"turn": 1, "type": "text", "output_length": 2, "hash_ids": [5]}
+    rows = [
+        turn | {"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.0, "input_length": 40, "hash_ids": [0, 1, 2]},
+        turn | {"chat_id": 1, "parent_chat_id": 0, "timestamp": 0.01, "input_length": 8},
+        *(turn | {"chat_id": k, "parent_chat_id": -1, "timestamp": 0.01 * k, "input_length": 8} for k in (2, 3, 4)),
+    ]
+    options = ("--sessions", "recorded", "--max_input_len", "30", "--num_requests", "2", "--tokenizer_dir", str(_TOKENIZER))
+    _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
+    assert [row["session"] for row in _rows(tmp_path / "r")] == ["2", "3"]
+    assert "there are only" not in capsys.readouterr().err
+
+
 def _blocks(path: Path) -> Path:
     rows = [{"timestamp": 10 * k, "input_length": 1100, "output_length": 4, "hash_ids": [0, 1, 100 + k]} for k in range(4)]
     return _lines(path, *rows)
