@@ -164,7 +164,8 @@ def test_triton_itself_is_crashed_by_what_the_proxy_stops(tmp_path: Path, attack
         assert server.exit_status == 128 + signal.SIGSEGV
 
 
-def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("called", "ended"), [("tensorrt_llm_bls", "tensorrt_llm_bls"), ("ensemble", "tensorrt_llm")])
+def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(called: str, ended: str, tmp_path: Path) -> None:
     """Triton alone starts no process again, and never answers what the ended one had."""
     body = {"text_input": "What is", "max_tokens": 1500, "bad_words": "", "stop_words": "", "end_id": -1}
     options = EngineOptions(max_tokens_in_paged_kv_cache=32_768)
@@ -173,9 +174,9 @@ def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(tmp_
         deploy(spec, free_addresses(), tmp_path / "log", tmp_path / "repository") as server,
         ThreadPoolExecutor(1) as client,
     ):
-        waiting = client.submit(generate, server, "tensorrt_llm_bls", body)
+        waiting = client.submit(generate, server, called, body)
         wait_until_busy(server)
-        (stub,) = descendants_of(str(tmp_path / "repository" / "tensorrt_llm_bls"))
+        (stub,) = descendants_of(str(tmp_path / "repository" / ended / "1"))
         stub.kill()
         with pytest.raises((HTTPException, OSError)):
             waiting.result(120)
@@ -184,7 +185,7 @@ def test_end_of_a_models_process_ends_its_server_and_the_requests_that_wait(tmp_
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert server.exit_status == 1
-        assert f"The process of tensorrt_llm_bls ({stub.pid}) ended, so its server was stopped." in server.log_tail()
+        assert f"The process of {ended} ({stub.pid}) ended, so its server was stopped." in server.log_tail()
 
 
 def test_server_in_the_background_is_listed_used_and_stopped(tmp_path: Path, environment: dict[str, str]) -> None:

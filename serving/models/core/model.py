@@ -3,6 +3,9 @@
 ``execute`` parses and submits requests and returns. Other threads send the responses through each request's response sender,
 so the engine's next step never waits for a response: a sent response waits, without the interpreter's lock, until Triton has
 taken it. When sending is slower than generation, tokens accumulate and leave together in one response (see ``stream_pace``).
+
+Triton 24.10 never answers the requests that an ended process had, so it sends pulses, and the server's supervisor ends a server
+whose pulses stop.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from serving.models.core.responses import DetailedResponses, ResponseBuilder, To
 from serving.models.core.sending import SendingThreads, sending_threads
 from serving.models.parameters import Parameters, error_response, response_to_error
 from serving.models.unrequested import zeros_of_release
+from serving.pulse import send_pulses
 from serving.text.detokenization import special_token_ids
 
 _CANCELLATION_CHECKS = 8  # per period: with 128 requests in flight and 100 ms, each is checked every 1.6 s
@@ -72,6 +76,7 @@ class TritonPythonModel:
         self._threads = [
             threading.Thread(target=self._every, args=(cancel_s, self._cancel_abandoned), name="cancellation"),
             threading.Thread(target=self._every, args=(stats_s, self._publish_stats), name="stats"),
+            threading.Thread(target=send_pulses, args=(args["model_name"], self._closing), name="pulses"),
         ]
         self._publish_stats()
         for thread in self._threads:
