@@ -86,8 +86,10 @@ def _check_subcommand(context: click.Context, options: ServeOptions, subcommand:
 def _serve_embedded(options: ServeOptions) -> int:
     from serving.engines import check_installed
     from serving.launch.embedded import embedded_plan, ready_timeout_s, with_engine
+    from serving.repository.pipeline import check_spec
 
     spec = options.pipeline.repository()
+    check_spec(spec)
     if not options.how.dry_run:
         check_installed(spec.engine, spec.engine_options)
     public = options.addresses.choose(options.front_end.openai_port)

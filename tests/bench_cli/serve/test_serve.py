@@ -64,6 +64,12 @@ def test_dry_run_of_the_embedded_server_names_the_repository_and_writes_nothing(
     assert _files(tmp_path) == before
 
 
+@pytest.mark.parametrize("option", ["engine_dir", "tokenizer_dir", "draft_engine_dir"])
+def test_dry_run_refuses_a_folder_that_does_not_exist(option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    error = _error(capsys, f"--{option}", "none", "--dry_run", status=ExitStatus.FAILED)
+    assert error == f"Error: {option}: {tmp_path}/none is not a folder"
+
+
 def test_options_of_the_engine_reach_its_parameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written: list[RepositorySpec] = []
 
