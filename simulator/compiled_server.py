@@ -151,7 +151,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
     token_count, token_firsts = np.empty(_RING, np.int64), np.empty(_RING, np.int64)
     token_lasts = np.empty(_RING, np.int64)
     unwritten, taken, tail = 0, 0, 0  # the front end has taken tokens before ``taken``, and written those before ``unwritten``
-    is_held, held_end, held_begin, held_count, held_firsts, held_lasts = False, 0.0, 0, 0, 0, 0
+    is_held, held_end, held_begin, held_count, held_firsts, held_lasts, held_blocks = False, 0.0, 0, 0, 0, 0, 0
     # The front end.
     staged, staged_left, staged_count, free_at = np.empty(count, np.int64), np.empty(count, np.int64), 0, 0.0
     place_in_round, round_of, rounds = np.empty(count, np.int64), np.full(count, -1, np.int64), 0
@@ -178,7 +178,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
             # The engine decides a step. First the prompts, or their parts, that it takes.
             prefill, with_context, first_finished = 0, 0, waiting_head
             if waiting_head < waiting_tail and waiting_s[waiting_head] <= step_s:
-                room = c.max_sequences - decoding_now
+                room = c.max_sequences - decoding_now - (held_lasts if is_held else 0)
                 left = max(0, c.token_budget - (decoding_now if c.is_mixed else 0))
                 while waiting_head < waiting_tail and room > 0 and left > 0 and waiting_s[waiting_head] <= step_s:
                     request = waiting[waiting_head]
@@ -226,7 +226,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                 of_steps[(steps_tail + decoding + number) & mask] = request
                 running[decoding_now + number] = request
             decoding_now += firsts
-            sequences, lasts = decoding + firsts, 0
+            sequences, lasts, blocks_ended = decoding + firsts, 0, 0
             if decoding_now > 0 and next_end == decoding_steps:
                 kept, next_end = 0, -1
                 for number in range(decoding_now):
@@ -234,7 +234,7 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
                     if last_step[request] == decoding_steps:
                         tokens = requests.input_tokens[request] + requests.output_tokens[request]
                         in_cache -= tokens
-                        blocks_free += -(-tokens // KV_BLOCK_TOKENS)
+                        blocks_ended += -(-tokens // KV_BLOCK_TOKENS)
                         lasts += 1
                         continue
                     if next_end < 0 or last_step[request] < next_end:
@@ -274,18 +274,24 @@ def run_server(c: Constants, requests: Requests, noise: Noise, launch_noise: Noi
             next_decision = end if c.lookahead == 0 else launched
             if is_held:
                 next_decision = max(held_end, launched)
+                blocks_free += held_blocks
                 if held_count > 0:
                     token_s[tail & mask], token_begin[tail & mask] = next_decision, held_begin
                     token_count[tail & mask], token_firsts[tail & mask] = held_count, held_firsts
                     token_lasts[tail & mask] = held_lasts
                     tail += 1
             goes_on = decoding_now > 0 or is_within_prompt
-            goes_on = goes_on or (waiting_head < waiting_tail and waiting_s[waiting_head] <= next_decision)
+            if not goes_on and waiting_head < waiting_tail and waiting_s[waiting_head] <= next_decision:
+                request = waiting[waiting_head]
+                tokens = requests.input_tokens[request] + requests.output_tokens[request]
+                goes_on = lasts < c.max_sequences and -(-tokens // KV_BLOCK_TOKENS) <= blocks_free
             is_held = c.lookahead > 0 and goes_on
             if is_held:
                 held_end, held_begin, held_count, held_firsts, held_lasts = end, steps_tail, sequences, firsts, lasts
+                held_blocks = blocks_ended
             else:
                 next_decision = end
+                blocks_free += blocks_ended
                 if sequences > 0:
                     token_s[tail & mask], token_begin[tail & mask] = end, steps_tail
                     token_count[tail & mask], token_firsts[tail & mask] = sequences, firsts

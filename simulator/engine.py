@@ -123,11 +123,14 @@ class Engine:
         return at_s
 
     def _spare(self) -> tuple[int, int]:
-        """How many sequences and prompt tokens a step can take beside those that decode."""
+        """How many sequences and prompt tokens a step can take beside those that decode, and those that end in the step that
+        runs.
+        """
         limit, budget = self._admission.max_sequences, self._admission.token_budget
         decoding = len(self._running) if self._admission.order is Order.MIXED else 0
+        ending = 0 if self._held is None else len(self._held.lasts)
         return (
-            NO_LIMIT if limit is None else limit - len(self._running),
+            NO_LIMIT if limit is None else limit - len(self._running) - ending,
             NO_LIMIT if budget is None else max(0, budget - decoding),
         )
 
@@ -218,16 +221,14 @@ class Engine:
 
     def _sent(self, tokens: Tokens, launched: float, fetched: list[int]) -> list[Tokens]:
         """Remove the sequences that ended, and send ``tokens``: now, or with a lookahead when the next step is launched. Then
-        requests that were ``fetched`` during the step may be taken, too.
+        their places and blocks are free, and requests that were ``fetched`` during the step may be taken, too.
         """
         for request in tokens.lasts:
             self._running.remove(request)
             self._in_cache -= self._input[request] + self._output[request]
-            if self._blocks_free is not None:
-                self._blocks_free += self._blocks_of(request)
         if not self._admission.lookahead:
             self._next_decision = tokens.at_s
-            self._wait(tokens.at_s, fetched)
+            self._settle(tokens, tokens.at_s, fetched)
             return [tokens] if tokens.requests else []
         ready = []
         self._next_decision = launched
@@ -235,14 +236,28 @@ class Engine:
             at_s = max(held.at_s, launched)
             ready.append(Tokens(at_s, held.requests, held.firsts, held.lasts))
             self._next_decision = at_s
-            self._wait(at_s, self._fetched)
+            self._settle(held, at_s, self._fetched)
         self._held, self._fetched = tokens, fetched
-        goes_on = self._running or self._is_within_prompt or (self._waiting and self._waiting[0][0] <= self._next_decision)
-        if not goes_on:
+        if not self._goes_on():
             ready.append(tokens)
             self._held, self._next_decision = None, tokens.at_s
-            self._wait(tokens.at_s, fetched)
+            self._settle(tokens, tokens.at_s, fetched)
         return [each for each in ready if each.requests]
+
+    def _goes_on(self) -> bool:
+        """Whether another step is launched while the one that is held runs."""
+        if self._running or self._is_within_prompt:
+            return True
+        if not self._waiting or self._waiting[0][0] > self._next_decision:
+            return False
+        is_promised = self._fetches is not None
+        return self._spare()[0] > 0 and (is_promised or self._has_room(self._waiting[0][1]))
+
+    def _settle(self, tokens: Tokens, at_s: float, fetched: list[int]) -> None:
+        """``tokens`` are sent at ``at_s``: those that ended need no room any more, and ``fetched`` requests wait."""
+        if self._blocks_free is not None:
+            self._blocks_free += sum(map(self._blocks_of, tokens.lasts))
+        self._wait(at_s, fetched)
 
     def _wait(self, at_s: float, fetched: list[int]) -> None:
         self._waiting.extend((at_s, request) for request in fetched)

@@ -85,7 +85,8 @@ class Admission:
     ``max_sequences`` is the batch limit and ``token_budget`` the most tokens of a step, beyond which a prompt is cut into
     chunks; None where there is no limit. With a ``lookahead`` of 1 (asynchronous scheduling) a step is decided and launched
     while the one before it runs, and the tokens of that one are sent after the launch; with 0 it is decided when the one before
-    has ended.
+    has ended. The place and the blocks of a request are free when its last token is sent: with a lookahead, for the step after
+    the next one.
 
     ``kv_blocks`` is the size of the KV cache, in blocks of KV_BLOCK_TOKENS tokens: a request is taken when those that it will
     need at its end are free beside those of the requests that run, so none is ever paused.

@@ -44,6 +44,7 @@ class _Launched:
     end: int
     requests: list[_Request]
     seen: list[_Request]
+    ended: list[_Request]
 
 
 class _Other:
@@ -94,7 +95,8 @@ class _Other:
 
     def places(self) -> int:
         admission, decoding = self.admission, len(self.running)
-        sequences = _ENDLESS if admission.max_sequences is None else admission.max_sequences - decoding
+        kept = 0 if self.before is None else len(self.before.ended)
+        sequences = _ENDLESS if admission.max_sequences is None else admission.max_sequences - decoding - kept
         used = decoding if admission.order is Order.MIXED else 0
         tokens = _ENDLESS if admission.token_budget is None else admission.token_budget - used
         return max(0, min(sequences, tokens))
@@ -119,10 +121,9 @@ class _Other:
         self.running = self.running + taken
         for request in requests:
             request.given += 1
-            if request.given == request.output:
-                self.running.remove(request)
-                self.free += request.blocks
-        return _Launched(self.accelerator, requests, self.seen())
+        ended = [each for each in requests if each.given == each.output]
+        self.running = [each for each in self.running if each not in ended]
+        return _Launched(self.accelerator, requests, self.seen(), ended)
 
     def give(self, step: _Launched) -> None:
         """The tokens of the step, or with a lookahead of the one before, of both where no step follows."""
@@ -132,7 +133,7 @@ class _Other:
         if self.before is not None:
             self.end(self.before)
         self.before = step
-        if not self.running and not self.ready:
+        if not self.running and not (self.ready and self.places()):
             self.end(step)
             self.before = None
 
@@ -141,6 +142,7 @@ class _Other:
         for request in step.requests:
             request.tokens.append(self.now)
         self.ready += step.seen
+        self.free += sum(request.blocks for request in step.ended)
 
 
 def _drawn(draw: random.Random) -> tuple[dict[str, int], Admission, list[_Request]]:

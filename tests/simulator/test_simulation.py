@@ -155,6 +155,25 @@ def test_a_launch_delays_the_tokens_of_the_step_before_and_not_the_engine() -> N
     assert seen.first_s[1] * 1e3 == pytest.approx(first[late + 2])
 
 
+@pytest.mark.parametrize("limit", [{"max_sequences": 2}, {"kv_blocks": 2}])
+@pytest.mark.parametrize(("lookahead", "first_ms"), [(0, 3), (1, 4)])
+def test_a_request_has_its_place_until_its_last_token_is_sent(limit: dict[str, int], lookahead: int, first_ms: float) -> None:
+    """The first of two requests ends with the step from 1 to 2 ms. The next one is decided meanwhile with a lookahead, so that
+    the third request is in the step after it.
+    """
+    admission, traffic = Admission(lookahead=lookahead, **limit), requests([0.0] * 3, [1] * 3, [2, 9, 1])
+    answers = simulate(Server(StepLaw(step=1e-3), admission), traffic, 0)
+    assert answers.last_s[0] * 1e3 == pytest.approx(2)
+    assert answers.first_s[2] * 1e3 == pytest.approx(first_ms)
+
+
+@pytest.mark.parametrize("limit", [{"max_sequences": 1}, {"kv_blocks": 1}])
+def test_no_step_is_launched_ahead_that_could_hold_nothing(limit: dict[str, int]) -> None:
+    law, admission = StepLaw(step=1e-3, launch=3e-3), Admission(lookahead=1, **limit)
+    answers = simulate(Server(law, admission), requests([0.0] * 2, [1] * 2, [1] * 2), 0)
+    assert answers.last_s * 1e3 == pytest.approx([3, 6])  # no launch of the second delays the first
+
+
 def test_a_step_beyond_the_large_size_takes_its_own_launch() -> None:
     law = StepLaw(step=1e-3, launch=2e-3, launch_large=9e-3, large_step=100)
     small, large = (simulate(Server(law, Admission(lookahead=1)), requests([0.0], [size], [1]), 0) for size in (100, 101))
