@@ -75,7 +75,9 @@ def _drawn(changes: Sequence[float]) -> FloatArray:
 
 
 def _note(d: Difference) -> str:
-    return f"{change_text(d.measure, d.change)}, 95 %: {interval_text(d)}"
+    """The interval; after the change where the dot is not at it."""
+    beyond = f"{change_text(d.measure, d.change)}, " if (d.change or 0.0) > LARGEST_SHARE else ""
+    return f"{beyond}95 %: {interval_text(d)}"
 
 
 def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture | None:
