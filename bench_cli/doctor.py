@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 
 import click
 import cloup
 
+from bench_cli.declared import Concern, option, takes
 from bench_errors import ExitStatus
 
 
-@cloup.command(name="doctor", epilog="Example: bench doctor")
-def command() -> int:
+@dataclass(frozen=True)
+class Options(Concern):
+    """The options of ``bench doctor``."""
+
+    engine_python: str | None = option(
+        None, metavar="PYTHON", help="Look for vLLM in the environment of this Python, that of bench serve --engine_python."
+    )
+
+
+@cloup.command(
+    name="doctor",
+    epilog="""\b
+Examples:
+  bench doctor
+  bench doctor --engine_python vllm-env/bin/python""",
+)
+@takes(Options)
+def command(options: Options) -> int:
     """Check the requirements of the embedded pipeline and the GPU engines, and print a remedy for each one that is missing.
     Shared memory that ended servers left is named with the command that removes it.
 
@@ -19,7 +37,7 @@ def command() -> int:
     """
     from serving.launch.doctor import EMBEDDED, check_machine
 
-    checks = list(check_machine())
+    checks = list(check_machine(options.engine_python))
     for needed_for, group in groupby(checks, key=lambda check: check.needed_for):
         members = list(group)
         ready = all(check.ok for check in members)

@@ -16,8 +16,8 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
-from serving.engines.vllm.environment import INSTALL_VLLM
-from serving.errors import INSTALL_EMBEDDED
+from serving.engines.vllm.environment import INSTALL_VLLM, check_python
+from serving.errors import INSTALL_EMBEDDED, EngineError
 from serving.launch.shared_memory import SHARED_MEMORY, LeftRegions, left_regions
 from serving.launch.triton_wheel import shared_libpython_dir, wheel_dir
 
@@ -50,8 +50,10 @@ LAUNCH = "multi-GPU and cluster launch"
 PRIVACY = "privacy of prompts"
 
 
-def check_machine() -> Iterator[Check]:
-    """Every check, the embedded pipeline's first. Nothing is imported, started or written."""
+def check_machine(engine_python: str | None = None) -> Iterator[Check]:
+    """Every check, the embedded pipeline's first. ``engine_python`` is the Python of vLLM's environment, which is run. Nothing
+    else of an engine is imported or started, and nothing is written.
+    """
     yield from (check() for check in _EMBEDDED_CHECKS)
     yield _package(BUILD, "torch", "pip install 'inflight-bench[export]'")
     yield _package(BUILD, "optimum-intel", "pip install 'inflight-bench[export]'")
@@ -61,7 +63,7 @@ def check_machine() -> Iterator[Check]:
     yield _package(TENSORRT_LLM, "tensorrt-llm", "pip install 'inflight-bench[tensorrt-llm]'")
     yield _ngc_server()
     yield Check(VLLM, "NVIDIA GPU", bool(gpus), gpus or "none found (nvidia-smi)", gpu_remedy)
-    yield _package(VLLM, "vllm", f"{INSTALL_VLLM}; --engine_python DIR/bin/python names it")
+    yield _vllm(engine_python)
     for program, remedy in _PROGRAMS:
         path = shutil.which(program)
         yield Check(LAUNCH, program, path is not None, path or "not on PATH", remedy)
@@ -176,6 +178,18 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _vllm(engine_python: str | None) -> Check:
+    """vLLM in the environment of ``engine_python``. It is not looked for in this one, where it could not be served from."""
+    remedy = f"{INSTALL_VLLM}, then bench doctor --engine_python DIR/bin/python"
+    if engine_python is None:
+        return Check(VLLM, "vllm", False, "not looked for: it needs an environment of its own", remedy, "UNKNOWN")
+    try:
+        check_python(engine_python)
+    except EngineError as error:
+        return Check(VLLM, "vllm", False, str(error), remedy)
+    return Check(VLLM, "vllm", True, engine_python)
 
 
 def _gpus() -> str:

@@ -1,13 +1,15 @@
 """Checks of ``bench doctor``."""
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from serving.launch import doctor
-from serving.launch.doctor import EMBEDDED, check_machine, left_memory
+from serving.launch.doctor import EMBEDDED, Check, check_machine, left_memory
 from serving.launch.shared_memory import LeftRegions
+from tests.serving.engines.vllm_python import vllm_python
 
 
 def test_a_machine_that_runs_these_tests_can_run_the_embedded_pipeline() -> None:
@@ -39,10 +41,25 @@ def test_another_version_of_tritons_wheel_is_reported(monkeypatch: pytest.Monkey
     assert triton.remedy == "pip install 'inflight-bench[embedded]'"
 
 
-def test_vllm_is_installed_into_an_environment_of_its_own() -> None:
-    """Beside Triton it would bring the NumPy with which Triton's models corrupt tensors."""
-    [vllm] = [check for check in check_machine() if check.name == "vllm"]
-    assert vllm.remedy == "python3 -m venv DIR && DIR/bin/pip install vllm; --engine_python DIR/bin/python names it"
+def _vllm(engine_python: str | None) -> Check:
+    [vllm] = [check for check in check_machine(engine_python) if check.name == "vllm"]
+    return vllm
+
+
+def test_vllm_is_installed_into_an_environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside Triton it would bring the NumPy with which Triton's models corrupt tensors, so one there is no answer."""
+    monkeypatch.setattr(doctor, "_version", lambda package: "0.32.0")
+    vllm = _vllm(None)
+    assert (vllm.ok, vllm.fault) == (False, "UNKNOWN")
+    assert vllm.remedy == "python3 -m venv DIR && DIR/bin/pip install vllm, then bench doctor --engine_python DIR/bin/python"
+
+
+def test_vllm_is_looked_for_in_the_environment_that_is_named(tmp_path: Path) -> None:
+    python = vllm_python(tmp_path)
+    assert _vllm(python) == Check("vLLM engine", "vllm", True, python)
+    missing = _vllm(sys.executable)
+    assert (missing.ok, missing.fault) == (False, "MISSING")
+    assert missing.found.startswith(f"--engine_python: {sys.executable} has no vLLM")
 
 
 def test_read_only_cache_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
