@@ -169,8 +169,15 @@ def _count(prompts: RandomPrompts, traffic: TrafficOptions, load: Load) -> int:
 
 
 def _token_ids(vocab_size: int | None, target: Target) -> range | list[int]:
+    """The ids to draw from. Raises UsageError where they are unknown, and for those that have no text where that is sent."""
+    tokenizer = target.tokenizer
     if vocab_size is not None:
+        if not target.model.takes_token_ids and tokenizer is not None and vocab_size > len(tokenizer):
+            raise click.UsageError(
+                f"--vocab_size {vocab_size}: the model {target.model.name} takes text, which ids beyond the "
+                f"{len(tokenizer):,} of its tokenizer do not have; leave it out, or lower it"
+            )
         return range(vocab_size)
-    if target.tokenizer is None:
+    if tokenizer is None:
         raise click.UsageError("the vocabulary is unknown: give --tokenizer_dir or --vocab_size")
-    return ordinary_token_ids(target.tokenizer)
+    return ordinary_token_ids(tokenizer)

@@ -436,6 +436,16 @@ def test_vocabulary_beyond_int32_is_a_usage_error(
     assert "--vocab_size" in capsys.readouterr().err
 
 
+def test_ids_without_text_are_refused_where_text_is_sent(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--num_requests", "5", "--tokenizer_dir", str(_TOKENIZER), "--vocab_size", "1000000"]
+    assert _measure(server, tmp_path / "text", "--model", "text", *options) == ExitStatus.USAGE
+    assert "--vocab_size 1000000: the model text takes text, which ids beyond the" in capsys.readouterr().err
+    _measure(server, tmp_path / "ids", "--model", "scripted", *options)
+    assert len(RunFolder(tmp_path / "ids").read_requests()) == 5
+
+
 def test_same_seed_gives_the_same_digest_with_any_number_of_workers(server: ScriptedServer, tmp_path: Path) -> None:
     options = ["--model", "scripted", "--num_requests", "8", "--seed", "5", "--request_rate", "500"]
     for workers in ("1", "2"):
