@@ -54,11 +54,13 @@ def _library(path: Path) -> Any:
 
 
 def _split(library: Any, path: Path) -> Any:
-    """The split that is named after ``@``, else ``train`` or the first."""
-    name, _, split = str(path).removeprefix(PREFIX).partition("@")
+    """The split that is named after ``@``, else ``train`` or the first. The name of a folder may have an ``@``."""
+    name, _, split = (str(path), "", "") if path.is_dir() else str(path).removeprefix(PREFIX).partition("@")
     is_saved = any((Path(name) / file).is_file() for file in _SAVED_FILES)
     loaded = library.load_from_disk(name) if is_saved else library.load_dataset(name)
     if not isinstance(loaded, dict):
+        if split:
+            raise DatasetError(path, f"has no splits, so no {split!r}")
         return loaded
     if split and split not in loaded:
         raise DatasetError(path, f"has no split {split!r}; it has {', '.join(loaded)}")

@@ -58,6 +58,14 @@ def test_a_folder_is_loaded_as_it_was_saved(library: SimpleNamespace, tmp_path: 
     assert len(_read(str(tmp_path)).workload) == 3
     (tmp_path / "state.json").touch()
     assert len(_read(str(tmp_path)).workload) == 2
+    with pytest.raises(DatasetError, match="has no splits, so no 'test'"):
+        _read(f"hf:{tmp_path}@test")
+
+
+def test_the_name_of_a_folder_may_have_what_names_a_split_elsewhere(library: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "a@b").mkdir()
+    (tmp_path / "a@b" / "state.json").touch()
+    assert len(_read(str(tmp_path / "a@b")).workload) == 2
 
 
 @pytest.mark.parametrize(
