@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals.processes import Exponential, offsets_within
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import PROBE, Request
 from workloads.schedule.schedule import Schedule, SessionSchedule
+
+_MOST_PROBES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,15 @@ def probe_seed(seed: int) -> int:
 
 def probe_offsets_ns(stream: ProbeStream, schedule: Schedule | SessionSchedule, seed: int) -> NDArray[np.int64]:
     """When probes are due: from a gap after the beginning of the run until the last send of the load that has a time; shape
-    [probes]. A trace's window may begin with silence, which is part of it, so there are probes in it, too.
+    [probes]. A trace's window may begin with silence, which is part of it, so there are probes in it, too. Raises WorkloadError
+    for more than memory holds.
     """
     last_ns = max((offset_ns for offset_ns in schedule.offsets_ns if offset_ns is not None), default=0)
+    if stream.rate_per_s * last_ns / 1e9 > _MOST_PROBES:
+        raise WorkloadError(
+            Field("probe_rate"),
+            f" {stream.rate_per_s:g}: more than {_MOST_PROBES:,} probes in {last_ns / 1e9:,.4g} s; lower it",
+        )
     from_first: NDArray[np.int64] = offsets_within(Exponential(stream.rate_per_s), last_ns / 1e9, probe_seed(seed))[1:]
     return from_first
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals.processes import AllAtOnce, Exponential
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import Request
 from workloads.schedule.probes import ProbeStream, probe_offsets_ns, probe_seed, with_probes
 from workloads.schedule.schedule import Schedule, SessionSchedule, make_schedule
@@ -113,3 +114,8 @@ def test_probes_beside_sessions_join_nothing() -> None:
     assert isinstance(probed, SessionSchedule)
     assert probed.joins == ((), (), (1,), ())
     assert sorted(index for worker in range(2) for index in probed.part(worker, 2).indices) == [0, 1, 2, 3]
+
+
+def test_more_probes_than_memory_holds_are_refused_by_their_own_option() -> None:
+    with pytest.raises(WorkloadError, match=r"^probe_rate 1e\+06: more than 5,000,000 probes in"):
+        probe_offsets_ns(ProbeStream(1e6, 4, 2), _schedule(200), 3)
