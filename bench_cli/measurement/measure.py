@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,20 +183,16 @@ def _run(
     )
     page = live_page(pool, target.streaming)
     rules = end_rules(options.load, prepared, configured_load(manifest))
+    announce = partial(_announce, prepared, manifest.load or LoadFacts())
     plan = replace(
         _plan(prepared, options.client, basis, observation, folder),
+        on_start=None if pool is None else announce,  # workers on other hosts may not come, or may not reach the target
         on_record=None if page is None else page.add,
         end_rule=rules,
     )
     with shared_lock(folder.path), open_run(folder, manifest, basis):
-        click.echo(prepared.announcement(), err=True)
-        load = manifest.load or LoadFacts()
-        if load.ran_out:
-            click.echo(
-                f"Only {counted(prepared.load_requests, 'request')} can be sent, too few for --duration {load.duration_s:g}: "
-                "the run will end early.",
-                err=True,
-            )
+        if pool is None:
+            announce()
         with (
             ProgressLine() as progress,
             _text_advised(target),
@@ -218,6 +215,17 @@ def _run(
     if result.problem is not None:
         click.echo(f"Sending stopped, because the client could not write its journal: {result.problem}.", err=True)
     return result
+
+
+def _announce(prepared: PreparedRun, load: LoadFacts) -> None:
+    """Say on stderr what is sent, and where it is too little for --duration."""
+    click.echo(prepared.announcement(), err=True)
+    if load.ran_out:
+        click.echo(
+            f"Only {counted(prepared.load_requests, 'request')} can be sent, too few for --duration {load.duration_s:g}: "
+            "the run will end early.",
+            err=True,
+        )
 
 
 @contextmanager

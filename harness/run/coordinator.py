@@ -59,8 +59,8 @@ class RunPlan:
     requests are spread by ``balance``.
 
     ``worker_cores`` are cores for the workers alone, one each; empty where they share. ``after_warm_up`` is called between
-    the warm-up and the start of the clock; what it raises ends the run. ``on_record`` is called with each record of an
-    exchange. ``end_rule`` may end the run before its planned end.
+    the warm-up and the start of the clock; what it raises ends the run. ``on_start`` is called right before the start.
+    ``on_record`` is called with each record of an exchange. ``end_rule`` may end the run before its planned end.
     """
 
     schedule: AnySchedule
@@ -73,6 +73,7 @@ class RunPlan:
     worker_cores: tuple[int, ...] = ()
     watch: Watch = field(default_factory=_watch_nothing)
     after_warm_up: Callable[[], object] | None = None
+    on_start: Callable[[], object] | None = None
     on_record: Callable[[Record], object] | None = None
     end_rule: EndRule | None = None
     run_id: str = field(default_factory=new_run_id)
@@ -210,6 +211,8 @@ class Run:
 
     def _start_clock(self, set_start: Callable[[int], object]) -> None:
         """Send the start time to every worker and to ``set_start``."""
+        if self._plan.on_start is not None:
+            self._plan.on_start()
         monotonic_ns = now_ns() + self._pool.start_delay_ns
         self._start = Start(monotonic_ns, wall_time(monotonic_ns))
         self._pool.start_clock(self._start.monotonic_ns)

@@ -140,12 +140,16 @@ def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return [child for child in below if "harness.distribution.locust_worker" in child.cmdline()]
 
 
-def test_a_distributed_run_sends_the_schedule_of_a_local_one(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_distributed_run_sends_the_schedule_of_a_local_one(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = [*_NORMAL, "--url", server.address, "--num_requests", "24", "--request_rate", "20"]
     run([*options, "--run_dir", str(tmp_path / "local"), "--workers", "1"])
     before_s = sum(os.times()[:4])
     run([*options, "--run_dir", str(tmp_path / "distributed"), "--locust_processes", "2"])
     used_s = sum(os.times()[:4]) - before_s
+    said = capsys.readouterr().err.rpartition("Worker 2 of 2")[2]
+    assert said.count("Sending 24 requests, exponential arrivals at 20 requests/s, by 2 workers (over Locust") == 1
     local, distributed = (RunFolder(tmp_path / name).read_document()[0] for name in ("local", "distributed"))
     assert distributed["schedule"] == local["schedule"]
     assert [worker["host"] for worker in distributed["distribution"]["workers"]] == [os.uname().nodename] * 2
@@ -183,4 +187,6 @@ def test_a_worker_here_that_ends_before_it_comes_ends_the_wait(
         "30",
     ]
     assert run([*options, "--run_dir", str(tmp_path / "run"), "--locust_processes", "2"]) == ExitStatus.FAILED
-    assert f"--locust_processes 2: a worker on this host ended {how} before the run" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert f"--locust_processes 2: a worker on this host ended {how} before the run" in err
+    assert "Sending" not in err
