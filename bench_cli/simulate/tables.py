@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Table, console_table
 from simulator.model import Model, Parameter
@@ -33,7 +34,8 @@ _RANGES_BY_LOGS = "Ranges of 95 %: of simulated servers with a step log they hel
 def model_text(model: Model) -> str:
     """A model's sources, constants, structure and findings."""
     sources = ", ".join(
-        f"{source.name} ({source.requests:,} requests{'' if source.users is None else f', closed loop of {source.users}'}, "
+        f"{source.name} ({counted(source.requests, 'request')}"
+        f"{'' if source.users is None else f', closed loop of {source.users}'}, "
         f"{source.steps:,} steps{' of the step log' * source.logged})"
         for source in model.sources
     )

@@ -15,6 +15,7 @@ from bench_cli.simulate.deployment_options import ReplicaOptions, check_router
 from bench_cli.simulate.runs import runs_argument
 from bench_errors import ExitStatus
 from harness.host.blas_threads import one_blas_thread
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def validate(options: Options, runs: tuple[Path, ...]) -> int:
         check_measured(observed)
         material.append(material_of(path))
         say(material[-1:], lambda text: click.echo(printable(text), err=True))
-        click.echo(f"simulating {observed.name}: {len(observed):,} requests", err=True)
+        click.echo(f"simulating {observed.name}: {counted(len(observed), 'request')}", err=True)
         validations.append(validate_run(model, observed, *how))
     click.echo(validation_text(model, validations))
     doubts: list[str] = []

@@ -16,6 +16,7 @@ from simulator.model import Model
 from simulator.validation import GOOD, KEYS, Prediction, Validation, coverage, median_error, verdict, words
 
 _COVERED = 0.8  # of the figures, at least, where ranges are wide enough
+_FEWEST_FOR_P99 = 100  # requests, of which the p99 by nearest rank is not the maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def validation_document(model: Model, validations: Sequence[Validation]) -> Docu
     return (
         *map(Paragraph, beyond_sentences(validations)),
         *map(Paragraph, fitted_sentences(model, validations)),
+        *map(Paragraph, few_sentences(validations)),
         *(replace(table, columns=(table.title, *table.columns[1:])) for table in tables),
         errors_table(validations),
         Paragraph(" ".join(coverage_sentences(validations))),
@@ -79,6 +81,16 @@ def fitted_sentences(model: Model, validations: Sequence[Validation]) -> tuple[s
     )
 
 
+def few_sentences(validations: Sequence[Validation]) -> tuple[str, ...]:
+    """Which runs have so few requests that a p99 is the maximum."""
+    return tuple(
+        f"{each.name} has {counted(each.requests, 'request')}: a p99 of fewer than {_FEWEST_FOR_P99} is their maximum, and "
+        "says little of another run."
+        for each in validations
+        if each.requests < _FEWEST_FOR_P99
+    )
+
+
 def doubt_sentences(validated: Validated) -> tuple[str, ...]:
     """What is not known or in doubt of the model, of the runs that it was fitted to, and of those that it predicts."""
     model = validated.model
@@ -87,6 +99,7 @@ def doubt_sentences(validated: Validated) -> tuple[str, ...]:
         *(f"The fitted runs: {text}." for text in model.doubts),
         *(f"The predicted runs: {text}" for text in validated.doubts),
         *fitted_sentences(model, validated.validations),
+        *few_sentences(validated.validations),
     )
 
 
@@ -112,7 +125,7 @@ def heading(validation: Validation) -> str:
     """The run, its requests, and to which replicas they were dealt."""
     loop = "" if validation.users is None else f", closed loop of {validation.users}"
     dealt = f", {validation.dealt}" if validation.dealt else ""
-    return f"{validation.name}: {validation.requests:,} requests{loop}{dealt}"
+    return f"{validation.name}: {counted(validation.requests, 'request')}{loop}{dealt}"
 
 
 def predictions_table(validation: Validation, number: int) -> Table:

@@ -214,6 +214,15 @@ def test_ranges_that_hold_too_little_are_called_too_narrow(tmp_path: Path, held:
     assert "these ranges are too narrow" not in validation_text(model, [beyond])
 
 
+@pytest.mark.parametrize(("requests", "few"), [(1, "1 request"), (99, "99 requests"), (100, None)])
+def test_a_p99_that_is_the_maximum_is_called_so(tmp_path: Path, requests: int, few: str | None) -> None:
+    validation = Validation("run", requests, None, (), (Prediction(("ttft", "p99"), 10.0, 10.0, 9.5, 10.5),))
+    text = " ".join(validation_text(read_model(model_file(tmp_path / "model.json")), [validation]).split())
+    assert f"run: {few or '100 requests'} " in text
+    said = f"run has {few}: a p99 of fewer than 100 is their maximum, and says little of another run."
+    assert (said in text) is (few is not None)
+
+
 def test_a_model_in_no_folder_is_refused_before_anything_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "nowhere" / "model.json"
     assert run(["simulate", "fit", str(_run(tmp_path, 30, 1)), "-o", str(output)]) == ExitStatus.USAGE
