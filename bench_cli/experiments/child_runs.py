@@ -23,6 +23,7 @@ from bench_cli.private_files import files_as_private_as
 from bench_cli.suggestions import with_near_names
 from harness.host.signals import signals_blocked
 
+_OF_FILES = ("dataset", "trace")
 _PR_SET_PDEATHSIG = 1
 _LAST_BYTES = 1 << 16  # of a log, in which the last message is looked for
 _TOKENIZERS_PARALLELISM = "TOKENIZERS_PARALLELISM"
@@ -80,6 +81,19 @@ class RunOptions:
             raise click.UsageError(with_near_names(error, line).format_message()) from error
         _check_target(context)
         return context
+
+    def read_file(self, options: Sequence[str]) -> None:
+        """Read the dataset or trace of a run with further ``options``, and check them against it; nothing is sent.
+
+        Raises what the run itself would raise.
+        """
+        from bench_cli.measurement.measure import Instead
+
+        context = self.parsed(options) if self.arguments[0].replace("-", "_") in _OF_FILES else None
+        if context is not None:
+            context.obj = Instead(lambda *_: 0)
+            with context:
+                context.command.invoke(context)
 
 
 def _check_target(context: click.Context) -> None:

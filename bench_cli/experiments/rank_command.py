@@ -22,6 +22,7 @@ from bench_cli.experiments.search_arguments import (
     new_folder,
     new_search,
     open_probes,
+    read_file,
     recorded_search,
     search_runs,
 )
@@ -67,6 +68,9 @@ def rank(context: click.Context, options: Options, arguments: tuple[str, ...]) -
     if effort.dry_run:
         from bench_cli.experiments.dry_run import dry_run_of_settings
 
+        if not continues:
+            for search, given in zip(asked.searches, asked.given, strict=True):
+                read_file(context, search, given)
         click.echo(dry_run_of_settings(asked.plan, asked.searches))
         return ExitStatus.VALID
     with private_files(shared=is_shared(asked.given[0])), signals_as_interrupt(), ExitStack() as held:

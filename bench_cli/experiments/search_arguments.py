@@ -85,6 +85,16 @@ def checked(runs: RunOptions, options: Options) -> tuple[tuple[str, ...], bool]:
     return arguments, conversations
 
 
+def read_file(context: click.Context, search: Search, given: tuple[str, ...]) -> None:
+    """Read the dataset or trace of a search whose probes are ``given`` these arguments. Raises what a probe would raise."""
+    from reports.capacity.result import LoadUnit
+
+    load = "--request_rate"
+    if search.unit == LoadUnit.USERS:
+        load = "--users" if search.conversations else "--concurrency"
+    search_runs(context, given).read_file((load, "1", "--num_requests", "100"))
+
+
 def _check_closed_loop(parsed: click.Context, effort: EffortOptions) -> None:
     """Raises UsageError for an option that the search's own closed loop does not take, if it has one."""
     from bench_cli.declared import call_of

@@ -18,6 +18,7 @@ from bench_cli.experiments.search_arguments import (
     new_folder,
     new_search,
     open_probes,
+    read_file,
     recorded_search,
     search_runs,
 )
@@ -45,6 +46,8 @@ def search(context: click.Context, options: Options, arguments: tuple[str, ...])
     if effort.dry_run:
         from bench_cli.experiments.dry_run import dry_run
 
+        if arguments:
+            read_file(context, asked, given)
         _simulation(context, SearchFolder(effort.experiment_dir or default_folder()), asked, given, effort)
         click.echo(dry_run(asked))
         return ExitStatus.VALID

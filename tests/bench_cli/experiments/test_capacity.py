@@ -159,6 +159,28 @@ def test_a_dry_run_says_what_it_would_do_and_makes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("over", [[], ["--over", "max_num_sequences=4,8"]])
+def test_a_dry_run_reads_the_file_of_the_probes(
+    over: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.jsonl").write_text('{"timestamp": 5, "prompt": "a"}\n{"prompt": "b"}\n{"timestamp": 9, "prompt": "c"}\n')
+    assert bench(["capacity", "--dry_run", *_LIMIT, *over, "trace", "t.jsonl"]) == ExitStatus.VALID
+    assert '1 row was not read; for example line 2: the field "timestamp" is missing' in capsys.readouterr().err
+    (tmp_path / "x.csv").write_text("x,y\n1,2\n")
+    assert bench(["capacity", "--dry_run", *_LIMIT, *over, "dataset", "--dataset", "x.csv"]) == ExitStatus.USAGE
+    captured = capsys.readouterr()
+    assert "x.csv, row 1: unknown shape" in captured.err
+    assert "Plan" not in captured.out
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("load", [["--max_users", "9"], ["--max_users", "9", "--first_load", "4"], []])
+def test_a_dry_run_reads_conversations_of_users_and_rates(load: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(["capacity", "--dry_run", *_LIMIT, *load, "dataset", "--sessions", "think_time"]) == ExitStatus.VALID
+    assert "Plan (nothing is sent):" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "verb", "lines"),
     [
