@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -31,6 +33,13 @@ class Parameters:
         if default is None:
             raise ServingError(f"parameter {key} of the model's config.pbtxt is not set")
         return default
+
+    def folder(self, key: str, default: str | None = None) -> Path:
+        """A parameter as a path. Python in Triton's stub has ASCII file names, whatever the locale: other characters are bytes.
+
+        Raises ServingError as ``text``.
+        """
+        return Path(os.fsdecode(self.text(key, default).encode()))
 
     def integer(self, key: str, default: int) -> int:
         value = self.text(key, str(default))

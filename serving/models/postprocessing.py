@@ -7,7 +7,6 @@ read ``output[0].decode()``. Up to release 0.11 log probabilities and logits pas
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ class TritonPythonModel:
         parameters = Parameters(args["model_config"])
         declared = {tensor["name"] for tensor in json.loads(args["model_config"]).get("input", [])}
         self._passed_through = tuple(name for name in PASSED_THROUGH.values() if name in declared)
-        self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
+        self._tokenizer = load_tokenizer(parameters.folder("tokenizer_dir"))
         self._skip_special_tokens = parameters.boolean("skip_special_tokens", True)
 
     def execute(self, requests: list[Any]) -> list[Any]:

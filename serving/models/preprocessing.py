@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
-        self._tokenizer = load_tokenizer(Path(parameters.text("tokenizer_dir")))
+        self._tokenizer = load_tokenizer(parameters.folder("tokenizer_dir"))
         self._add_special_tokens = parameters.boolean("add_special_tokens", True)
         eos = self._tokenizer.eos_token_id
         self._end_id = -1 if eos is None else int(eos)

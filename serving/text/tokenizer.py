@@ -95,7 +95,7 @@ def _load_with_transformers(tokenizer_dir: Path) -> Any:
 
 def _read_tokenizer(tokenizer_dir: Path) -> FileTokenizer:
     config = _read_object(tokenizer_dir / "special_tokens_map.json") | _read_object(tokenizer_dir / "tokenizer_config.json")
-    backend = Tokenizer.from_file(str(tokenizer_dir / _FILE))
+    backend = Tokenizer.from_str((tokenizer_dir / _FILE).read_text(encoding="utf-8"))
     if backend.padding is not None:
         config.setdefault("pad_token", backend.padding["pad_token"])
     backend.no_truncation()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -148,6 +149,17 @@ def _wait_until_ended(bench: Callable[..., subprocess.CompletedProcess[str]]) ->
         assert time.monotonic() < deadline
         time.sleep(0.2)
     return said
+
+
+def test_paths_and_options_beyond_ascii_reach_the_models(tmp_path: Path) -> None:
+    """Python in Triton's stub has ASCII file names, whatever the locale. The options end in the engine's log."""
+    engine, log = tmp_path / "Maschine für später", tmp_path / "Schritte für später.csv"
+    shutil.copytree(DEMO_ENGINE_DIR, engine)
+    options = EngineOptions(step_log=str(log), min_step_time="1ms,prompt_token=20µs")
+    with deploy(RepositorySpec(engine, engine, engine_options=options), free_addresses(), tmp_path / "log") as server:
+        body = {"text_input": "What is", "max_tokens": 4, "bad_words": "", "stop_words": ""}
+        assert [generate(server, model, body)[0] for model in ("ensemble", "tensorrt_llm_bls")] == [200, 200]
+    assert log.read_text().count("batch") == 8
 
 
 @pytest.mark.slow

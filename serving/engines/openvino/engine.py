@@ -19,5 +19,5 @@ class OpenVinoEngine(ProcessEngine):
         """Load an OpenVINO IR folder as written by ``bench engine build``. Raises EngineError when it cannot be loaded."""
         python = f"{sys.prefix}/bin/python3"  # Triton's stub embeds Python: there sys.executable is the stub
         own = ("-m", "serving.engines.openvino.worker")
-        settings = json.dumps(msgspec.to_builtins(options))  # in ASCII: without a locale, Triton's stub passes on nothing else
+        settings = json.dumps(msgspec.to_builtins(options))  # in ASCII: Python in Triton's stub encodes nothing else
         super().__init__(start(lambda pipe: [python, *own, str(pipe), str(engine_dir), settings]))

@@ -17,7 +17,6 @@ import time
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters(args["model_config"])
-        tokenizer_dir = Path(parameters.text("tokenizer_dir"))
+        tokenizer_dir = parameters.folder("tokenizer_dir")
         self._decoupled = pb_utils.using_decoupled_model_transaction_policy(json.loads(args["model_config"]))
         self._core_name = parameters.text("tensorrt_llm_model_name", "tensorrt_llm")
         self._draft_name = parameters.text("tensorrt_llm_draft_model_name", "")

@@ -17,7 +17,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -58,7 +57,7 @@ class TritonPythonModel:
             parameters.boolean("exclude_input_in_output", False),
             options.max_beam_width,
             options.max_num_sequences,
-            special_token_ids(Path(parameters.text("tokenizer_dir", ""))),
+            special_token_ids(parameters.folder("tokenizer_dir", "")),
             wraps_ids(parameters),
             zeros_of_release(parameters),
         )
@@ -83,7 +82,7 @@ class TritonPythonModel:
             thread.start()
 
     def _open_engine(self, args: dict[str, str], parameters: Parameters, options: EngineOptions) -> Engine:
-        name, folder = parameters.text("engine"), Path(parameters.text("gpt_model_path"))
+        name, folder = parameters.text("engine"), parameters.folder("gpt_model_path")
         instances = parameters.integer("core_instance_count", 1)
         if instances == 1:
             return open_engine(name, folder, options)

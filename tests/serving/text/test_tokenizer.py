@@ -187,3 +187,10 @@ def test_tokenizer_json_is_read_without_transformers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_folder_whose_name_is_no_text_can_be_read(tmp_path: Path) -> None:
+    """As in Triton's stub, where Python has every name beyond ASCII as bytes."""
+    folder = tmp_path / os.fsdecode(b"m\xf6del")
+    shutil.copytree(DEMO_ENGINE_DIR, folder)
+    assert len(load_tokenizer(folder)) == len(load_tokenizer(DEMO_ENGINE_DIR))

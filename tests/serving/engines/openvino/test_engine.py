@@ -258,7 +258,7 @@ def test_engine_that_openvino_cannot_load_is_named_in_the_error(tmp_path: Path) 
 
 
 def test_settings_are_passed_on_in_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python in Triton's stub encodes nothing else without a locale, whose place LC_ALL=C takes."""
+    """Python in Triton's stub encodes nothing else, whatever the locale."""
     commands = list[Sequence[str]]()
 
     def start(command: Callable[[int], Sequence[str]]) -> Link:
