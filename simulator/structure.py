@@ -37,7 +37,7 @@ def structure_of(runs: Sequence[Steps]) -> Structure:
     """The structure of the engine whose steps are those of ``runs``."""
     order, why_order = _order(runs)
     steps = tuple(_as_prefill_first(each) for each in runs) if order is Order.PREFILL_FIRST else tuple(runs)
-    limit, why_limit = _batch_limit(steps)
+    limit, why_limit = _batch_limit(steps, order)
     budget, lookahead, sample, why_law = _law(steps)
     admission = Admission(order=order, max_sequences=limit, token_budget=budget, lookahead=lookahead)
     return Structure(admission, steps, sample, (why_order, why_limit, *why_law))
@@ -68,14 +68,15 @@ def _as_prefill_first(steps: Steps) -> Steps:
     return replace(steps, is_whole=is_whole)
 
 
-def _batch_limit(runs: Sequence[Steps]) -> tuple[int | None, str]:
+def _batch_limit(runs: Sequence[Steps], order: Order) -> tuple[int | None, str]:
     sequences = np.concatenate([steps.sequences for steps in runs])
     waiting = np.concatenate([steps.waiting for steps in runs])
     whole = np.concatenate([steps.is_whole for steps in runs])
     most = int(sequences[whole].max(initial=1))
     is_full = whole & (sequences == most)
     if all(steps.is_logged for steps in runs):
-        return _logged_batch_limit(most, whole & (waiting > 0), is_full)
+        has_room = np.concatenate([_has_room_for_prompts(steps, order) for steps in runs])
+        return _logged_batch_limit(most, whole & has_room & (waiting > 0), is_full)
     full, fewer = int(is_full.sum()), int((whole & (sequences == most - 1)).sum())
     is_often = full >= _FEWEST_FULL and (full >= _FULL_SHARE * whole.sum() or full >= _PILED_UP * fewer)
     if is_often and (waiting[is_full] > 0).mean() >= _WAITING_SHARE:
@@ -84,13 +85,26 @@ def _batch_limit(runs: Sequence[Steps]) -> tuple[int | None, str]:
 
 
 def _logged_batch_limit(most: int, has_waiting: BoolArray, is_full: BoolArray) -> tuple[int | None, str]:
-    """A log counts requests that the engine itself kept waiting: with a batch limit these wait for full steps alone. A step can
-    be full while none waits.
+    """A log counts requests that the engine itself kept waiting: with a batch limit they wait beside full steps alone, where
+    nothing else kept their prompts out. A step can be full while none waits.
     """
     full = int((has_waiting & is_full).sum())
     if full >= _FEWEST_FULL and full >= _WAITING_SHARE * has_waiting.sum():
         return most, f"at most {most:,} sequences a step: {full:,} steps had them while requests waited"
     return None, _no_limit(most)
+
+
+def _has_room_for_prompts(steps: Steps, order: Order) -> BoolArray:
+    """Whether the logged step could hold more prompt tokens. It does not where a prompt was cut or the token budget is used up,
+    and with prompts first a step of prompts has none of the sequences that decode, so its size is not that of the batch.
+    """
+    assert steps.cuts_prompt is not None
+    has_no_prompt: BoolArray = steps.prefill == 0
+    if order is Order.PREFILL_FIRST:
+        return has_no_prompt
+    tokens = steps.prefill + steps.decoding
+    is_below_budget: BoolArray = tokens < tokens[steps.is_whole & steps.cuts_prompt].min(initial=np.inf)
+    return is_below_budget
 
 
 def _no_limit(most: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +137,23 @@ def test_a_batch_limit_shows_where_full_steps_often_had_no_request_waiting(tmp_p
     waiting = np.concatenate([each.waiting[each.sequences == 8] > 0 for each in steps])
     assert 0.7 < waiting.mean() < 0.9
     assert structure_of(steps).admission.max_sequences == 8
+
+
+@pytest.mark.parametrize(
+    "beside", [{"order": Order.PREFILL_FIRST}, {"token_budget": 64}, {"token_budget": 128}, {"token_budget": 2_048}]
+)
+def test_a_batch_limit_shows_beside_steps_that_had_no_room_for_a_prompt(beside: dict[str, Any], tmp_path: Path) -> None:
+    """Requests wait beside steps of fewer sequences, too: those with a cut prompt, and prompts that are computed alone."""
+    server = replace(SERVER, admission=Admission(max_sequences=8, **beside))
+    steps = _steps(_runs(server, 300, (35, 45)), tmp_path / "log.csv")
+    assert structure_of(steps).admission.max_sequences == 8
+
+
+def test_a_token_budget_that_made_requests_wait_is_no_batch_limit(tmp_path: Path) -> None:
+    server = replace(SERVER, admission=Admission(token_budget=64))
+    steps = _steps(_runs(server, 300, (15, 20)), tmp_path / "log.csv")
+    assert np.concatenate([each.waiting > 0 for each in steps]).mean() > 0.1
+    assert structure_of(steps).admission.max_sequences is None
 
 
 def test_requests_that_wait_beside_steps_of_any_size_are_no_batch_limit(tmp_path: Path) -> None:
