@@ -88,6 +88,7 @@ _WEIGHTS: Mapping[str, Weight | None] = {
     "target.server_timings": Weight.WARN,
     "target.retokenised_ratio": None,
     "target.address": None,
+    "target.model_parameters.step_log": None,
     "target.embedded": None,
     "simulation": Weight.CHANGED,
     "simulation.model": None,

@@ -59,6 +59,9 @@ SteadyRun = Callable[..., list[Record]]
         ("target.embedded.pid", None),
         ("server.version", Weight.CHANGED),
         ("server.engine_files.openvino_model.bin", None),
+        ("server.engine.step_log", None),  # each run has a file of its own
+        ("target.model_parameters.step_log", None),
+        ("target.model_parameters.min_step_time", Weight.CHANGED),
         ("schedule.seed", Weight.WARN),
         ("warm_up.requests", Weight.WARN),
         ("warm_up.failures", None),
