@@ -177,7 +177,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     by_attainment = judge_share(needed, _severities(runs), runs)
     if by_attainment.status is not Status.FAILED:
         return gate
-    return replace(by_attainment, requirement=requirement, evidence=gate.evidence)
+    return replace(by_attainment, requirement=requirement, evidence=gate.evidence, shown=gate.shown)
 
 
 def _largest_rate(run: JudgedRun) -> float | None:

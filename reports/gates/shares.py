@@ -228,8 +228,8 @@ class _Case:
             if beyond.high <= self.claim.allowed
             else f"{self._by_tail}, {self._allowed}"
         ]
-        if self.claim.allowed < _UNSEEN / 10.0:
-            seconds = sum(run.length_s for run in self.runs) / _UNSEEN
+        seconds = sum(run.length_s for run in self.runs) / _UNSEEN
+        if self.claim.allowed < _UNSEEN / 10.0 and seconds > 0.0:
             parts.append(f"events rarer than one in {duration(seconds)} could have been missed")
         return parts
 

@@ -211,6 +211,17 @@ def test_goodput_below_what_the_arrivals_need_fails_by_attainment(judged: MakeRu
     assert "the queue grew by" in gate.why
 
 
+def test_goodput_that_fails_by_attainment_is_shown_per_second(judged: MakeRun, answered: Make, failed: Make) -> None:
+    """It was shown as a share, "0.0 %", where no answer had a token, and in a run without a success."""
+    without_tokens = judged([answered(k, 10 * k, 10 * k, []) for k in range(100)], "ttft<=50ms")
+    gate = gate_of("goodput>=20", without_tokens)
+    assert gate.status is Status.FAILED
+    assert gate.why.startswith("0 requests/s; 100.0 % of 100 missed an objective, at 10")
+    refused = judged([failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1) for k in range(50)], "ttft<=50ms")
+    (invalid,) = judge([required("goodput>=20")], refused, Validity.INVALID)
+    assert invalid.why == "unknown; the run is not valid"
+
+
 def test_goodput_of_steady_spells_fails_where_twenty_times_too_many_missed(run_of: MakeRun, noise: Noise) -> None:
     """40 % of the requests of a closed loop missed an objective in one spell: no interval, but 2 % were allowed."""
     values = noise(2_000)

@@ -477,6 +477,11 @@ def test_a_gate_that_passed_says_how_many_may_be_beyond_and_what_would_not_show(
     )
 
 
+def test_a_gate_of_requests_that_were_due_at_once_says_nothing_of_rare_events(judged: MakeRun, answered: Make) -> None:
+    gate = gate_of("p99_ttft<=500ms", judged([answered(k, 0, 0, [(100, 1)]) for k in range(300)]))
+    assert gate.why == "100 ms; 0.0 % of 300 were over 500 ms; upper bound 0.99 %, 1.0 % allowed"
+
+
 def test_a_gate_that_failed_says_how_many_are_beyond_at_least(run_of: MakeRun, noise: Noise) -> None:
     gate = gate_of("p99_ttft<=500ms", run_of(noise(2_000, 60)))
     assert re.fullmatch(r"1,000 ms; 3\.0 % of 2,000 were over 500 ms; lower bound [12]\.\d %, 1\.0 % allowed", gate.why)
