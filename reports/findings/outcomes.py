@@ -29,15 +29,27 @@ class NothingDone(Finding):
     code = "nothing_done"
     severities = (Severity.INVALID,)
     when = "no request succeeded"
-    advices = ("No request succeeded; see the failures.",)
-    briefs = ("No request succeeded: see the failures",)
+    advices = (
+        "No request succeeded; see the failures.",
+        "No request failed, either: all were cancelled as planned, or not sent. Cancel later, or let the run go on.",
+    )
+    briefs = ("No request succeeded: see the failures", "No request succeeded or failed: cancel later, or run longer")
 
     @classmethod
-    def check(cls, facts: RunFacts) -> Self | None:
-        return None if facts.metrics.done else cls(facts.metrics.scheduled)
+    def check(cls, facts: RunFacts) -> NothingDone | None:
+        if facts.metrics.done:
+            return None
+        kind = NothingDone if facts.metrics.failed else NothingEnded
+        return kind(facts.metrics.scheduled)
 
     def _sentence(self) -> str:
         return f"None of {counted(self.scheduled, 'request')} succeeded."
+
+
+class NothingEnded(NothingDone):
+    """For a run without a failure, too."""
+
+    advice = NothingDone.advices[-1]
 
 
 _TOO_LONG = re.compile(

@@ -197,6 +197,7 @@ def _server_runs(steady: list[Record]) -> Runs:
 
 def _cancelled_runs(steady: list[Record]) -> Runs:
     before_first_token = withdrawn(steady[0], tokens=0)
+    yield [before_first_token], {}
     yield [before_first_token, *steady[1:]], {}
     from_text = {"output_tokens_source": TokenSource.TEXT}
     chat = {"model": "m", "protocol": "openai", "streaming": True, "sends_finish_reason": False, "retokenised_ratio": 1.2}

@@ -21,6 +21,7 @@ from reports.findings.outcomes import (
 )
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
+from tests.reports.findings.runs import withdrawn
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -36,6 +37,17 @@ def test_nothing_done(make_report: MakeReport, failed: Make) -> None:
     assert finding is not None
     assert (finding.severity, finding.evidence) == (Severity.INVALID, {"scheduled": 3})
     assert not report.valid
+
+
+def test_where_nothing_failed_no_failures_are_to_be_seen(make_report: MakeReport, steady_run: SteadyRun, failed: Make) -> None:
+    cancelled = [withdrawn(record, tokens=1) for record in steady_run(3)]
+    unsent = [failed(k, 10 * k, Outcome.NOT_SENT) for k in range(3)]
+    for report in (make_report(cancelled), make_report(unsent, interrupted=True)):
+        finding = finding_of(report, "nothing_done")
+        assert finding is not None
+        assert finding.evidence == {"scheduled": 3}
+        assert "see the failures" not in finding.advice + finding.brief
+        assert not report.valid
 
 
 def test_one_success_is_not_nothing(make_report: MakeReport, failed: Make, answered: Make) -> None:
