@@ -84,8 +84,8 @@ class CriteriaOptions(Concern, title="Output"):
         metavar="CRITERION",
         callback=parsed(_valid_fail_if),
         common=True,
-        help="Exit with status 1 if the run's evidence shows this, for example 'p99_ttft>300ms'; reports show what has to hold "
-        "instead, p99_ttft<=300ms. Repeatable.",
+        help="Exit with status 1 if the run's evidence shows this, for example 'p99_ttft>300ms'. Reports show what "
+        "has to hold instead, p99_ttft<=300ms. Repeatable.",
     )
     undecided: str = option("pass", type=click.Choice(["pass", "fail"]), help="How an undecided --fail_if counts.")
 
