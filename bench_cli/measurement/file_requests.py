@@ -86,6 +86,7 @@ def prepare_dataset(file: FileTraffic, repeated: bool, traffic: TrafficOptions, 
     if sessions is None:
         most = load.most_requests(traffic.seed, traffic.num_requests)
         drawn = _source(file, None, traffic, target).draw(most)
+        _report_later_turns(file, drawn)
     else:
         most = traffic.num_requests
         drawn = _source(file, _rules(sessions), traffic, target, load.most_requests(traffic.seed, None)).draw(most)
@@ -109,6 +110,23 @@ def prepare_dataset(file: FileTraffic, repeated: bool, traffic: TrafficOptions, 
         None if sessions is None else _sessions(sessions, drawn, load),
     )
     return prepared if repeated else _with_reuse_limit(prepared, file)
+
+
+def _report_later_turns(file: FileTraffic, drawn: Drawn) -> None:
+    """Count on stderr the turns that would follow those of ``drawn``, which are first ones."""
+    if file.is_random:
+        return
+    table = file.workload.table
+    conversations, later = set(drawn.kept), 0
+    for row, (parent, has_text) in enumerate(
+        zip(table["parent"].to_pylist(), table["prompt"].is_valid().to_pylist(), strict=True)
+    ):
+        if parent in conversations:
+            conversations.add(row)
+            later += has_text
+    if later:
+        turns = counted(later, "later turn of these conversations is", "later turns of these conversations are")
+        click.echo(f"{turns} not sent; --sessions think_time sends them.", err=True)
 
 
 def prepare_trace(

@@ -121,6 +121,29 @@ def test_the_real_conversations_wait_for_their_answers(server: ScriptedServer, t
 
 
 @pytest.mark.parametrize(
+    ("turns", "options", "said"),
+    [
+        (3, (), "4 later turns of these conversations are not sent; --sessions think_time sends them."),
+        (2, ("--num_requests", "1"), "1 later turn of these conversations is not sent; --sessions think_time sends them."),
+        (1, (), ""),
+        (3, ("--sessions", "think_time"), ""),
+    ],
+)
+def test_turns_that_are_not_sent_are_counted(
+    server: ScriptedServer,
+    tmp_path: Path,
+    turns: int,
+    options: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _measure(server, tmp_path / "r", _sharegpt(tmp_path / "s.json", 2, turns), *options)
+    err = capsys.readouterr().err
+    assert said in err
+    assert bool(said) is ("sends them" in err)
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (("--sessions", "think_time", "--users", "3"), "--users 3: with only 2 conversations, 1 user holds none."),
