@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import ceil
 from statistics import median
 
 import click
@@ -58,6 +59,8 @@ class Size:
         check_shown(limits, traffics[0].traffic.output_tokens)
         requests, times = counted(len(traffics[0].traffic), "request"), counted(self.draws, "time")
         click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
+        for sentence in _too_few(limits, len(traffics[0].traffic)):
+            click.echo(sentence, err=True)
         tiers = [self._tier(each, traffics) for each in limits]
         draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), len(traffics))
         click.echo(size_text(tiers, self.confidence, draws))
@@ -138,6 +141,16 @@ class Size:
                 number, traffic, factors[0]
             )
         return found
+
+
+def _too_few(sets: Sequence[SimulatedLimits], requests: int) -> list[str]:
+    """For each limit that so few requests make one of the slowest alone how many it takes, a sentence each."""
+    needed = {str(limit.requirement): ceil(1.0 / limit.allowed) for each in sets for limit in each.limits}
+    return [
+        f"--slo {name}: of {counted(requests, 'request')} it limits the slowest; give {fewest:,} or more (--num_requests)."
+        for name, fewest in needed.items()
+        if requests < fewest
+    ]
 
 
 def _held_per_s(factors: Sequence[float], traffics: Sequence[SimulatedTraffic]) -> float | None:

@@ -56,6 +56,17 @@ def test_the_rate_that_replicas_hold_is_that_of_the_schedules_that_they_hold(
     assert f"the median of what these hold is {three_digits(middle)} requests/s" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(("requests", "is_said"), [(99, True), (100, False)])
+def test_a_limit_on_the_slowest_request_alone_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], requests: int, is_said: bool
+) -> None:
+    model = str(model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=()))
+    few = ["--num_requests", str(requests)]
+    assert run(["size", "--model", model, "--slo", "p99_e2e<=500ms", *_TRAFFIC, *few]) == ExitStatus.VALID
+    said = "--slo p99_e2e<=500ms: of 99 requests it limits the slowest; give 100 or more (--num_requests)."
+    assert (said in capsys.readouterr().err.splitlines()) is is_said
+
+
 def test_further_replica_does_not_buy_less_rate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
