@@ -37,6 +37,7 @@ _END_AFTER_MARKER_S = 0.1  # for the rest of a message whose stream has ended: t
 _READ_ON_S = 0.02  # after that, in which a loop that was late reads what the socket has
 _LONGEST_MESSAGE = 2_000  # characters of an error
 _SHOWN_OF_BODY = 300  # characters of an error whose body has no message in a known place
+_SEARCHED_BYTES = 1 << 20  # of a body, for its first event: no more than an event may have by itself
 _UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
 _COMPRESSED = "compressed, which was not offered"
 _USER_AGENT = "inflight-bench"
@@ -73,7 +74,7 @@ def _first_event(body: bytes) -> bytes:
     """The data of the first server-sent event; empty where there is none."""
     events: list[bytes] = []
     stream = EventStream(events.append, events.append)
-    stream.feed(body)
+    stream.feed(body[:_SEARCHED_BYTES])
     stream.end()
     return events[0] if events else b""
 

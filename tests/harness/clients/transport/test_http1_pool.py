@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from bench_records.record import Outcome
+from harness.clients.answer_limits import DEFAULT_ANSWER_LIMITS
 from harness.clients.protocol import AnswerEnd, ConnectionUsage, ExchangeFailedError
 from harness.clients.transport import http1_pool
 from harness.clients.transport.http1_pool import HttpCaller, post_request, server_message
@@ -112,6 +113,10 @@ def test_users_header_wins_over_ours_and_the_default_port_is_not_named() -> None
 )
 def test_message_of_an_error_in_each_servers_way(body: bytes, message: str) -> None:
     assert server_message(body) == message
+
+
+def test_message_of_an_error_that_is_longer_than_an_event_may_be() -> None:
+    assert server_message(b"x" * (DEFAULT_ANSWER_LIMITS.max_message_bytes + 1)) == "x" * 300
 
 
 # ---- answers
