@@ -54,7 +54,7 @@ from harness.errors import RunError
 from harness.host.clock import now_ns
 from harness.journal.set_aside import set_aside
 from harness.run.shared_state import Command
-from harness.run.worker import WorkerPlan
+from harness.run.worker import NO_CONNECTION, WorkerPlan
 
 _MODULE = "harness.distribution.locust_master"
 _START_DELAY_NS = 2_000_000_000  # for the start to reach every worker, through two event loops and a network
@@ -65,6 +65,7 @@ _ABORTED_WITHIN_NS = 15_000_000_000  # a worker kills what does not end within 5
 _JOIN_TIMEOUT_S = 5.0
 _MOST_NOTED = 10  # dropped messages, by sender and reason
 _MOST_TURNED_AWAY = 100
+_OTHER_PROTOCOL = "it speaks another version of the protocol: install the same version of bench"
 _LEFT = "it ended before it had passed on all that it recorded"
 
 
@@ -272,7 +273,8 @@ class RemotePool:
 
     def _check_start(self, worker: RemoteWorker) -> None:
         if worker.ready is not None and worker.ready.problem is not None:
-            raise RunError(f"{worker.name} cannot begin: {worker.ready.problem}. Its host must reach the target's address")
+            advice = ". Its host must reach the target's address" if NO_CONNECTION in worker.ready.problem else ""
+            raise RunError(f"{worker.name} cannot begin: {worker.ready.problem}{advice}")
         if worker.lost_reason is not None:
             raise RunError(f"the run cannot begin: {worker.lost_reason}")
         if worker.finished is not None:
@@ -338,7 +340,7 @@ class RemotePool:
         except UNDECODABLE as error:
             self._drop(self._name_of(peer, ""), str(error))
             if peer not in self._peers:
-                self._turn_away(peer, "?", "it speaks another version of the protocol: install the same version of bench")
+                self._turn_away(peer, "?", _OTHER_PROTOCOL)
         except BadMessageError as error:
             self._drop(self._name_of(peer, ""), str(error))
 
@@ -357,8 +359,10 @@ class RemotePool:
 
     def _greet(self, peer: str, hello: Hello) -> None:
         own = version("inflight-bench")
-        if (hello.protocol, hello.bench_version) != (PROTOCOL, own):
+        if hello.bench_version != own:
             self._turn_away(peer, hello.host, f"it has bench {hello.bench_version}, and the master {own}")
+        elif hello.protocol != PROTOCOL:
+            self._turn_away(peer, hello.host, _OTHER_PROTOCOL)
         elif self._workers or len(self._peers) >= self._master.workers:
             self._turn_away(
                 peer,

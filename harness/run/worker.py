@@ -37,6 +37,7 @@ from workloads.elements.request import Balance, Request
 from workloads.schedule.schedule import AnyPart, ClosedPart, OpenPart, SessionPart
 
 CONNECT_TIMEOUT_S = 20.0
+NO_CONNECTION = "cannot reach the server"  # the beginning of a worker's problem
 _COMMAND_PERIOD_S = 0.05
 _ORPHANED = "the parent process ended before the end of the run"
 
@@ -129,7 +130,7 @@ class _Worker:
             for connection in connections:
                 await connection.prepare(at_each, CONNECT_TIMEOUT_S)
         except ExchangeFailedError as error:
-            self._report_unready(f"cannot reach the server: {error}")
+            self._report_unready(f"{NO_CONNECTION}: {error}")
             return
         try:
             self._pipe.send(ready)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import to_builtins
 
@@ -16,7 +17,7 @@ from harness.clients.triton.model import TritonModel
 from harness.distribution import remote_pool, remote_worker
 from harness.distribution.clock_sync import ClockExchange
 from harness.distribution.link import ClockExchanged, Delivered, Dropped, Left, Opened
-from harness.distribution.messages import PROTOCOL, Dismissed, Finished, Hello, PlanConfirmed, Progress, pack
+from harness.distribution.messages import PROTOCOL, Dismissed, Finished, Hello, PlanConfirmed, Progress, WorkerReady, pack
 from harness.distribution.remote_pool import Master, RemotePool
 from harness.distribution.remote_worker import Peer, RemoteWorker
 from harness.errors import RunError
@@ -126,6 +127,38 @@ def test_whatever_the_thread_raises_ends_the_run_and_keeps_its_records(
     _await(lambda: not pool.workers[0].is_alive)
     assert str(error) in str(pool.workers[0].lost_reason)
     _await(lambda: any("The run ends, with what is recorded" in note for note in notes))
+
+
+@pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        ("worker 0 cannot reach the server: refused", "refused. Its host must reach the target's address"),
+        ("--work_dir w cannot be used: No space left on device", "No space left on device"),
+    ],
+)
+def test_a_worker_that_cannot_begin_is_named_with_advice_that_fits(
+    problem: str, advice: str, pool: RemotePool, link: FakeLink, tmp_path: Path
+) -> None:
+    _say(link, _hello())
+    pool.start([_plan(tmp_path)])
+    _say(link, WorkerReady(problem=problem))
+    with pytest.raises(RunError, match=f"^worker 0 on host cannot begin: .*{advice}$"):
+        pool.await_ready()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"bench_version": "0.0.1"}, "it has bench 0.0.1, and the master"),
+        ({"protocol": 99}, "it speaks another version of the protocol"),
+    ],
+)
+def test_a_worker_of_another_version_is_turned_away_with_what_differs(
+    changed: dict[str, Any], reason: str, pool: RemotePool, link: FakeLink, notes: list[str]
+) -> None:
+    _say(link, msgspec.structs.replace(_hello(), **changed))
+    _await(lambda: notes)
+    assert notes[0].startswith(f"A worker on host takes no part: {reason}")
 
 
 def test_what_the_thread_raises_before_the_start_ends_the_command(pool: RemotePool, link: FakeLink) -> None:
