@@ -152,9 +152,16 @@ _ONE_SIDE = (
     "A simulated run beside a measured one shows how wrong the model is: 'bench simulate validate' does that, or "
     "--allow_simulated compares them all the same."
 )
+_INVALID = "An invalid run cannot be compared; see its report, and measure again."
 _ALL_SIMULATED = "No server was measured: the differences are those of a model, and as wrong as it is."
 _ESTIMATED = "Numbers of tokens are estimates where they are counted from text: part of their difference may be that."
 _WORST_PART = "A run that --stop_if ended has the numbers of its worst part: they show a load that is too high, and no change."
+# The advice where runs are compared all the same, by that for runs that are not.
+_WHERE_ALLOWED = {
+    _ADVICE[Weight.REFUSE]: "The runs did different work: part of the difference, or all of it, may come from that.",
+    _INVALID: "A difference to an invalid run may come from what made the run invalid; see its report.",
+    _ONE_SIDE: "The differences between a simulated run and a measured one show how wrong the model is.",
+}
 _OTHER_ANSWERS = (
     "Shorter answers end sooner, however fast the server is: E2E latency and tokens/s follow their length. "
     "--ignore_eos makes lengths equal."
@@ -262,6 +269,11 @@ def without_refusals(
     )
 
 
+def where_allowed(found: Sequence[Disagreement]) -> tuple[Disagreement, ...]:
+    """The disagreements of runs that are compared all the same."""
+    return tuple(replace(each, advice=_WHERE_ALLOWED.get(each.advice, each.advice)) for each in found)
+
+
 def same_requests(runs: Sequence[RunReport]) -> bool:
     """Whether all runs sent the same requests of the same schedule in the same order, so that these can be paired.
 
@@ -320,8 +332,7 @@ def _shares(values: Sequence[Hashable]) -> dict[Hashable, Fraction]:
 def _credibility(a: Sequence[RunReport], b: Sequence[RunReport]) -> Iterator[Disagreement]:
     runs = (*a, *b)
     if not all(run.valid for run in runs):
-        advice = "An invalid run cannot be compared; see its report, and measure again."
-        yield Disagreement("validity", Weight.REFUSE, _sides(a, b, _invalid_findings), advice)
+        yield Disagreement("validity", Weight.REFUSE, _sides(a, b, _invalid_findings), _INVALID)
     for code, advice in (*_DISTURBED.items(), (TokensCountedFromText.code, _ESTIMATED)):
         if any(_sentence(code, run) != ABSENT for run in runs):
             yield Disagreement(code, Weight.WARN, _sides(a, b, partial(_sentence, code)), advice)

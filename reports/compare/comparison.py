@@ -20,6 +20,7 @@ from reports.compare.comparable import (
     same_requests,
     same_schedules,
     schedules_apart,
+    where_allowed,
     without_refusals,
 )
 from reports.compare.conditions import AnyCondition, ConditionResult, check_conditions
@@ -315,7 +316,7 @@ def compare(
     return Comparison(
         tuple(arms),
         tuple(
-            _compare_arm(baseline, arm, found, conditions, runs_paired=runs_paired, looks=looks)
+            _compare_arm(baseline, arm, where_allowed(found), conditions, runs_paired=runs_paired, looks=looks)
             for arm, found in zip(others, by_arm, strict=True)
         ),
     )

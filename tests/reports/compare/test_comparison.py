@@ -228,6 +228,17 @@ def test_an_invalid_run_is_refused(noisy_run: Callable[..., RunFolder]) -> None:
         _compare([noisy_run(1), noisy_run(2, failures=10)])
 
 
+def test_runs_that_are_compared_all_the_same_are_not_said_to_be_refused(noisy_run: Callable[..., RunFolder]) -> None:
+    """The advice of an allowed comparison was to allow it."""
+    runs = [noisy_run(1), noisy_run(2, failures=10, workload={"description": "other", "dropped_too_long": 0})]
+    (one,) = _compare(runs, allow_different=True).comparisons
+    advices = {d.what: d.advice for d in one.disagreements if d.weight is Weight.REFUSE}
+    assert sorted(advices) == ["validity", "workload.description"]
+    assert "invalid run" in advices["validity"]
+    assert "did different work" in advices["workload.description"]
+    assert not any("--allow" in advice or "cannot be compared" in advice for advice in advices.values())
+
+
 def test_another_seed_warns_and_a_changed_server_is_named(noisy_run: Callable[..., RunFolder]) -> None:
     changed = noisy_run(
         2,
