@@ -218,7 +218,7 @@ def length_law_table(report: RunReport) -> Table:
         "Requested: the law's, after rounding and bounds. Sent: those of the requests that were sent. Actual: those of the "
         f"successes, as they were counted, a prompt with the {f'{template:,} ' if template else ''}tokens of a chat template. "
         "By chance the sent mean has an expected error of ±2·stdev/√n."
-        + (f" {dropped:,} prompts that the law drew were too long and are not among the sent ones." if dropped else ""),
+        + (f" {counted(dropped, 'prompt was', 'prompts were')} drawn by the law, but too long to be sent." if dropped else ""),
     )
 
 

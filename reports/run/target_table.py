@@ -13,6 +13,7 @@ from reports.metrics.metric import Metric
 from reports.metrics.server_load import ServerLoad
 from reports.metrics.server_series import Level, place_of
 from reports.metrics.target_numbers import TargetNumbers
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table
 from reports.run.rows import narrow_text, percentile_cell
@@ -56,7 +57,7 @@ def console_target_table(report: RunReport, most: int = _MOST_TARGETS) -> str:
     (first, second), alignment = heads, ("left", *["right"] * len(parts))
     drawn = tabulate([("Target", *first), ("", *second), *rows], tablefmt="plain", colalign=alignment, disable_numparse=True)
     hidden = len(report.targets) - len(rows)
-    return f"{drawn}\n{hidden:,} more targets are in the report." if hidden else drawn
+    return f"{drawn}\n{counted(hidden, 'more target is', 'more targets are')} in the report." if hidden else drawn
 
 
 def answer_target_table(report: RunReport) -> list[str]:

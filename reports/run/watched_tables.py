@@ -8,6 +8,7 @@ from reports.metrics.engine_latencies import Between
 from reports.metrics.host_energy import HostEnergy
 from reports.metrics.prefix_cache import PrefixCache
 from reports.metrics.server_series import Level
+from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Table, three_digits
 from reports.run.target_table import server_level_table
@@ -219,7 +220,7 @@ def _prefix_cache(reuse: PrefixCache) -> Table:
     missing = 0 if usage is None else usage.requests - usage.reporting
     note = "Prompt tokens or blocks that were in the prefix cache, beside the most that prompts in this order could find there."
     if missing:
-        note += f" {missing:,} answers had no count, which some servers leave out where it is 0: it counts as 0."
+        note += f" {counted(missing, 'answer')} had no count, which some servers leave out where it is 0: it counts as 0."
     return Table("prefix_cache", "The prefix cache", ("Prefix cache", "value"), known, note)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reports.render.counts import counted
 from reports.render.document import Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
@@ -15,7 +14,7 @@ from reports.sweep.together import together_sentence
 def terminal_document(sweep: Sweep) -> Document:
     """The document for a terminal; points on the Pareto front carry a star."""
     gates = (f"{gate.status.value:>9}  {gate.requirement}: {gate.why}" for gate in gates_of(sweep))
-    counts = (f"{counted(len(sweep.points), 'point')}, {counts_text(sweep)}.",) if counts_text(sweep) else ()
+    counts = (f"{counts_text(sweep)}.",) if counts_text(sweep) else ()
     return (
         Notes((answer(sweep), *gates)),
         _table(sweep),

@@ -118,7 +118,7 @@ def counts_text(sweep: Sweep) -> str:
     """The counts of invalid points and of missing runs, if any."""
     invalid = sum(not point.valid for point in sweep.points)
     missing = sweep.planned - sweep.recorded
-    parts = [f"{invalid} of them not valid"] if invalid else []
+    parts = [f"{invalid} of {counted(len(sweep.points), 'point')} not valid"] if invalid else []
     return ", ".join([*parts, f"{missing} of {counted(sweep.planned, 'run')} not measured yet"] if missing else parts)
 
 

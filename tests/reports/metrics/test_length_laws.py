@@ -51,7 +51,7 @@ def test_sent_lengths_are_of_all_sent_and_actual_ones_of_successes(stopped_early
 def test_every_format_has_the_asked_the_sent_and_the_received_mean(stopped_early: RunReport) -> None:
     table = length_law_table(stopped_early)
     assert [row[1:5] for row in table.rows] == [("uniform:min=10,max=30", 20.0, 22.0, 24.0), ("8±2", 8.5, 9.0, 5.0)]
-    assert "3 prompts that the law drew were too long" in table.note
+    assert "3 prompts were drawn by the law, but too long to be sent." in table.note
     assert table in [
         block for section in run_page(stopped_early, run_pictures(stopped_early)).sections for block in section.blocks
     ]

@@ -125,6 +125,7 @@ def test_a_target_that_died_has_its_failures_in_its_row(make_report: MakeReport,
     assert "b:8000" in shown
     assert "failed" in shown
     assert "connect 20" in str(target_table(report).rows[1])
+    assert console_target_table(report, most=1).endswith("\n1 more target is in the report.")
 
 
 def test_the_last_page_of_a_target_that_died_is_not_compared_with_what_it_answered_since(

@@ -219,4 +219,4 @@ def test_loads_are_named_as_they_were_given_and_those_between_lie_between() -> N
 def test_one_point_of_an_unfinished_sweep_is_one_point() -> None:
     lone = dataclasses.replace(_point("10", HELD), runs=(SweepRun("p", has_page=False, valid=False, command="bench"),))
     text = SWEEP.terminal_text(dataclasses.replace(_sweep(lone), planned=4))
-    assert "1 point, 1 of them not valid, 3 of 4 runs not measured yet." in text
+    assert "1 of 1 point not valid, 3 of 4 runs not measured yet." in text

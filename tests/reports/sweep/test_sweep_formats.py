@@ -97,7 +97,7 @@ def test_an_invalid_point_is_a_cross_that_no_curve_goes_through(make_sweep: Make
     trails = [mark for mark in picture.marks if isinstance(mark, Trail) and mark.name != "Pareto front"]
     assert [mark.x.size for mark in trails] == [1]
     assert "INVALID" in SWEEP.terminal_text(sweep)
-    assert "1 of them not valid" in SWEEP.terminal_text(sweep)
+    assert "1 of 2 points not valid" in SWEEP.terminal_text(sweep)
 
 
 def test_a_mixture_of_streamed_and_unstreamed_points_is_compared_by_e2e_latency(make_sweep: MakeSweep, tmp_path: Path) -> None:
