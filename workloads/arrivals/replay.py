@@ -88,12 +88,13 @@ class Replay:
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
-    """The workload with all times scaled by one factor to a mean rate of ``rate_per_s``, the first arrival at 0.
-
-    Raises WorkloadError.
+    """The workload with all times scaled by one factor to a mean rate of ``rate_per_s``, the first arrival at 0. A single
+    request has no rate. Raises WorkloadError.
     """
     times_ns = workload.table["arrival_ns"].to_numpy()
     length_ns = int(times_ns[-1] - times_ns[0])
+    if times_ns.size == 1:
+        return _on_clock(workload, times_ns - times_ns[0], 1.0)
     if not length_ns:
         raise WorkloadError(Field("request_rate"), f" {rate_per_s:g}: all requests of the trace arrive at once")
     return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)

@@ -101,6 +101,7 @@ def test_a_rate_is_the_mean_rate_of_what_is_sent_and_gaps_keep_their_ratio(times
 def test_requests_that_arrive_at_once_have_no_rate() -> None:
     with pytest.raises(WorkloadError, match="arrive at once"):
         at_rate(_trace([7, 7]), 2.0)
+    assert _arrivals(at_rate(_trace([7]), 2.0)) == [0]  # of --request_rate 3 --duration 0.2
 
 
 @given(ticks=st.lists(st.integers(0, 9), min_size=2, max_size=40).map(sorted), seed=st.integers(0, 1000))
