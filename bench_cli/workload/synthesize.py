@@ -21,6 +21,7 @@ from reports.render.plain_text import printable
 if TYPE_CHECKING:
     from workloads.table.workload import Workload
 
+_OF_TRACES = {"format_name": "--format", "field": "--field", "strict": "--strict"}
 _SECONDS = click.FloatRange(min=0, min_open=True, max=1e9)
 
 
@@ -64,6 +65,9 @@ def synthesize(options: Options, path: Path) -> int:
     check_folder("--output", options.output)
     factors, start, duration = options.scaling.scaling(), options.start, options.duration
     if is_client_profile(path):
+        for name, spelling in _OF_TRACES.items():
+            if options.reader.given(name):
+                raise click.UsageError(f"{spelling} says how a trace is read, and {path} has clients; leave it out")
         source, origin = _drawn_from_clients(path, duration, start, options.seed)
     else:
         source, origin = _read(path, options), path.name

@@ -214,3 +214,12 @@ def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
     assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
     assert "has clients, of which requests are drawn: give --duration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--format", "azure"], ["--field", "prompt=p"], ["--strict"]])
+def test_options_of_traces_are_refused_for_clients(
+    tmp_path: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
+    assert run(["workload", "synthesize", str(tmp_path), "--duration", "5", *option]) == ExitStatus.USAGE
+    assert f"{option[0]} says how a trace is read" in capsys.readouterr().err
