@@ -90,6 +90,13 @@ def test_what_a_killed_worker_had_in_flight_is_lost_and_was_due_when_its_users_w
     assert (lost.sent_ns, lost.done_ns, lost.session, lost.error) == (None, None, "s", "its worker ended with status -9")
 
 
+def test_what_a_worker_sent_has_records_though_most_of_its_journal_did_not_come() -> None:
+    """One user took four requests. The last two were sent, too, but it is not known when."""
+    schedule = ClosedSchedule((_REQUEST,) * 9, (0,), 0)
+    found = account_for_all(_recorder(schedule), {0: _record(0, 0, 40)}, [WorkerEnd(None, 4, _KILLED)])
+    assert _kinds(found) == [(0, 0, "done"), (1, 40, "lost"), (2, 40, "lost"), (3, 40, "lost")]
+
+
 def test_what_a_worker_of_a_closed_loop_could_not_write_was_sent_and_the_rest_was_not() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0, 0), 0)
     ended = Ended(3, "the disk is full", (1,))
