@@ -34,12 +34,16 @@ class Parameters:
             raise ServingError(f"parameter {key} of the model's config.pbtxt is not set")
         return default
 
-    def folder(self, key: str, default: str | None = None) -> Path:
-        """A parameter as a path. Python in Triton's stub has ASCII file names, whatever the locale: other characters are bytes.
+    def file_name(self, key: str, default: str | None = None) -> str:
+        """A parameter as the name of a file or folder, which ``os.fsencode`` encodes as UTF-8. Raises ServingError as ``text``.
 
-        Raises ServingError as ``text``.
+        Python in Triton's stub has ASCII file names, whatever the locale: other characters are bytes.
         """
-        return Path(os.fsdecode(self.text(key, default).encode()))
+        return os.fsdecode(self.text(key, default).encode())
+
+    def folder(self, key: str, default: str | None = None) -> Path:
+        """A parameter as a path. Raises ServingError as ``text``."""
+        return Path(self.file_name(key, default))
 
     def integer(self, key: str, default: int) -> int:
         value = self.text(key, str(default))

@@ -52,7 +52,7 @@ def _model(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("vllm")
+    folder = tmp_path_factory.mktemp("später")  # Python in Triton's stub has ASCII file names
     model = _model(folder)
     options = EngineOptions(engine_python=vllm_python(folder), engine_arg=ARGUMENTS)
     spec = RepositorySpec(model, model, engine="vllm", engine_options=options, core_instance_count=_INSTANCES)

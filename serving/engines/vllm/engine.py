@@ -106,7 +106,9 @@ def engine_arguments(engine_dir: Path, options: EngineOptions) -> Mapping[str, o
     """The arguments of vLLM's ``AsyncEngineArgs``. Raises EngineError as ``check_options`` does."""
     check_options(options)
     return {
-        "model": str(engine_dir),
+        "model": os.fsencode(engine_dir).decode(
+            errors="surrogateescape"
+        ),  # in Triton's stub a str has what is not ASCII as bytes
         "skip_tokenizer_init": not _guides(engine_dir, options),
         "disable_log_stats": True,
         "max_num_seqs": options.max_num_sequences,

@@ -49,7 +49,7 @@ def engine_options(parameters: Parameters) -> EngineOptions:
         ),
         step_log=parameters.text("step_log", default.step_log),
         min_step_time=parameters.text("min_step_time", default.min_step_time),
-        engine_python=parameters.text("engine_python", default.engine_python),
+        engine_python=parameters.file_name("engine_python", default.engine_python),
         tensor_parallel_size=_count(parameters, "tensor_parallel_size", default.tensor_parallel_size),
         engine_arg=tuple(map(str, further)),
     )
