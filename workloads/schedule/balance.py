@@ -11,7 +11,7 @@ import numpy as np
 
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import Balance
-from workloads.schedule.schedule import AnySchedule
+from workloads.schedule.schedule import AnySchedule, session_numbers
 
 
 def assigned_targets(schedule: AnySchedule, balance: Balance, targets: int) -> tuple[int, ...]:
@@ -20,21 +20,9 @@ def assigned_targets(schedule: AnySchedule, balance: Balance, targets: int) -> t
     With LEAST_IN_FLIGHT it is that of ROUND_ROBIN, for requests that are sent while several targets have as few in flight.
     With SESSION a request without a session is dealt out as a session of its own.
     """
-    numbers = _sessions(schedule) if balance is Balance.SESSION else range(len(schedule))
+    numbers = session_numbers(schedule.requests) if balance is Balance.SESSION else range(len(schedule))
     dealt = _dealt(max(numbers, default=-1) + 1, targets, schedule.seed)
     return tuple(dealt[number] for number in numbers)
-
-
-def _sessions(schedule: AnySchedule) -> list[int]:
-    """The number of each request's session, in the order of their first requests."""
-    known: dict[str, int] = {}
-    numbers: list[int] = []
-    count = 0
-    for request in schedule.requests:
-        number = count if request.session is None else known.setdefault(request.session, count)
-        count += number == count
-        numbers.append(number)
-    return numbers
 
 
 def _dealt(count: int, targets: int, seed: int) -> list[int]:

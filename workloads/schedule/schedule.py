@@ -198,6 +198,18 @@ def turn_due_ns(offset_ns: int | None, think_time_ns: int, answered_ns: int) -> 
     return max(answered_ns + think_time_ns, offset_ns or 0)
 
 
+def session_numbers(requests: Sequence[Request]) -> list[int]:
+    """The number of each request's session, in the order of their first requests; one without a session is its own."""
+    known: dict[str, int] = {}
+    numbers: list[int] = []
+    count = 0
+    for request in requests:
+        number = count if request.session is None else known.setdefault(request.session, count)
+        count += number == count
+        numbers.append(number)
+    return numbers
+
+
 def session_shard(
     parents: Sequence[int | None], index: int, count: int, joins: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:

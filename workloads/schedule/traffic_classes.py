@@ -18,7 +18,7 @@ from workloads.elements.errors import Field
 from workloads.elements.random_streams import Stream, generator
 from workloads.elements.request import PROBE, Variant
 from workloads.elements.spelling import SpeltTexts, number_of, number_text, parse_texts
-from workloads.schedule.schedule import AnySchedule, SessionSchedule
+from workloads.schedule.schedule import AnySchedule, SessionSchedule, session_numbers
 
 _FORMS = "NAME:weight=3,model=MODEL,lora=TASK_ID,slo=ttft<=500ms"
 _KEYS = ("weight", "model", "lora", "slo")
@@ -88,13 +88,4 @@ def with_classes(schedule: AnySchedule, classes: Sequence[TrafficClass], seed: i
 
 def _units(schedule: AnySchedule) -> Sequence[int]:
     """The number of the unit of each request: a conversation, or a request that belongs to none."""
-    if not isinstance(schedule, SessionSchedule):
-        return range(len(schedule))
-    units: list[int] = []
-    count = 0
-    for request, parent in zip(schedule.requests, schedule.parents, strict=True):
-        # A user's next conversation waits for the last one, and is another one.
-        begins = parent is None or schedule.requests[parent].session != request.session
-        units.append(count if begins or parent is None else units[parent])
-        count += begins
-    return units
+    return session_numbers(schedule.requests) if isinstance(schedule, SessionSchedule) else range(len(schedule))

@@ -128,3 +128,12 @@ def test_the_turns_of_a_conversation_are_of_one_class_though_a_user_holds_severa
     drawn = [request.traffic_class for request in with_classes(schedule, [CHAT, CODE], 1).requests]
     assert all(len(set(drawn[at : at + 3])) == 1 for at in range(0, 180, 3))
     assert {"chat", "code"} == set(drawn)
+
+
+def test_turns_of_a_conversation_that_wait_for_no_other_are_of_its_class_too() -> None:
+    """Two turns of an agent that ran at the same time, as in Dynamo's traces."""
+    requests = tuple(Request(5, prompt="p", session=f"s{number // 2}") for number in range(120))
+    schedule = SessionSchedule(requests, tuple(range(120)), (None,) * 120, (0,) * 120, 3)
+    drawn = [request.traffic_class for request in with_classes(schedule, [CHAT, CODE], 1).requests]
+    assert drawn[::2] == drawn[1::2]
+    assert {"chat", "code"} == set(drawn)
