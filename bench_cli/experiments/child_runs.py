@@ -78,9 +78,15 @@ class RunOptions:
         try:
             context = verb.make_context(name, list(line), parent=root)  # which takes words from the list
         except click.UsageError as error:
-            raise click.UsageError(with_near_names(error, line).format_message()) from error
+            message = with_near_names(error, line).format_message()
+            if isinstance(error, click.NoSuchOption) and self._is_own(error.option_name):
+                message = f"{message} It is an option of {self.context.command_path}: give it before the verb."
+            raise click.UsageError(message) from error
         _check_target(context)
         return context
+
+    def _is_own(self, option: str) -> bool:
+        return any(option in parameter.opts for parameter in self.context.command.params)
 
     def read_file(self, options: Sequence[str]) -> None:
         """Read the dataset or trace of a run with further ``options``, and check them against it; nothing is sent.

@@ -28,6 +28,10 @@ _ARMS = (PlannedArm("a", ()), PlannedArm("b", ("--workers", "2")))
         (["--arm", "--workers=2", "--arm", "b=", "dataset"], "NAME=OPTIONS"),
         (["--arm", "a=--x 'open", "--arm", "b=", "dataset"], "No closing quotation"),
         (["--arm", "a=--seed 1", "--arm", "b=", "dataset"], "--seed cannot be one of --arm a"),
+        (
+            ["--arm", "a=", "--arm", "b=", "dataset", "--max-repeats=3"],
+            "No such option '--max-repeats'. It is an option of bench experiment: give it before the verb.",
+        ),
         (["--arm", "a=", "--arm", "b="], "dataset or token_norm_dist"),
         (["--arm", "a=", "--arm", "b=", "--until", "precise", "dataset"], "write decided, or a measure before it"),
         (["--arm", "a=", "--arm", "b=", "--until", "mean_ttft decided", "dataset"], "p99_ttft"),
