@@ -75,7 +75,8 @@ def _batch_limit(runs: Sequence[Steps], order: Order) -> tuple[int | None, str]:
     most = int(sequences[whole].max(initial=1))
     is_full = whole & (sequences == most)
     if all(steps.is_logged for steps in runs):
-        has_room = np.concatenate([_has_room_for_prompts(steps, order) for steps in runs])
+        budget, _ = _logged_budget(runs)
+        has_room = np.concatenate([_has_room_for_prompts(steps, order, budget) for steps in runs])
         return _logged_batch_limit(most, whole & has_room & (waiting > 0), is_full)
     full, fewer = int(is_full.sum()), int((whole & (sequences == most - 1)).sum())
     is_often = full >= _FEWEST_FULL and (full >= _FULL_SHARE * whole.sum() or full >= _PILED_UP * fewer)
@@ -94,7 +95,7 @@ def _logged_batch_limit(most: int, has_waiting: BoolArray, is_full: BoolArray) -
     return None, _no_limit(most)
 
 
-def _has_room_for_prompts(steps: Steps, order: Order) -> BoolArray:
+def _has_room_for_prompts(steps: Steps, order: Order, budget: int | None) -> BoolArray:
     """Whether the logged step could hold more prompt tokens. It does not where a prompt was cut or the token budget is used up,
     and with prompts first a step of prompts has none of the sequences that decode, so its size is not that of the batch.
     """
@@ -102,9 +103,8 @@ def _has_room_for_prompts(steps: Steps, order: Order) -> BoolArray:
     has_no_prompt: BoolArray = steps.prefill == 0
     if order is Order.PREFILL_FIRST:
         return has_no_prompt
-    tokens = steps.prefill + steps.decoding
-    is_below_budget: BoolArray = tokens < tokens[steps.is_whole & steps.cuts_prompt].min(initial=np.inf)
-    return is_below_budget
+    has_room: BoolArray = ~steps.cuts_prompt & (steps.prefill + steps.decoding < (budget or np.inf))
+    return has_room
 
 
 def _no_limit(most: int) -> str:
