@@ -14,6 +14,8 @@ from workloads.prompts.dataset import Encode, OutputLengths, check_lengths, outp
 from workloads.prompts.drawn import Drawn
 from workloads.table.workload import Workload
 
+_SHOWN = 40  # characters of a prompt in a message
+
 
 class TurnClock(StrEnum):
     """When a later turn is due: its think time after the answer before it, or at its recorded time, not before that answer."""
@@ -215,7 +217,7 @@ def _turn(row: _Row, rows: dict[int, _Row], index_of: dict[int, int], rules: Ses
 def _answer(row: _Row) -> str:
     if row.answer is None:
         raise WorkloadError(
-            f"row {row.number + 1} of the dataset has no answer for the history of the turn after it; with ",
+            f"the prompt {_shown(row.prompt)} has no answer for the history of the turn after it; with ",
             Field("protocol"),
             " openai, ",
             Field("sessions"),
@@ -224,6 +226,11 @@ def _answer(row: _Row) -> str:
             " server takes the server's",
         )
     return row.answer
+
+
+def _shown(prompt: str) -> str:
+    """The beginning of a prompt, by which its line is found: the number of its row is that of no line."""
+    return repr(prompt) if len(prompt) <= _SHOWN else f"{prompt[:_SHOWN]!r}…"
 
 
 def behind_their_parents(workload: Workload, rows: Sequence[int]) -> tuple[int, ...]:

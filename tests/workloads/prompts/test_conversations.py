@@ -173,7 +173,7 @@ def test_a_limit_cuts_at_requests_or_sessions(most: int | None, most_sessions: i
 
 
 def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
-    with pytest.raises(WorkloadError, match="row 2 of the dataset has no answer for the history of the turn after it"):
+    with pytest.raises(WorkloadError, match="the prompt 'p1' has no answer for the history of the turn after it"):
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
 
 
@@ -278,7 +278,7 @@ def test_a_prompt_with_the_server_s_answers_counts_with_the_most_that_they_can_h
 
 
 def test_a_history_without_a_recorded_answer_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"row 1 of the dataset has no answer.*history server"):
+    with pytest.raises(WorkloadError, match=r"the prompt 'one two' has no answer.*history server"):
         SessionPrompts(_chats([None] * 3), None, OutputLengths(), SessionRules()).draw(None)
 
 
