@@ -42,6 +42,8 @@ def open_pool(options: DistributionOptions) -> Iterator[RemotePool | None]:
 
     page_token, token = secrets.token_urlsafe(_TOKEN_BYTES), options.token
     page = LiveAddress(options.web_host, options.web_port, page_token) if options.web_ui else None
+    if page is not None:
+        page.check()
     wait_s = options.expect_workers_max_wait
     master = Master(options.master_bind_host, options.port, options.workers, wait_s, page, token=token)
     pool = RemotePool(master, lambda text: click.echo(text, err=True))

@@ -7,10 +7,12 @@ A page of another site can make a browser send requests to any address (CSRF), a
 from __future__ import annotations
 
 import hmac
+import socket
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from socket import gethostname
 from urllib.parse import urlsplit
+
+from harness.errors import RunError
 
 TOKEN_VARIABLE = "BENCH_PAGE_TOKEN"  # noqa: S105  the variable's name; arguments would be in the list of processes
 _ANY_HOST = ("", "*", "0.0.0.0", "::")  # noqa: S104
@@ -28,6 +30,23 @@ class LiveAddress:
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/?token={self.token}"
+
+    def check(self) -> None:
+        """Raises RunError where nothing can listen there: Locust would go on without its page, and the URL with the token would
+        lead to whatever program has the port.
+        """
+        host = None if self.host in _ANY_HOST else self.host
+        try:
+            found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = found[0]
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(address)
+        except OSError as error:
+            raise RunError(
+                f"--web_host {self.host} --web_port {self.port}: the page cannot be opened there "
+                f"({error.strerror or error}); choose another host or port"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class PageGuard:
         if port != self.address.port:
             return False
         if self.address.host in _ANY_HOST:  # a name that another site's owner chose is neither of these
-            return name in ("localhost", gethostname().lower()) or _is_ip_address(name)
+            return name in ("localhost", socket.gethostname().lower()) or _is_ip_address(name)
         return name == self.address.host.lower() or (name in ("localhost", "127.0.0.1", "::1") and self._is_loopback)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -161,6 +162,18 @@ def test_a_distributed_run_sends_the_schedule_of_a_local_one(
     assert {row["worker"] for row in rows[1]} == {0, 1}
     assert RunFolder(tmp_path / "distributed").read_client() is not None
     assert distributed["times"]["cpu_s"] > 0.9 * used_s  # with the workers' and Locust's processes, which have all ended
+
+
+def test_a_page_whose_port_another_program_has_is_refused(
+    server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = [*_NORMAL, "--url", server.address, "--locust_processes", "1", "--web_ui", "--web_port", port]
+        assert run([*options, "--run_dir", str(tmp_path / "run")]) == ExitStatus.FAILED
+    err = capsys.readouterr().err
+    assert f"--web_host 127.0.0.1 --web_port {port}: the page cannot be opened there (Address already in use)" in err
+    assert "Live:" not in err
 
 
 @pytest.mark.parametrize(
