@@ -10,17 +10,20 @@ from dataclasses import dataclass
 
 from bench_records.manifest import LoadFacts, Manifest
 from bench_records.run_folder import RunFolder
+from reports.render.counts import counted
 from reports.run_report import RunReport
 
 _TIMES = ("scheduled_ns", "parent", "planned_ns")
 _SETTINGS = {
-    "have prompts of other lengths": ("requested_input_tokens",),
-    "have other output lengths": ("requested_output_tokens", "ignore_eos"),
-    "belong to other conversations or classes": ("session", "traffic_class"),
+    "have a prompt of another length": ("requested_input_tokens",),
+    "have another output length": ("requested_output_tokens", "ignore_eos"),
+    "belong to another conversation or class": ("session", "traffic_class"),
     "are cancelled differently": ("cancel_after_ns", "cancel_after_tokens"),
 }
-_DUE = "were due at other times"
+_DUE = "were due at another time"
 _IN_THE_SCHEDULE = ("mode", "max_concurrency", "concurrency", "duration_s", "ramp_up_s")  # of the load, beside the requests
+
+_OF_A_SINGLE_ONE = {"have": "has", "belong": "belongs", "are": "is", "were": "was"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +43,21 @@ class SentDifferences:
 
     def __str__(self) -> str:
         """One sentence for people."""
-        counts = [f"{count:,} {what}" for what, count in self.differing.items() if count]
+        common = counted(self.common, "request is", "requests are")
+        counts = [_counted_that(what, count) for what, count in self.differing.items() if count]
         if counts:
-            text = f"{self.common:,} requests are in both runs, and {', '.join(counts)}; the first is request {self.first}"
+            text = f"{common} in both runs, and {', '.join(counts)}; the first is request {self.first}"
         else:
-            text = f"{self.common:,} requests are in both runs, with the same {self.same}"
+            text = f"{common} in both runs, with the same {self.same}"
             text += "" if self.missing or self.new else f", {self.rest}"
-        others = [f"{n:,} {what}" for n, what in ((self.missing, "are not sent any more"), (self.new, "are new")) if n]
+        others = [_counted_that(what, n) for n, what in ((self.missing, "are not sent any more"), (self.new, "are new")) if n]
         return f"{text}; {' and '.join(others)}." if others else f"{text}."
+
+
+def _counted_that(what: str, count: int) -> str:
+    """``count`` before ``what``, which begins with its verb."""
+    verb, rest = what.split(" ", 1)
+    return f"{counted(count, _OF_A_SINGLE_ONE[verb], verb)} {rest}"
 
 
 def sent_differences(a: RunFolder, b: RunFolder, loads: tuple[LoadFacts, LoadFacts]) -> SentDifferences:

@@ -170,14 +170,14 @@ def test_options_after_the_run_win_and_what_they_change_is_said(
     assert (replayed["options"]["request_rate"], replayed["schedule"]["seed"]) == (400.0, 7)
     assert replayed["options"]["slo"] == ["e2e<=50000ms"]
     (said,) = [line for line in shown.out.splitlines() if line.startswith("The schedule is not the recorded one (digest ")]
-    assert said.endswith(". 9 requests are in both runs, and 8 were due at other times; the first is request 1.")
+    assert said.endswith(". 9 requests are in both runs, and 8 were due at another time; the first is request 1.")
 
 
 def test_requests_that_are_no_longer_the_same_are_counted(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     _record(server, *_RANDOM, "--isl", "5", "--concurrency", "2")
     _replayed("recorded", "--osl", "6", "--num_requests", "12")
     said = capsys.readouterr().out
-    assert "9 requests are in both runs, and 9 have other output lengths; the first is request 0; 3 are new." in said
+    assert "9 requests are in both runs, and 9 have another output length; the first is request 0; 3 are new." in said
     _replayed("recorded", "--num_requests", "4")
     said = capsys.readouterr().out
     assert "4 requests are in both runs, with the same lengths; 5 are not sent any more." in said

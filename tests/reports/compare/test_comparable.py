@@ -20,6 +20,7 @@ from reports.compare.comparable import (
     same_requests,
 )
 from reports.compare.lines import lines
+from reports.compare.sent import SentDifferences
 from reports.findings.engine import GpuClocksLimited
 from reports.findings.server import PrefixCacheWarmed
 from reports.run_report import RunReport
@@ -414,6 +415,15 @@ def test_other_requests_of_equal_seeds_are_explained(
         assert advice.startswith(
             "Both sides have the same seeds. With seed 7, 4 requests are in both runs, with the same times"
         )
+
+
+def test_single_requests_that_differ_are_in_the_singular() -> None:
+    differing = {"have another output length": 1, "are cancelled differently": 2}
+    said = str(SentDifferences(1, differing, 0, missing=1, new=1, same="lengths", rest=""))
+    assert said == (
+        "1 request is in both runs, and 1 has another output length, 2 are cancelled differently; the first is request 0; "
+        "1 is not sent any more and 1 is new."
+    )
 
 
 def test_a_section_that_one_side_lacks_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
