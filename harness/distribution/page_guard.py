@@ -36,8 +36,9 @@ class LiveAddress:
         lead to whatever program has the port.
         """
         host = None if self.host in _ANY_HOST else self.host
+        of_names = socket.AF_INET if host is not None and ":" not in host else socket.AF_UNSPEC  # Locust's server has no other
         try:
-            found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = socket.getaddrinfo(host, self.port, of_names, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, kind, protocol, _, address = found[0]
             with socket.socket(family, kind, protocol) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

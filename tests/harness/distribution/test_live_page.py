@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import Any
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from bench_cli.worker import worker_command
 from harness.distribution.page_guard import LiveAddress, PageGuard
 from harness.distribution.remote_pool import Master, RemotePool
+from harness.errors import RunError
 from harness.run.shared_state import Command
 from tests.free_port import free_port
 
@@ -124,3 +127,17 @@ def test_the_url_has_the_token_and_the_representation_has_not() -> None:
     address = LiveAddress("::1", 8089, _TOKEN)
     assert address.url == f"http://[::1]:8089/?token={_TOKEN}"
     assert _TOKEN not in repr(address)
+
+
+def test_a_name_of_two_addresses_is_tried_at_the_one_at_which_locust_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On most machines localhost is ::1, too, and Locust listens at 127.0.0.1."""
+    asked = socket.getaddrinfo
+
+    def both(host: str | None, port: int, family: int = 0, *arguments: int, **named: int) -> list[Any]:
+        own = asked("127.0.0.1", port, socket.AF_INET, *arguments, **named)
+        other = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
+        return own if family == socket.AF_INET else [other, *own]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RunError, match="the page cannot be opened there"):
+        LiveAddress("localhost", taken.getsockname()[1], "t").check()
