@@ -105,10 +105,9 @@ def check_options(options: EngineOptions) -> None:
 def engine_arguments(engine_dir: Path, options: EngineOptions) -> Mapping[str, object]:
     """The arguments of vLLM's ``AsyncEngineArgs``. Raises EngineError as ``check_options`` does."""
     check_options(options)
+    model = os.fsencode(engine_dir).decode(errors="surrogateescape")  # Triton's stub has what is not ASCII as bytes
     return {
-        "model": os.fsencode(engine_dir).decode(
-            errors="surrogateescape"
-        ),  # in Triton's stub a str has what is not ASCII as bytes
+        "model": model,
         "skip_tokenizer_init": not _guides(engine_dir, options),
         "disable_log_stats": True,
         "max_num_seqs": options.max_num_sequences,
