@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from serving.engines import check_installed
+from serving.errors import LaunchError
 from serving.launch.addresses import ServerAddresses
 from serving.launch.admin_key import new_key, restricted_apis
 from serving.launch.behind_front_end import with_front_end
@@ -24,6 +26,7 @@ from serving.repository.pipeline import CORE_MODEL_NAME, MODEL_NAMES, Repository
 READY_TIMEOUT_S = 180.0
 _OTHER_READY_TIMEOUT_S = 900.0  # weights of tens of gigabytes, and graphs of a GPU to capture
 _LOADING_THREADS = 2  # Triton's 4 import at once, and the process of one that must wait for a core for a second is lost
+_SPLIT_BY_A_SHELL = re.compile(r"""[\s"'`$&;|<>()\\]""")
 _SUPERVISION = Supervision(ready_timeout_s=READY_TIMEOUT_S)
 
 
@@ -41,7 +44,8 @@ def embedded_plan(
     supervision: Supervision = _SUPERVISION,
     make_backends: bool = True,
 ) -> LaunchPlan:
-    """The plan by which the wheel's Triton serves ``repository``, which may be written later."""
+    """The plan by which the wheel's Triton serves ``repository``, which may be written later. Raises LaunchError."""
+    _check_path(repository)
     installation = find_triton(make_backends)
     server = TritonServer(
         executable=str(installation.executable),
@@ -62,6 +66,16 @@ def embedded_plan(
         environment=installation.environment_changes(),
         stall_timeout_s=STALL_TIMEOUT_S,
     )
+
+
+def _check_path(repository: Path) -> None:
+    """Raise LaunchError for a path that Triton's Python backend, which passes it through a shell and in ASCII, cannot read."""
+    path = str(repository)
+    if not path.isascii() or _SPLIT_BY_A_SHELL.search(path):
+        raise LaunchError(
+            f"Triton's Python backend cannot read the model repository {path}: its path must be ASCII, without spaces, quotes "
+            "and signs of a shell such as $ and ;. Give another folder with --model_repo, or set TMPDIR where it is temporary"
+        )
 
 
 def with_engine(plan: LaunchPlan, engine: str) -> LaunchPlan:

@@ -298,6 +298,8 @@ def test_every_option_with_a_launcher_is_an_option_of_serve() -> None:
         (["--launcher", "tritonserver", "--model_repo", "repo", "--tritonserver", "none"], "--tritonserver none"),
         (["--no_mpi", "--model_repo", "repo", "--world_size", "2"], "--world_size 2"),
         (["--host", "192.0.2.1"], "--host 192.0.2.1"),
+        (["--model_repo", "my repo"], "my repo: its path must be ASCII, without spaces, quotes"),
+        (["--model_repo", "für", "--dry_run"], "für: its path must be ASCII, without spaces, quotes"),
         (["--engine", "tensorrt_llm", "--engine_dir", "repo"], "pip install 'inflight-bench[tensorrt-llm]'"),
         (["--docker", "--model_repo", "repo", "--host", "192.0.2.1"], "--host 192.0.2.1"),
     ],
