@@ -7,7 +7,16 @@ from reports.render.plain_text import printable
 from reports.render.tables import Table, cell_text
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
-from reports.sweep.tables import FRONT_NOTE, answer, counts_text, gate_table, has_objectives, held_text, points_table
+from reports.sweep.tables import (
+    FRONT_NOTE,
+    answer,
+    counts_text,
+    gate_table,
+    has_objectives,
+    held_text,
+    objectives_note,
+    points_table,
+)
 from reports.sweep.together import together_sentence
 
 
@@ -18,7 +27,7 @@ def terminal_document(sweep: Sweep) -> Document:
     return (
         Notes((answer(sweep), *gates)),
         _table(sweep),
-        Notes((f"* {FRONT_NOTE} {sweep.latency}.", *counts)),
+        Notes((f"* {FRONT_NOTE} {sweep.latency}.", *objectives_note(sweep), *counts)),
         Paragraph(together_sentence(sweep)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
+from reports.metrics.catalogue import ATTAINMENT, E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.counts import counted
 from reports.render.plain_text import printable
 from reports.render.tables import Cell, Table, cell_text, link_to
@@ -39,7 +39,12 @@ def points_table(sweep: Sweep) -> Table:
             )
             for number, point in enumerate(sweep.points)
         ),
-        "Latencies count from the schedule. A point links to the report of its first run, which has all settings.",
+        " ".join(
+            (
+                "Latencies count from the schedule. A point links to the report of its first run, which has all settings.",
+                *objectives_note(sweep),
+            )
+        ),
     )
 
 
@@ -145,6 +150,14 @@ def _setting(point: SweepPoint, axis: str) -> Cell:
 
 def has_objectives(sweep: Sweep) -> bool:
     return any(point.attainment is not None for point in sweep.points)
+
+
+def objectives_note(sweep: Sweep) -> tuple[str, ...]:
+    """What makes objectives decide whether a point held, where no gate does."""
+    required = {gate.requirement.metric for point in sweep.points for gate in point.gates}
+    if not has_objectives(sweep) or required & {ATTAINMENT, GOODPUT}:
+        return ()
+    return ("Objectives alone do not decide whether a point held: for that, add --slo 'attainment>=99%' to the verb.",)
 
 
 def held_text(point: SweepPoint) -> str:

@@ -204,6 +204,20 @@ def test_goodput_has_columns_where_there_are_objectives() -> None:
     assert row["held"] == "yes"
 
 
+def test_objectives_that_decide_nothing_are_said_to_decide_nothing() -> None:
+    """A point held whose requests all missed their objectives."""
+    missed = dataclasses.replace(_point("10", HELD), gates=(), attainment=0.0, goodput=Estimate(0.0))
+    assert missed.held
+    attained = parse_slo("attainment>=99%")
+    assert isinstance(attained, Requirement)
+    required = dataclasses.replace(missed, gates=(Gate(attained, FAILED, Evidence(None), ""),))
+    note = "Objectives alone do not decide whether a point held"
+    for point, expected in ((missed, True), (required, False), (_point("10", HELD), False)):
+        sweep = _sweep(point)
+        for text in (SWEEP.terminal_text(sweep), points_table(sweep).note):
+            assert (note in " ".join(text.split())) == expected
+
+
 def test_small_numbers_of_a_point_are_no_zeros() -> None:
     point = dataclasses.replace(_point("0.005", HELD), offered_rate=0.0042, request_throughput=Estimate(0.0039))
     assert {"0.0042", "0.0039"} <= set(SWEEP.terminal_text(_sweep(point)).split())
