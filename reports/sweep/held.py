@@ -11,7 +11,9 @@ from reports.sweep.curves import setting_number
 from reports.sweep.points import Sweep, SweepPoint
 
 LOADS = ("request_rate", "concurrency", "isl", "osl", "input_mean", "output_mean")  # the higher, the harder to hold
-_NOTHING_TO_HOLD = "users bound the queue, and no --slo or --fail_if of the measuring verb says what has to hold"
+_NOTHING_TO_HOLD = (
+    "users bound the queue, and no gate of the measuring verb, such as --slo 'p99_ttft<=300ms', says what has to hold"
+)
 
 
 @dataclass(frozen=True, slots=True)

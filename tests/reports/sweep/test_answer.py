@@ -119,7 +119,7 @@ def test_users_without_a_limit_show_nothing_that_held() -> None:
     assert answer(sweep).startswith("On the Pareto front: ")
     (gate,) = gates_of(sweep)
     assert gate.status is Status.UNDECIDED
-    assert "no --slo or --fail_if of the measuring verb says what has to hold" in gate.why
+    assert "no gate of the measuring verb, such as --slo 'p99_ttft<=300ms', says what has to hold" in gate.why
 
 
 def test_a_point_with_an_invalid_run_is_undecided() -> None:
