@@ -94,16 +94,22 @@ def _serve_embedded(options: ServeOptions) -> int:
         check_installed(spec.engine, spec.engine_options)
     public = options.addresses.choose(options.front_end.openai_port)
     repository, temporary_dir = _repository_dir(options)
-    plan = embedded_plan(
-        repository,
-        _own_addresses(options, public),
-        options.running.log_path,
-        models=spec.model_names,
-        supervision=options.running.supervision(ready_timeout_s(spec.engine)),
-        make_backends=not options.how.dry_run,
-    )
-    planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)
-    return _run(_with_front_end(options, _before(options, planned, public), planned.addresses, spec), options, spec)
+    try:
+        plan = embedded_plan(
+            repository,
+            _own_addresses(options, public),
+            options.running.log_path,
+            models=spec.model_names,
+            supervision=options.running.supervision(ready_timeout_s(spec.engine)),
+            make_backends=not options.how.dry_run,
+        )
+        planned = replace(with_engine(plan, spec.engine), temporary_dir=temporary_dir)
+        whole = _with_front_end(options, _before(options, planned, public), planned.addresses, spec)
+    except BaseException:
+        if temporary_dir is not None:
+            Path(temporary_dir).rmdir()
+        raise
+    return _run(whole, options, spec)
 
 
 def _serve_repository(options: ServeOptions) -> int:

@@ -103,6 +103,7 @@ def test_repository_is_written_to_the_folder_that_the_server_reads(monkeypatch: 
     assert run(["serve"]) == ExitStatus.FAILED
     assert folders[0] == tmp_path / "mine"
     assert folders[1].parent.parent == tmp_path / "temporary"
+    assert run(["serve", "--openai_port", "18003", "--no_decoupled_mode"]) == ExitStatus.FAILED
     assert not _files(tmp_path / "temporary")  # a failure leaves no temporary folder
 
 
