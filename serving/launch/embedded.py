@@ -45,8 +45,9 @@ def embedded_plan(
     make_backends: bool = True,
 ) -> LaunchPlan:
     """The plan by which the wheel's Triton serves ``repository``, which may be written later. Raises LaunchError."""
-    _check_path(repository)
+    _check_path("the model repository", repository, "Give another one with --model_repo, or set TMPDIR where it is temporary")
     installation = find_triton(make_backends)
+    _check_path("its own files in", installation.backend_dir, "Set XDG_CACHE_HOME to another folder")
     server = TritonServer(
         executable=str(installation.executable),
         repository=str(repository),
@@ -68,13 +69,12 @@ def embedded_plan(
     )
 
 
-def _check_path(repository: Path) -> None:
+def _check_path(what: str, path: Path, remedy: str) -> None:
     """Raise LaunchError for a path that Triton's Python backend, which passes it through a shell and in ASCII, cannot read."""
-    path = str(repository)
-    if not path.isascii() or _SPLIT_BY_A_SHELL.search(path):
+    if not str(path).isascii() or _SPLIT_BY_A_SHELL.search(str(path)):
         raise LaunchError(
-            f"Triton's Python backend cannot read the model repository {path}: its path must be ASCII, without spaces, quotes "
-            "and signs of a shell such as $ and ;. Give another folder with --model_repo, or set TMPDIR where it is temporary"
+            f"Triton's Python backend cannot read {what} {path}: its path must be ASCII, without spaces, quotes and signs of a "
+            f"shell such as $ and ;. {remedy}"
         )
 
 

@@ -310,6 +310,17 @@ def test_failed_launch_names_the_option(capsys: pytest.CaptureFixture[str], argv
     assert named in _error(capsys, *argv, status=ExitStatus.FAILED)
 
 
+@pytest.mark.parametrize("name", ["my cache", "für"])
+def test_a_cache_that_triton_cannot_read_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the home of somebody whose name is not ASCII. Triton's Python backend starts its stub from there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+    error = _error(capsys, "--dry_run", status=ExitStatus.FAILED)
+    assert f"cannot read its own files in {tmp_path}/{name}/" in error
+    assert error.endswith("Set XDG_CACHE_HOME to another folder")
+
+
 def test_host_beyond_loopback_prints_a_warning(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
