@@ -217,15 +217,18 @@ def test_a_duration_of_a_trace_whose_requests_arrive_at_once_is_accepted(server:
     assert [row["scheduled_ns"] for row in _rows(tmp_path / "r")] == [0, 0, 0]
 
 
+_TURN = {"turn": 1, "type": "text", "output_length": 2}
+_BEHIND_TOO_LONG = (
+    _TURN | {"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.0, "input_length": 40, "hash_ids": [0, 1, 2]},
+    _TURN | {"chat_id": 1, "parent_chat_id": 0, "timestamp": 0.01, "input_length": 8, "hash_ids": [5]},
+)
+
+
 def test_turns_behind_one_that_is_too_long_are_not_sent(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turn = {"turn": 1, "type": "text", "output_length": 2}
-    rows = [
-        turn | {"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.0, "input_length": 40, "hash_ids": [0, 1, 2]},
-        turn | {"chat_id": 1, "parent_chat_id": 0, "timestamp": 0.01, "input_length": 8, "hash_ids": [5]},
-        turn | {"chat_id": 2, "parent_chat_id": -1, "timestamp": 0.02, "input_length": 8, "hash_ids": [6]},
-    ]
+    another = _TURN | {"chat_id": 2, "parent_chat_id": -1, "timestamp": 0.02, "input_length": 8, "hash_ids": [6]}
+    rows = [*_BEHIND_TOO_LONG, another]
     options = ("--sessions", "recorded", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
     _trace(server, tmp_path / "r", _lines(tmp_path / "t.jsonl", *rows), *options, model="scripted")
     assert [row["session"] for row in _rows(tmp_path / "r")] == ["2"]
@@ -236,13 +239,8 @@ def test_turns_behind_one_that_is_too_long_are_not_sent(
 def test_a_trace_of_which_every_turn_waits_for_one_that_is_too_long_is_refused(
     server: ScriptedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turn = {"turn": 1, "type": "text", "output_length": 2}
-    rows = [
-        turn | {"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.0, "input_length": 40, "hash_ids": [0, 1, 2]},
-        turn | {"chat_id": 1, "parent_chat_id": 0, "timestamp": 0.01, "input_length": 8, "hash_ids": [5]},
-    ]
     options = ("--sessions", "recorded", "--max_input_len", "30", "--tokenizer_dir", str(_TOKENIZER))
-    file = _lines(tmp_path / "t.jsonl", *rows)
+    file = _lines(tmp_path / "t.jsonl", *_BEHIND_TOO_LONG)
     assert _trace(server, tmp_path / "r", file, *options, model="scripted") == ExitStatus.USAGE
     assert "each turn is longer than --max_input_len 30 allows, or waits for one that is" in capsys.readouterr().err
 

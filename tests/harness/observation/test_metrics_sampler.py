@@ -6,7 +6,8 @@ import resource
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,19 +104,28 @@ def test_a_server_that_dies_meanwhile_is_a_failure_of_readings_alone(tmp_path: P
     assert sampled.scrapes - sampled.failed == len(_metrics(tmp_path / "spool")) > 0
 
 
-def test_a_disk_that_is_full_for_a_time_costs_the_readings_of_that_time_alone(tmp_path: Path) -> None:
-    page = "".join(f'nv_requests{{id="{secrets.token_hex(32)}"}} 5\n' for _ in range(50)).encode()
+_LARGE_PAGE = "".join(f'nv_requests{{id="{secrets.token_hex(32)}"}} 5\n' for _ in range(50)).encode()
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """A limit of this process on the size of a file, which a few of the large pages exceed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with metrics_server(lambda number: (200, page)) as server:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_for_a_time_costs_the_readings_of_that_time_alone(tmp_path: Path) -> None:
+    with metrics_server(lambda number: (200, _LARGE_PAGE)) as server:
         sampler = _sampler(server, tmp_path / "spool")
         sampler.settle()
         sampler.begin(now_ns())
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        with _full_disk():
             until = len(server.gets) + 10
             _wait(lambda: len(server.gets) >= until)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         until = len(server.gets) + 3
         _wait(lambda: len(server.gets) >= until)
         sampled = sampler.stop()
@@ -125,18 +135,13 @@ def test_a_disk_that_is_full_for_a_time_costs_the_readings_of_that_time_alone(tm
 
 
 def test_a_disk_that_stays_full_fails_readings_and_not_the_run(tmp_path: Path) -> None:
-    page = "".join(f'nv_requests{{id="{secrets.token_hex(32)}"}} 5\n' for _ in range(50)).encode()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with metrics_server(lambda number: (200, page)) as server:
+    with metrics_server(lambda number: (200, _LARGE_PAGE)) as server:
         sampler = _sampler(server, tmp_path / "spool")
         sampler.settle()
         sampler.begin(now_ns())
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        with _full_disk():
             _wait(lambda: len(server.gets) >= 20)
             sampled = sampler.stop()
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(list(read_scrapes(tmp_path / "spool"))) == sampled.scrapes - sampled.failed > 0
 
 
