@@ -275,7 +275,7 @@ def _read(measure: Measure, scaled: float) -> float:
 
 
 def is_unlimited(measure: Measure, upper: float) -> bool:
-    """Whether an ``upper`` limit of a change, as it is reported, stands for none."""
+    """Whether an ``upper`` limit of a change, as it is reported, means that there is none."""
     return upper >= _read(measure, math.inf)
 
 
