@@ -101,11 +101,12 @@ class Search:
                 self.found.add((option, place))
 
     def folder(self, folder: Path) -> None:
-        for path in folder.rglob("*"):
-            with suppress(OSError):
-                if path.is_file():
-                    self.files.add(str(path))
-                    self.text(str(path), path.read_bytes())
+        for parent, _, names in os.walk(folder):  # unlike rglob, it goes on where a folder vanishes meanwhile
+            for path in (Path(parent, name) for name in names):
+                with suppress(OSError):
+                    if path.is_file():
+                        self.files.add(str(path))
+                        self.text(str(path), path.read_bytes())
 
     def tables(self, folder: Path) -> None:
         """The run's records, which Parquet compresses."""
