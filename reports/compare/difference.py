@@ -27,6 +27,7 @@ from reports.statistics.autocorrelation import mean_of
 from reports.statistics.estimate import Cause, OtherSchedules, Reason
 
 _LARGEST_LOGARITHM = 50.0  # avoids overflow; a larger share is meaningless
+_ROUNDING = 1e-12  # of a share: 3/1000 − 2/1000 and 10/1000 − 9/1000 differ by less, and so do no counts of requests
 
 
 class Verdict(StrEnum):
@@ -199,7 +200,7 @@ def _spread(
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
     if len(a) > 1 or len(b) > 1:
         runs = between_pairs(*sides) if runs_paired else between_runs(*sides)
-        if not measure.relative and not runs.error:
+        if not measure.relative and runs.error < _ROUNDING:
             runs = replace(runs, error=_error_of_shares(a, b))
         return between_schedules(measure, a, b, runs) if schedules_apart else runs
     return _within(measure, a[0], b[0], requests_paired=requests_paired)

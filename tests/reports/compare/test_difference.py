@@ -230,6 +230,19 @@ def test_a_rounded_sum_of_equal_repeats_is_no_certainty(repeats: int, n: int, pa
     assert difference.interval[0] < 0.0 < difference.interval[1]
 
 
+@pytest.mark.parametrize(
+    ("n", "fewer"), [(300, (1, 2)), (700, (1, 2, 3)), (1_000, (8, 9)), (5_000, (0, 1, 2))], ids=lambda given: f"{given}"
+)
+def test_one_failure_more_in_each_block_is_no_certainty(n: int, fewer: tuple[int, ...]) -> None:
+    """In floats 2/300 − 1/300 is not 3/300 − 2/300, so that the differences of the blocks vary by a rounding error: p was 0."""
+    sides = [[{"failed_share": share(np.arange(n) < count + more)} for count in fewer] for more in (0, 1)]
+    (difference,) = compare_measures([FAILURES], *sides, requests_paired=False, runs_paired=True)
+    assert difference.change == pytest.approx(1 / n)
+    assert difference.verdict is Verdict.NONE
+    assert difference.interval is not None
+    assert difference.interval[0] < 0.0 < difference.interval[1]
+
+
 @pytest.mark.parametrize("value", [8.7, 21.4, 37.3, 318.8])
 def test_equal_values_are_equal_whatever_their_number(value: float) -> None:
     """Sums of equal values are rounded by another amount for each number of them."""
