@@ -167,12 +167,17 @@ class ArmComparison:
     @property
     def affordable(self) -> Recommendation | None:
         """What would show more than these runs do, at a bearable cost."""
-        return affordable(self.differences, len(self.arm.runs), self._fewest_requests)
+        return affordable(self.differences, self._runs_a_side, self._fewest_requests)
 
     @property
     def recommendation(self) -> Recommendation | None:
         """What would show a small change."""
-        return recommend(self.differences, len(self.arm.runs), self._fewest_requests)
+        return recommend(self.differences, self._runs_a_side, self._fewest_requests)
+
+    @property
+    def _runs_a_side(self) -> float:
+        """How many runs of each side have the error of these: of 1 and 3, as many as 1.5 of each."""
+        return 2.0 / (1.0 / len(self.baseline.runs) + 1.0 / len(self.arm.runs))
 
     @property
     def _fewest_requests(self) -> int:

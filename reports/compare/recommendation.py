@@ -50,7 +50,7 @@ def preferred(differences: Sequence[Difference]) -> Difference | None:
     return next((d for d in known if d.spread is not None and 0.0 < d.spread.error < math.inf), None)
 
 
-def affordable(differences: Sequence[Difference], runs: int, requests: int) -> Recommendation | None:
+def affordable(differences: Sequence[Difference], runs: float, requests: int) -> Recommendation | None:
     """The recommendation for the smallest of _CHANGES that takes at most _AFFORDABLE_REPEATS repeats, of at most
     _AFFORDABLE_GROWTH times the requests; None where none does.
     """
@@ -67,9 +67,9 @@ def affordable(differences: Sequence[Difference], runs: int, requests: int) -> R
     )
 
 
-def recommend(differences: Sequence[Difference], runs: int, requests: int, change: float = CHANGE) -> Recommendation | None:
+def recommend(differences: Sequence[Difference], runs: float, requests: int, change: float = CHANGE) -> Recommendation | None:
     """The recommendation from the errors of a comparison of ``runs`` a side, with ``requests`` each; None where no latency has
-    an error, or where no affordable number would do.
+    an error, or where no affordable number would do. Sides of other numbers of runs have the error of their harmonic mean.
 
     The error of repeated runs falls with the root of their number, that within single runs with the root of the requests. For
     single runs the variation between starts is unknown, and not in the number. Repeats of a schedule that the other side lacks
@@ -84,7 +84,7 @@ def recommend(differences: Sequence[Difference], runs: int, requests: int, chang
     return None if numbers is None else Recommendation(d.measure.title, change, *numbers)
 
 
-def _repeats(d: Difference, runs: int, requests: int, goal: _Goal) -> tuple[int, int] | None:
+def _repeats(d: Difference, runs: float, requests: int, goal: _Goal) -> tuple[int, int] | None:
     assert d.spread is not None
     of_one = d.spread.error * math.sqrt(runs)
     for repeats in range(2, _MOST_REPEATS + 1):

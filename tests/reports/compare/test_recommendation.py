@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bench_records.record import Record
+from reports.compare.comparison import Arm, ArmComparison
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs
 from reports.compare.measures import Measure
 from reports.compare.recommendation import CHANGE, affordable, recommend
 from reports.compare.spread import Evidence, Spread
 from reports.metrics.catalogue import E2E, TPOT, TTFT
+from reports.run_report import RunReport
 
 _P99 = Measure(TTFT, 0.99)
 
@@ -50,6 +54,21 @@ def test_single_runs_are_recommended_more_requests_the_larger_their_error() -> N
 @pytest.mark.parametrize("spread", [None, Spread(0.0, 0.0, 2.0, Evidence.RUNS), Spread(0.0, 9.0, 2.0, Evidence.RUNS)])
 def test_nothing_is_recommended_without_an_error_or_at_no_affordable_number(spread: Spread | None) -> None:
     assert recommend([_difference(spread)], 3, 3_000) is None
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 3), (3, 1), (2, 6), (6, 2), (4, 4)])
+def test_sides_of_other_numbers_of_runs_are_recommended_as_many_repeats_as_equal_ones(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], a: int, b: int
+) -> None:
+    """Runs with a standard deviation of 6 %: 25 repeats show 5 % (2.860 · 0.06 · √(2 / 25) < log 1.05), and eight 10 %."""
+    run, sd = make_report(steady_run(20)), 0.06
+    differences = (_difference(Spread(0.0, sd * math.sqrt(1.0 / a + 1.0 / b), a + b - 2.0, Evidence.RUNS)),)
+    sides = Arm("a", (run,) * a), Arm("b", (run,) * b)
+    comparison = ArmComparison(*sides, differences, curve=(), pairs=None, disagreements=(), conditions=())
+    assert comparison.recommendation is not None
+    assert comparison.affordable is not None
+    assert (comparison.recommendation.change, comparison.recommendation.repeats) == (0.05, 25)
+    assert (comparison.affordable.change, comparison.affordable.repeats) == (0.10, 8)
 
 
 # ---- numbers worked out by hand
