@@ -23,7 +23,9 @@ _INCOMPLETE_CHARACTERS = 3  # a 4-byte character cut after 3 bytes: byte-fallbac
 
 def decode(tokenizer: Any, token_ids: Sequence[int], skip_special_tokens: bool) -> str:
     """Text of a complete sequence."""
-    text: str = tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
+    repaired = getattr(tokenizer, "repaired", None)  # of a FileTokenizer
+    ids = token_ids if repaired is None else repaired(token_ids, skip_special_tokens)
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
     return text
 
 

@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 from tokenizers import AddedToken, Tokenizer
 
+from serving.text.byte_fallback import ByteFallback, read_byte_fallback
+
 _FILE = "tokenizer.json"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _LISTED = ("additional_special_tokens", "extra_special_tokens")
@@ -35,6 +37,7 @@ class FileTokenizer:
     eos_token_id: int | None
     pad_token_id: int | None
     all_special_ids: tuple[int, ...]
+    byte_fallback: ByteFallback | None = None
 
     def __len__(self) -> int:
         return int(self.backend.get_vocab_size())
@@ -50,6 +53,10 @@ class FileTokenizer:
         """Text of token ids, in which no space is removed."""
         text: str = self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
+
+    def repaired(self, token_ids: Sequence[int], skip_special_tokens: bool) -> Sequence[int]:
+        """``token_ids`` for ``decode``, where a cut character costs its own text alone (``text/byte_fallback.py``)."""
+        return token_ids if self.byte_fallback is None else self.byte_fallback.repaired(token_ids, skip_special_tokens)
 
     def convert_ids_to_tokens(self, token_id: int) -> str | None:
         """A token as the vocabulary has it; None where it has none of this id."""
@@ -109,6 +116,7 @@ def _read_tokenizer(tokenizer_dir: Path) -> FileTokenizer:
         eos_token_id=_read_end_id(tokenizer_dir) if end is None else end,
         pad_token_id=_named_id(backend, config, "pad_token"),
         all_special_ids=tuple(sorted(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)),
+        byte_fallback=read_byte_fallback(backend),
     )
 
 
