@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,6 +102,20 @@ class Answers:
     stages: tuple[Answers, ...] = ()
     failed_s: FloatArray | None = None
     fleet: FleetUse | None = None
+
+    def only(self, chosen: BoolArray) -> Answers:
+        """The answers of some requests, without their stages. What replicas and their front ends did stays that of all."""
+        return replace(
+            self,
+            sent_s=self.sent_s[chosen],
+            first_s=self.first_s[chosen],
+            last_s=self.last_s[chosen],
+            output_tokens=self.output_tokens[chosen],
+            replicas=self.replicas[chosen],
+            cached_tokens=self.cached_tokens[chosen],
+            stages=(),
+            failed_s=None if self.failed_s is None else self.failed_s[chosen],
+        )
 
     @property
     def were_answered(self) -> BoolArray:

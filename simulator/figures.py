@@ -76,20 +76,19 @@ def predicted_ranges(
     deployment: Deployment,
     traffic: Traffic,
     clients: Callable[[], Clients],
-    due_s: Callable[[Answers], FloatArray],
+    figures: Callable[[Answers], dict[Key, float]],
     answers: Answers,
     draws: int,
     seed: int,
 ) -> Ranges:
     """The ranges of the figures of ``answers``, by simulations with ``draws`` draws of the model's constants, with the same
-    requests and ``seed``; ``clients`` makes the clients of each, and ``due_s`` is when its requests were due, shape [requests].
+    requests and ``seed``; ``clients`` makes the clients of each, and ``figures`` gives the figures of what it answered.
     """
-    own = figures_of(due_s(answers), answers)
+    own = figures(answers)
     drawn = []
     for number in range(draws):
         other = replace(deployment, server=drawn_server(model, number))
-        of_draw = simulate_deployment(other, traffic, clients(), seed)
-        drawn.append(figures_of(due_s(of_draw), of_draw))
+        drawn.append(figures(simulate_deployment(other, traffic, clients(), seed)))
     return ranges_of(own, drawn, model.held_out, waits=not isinstance(clients(), OpenLoop))
 
 

@@ -38,7 +38,7 @@ from harness.run.worker_count import Workers
 from reports.render.counts import counted
 from reports.render.plain_text import printable
 from simulator.answers import Answers
-from simulator.figures import Ranges, predicted_ranges
+from simulator.figures import Ranges, figures_of, predicted_ranges
 from simulator.hull import beyond, extents_of_deployment
 from simulator.recorded import Responses
 from simulator.simulation import check_room, simulate_deployment
@@ -106,7 +106,7 @@ class Simulating:
             simulated.deployment,
             traffic.traffic,
             traffic.clients,
-            traffic.due_s,
+            lambda of: figures_of(*traffic.of_load(of)),
             answers,
             simulated.draws,
             seed,

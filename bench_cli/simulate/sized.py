@@ -56,10 +56,12 @@ class Size:
         check_options(options, OutputOptions, CriteriaOptions)
         limits = [simulated_limits(tier) for tier in self.tiers]
         traffics = self._traffics(options, load, prepare_requests)
-        check_shown(limits, traffics[0].traffic.output_tokens)
-        requests, times = counted(len(traffics[0].traffic), "request"), counted(self.draws, "time")
-        click.echo(f"Simulating {requests}, {load}, {times} for each number.", err=True)
-        for sentence in _too_few(limits, len(traffics[0].traffic)):
+        is_load = traffics[0].is_load
+        check_shown(limits, traffics[0].traffic.output_tokens[is_load])
+        requests = int(np.count_nonzero(is_load))
+        times = counted(self.draws, "time")
+        click.echo(f"Simulating {counted(requests, 'request')}, {load}, {times} for each number.", err=True)
+        for sentence in _too_few(limits, requests):
             click.echo(sentence, err=True)
         tiers = [self._tier(each, traffics) for each in limits]
         draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), len(traffics))
@@ -120,7 +122,7 @@ class Size:
         server = drawn_server(model, draw, likely=1.0) if model.draws else model.server
         deployment = replace(self.simulated.deployment, server=server, replicas=replicas)
         answers = simulate_deployment(deployment, traffic.traffic, traffic.clients(faster), draw)
-        return limits.reached(traffic.due_s(answers, faster), answers, factors)
+        return limits.reached(*traffic.of_load(answers, faster), factors)
 
     def _beyond(self, replicas: int, traffic: SimulatedTraffic, faster: float = 1.0) -> tuple[str, ...]:
         deployment = replace(self.simulated.deployment, replicas=replicas)
@@ -157,14 +159,15 @@ def _held_per_s(factors: Sequence[float], traffics: Sequence[SimulatedTraffic]) 
     """The median requests a second that are held, where each draw holds its schedule's rate times its factor: schedules of few
     requests differ in their rates. None where there are no factors, or a schedule has no rate.
     """
-    rates = [_rate_per_s(traffic.schedule) for traffic in traffics[: len(factors)]]
+    rates = [_rate_per_s(traffic) for traffic in traffics[: len(factors)]]
     known = [factor * rate for factor, rate in zip(factors, rates, strict=True) if rate is not None]
     return median(known) if known and len(known) == len(factors) else None
 
 
-def _rate_per_s(schedule: object) -> float | None:
-    """The requests a second of a schedule; None where answers decide the arrivals."""
-    if not isinstance(schedule, Schedule) or len(schedule) < 2:
+def _rate_per_s(traffic: SimulatedTraffic) -> float | None:
+    """The requests of the load a second; None where answers decide the arrivals."""
+    if not isinstance(traffic.schedule, Schedule):
         return None
-    seconds = float(np.ptp(schedule.offsets_ns)) / 1e9
-    return (len(schedule) - 1) / seconds if seconds else None
+    offsets_ns = np.array(traffic.schedule.offsets_ns)[traffic.is_load]
+    seconds = float(np.ptp(offsets_ns)) / 1e9
+    return (offsets_ns.size - 1) / seconds if seconds else None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 import click
 import numpy as np
 
 from simulator.answers import Answers
-from simulator.arrays import FloatArray
+from simulator.arrays import BoolArray, FloatArray
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users
 from simulator.prefixes import Prefixes
 from simulator.traffic import Traffic
-from workloads.elements.request import HistorySource, Request
+from workloads.elements.request import PROBE, HistorySource, Request
 from workloads.schedule.schedule import AnySchedule, ClosedSchedule, Schedule, SessionSchedule
 from workloads.table.prefixes import prompt_blocks
 
@@ -28,12 +29,19 @@ class SimulatedTraffic:
     schedule: AnySchedule
     traffic: Traffic
 
-    def due_s(self, answers: Answers, faster: float = 1.0) -> FloatArray:
-        """When each request was due: at its own time in an open loop, else when it was sent; shape [requests]."""
-        if not isinstance(self.schedule, Schedule):
-            return answers.sent_s
-        due: FloatArray = np.array(self.schedule.offsets_ns, np.float64) * (_S / faster)
-        return due
+    @cached_property
+    def is_load(self) -> BoolArray:
+        """Which requests are no probes, which are beside the load and in no number of it; shape [requests]."""
+        return np.array([request.traffic_class != PROBE for request in self.schedule.requests], np.bool_)
+
+    def of_load(self, answers: Answers, faster: float = 1.0) -> tuple[FloatArray, Answers]:
+        """When each request of the load was due, shape [requests of the load], and its answers: at its own time in an open
+        loop, else when it was sent.
+        """
+        due_s = answers.sent_s
+        if isinstance(self.schedule, Schedule):
+            due_s = np.array(self.schedule.offsets_ns, np.float64) * (_S / faster)
+        return due_s[self.is_load], answers.only(self.is_load)
 
     def clients(self, faster: float = 1.0) -> Clients:
         """The clients of one simulation; the arrivals are ``faster`` by this factor."""

@@ -184,6 +184,22 @@ def test_what_lies_beyond_the_fitted_runs_is_said_first(tmp_path: Path, capsys: 
     assert "beyond_model" in {finding.code for finding in read_run(RunFolder(folder)).findings}
 
 
+def test_the_ranges_are_those_of_the_load_without_its_probes(tmp_path: Path) -> None:
+    """There are twice as many probes, whose answers take less than a tenth of the time."""
+    traffic = ["token_norm_dist", "--request_rate", "20", "--num_requests", "100", "--isl", "150", "--osl", "30"]
+    traffic += ["--probe_rate", "40", "--probe_isl", "8", "--probe_osl", "2"]
+    summary = json.loads((_simulated(tmp_path, "run", traffic=traffic) / "summary.json").read_text())
+    metrics, ranges = summary["metrics"], summary["simulation"]["ranges"]
+    assert metrics["e2e_ms"]["scheduled"]["p50"] > 150
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        own = metrics[name].get("scheduled", metrics[name])
+        for figure, (low, high) in ranges[name].items():
+            assert low <= own[figure] * (1 + 1e-6)
+            assert own[figure] <= high * (1 + 1e-6)
+    low, high = ranges["request_throughput"]["value"]
+    assert low <= metrics["request_throughput"]["value"] * (1 + 1e-6) <= high * (1 + 2e-6)
+
+
 def test_replicas_share_the_requests(tmp_path: Path) -> None:
     one = _simulated(tmp_path, "one", "--draws", "0")
     four = _simulated(tmp_path, "four", "--draws", "0", "--replicas", "4", "--router", "rr")

@@ -77,6 +77,25 @@ def test_further_replica_does_not_buy_less_rate(
     assert "3 replicas, 95 %; 2 do not hold; one more buys 0% of rate; " in " ".join(capsys.readouterr().out.split())
 
 
+def test_limits_and_the_rate_that_is_held_are_those_of_the_load_without_its_probes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers of five tokens take 50 ms, and there are about four times as many probes, which take 10 ms."""
+    model = str(model_file(tmp_path / "model.json", server=_ONE_AT_A_TIME, draws=()))
+    traffic = ["token_norm_dist", "--request_rate", "8", "--arrival", "constant", "--num_requests", "40", "--isl", "20"]
+    traffic += ["--osl", "5", "--probe_rate", "30", "--probe_isl", "8", "--probe_osl", "1"]
+    few = ["--draws", "18", "--max_replicas", "1"]
+    assert run(["size", "--model", model, "--slo", "p50_e2e<=30ms", *few, *traffic]) == ExitStatus.FAILED
+    said = capsys.readouterr()
+    assert "Simulating 40 requests, " in said.err
+    assert said.out.startswith("No number up to 1 replica holds with 95 %.")
+    assert run(["size", "--model", model, "--slo", "p50_e2e<=80ms", *few, *traffic]) == ExitStatus.VALID
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("1 replica, 95 %; one more buys")
+    held = float(text.partition("the median of what these hold is ")[2].split()[0])
+    assert 8.0 <= held < 14.0  # 1.4 times this rate would keep the server busy all the time
+
+
 def test_too_few_replicas_are_said_and_what_lies_beyond_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _sized(tmp_path, *_SLO, "--max_replicas", "2") == ExitStatus.FAILED
     text = " ".join(capsys.readouterr().out.split())
