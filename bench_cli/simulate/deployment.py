@@ -186,7 +186,12 @@ def simulated_target(simulated: Simulated, options: MeasureOptions) -> Target:
         protocol=protocol,
         headers=(),
         client=cast("KnownClient", _NoClient()),
-        model=MeasuredModel(fitted.model, fitted.token_ids, supports_ignore_eos=True, returns_text=not fitted.token_ids),
+        model=MeasuredModel(
+            fitted.model,
+            fitted.token_ids,
+            supports_ignore_eos=protocol.supports_ignore_eos,
+            returns_text=not fitted.token_ids,
+        ),
         tokenizer=tokenizer,
         tokenizer_dir=folder,
         template_tokens=fitted.template_tokens or None,

@@ -61,6 +61,7 @@ class OpenAIProtocol(ServingProtocol):
     calibrated_as: ClassVar[Literal["grpc", "sse"]] = "sse"
     embedded_port: ClassVar[EmbeddedPort | None] = None
     takes_own_fields: ClassVar[bool] = True
+    supports_ignore_eos: ClassVar[bool] = False
 
     @abstractmethod
     def model(self, name: str, settings: ClientSettings) -> MeasuredModel:

@@ -21,4 +21,4 @@ class OpenAIChat(OpenAIProtocol):
     takes_messages: ClassVar[bool] = True
 
     def model(self, name: str, settings: ClientSettings) -> MeasuredModel:
-        return MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=False, takes_messages=True)
+        return MeasuredModel(name, takes_token_ids=False, supports_ignore_eos=self.supports_ignore_eos, takes_messages=True)

@@ -24,7 +24,7 @@ class OpenAICompletions(OpenAIProtocol):
     takes_ids_or_text: ClassVar[bool] = True
 
     def model(self, name: str, settings: ClientSettings) -> MeasuredModel:
-        return MeasuredModel(name, takes_token_ids=settings.token_ids, supports_ignore_eos=False)
+        return MeasuredModel(name, takes_token_ids=settings.token_ids, supports_ignore_eos=self.supports_ignore_eos)
 
     def client(self, address: HttpUrl, name: str, settings: ClientSettings) -> OpenAIClient:
         return replace(super().client(address, name, settings), token_ids=settings.token_ids)

@@ -151,6 +151,8 @@ class ServingProtocol(ABC):
     takes_ids_or_text: ClassVar[bool] = False
     """Whether prompts can be sent as token ids and as text, so that the user chooses."""
     takes_lora_task_id: ClassVar[bool] = False
+    supports_ignore_eos: ClassVar[bool] = True
+    """Whether servers can generate beyond the end of the sequence, all of them or all whose model has an input for it."""
 
     @abstractmethod
     def address(self, url: str, path: str | None) -> Origin:

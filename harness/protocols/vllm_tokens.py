@@ -18,9 +18,10 @@ class VllmTokens(OpenAIProtocol):
     name: ClassVar[str] = "vllm_tokens"
     client_type: ClassVar[type[OpenAIClient]] = VllmTokensClient
     endpoint: ClassVar[str] = VLLM_TOKENS
+    supports_ignore_eos: ClassVar[bool] = True
 
     def model(self, name: str, settings: ClientSettings) -> MeasuredModel:
-        return MeasuredModel(name, takes_token_ids=True, supports_ignore_eos=True, returns_text=False)
+        return MeasuredModel(name, takes_token_ids=True, supports_ignore_eos=self.supports_ignore_eos, returns_text=False)
 
     def path_of(self, base: str) -> str:
         return f"{base.removesuffix(BASE)}{self.endpoint}"

@@ -13,7 +13,7 @@ import pytest
 
 from bench_cli import run
 from bench_cli.simulate.traffic import simulated_traffic
-from bench_cli.tokenizers import ordinary_token_ids, shipped_tokenizer
+from bench_cli.tokenizers import ordinary_token_ids, shipped_tokenizer, text_codec
 from bench_errors import ExitStatus
 from bench_records.run_folder import RunFolder
 from reports.run_report import read_run
@@ -93,6 +93,18 @@ def test_a_simulated_run_has_the_schedule_of_the_real_one_and_says_everywhere_th
     assert "With the model's error, by 2 draws" in " ".join(text.split())
     assert run(["why", str(folder)]) == ExitStatus.VALID
     assert "SIMULATED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("protocol", "ignores_eos"), [("openai", False), ("openai_completions", False), ("grpc", True)])
+def test_requests_of_text_are_those_that_the_fitted_protocol_sends(tmp_path: Path, protocol: str, ignores_eos: bool) -> None:
+    """OpenAI's protocols have no field by which every server goes on after the end of a sequence, so none requests it."""
+    model_file(tmp_path / "model.json", deployed=replace(_FITTED, protocol=protocol, model="text", token_ids=False))
+    report = read_run(RunFolder(_simulated(tmp_path, "run", "--draws", "0")))
+    tokenizer = shipped_tokenizer()
+    lengths, ids = Independent(Constant(150), Constant(9)), ordinary_token_ids(tokenizer)
+    prompts = TokenNormDist(lengths, ids, 5, LengthLimits(), text_codec(tokenizer), ignore_eos=ignores_eos)
+    schedule = OpenLoop(Exponential(40.0)).schedule(prompts.draw(120).requests, 5)
+    assert report.schedule.digest == schedule.digest
 
 
 def test_one_draw_and_none_are_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
