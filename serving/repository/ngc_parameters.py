@@ -80,7 +80,7 @@ KV_CACHE = (
 
 OUTPUT = (
     _entry("exclude_input_in_output", _B, "Exclude the prompt from unstreamed responses. Default: false."),
-    _entry("normalize_log_probs", _B, "Divide cum_log_probs by the length. Default: true."),
+    _entry("normalize_log_probs", _B, "Normalize output_log_probs over the tokens that sampling keeps. Default: true."),
 )
 
 LORA = (
