@@ -50,7 +50,8 @@ class Sampling:
     multiplies the limit of top-p after each token, down to ``top_p_min``; the token ``top_p_reset_id`` restores it.
     A sequence ends with the first of ``stop_words`` in its output, and never contains one of ``bad_words``; both are token
     sequences. ``embedding_bias`` is float32 [vocabulary], added to the logits; empty is none. ``beam_width`` above 1 is beam
-    search; ``return_beams`` of the beams are delivered, best first. ``draft_ids`` are tokens proposed by a cheaper model: those
+    search; ``return_beams`` of the beams are delivered, best first. It ends with the first ``beam_width`` complete beams, or,
+    without ``early_stopping``, where no other can become better. ``draft_ids`` are tokens proposed by a cheaper model: those
     that this model would have chosen are kept, and one more token follows.
     """
 
@@ -71,7 +72,7 @@ class Sampling:
     beam_width: int = 1
     return_beams: int = 1
     length_penalty: float = 0.0
-    early_stopping: bool = False
+    early_stopping: bool = True
     beam_search_diversity_rate: float = 0.0
     stop_words: tuple[tuple[int, ...], ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()

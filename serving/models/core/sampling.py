@@ -33,7 +33,7 @@ def read_sampling(row: Row, limits: EngineLimits, max_beam_width: int) -> Sampli
         beam_width=row.number("beam_width", 1, 1, max_beam_width),
         return_beams=1,
         length_penalty=row.number("len_penalty", 0.0, -1e3, 1e3),
-        early_stopping=bool(row.scalar("early_stopping", False)),
+        early_stopping=bool(row.scalar("early_stopping", True)),
         beam_search_diversity_rate=row.number("beam_search_diversity_rate", 0.0, 0.0, None),
         stop_words=_words(row, "stop_words_list", limits),
         bad_words=_words(row, "bad_words_list", limits),

@@ -254,7 +254,8 @@ def test_early_stopping_and_length_penalty_affect_the_beam_search() -> None:
 
     early = generation_config(Sampling(4, beam_width=3, early_stopping=True, length_penalty=0.5), Guides(None, "none"))
     assert (early.num_beams, early.length_penalty, early.stop_criteria) == (3, 0.5, genai.StopCriteria.EARLY)
-    assert generation_config(Sampling(4, beam_width=3), Guides(None, "none")).stop_criteria == genai.StopCriteria.HEURISTIC
+    late = generation_config(Sampling(4, beam_width=3, early_stopping=False), Guides(None, "none"))
+    assert late.stop_criteria == genai.StopCriteria.HEURISTIC
 
 
 def test_every_thread_of_a_ready_engine_has_a_low_priority(engine: OpenVinoEngine) -> None:

@@ -218,6 +218,12 @@ def test_word_lists_are_read_as_upstream_writes_them(parse: Any) -> None:
     assert (sampling.stop_words, sampling.bad_words) == (((5, 6), (7,)), ((9,),))
 
 
+def test_a_beam_search_stops_early_by_default_as_upstream_s(parse: Any) -> None:
+    assert parse(beam_width=[3]).sampling.early_stopping is True
+    assert parse(beam_width=[3], early_stopping=[True]).sampling.early_stopping is True
+    assert parse(beam_width=[3], early_stopping=[False]).sampling.early_stopping is False
+
+
 def test_num_return_sequences_of_a_beam_search_is_its_returned_beams(parse: Any) -> None:
     assert parse(beam_width=[3]).sampling.return_beams == 3
     assert parse(beam_width=[3], num_return_sequences=[2]).sampling.return_beams == 2
