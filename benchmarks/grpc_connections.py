@@ -145,7 +145,7 @@ async def _drive(client: Client, asked: Asked, path: Path) -> tuple[int, float]:
             payloads,
             exchanges,
             sleeper,
-            RecordedTurns(payloads, client),
+            RecordedTurns(payloads, [client]),
         )
         await exchanges.finish()
         cpu_s = time.process_time() - cpu_s

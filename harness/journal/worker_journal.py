@@ -26,6 +26,7 @@ from harness.journal.run_identity import RunId
 
 _READ_BYTES = 1 << 18  # buffer size; an exchange of 100 tokens is 16 kB
 MAGIC = b"inflight-bench journal 6\n"
+_END_OF_JSON = b"}"  # of an object
 
 RunNs = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 """Ns of the run's clock, up to the 104 days that float64 holds exactly."""
@@ -69,6 +70,15 @@ class Exchange(msgspec.Struct, array_like=True, frozen=True, tag=1):
     target: Count = 0
     written_ns: RunNs | None = None
     head_ns: RunNs | None = None
+
+    @property
+    def whole_bodies(self) -> list[bytes]:
+        """``bodies`` but the last event of a stream without its end marker where that event is cut: the stream may end with the
+        connection (RFC 9112, section 6.3).
+        """
+        lacks_marker = self.failure is None and self.error is not None
+        is_cut = lacks_marker and bool(self.bodies) and not self.bodies[-1].endswith(_END_OF_JSON)
+        return self.bodies[:-1] if is_cut else self.bodies
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, tag=2):

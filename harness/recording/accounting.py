@@ -42,6 +42,8 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
     They are INCOMPLETE where an answer was cut, and have tokens by chunks where the server sends one token in each.
     """
     schedule, end_ns = recorder.schedule, _end_ns(workers)
+    judged = judge_completeness(tuple(records.values()), recorder.expect_finish_reason)
+    records = {record.index: record for record in judged}  # a turn after an answer that was cut was not sent
     match schedule.times:
         case OpenTimes(offsets_ns):
             accounted = _of_open_loop(offsets_ns, recorder, records, workers, end_ns)
@@ -50,7 +52,7 @@ def account_for_all(recorder: Recorder, records: Mapping[int, Record], workers: 
             accounted = _of_closed_loop(schedule, ended, recorder, records, workers)
         case SessionTimes() as times:
             accounted = _of_sessions(schedule, times, recorder, records, workers, end_ns)
-    return count_by_chunks(judge_completeness(accounted, recorder.expect_finish_reason))
+    return count_by_chunks(accounted)
 
 
 def _end_ns(workers: Sequence[WorkerEnd]) -> int | None:

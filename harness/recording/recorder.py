@@ -17,7 +17,6 @@ from harness.recording.own_counts import own_counts
 from harness.recording.schedule_summary import RequestSummary, ScheduleSummary, SessionTimes
 from harness.recording.token_attribution import attribute_each, attribute_tokens, count_text_chunks
 
-_END_OF_JSON = b"}"  # of an object
 _LONGEST_ERROR = 2_000  # characters
 _MIN_ECHO_CHARACTERS = 20  # no model repeats so much of a prompt by chance
 _CHECKED_ONE_IN = 16  # answers are tokenised again, to check the server's count: 7 µs a token
@@ -78,7 +77,7 @@ class Recorder:
             head_ns=exchange.head_ns,
         )
         try:
-            responses = in_pieces(self._decoded(exchange))
+            responses = in_pieces(list(map(self.client.decode, exchange.whole_bodies)))
         except MalformedResponseError as error:
             return replace(started, outcome=Outcome.MALFORMED, error=str(error))
         except Exception as error:  # a bug in the client must not cost the records of all others
@@ -102,16 +101,6 @@ class Recorder:
             end_marker_missing=exchange.failure is None and exchange.error is not None,
             **_server_times(responses),
         )
-
-    def _decoded(self, exchange: Exchange) -> list[Response]:
-        """Every response, but the last event of a stream without its end marker where that is cut: the body may end with the
-        connection (RFC 9112, section 6.3). Raises MalformedResponseError.
-        """
-        bodies = exchange.bodies
-        lacks_marker = exchange.failure is None and exchange.error is not None
-        if bodies and lacks_marker and not bodies[-1].endswith(_END_OF_JSON):
-            bodies = bodies[:-1]
-        return list(map(self.client.decode, bodies))
 
     def unsent(self, index: int, due_ns: int, outcome: Outcome, error: str | None) -> Record:
         """The record of a request of which only the due time is known."""

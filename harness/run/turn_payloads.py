@@ -37,14 +37,25 @@ class TurnPayloads(Protocol):
         ...
 
 
+def _came_to_its_end(exchange: Exchange, clients: Sequence[Client]) -> bool:
+    """Whether nothing shows that the server cut the answer: a stream without its end marker, and any answer of a target that
+    sends one, needs a finish_reason. Raises MalformedResponseError.
+    """
+    if exchange.error is None and not clients[exchange.target].expects_finish_reason:
+        return True
+    return any(clients[0].decode(body).finish_reasons for body in reversed(exchange.whole_bodies))
+
+
 class RecordedTurns:
     """Payloads made before the run. Only the last response with any content is decoded, since it has the error if there is one:
-    a gateway may add an end marker after it.
+    a gateway may add an end marker after it; and those after the finish_reason, where the answer needs one.
+
+    ``clients`` are those of all targets, of which the first decodes every answer.
     """
 
-    def __init__(self, payloads: Sequence[Payload], client: Client) -> None:
+    def __init__(self, payloads: Sequence[Payload], clients: Sequence[Client]) -> None:
         self._payloads = payloads
-        self._client = client
+        self._clients = clients
 
     def behind(self, exchange: Exchange, place: int, later: int) -> Payload | None:
         return self._payloads[later] if self.answered(exchange) else None
@@ -54,21 +65,21 @@ class RecordedTurns:
             return True
         if exchange.failure is not None or not exchange.bodies:
             return False
-        decoded = map(self._client.decode, reversed(exchange.bodies))
+        decoded = map(self._clients[0].decode, reversed(exchange.whole_bodies))
         try:
             last = next((response for response in decoded if response != _EMPTY), _EMPTY)
+            return last.error is None and _came_to_its_end(exchange, self._clients)
         except MalformedResponseError:
             return False
-        return last.error is None
 
 
 class AnsweredTurns:
     """Payloads with the server's own answers as their history, without its reasoning."""
 
-    def __init__(self, requests: Sequence[Request], encode: EncodeTurn, client: Client) -> None:
+    def __init__(self, requests: Sequence[Request], encode: EncodeTurn, clients: Sequence[Client]) -> None:
         self._requests = requests
         self._encode = encode
-        self._client = client
+        self._clients = clients
         self._said: dict[int, tuple[Message, ...]] = {}  # before the turn at a place, without its own messages
 
     def behind(self, exchange: Exchange, place: int, later: int) -> Payload | None:
@@ -90,7 +101,9 @@ class AnsweredTurns:
         if not withdrawn and (exchange.failure is not None or not exchange.bodies):
             return None
         try:
-            responses = list(map(self._client.decode, exchange.bodies))
+            responses = list(map(self._clients[0].decode, exchange.whole_bodies))
+            if not withdrawn and not _came_to_its_end(exchange, self._clients):
+                return None
         except MalformedResponseError:
             return None
         if any(response.error is not None for response in responses):
@@ -99,9 +112,11 @@ class AnsweredTurns:
 
 
 def turn_payloads(
-    part: AnyPart, requests: Sequence[Request], payloads: Sequence[Payload], encode: EncodeTurn, client: Client
+    part: AnyPart, requests: Sequence[Request], payloads: Sequence[Payload], encode: EncodeTurn, clients: Sequence[Client]
 ) -> TurnPayloads:
-    """The payloads of a worker's part, whose ``requests`` and ``payloads`` match its indices. ``client`` decodes answers."""
+    """The payloads of a worker's part, whose ``requests`` and ``payloads`` match its indices. ``clients`` are those of all
+    targets, of which the first decodes every answer.
+    """
     if isinstance(part, SessionPart) and part.history is HistorySource.SERVER:
-        return AnsweredTurns(requests, encode, client)
-    return RecordedTurns(payloads, client)
+        return AnsweredTurns(requests, encode, clients)
+    return RecordedTurns(payloads, clients)

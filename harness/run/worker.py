@@ -180,7 +180,7 @@ class _Worker:
 
     async def _send_all(self, payloads: Sequence[Payload], exchanges: Exchanges) -> Ended:
         sleeper, plan = PreciseSleeper(), self._plan
-        turns = turn_payloads(plan.part, plan.requests, payloads, self._payload, plan.client)
+        turns = turn_payloads(plan.part, plan.requests, payloads, self._payload, plan.clients)
         sending = asyncio.create_task(send(plan.part, payloads, exchanges, sleeper, turns))
         watch = asyncio.create_task(self._watch_command(sending, exchanges, sleeper))
         with suppress(asyncio.CancelledError):  # the run was stopped

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from bench_records.record import Outcome, Record
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.transport.url import Origin
+from harness.journal.worker_journal import Ended
 from harness.recording.accounting import WorkerEnd, account_for_all
 from harness.recording.completeness import FinishReasonWatch, judge_completeness
 from harness.recording.recorder import Recorder
 from harness.recording.schedule_summary import summarise_schedule
 from workloads.elements.request import Request
-from workloads.schedule.schedule import Schedule
+from workloads.schedule.schedule import Schedule, SessionSchedule
 
 
 def _record(index: int, finish_reason: str | None, outcome: Outcome = Outcome.DONE) -> Record:
@@ -54,3 +55,12 @@ def test_what_the_trial_request_saw_counts_for_the_run() -> None:
         records = {index: _record(index, None) for index in range(2)}
         accounted = account_for_all(Recorder(summarise_schedule(schedule), client), records, [WorkerEnd(None, 2, "")])
         assert [record.outcome for record in accounted] == [outcome] * 2
+
+
+def test_a_turn_after_an_answer_that_the_server_cut_was_not_sent() -> None:
+    schedule = SessionSchedule((Request(4, prompt="x"),) * 2, (0, None), (None, 0), (0, 0), 0)
+    client = OpenAIChatClient(Origin("http", "127.0.0.1", 1), "m", sends_finish_reason=True)
+    recorder, end = Recorder(summarise_schedule(schedule), client), WorkerEnd(Ended(1), 1, "")
+    first, later = account_for_all(recorder, {0: _record(0, None)}, [end])
+    assert (first.outcome, later.outcome) == (Outcome.INCOMPLETE, Outcome.NOT_SENT)
+    assert later.error == "request 0, whose answer it waited for, failed"

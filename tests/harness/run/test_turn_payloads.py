@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_responses import OpenAIResponsesClient
 from harness.clients.transport.url import Origin
 from harness.journal.worker_journal import Exchange
-from harness.run.turn_payloads import RecordedTurns
+from harness.run.routing import Payload
+from harness.run.turn_payloads import AnsweredTurns, RecordedTurns
+from tests.harness.chat_server import chunk
+from workloads.elements.request import Request
 
 _DELTA = {"type": "response.output_text.delta", "delta": "All of it"}
 _COMPLETED = {"type": "response.completed", "response": {"object": "response", "status": "completed"}}
@@ -26,6 +30,41 @@ def test_a_failed_turn_is_no_answer_where_a_gateway_adds_an_end_marker(
     bodies = [json.dumps(event).encode() for event in (_DELTA, last)] + after
     exchange = Exchange(0, 0, 0, 10, 9_000, list(range(len(bodies))), bodies, None, None)
     client = OpenAIResponsesClient(Origin("http", "127.0.0.1", 8000), "llama")
-    turns = RecordedTurns([b"first", b"second"], client)
+    first, second = (Payload(0, (name,)) for name in (b"first", b"second"))
+    turns = RecordedTurns([first, second], [client])
     assert turns.answered(exchange) is answered
-    assert turns.behind(exchange, 0, 1) == (b"second" if answered else None)
+    assert turns.behind(exchange, 0, 1) == (second if answered else None)
+
+
+_NO_MARKER = "the stream ended without [DONE]"
+_TEXT, _END = chunk(content="All of it"), chunk(reason="stop")
+_CHAT = OpenAIChatClient(Origin("http", "127.0.0.1", 8000), "m")
+_EXPECTING = OpenAIChatClient(Origin("http", "127.0.0.1", 8001), "m", sends_finish_reason=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "missing", "target", "answered"),
+    [
+        ([_TEXT, _END], None, 0, True),
+        ([_TEXT], None, 0, True),  # nothing shows that this target sends a finish_reason
+        ([_TEXT], None, 1, False),
+        ([_TEXT, _END], None, 1, True),
+        ([_TEXT], _NO_MARKER, 0, False),
+        ([_TEXT, _END], _NO_MARKER, 0, True),
+        ([_TEXT, _END, '{"choices": [], "usa'], _NO_MARKER, 0, True),
+        ([_TEXT, '{"choices": [{"fini'], _NO_MARKER, 0, False),
+    ],
+)
+def test_an_answer_that_the_server_cut_is_none(
+    events: list[dict[str, Any] | str], missing: str | None, target: int, answered: bool
+) -> None:
+    bodies = [(event if isinstance(event, str) else json.dumps(event)).encode() for event in events]
+    exchange = Exchange(0, 0, 0, 10, 9_000, list(range(len(bodies))), bodies, None, missing, target=target)
+    first, second = (Payload(0, (name,)) for name in (b"first", b"second"))
+    turns = Request(9, prompt="a"), Request(9, prompt="b")
+    for payloads in (
+        RecordedTurns([first, second], [_CHAT, _EXPECTING]),
+        AnsweredTurns(turns, lambda _place, _turn: second, [_CHAT, _EXPECTING]),
+    ):
+        assert payloads.answered(exchange) is answered
+        assert payloads.behind(exchange, 0, 1) == (second if answered else None)
