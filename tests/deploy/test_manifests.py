@@ -236,6 +236,27 @@ def test_the_image_has_a_pinned_base_and_a_user_without_rights() -> None:
     assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]
 
 
+def test_the_user_of_the_image_owns_the_folders_that_compose_mounts_volumes_at() -> None:
+    """Docker gives a new volume the owner of the folder in the image, and root where there is none."""
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (made,), (owned,) = re.findall(r"mkdir ((?:/\w+ ?)+)", text), re.findall(r"chown bench:bench ((?:/\w+ ?)+)", text)
+    (compose,) = _documents(DEPLOY / "compose.yaml")
+    mounted = {volume.rpartition(":")[2] for service in compose["services"].values() for volume in service["volumes"]}
+    assert mounted == {"/work", "/runs"}
+    assert mounted <= set(made.split()) & set(owned.split())
+
+
+def test_a_worker_that_has_ended_does_not_stop_the_master_of_compose() -> None:
+    commands = [
+        line
+        for path in (DEPLOY / "compose.yaml", DEPLOY.parent / "docs" / "how-to" / "distribute-the-load.md")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "compose.yaml up" in line
+    ]
+    assert len(commands) == 2
+    assert all(line.endswith(" up --abort-on-container-failure") for line in commands)
+
+
 def test_the_images_context_has_what_the_installation_needs() -> None:
     kept = [line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")]
     assert all((DEPLOY.parent / path).exists() for path in kept)
