@@ -14,6 +14,7 @@ from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
 from reports.gates.words import amount, number, significant, would_decide
+from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray, shifted_mean
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
 from reports.statistics.estimate import Cause, Estimate, Interval, Reason
@@ -27,7 +28,7 @@ _FEWER, _MORE = 0.6, 2.0  # times the number of requests by which an error halve
 
 @dataclass(frozen=True, slots=True)
 class KnownNumber:
-    """A number with its limits; None is unknown, for the ``reason``. ``grows`` is what the queue's growth makes worse, and
+    """A number with its limits; None is unknown, for the ``reason``. ``grows`` is what the queue's growth changes, and
     ``bounded`` a mean of which a lower bound alone is known.
     """
 
@@ -40,7 +41,7 @@ class KnownNumber:
 
 def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> Gate:
     """The gate of a mean, a throughput or goodput."""
-    growing = known.grows and any(run.growth is not None for run in runs)
+    growing = _growth(requirement, known, runs) is not None
     low, high = known.interval or (None, None)
     evidence = Evidence(known.value, low, None if known.bounded else high)
     status = _status(requirement, evidence, growing)
@@ -119,6 +120,12 @@ def _status(requirement: Requirement, evidence: Evidence, growing: bool) -> Stat
     return Status.FAILED if is_below and (growing or (high is not None and high < limit)) else Status.UNDECIDED
 
 
+def _growth(requirement: Requirement, known: KnownNumber, runs: Sequence[JudgedRun]) -> QueueGrowth | None:
+    """The growth of the queue; None where a longer run would not be worse: latencies rise with it, and goodput falls."""
+    is_worse = known.grows and (requirement.metric.unit == "ms") is requirement.at_most
+    return next((run.growth for run in runs if run.growth is not None), None) if is_worse else None
+
+
 def _far_above(requirement: Requirement, value: float | None) -> bool:
     is_latency = requirement.metric.unit == "ms"
     return is_latency and value is not None and value >= FAR_ABOVE * requirement.limit
@@ -138,7 +145,7 @@ def _shown(requirement: Requirement, evidence: Evidence, known: KnownNumber) -> 
 def _grounds(
     requirement: Requirement, evidence: Evidence, status: Status, known: KnownNumber, runs: Sequence[JudgedRun]
 ) -> tuple[str, ...]:
-    growth = next((run.growth for run in runs if run.growth is not None), None) if known.grows else None
+    growth = _growth(requirement, known, runs)
     if growth is not None:
         grew = max(0.0, growth.offered_per_s - growth.completed_per_s)
         return (f"the queue grew by {significant(grew)} requests/s, so a longer run is worse",)

@@ -148,6 +148,16 @@ def test_a_queue_that_grows_fails_a_goodput_and_passes_none(judged: MakeRun, que
     assert [gate_of(f"goodput>={limit}", run).status for limit in (37.5, 0.001)] == [Status.FAILED, Status.UNDECIDED]
 
 
+def test_a_queue_that_grows_fails_no_number_that_it_makes_hold_more(
+    growing: JudgedRun, judged: MakeRun, queued_run: Queue
+) -> None:
+    """--fail_if mean_ttft<60s, and goodput>0.001: a longer run has a longer TTFT, and less goodput."""
+    fast = judged(queued_run(75.0, 1), "ttft<=50ms")
+    for gate in (gate_of("mean_ttft>=60s", growing), gate_of("goodput<=0.001", fast)):
+        assert gate.status is Status.UNDECIDED, gate.why
+        assert "worse" not in gate.why
+
+
 def test_a_queue_that_grows_is_no_reason_in_a_throughput(growing: JudgedRun) -> None:
     rate = _of_rate(growing, 49.0, (48.0, 50.0))
     assert [gate_of(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
