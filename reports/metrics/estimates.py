@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from reports.statistics.arrays import shifted_mean, shifted_variance
 from reports.statistics.estimate import UNKNOWN, Cause, Estimate
 from reports.statistics.percentiles import CONFIDENCE, Distribution
 from reports.statistics.probability import student_quantile
@@ -25,8 +28,7 @@ def over_runs(runs: Sequence[Estimate]) -> Estimate:
     values = [run.value for run in runs if run.value is not None]
     if len(values) < len(runs):
         return Estimate(None, reason=next(run.reason for run in runs if run.value is None) or UNKNOWN.reason)
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    mean, variance = shifted_mean(np.array(values)), shifted_variance(np.array(values))
     if variance == 0:
         return Estimate(mean, reason=Cause.NO_SPREAD)
     half = student_quantile((1.0 + CONFIDENCE) / 2.0, len(values) - 1) * math.sqrt(variance / len(values))

@@ -28,8 +28,11 @@ def test_a_run_without_the_number_leaves_the_mean_without_one_and_gives_the_reas
     assert over_runs([Estimate(1.0), Estimate(None)]) == UNKNOWN
 
 
-def test_equal_runs_have_no_spread() -> None:
-    assert over_runs([Estimate(2.0)] * 2) == Estimate(2.0, None, Cause.NO_SPREAD)
+@pytest.mark.parametrize("value", [2.0, 0.003, 0.99, 21.4])
+@pytest.mark.parametrize("repeats", [2, 3, 7])
+def test_equal_runs_have_no_spread(value: float, repeats: int) -> None:
+    """The sum of three times 21.4 is rounded, and had an interval of 21.399999999999984 to 21.400000000000006."""
+    assert over_runs([Estimate(value)] * repeats) == Estimate(value, None, Cause.NO_SPREAD)
 
 
 @given(st.lists(st.floats(0.0, 1e9), min_size=2, max_size=9))
