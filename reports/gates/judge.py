@@ -15,7 +15,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, amount, number, significant
+from reports.gates.words import NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, amount, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -109,7 +109,7 @@ def _latency(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         None if percentile is None else percentile.value,
         round(1.0 - requirement.q, _DIGITS),
         limit,
-        f"{beyond} {number(requirement, requirement.limit)} {requirement.metric.unit}",
+        f"{beyond} {requirement.limit:,.10g} {requirement.metric.unit}",
         at_least=not requirement.at_most,
         lower_bound=None if percentile is None else percentile.lower_bound,
     )

@@ -101,6 +101,14 @@ def test_every_latency_has_the_share_that_was_over_its_own_limit(run_of: MakeRun
     assert f"were over {below} ms" in gate.why
 
 
+@pytest.mark.parametrize("limit", ["99.6", "1,234.5", "0.125", "60,000"])
+def test_the_evidence_has_the_limit_as_it_was_given(run_of: MakeRun, noise: Noise, limit: str) -> None:
+    """With three digits 99.6 ms was 100 ms, which the requests between are not over."""
+    run, value = run_of(noise(1_000)), limit.replace(",", "")
+    assert f"were over {limit} ms;" in gate_of(f"p99_ttft<={value}ms", run).why
+    assert f"were at least {limit} ms;" in gate_of(f"p99_ttft>={value}ms", run).why
+
+
 @pytest.mark.parametrize("outcome", [Outcome.WITHDRAWN, Outcome.SERVER_ERROR])
 def test_a_limit_on_tpot_counts_requests_that_failed_or_were_cut_off(
     judged: MakeRun, answered: Make, failed: Make, outcome: Outcome
