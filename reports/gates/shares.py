@@ -262,12 +262,18 @@ class _Case:
         return f"95 %: {percentage(beyond.low)} – {percentage(beyond.high)} %, {self._allowed}"
 
     def _needed(self) -> str:
-        """How many requests would decide, were the share and its clusters as they are here."""
-        if self.worst.above > self.seen.above:
+        """How many requests would decide, were the share and its clusters as they are here. Those that were cut off count as
+        beyond the limit where the others are within it.
+        """
+        allowed = self.claim.allowed
+        at_most, more = (_FAILS, _PASSES) if self.claim.at_least else (_PASSES, _FAILS)
+        exceeds = self.seen.share > allowed
+        were_cut_off = self.worst.above > self.seen.above and not exceeds
+        if were_cut_off and (self.worst.share > allowed or self.seen.at_most(allowed) <= at_most):
             return "too many requests were cut off to decide"
         requests = sum(int(run.requests.outcome.size) for run in self.runs)
-        at_most, more = (_FAILS, _PASSES) if self.claim.at_least else (_PASSES, _FAILS)
-        counts = _sooner(self.seen.deciding(self.claim.allowed, at_most, more, _MOST_REQUESTS), self._needed_by_tail())
+        likely = self.seen if exceeds else self.worst
+        counts = _sooner(likely.deciding(allowed, at_most, more, _MOST_REQUESTS), self._needed_by_tail())
         if counts is None:
             return "the share is too close to the limit for any number of requests"
         scale = requests / self.seen.n

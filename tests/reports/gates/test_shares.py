@@ -292,6 +292,17 @@ def test_a_request_that_was_cancelled_below_the_limit_neither_passes_nor_fails_a
     assert gate.why.endswith("; too many requests were cut off to decide")
 
 
+def test_a_gate_of_too_few_requests_says_how_many_would_decide_although_one_was_cut_off(
+    judged: MakeRun, answered: Make, failed: Make
+) -> None:
+    """Two of 400 hang. One is cancelled beyond the limit and one below it: without the latter 400 are too few, too."""
+    late, soon = (_hanging(answered, failed, {100, 300}, 400, cut_ms) for cut_ms in (1_000.0, 400.0))
+    gate = gate_of("p99_ttft<=500ms", judged([*late[:200], *soon[200:]]))
+    assert gate.status is Status.UNDECIDED
+    assert _beyond(gate).share == 1 / 400
+    assert re.search(r"%, 1.0 % allowed; [\d,]+ (to [\d,]+|or more) requests would decide it$", gate.why), gate.why
+
+
 def test_few_undetermined_requests_do_not_keep_a_gate_from_passing(judged: MakeRun, answered: Make, failed: Make) -> None:
     run = judged(_hanging(answered, failed, {700}))
     assert gate_of("p99_ttft<=5s", run).status is Status.PASSED
