@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from tabulate import tabulate
 
+from reports.render.counts import percent
 from reports.render.plain_text import escaped, printable
 from reports.statistics.estimate import two_decimals
 
@@ -92,6 +93,11 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, int):
         return f"{cell:,}"
     return two_decimals(cell)
+
+
+def share_cell(share: float) -> Quantity:
+    """A share in per cent, without the sign: two decimals, or as many as distinguish it from 0 and from 100."""
+    return Quantity(100.0 * share, percent(share, 2).removesuffix("%"))
 
 
 def three_digits(value: float) -> str:

@@ -137,8 +137,13 @@ def _limits(percentile: Estimate) -> str:
     return UNKNOWN if percentile.at_least is None else f"≥ {three_digits(percentile.at_least)}"
 
 
-def _between(interval: Interval, scale: float = 1.0) -> str:
-    return " – ".join(three_digits(scale * limit) for limit in interval)
+def _between(interval: Interval) -> str:
+    return " – ".join(map(three_digits, interval))
+
+
+def _shares(interval: Interval) -> str:
+    """Limits in per cent, without the sign."""
+    return " – ".join(map(percentage, interval))
 
 
 def _tail_notes(rows: list[tuple[str, Distribution]]) -> list[str]:
@@ -221,7 +226,7 @@ def _host_energy(energy: HostEnergy | None) -> str:
 
 def _goodput_rows(goodput: Goodput) -> list[tuple[str, str, str]]:
     limits = goodput.attainment_interval
-    beside = "" if limits is None else f"95 %: {_between(limits, 100.0)}"
+    beside = "" if limits is None else f"95 %: {_shares(limits)}"
     return [
         ("Goodput", f"{_rate(goodput.rate)} requests/s", _rate_limits(goodput.rate)),
         ("Attainment", f"{percentage(goodput.attainment)} % of {goodput.judged_text}", beside),
@@ -234,7 +239,7 @@ def _objectives(goodput: Goodput) -> str:
     """
     text = f"Objectives: {' and '.join(map(str, goodput.objectives))}."
     if goodput.undetermined:
-        limits = _between(goodput.attainment_limits, 100.0)
+        limits = _shares(goodput.attainment_limits)
         cut = counted(goodput.undetermined, "request was", "requests were")
         text += f" {cut} cut off before that was decided, with which attainment is {limits} %."
     if goodput.attainment_from_send - goodput.attainment < _SAME_ATTAINMENT:

@@ -16,7 +16,7 @@ from reports.metrics.run_metrics import Metrics
 from reports.metrics.slip import Slip
 from reports.metrics.upstream import UPSTREAM_STATISTICS, UpstreamTable
 from reports.metrics.windows import Window
-from reports.render.tables import Cell, LowerBound, cell_text, span_text, three_digits
+from reports.render.tables import Cell, LowerBound, cell_text, share_cell, span_text, three_digits
 from reports.statistics.estimate import Estimate, Interval
 from reports.statistics.percentiles import Distribution, required_samples
 
@@ -71,7 +71,7 @@ def interval_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def rate_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+def rate_rows(metrics: Metrics) -> list[tuple[str, Cell, str]]:
     """Rates of the whole run, with their 95 % intervals, and the burstiness of the sends."""
     rates = metrics.rates
     return [
@@ -81,32 +81,33 @@ def rate_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
     ]
 
 
-def _goodput_rows(metrics: Metrics) -> list[tuple[str, float | None, str]]:
+def _goodput_rows(metrics: Metrics) -> list[tuple[str, Cell, str]]:
     goodput = metrics.goodput
     if goodput is None:
         return []
     every = " and ".join(map(str, goodput.objectives))
-    rows: list[tuple[str, float | None, str]] = [
+    attained, from_send = share_cell(goodput.attainment), share_cell(goodput.attainment_from_send)
+    rows: list[tuple[str, Cell, str]] = [
         _rate_row(f"{GOODPUT.label}: {every} ({GOODPUT.table_unit})", goodput.rate),
-        (f"{ATTAINMENT.label} (% of {goodput.judged_text})", 100 * goodput.attainment, _percent(goodput.attainment_interval)),
-        (f"{ATTAINMENT.label}, {FROM_SEND} (%)", 100 * goodput.attainment_from_send, _percent(goodput.from_send_interval)),
+        (f"{ATTAINMENT.label} (% of {goodput.judged_text})", attained, _percent(goodput.attainment_interval)),
+        (f"{ATTAINMENT.label}, {FROM_SEND} (%)", from_send, _percent(goodput.from_send_interval)),
     ]
     if goodput.undetermined:
-        least, most = (f"{100 * share:.2f}" for share in goodput.attainment_limits)
-        rows.append((f"{ATTAINMENT.label} (%) with {goodput.undetermined:,} cut off, undetermined", None, f"{least} – {most}"))
+        name = f"{ATTAINMENT.label} (%) with {goodput.undetermined:,} cut off, undetermined"
+        rows.append((name, None, _percent(goodput.attainment_limits)))
     if len(goodput.objectives) > 1:
         rows += [
-            (f"  {objective} alone (%)", 100 * met / judged if judged else None, "")
+            (f"  {objective} alone (%)", share_cell(met / judged) if judged else None, "")
             for objective, met, judged in zip(goodput.objectives, goodput.met, goodput.judged, strict=True)
         ]
     return rows
 
 
 def _percent(share: Interval | None) -> str:
-    return "" if share is None else f"{100 * share[0]:.2f} – {100 * share[1]:.2f}"
+    return "" if share is None else " – ".join(share_cell(limit).text for limit in share)
 
 
-def _rate_row(name: str, rate: Estimate) -> tuple[str, float | None, str]:
+def _rate_row(name: str, rate: Estimate) -> tuple[str, Cell, str]:
     return name, rate.value, "" if rate.value is None else rate.interval_text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.render.document import Code, Document, Heading, Notes, Paragraph
 from reports.render.plain_text import printable
-from reports.render.tables import Table, cell_text
+from reports.render.tables import Table, cell_text, share_cell
 from reports.sweep.held import gates_of
 from reports.sweep.points import Sweep, SweepPoint
 from reports.sweep.tables import (
@@ -57,7 +57,7 @@ def _row(point: SweepPoint, on_front: bool, with_goodput: bool) -> tuple[str, ..
     estimates = (
         point.request_throughput, point.output_token_throughput, point.latency_p50_ms, point.latency_p99_ms, point.e2e_p99_ms,
     )  # fmt: skip
-    share = None if point.attainment is None else 100.0 * point.attainment
+    share = None if point.attainment is None else share_cell(point.attainment)
     of_goodput = (point.goodput.value, share) if with_goodput else ()
     numbers = (point.offered_rate, *(estimate.value for estimate in estimates), *of_goodput)
     invalid = () if point.valid else ("INVALID",)

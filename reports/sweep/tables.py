@@ -7,7 +7,7 @@ from pathlib import Path
 from reports.metrics.catalogue import ATTAINMENT, E2E, GOODPUT, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
 from reports.render.counts import counted
 from reports.render.plain_text import printable
-from reports.render.tables import Cell, Table, cell_text, link_to
+from reports.render.tables import Cell, Table, cell_text, link_to, share_cell
 from reports.sweep.curves import setting_number
 from reports.sweep.held import found_text, gates_of, held_of, load_text
 from reports.sweep.points import Sweep, SweepPoint, SweepRun
@@ -165,7 +165,7 @@ def held_text(point: SweepPoint) -> str:
 
 
 def _goodput(point: SweepPoint) -> tuple[Cell, ...]:
-    return (point.goodput.value, None if point.attainment is None else 100.0 * point.attainment)
+    return (point.goodput.value, None if point.attainment is None else share_cell(point.attainment))
 
 
 def _numbers(point: SweepPoint, on_front: bool, *, with_goodput: bool) -> tuple[Cell, ...]:

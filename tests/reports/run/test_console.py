@@ -16,12 +16,12 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.goodput import Goodput, Objective
-from reports.render.tables import three_digits
+from reports.render.tables import cell_text, three_digits
 from reports.run.console import WIDTH, render_answer
 from reports.run.full import render as render_full
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
-from reports.run.tables import latency_table, slowest_table
+from reports.run.tables import latency_table, rate_table, slowest_table
 from reports.run_report import RunReport, read_run
 from reports.statistics.estimate import Cause, Correlated, Estimate, Reason, TooFew
 from reports.statistics.percentiles import Distribution
@@ -308,6 +308,22 @@ def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> No
     )
     text = render_answer(dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput)))
     assert "\nAttainment               50.0 % of 700 sent\n" in text
+
+
+def test_an_attainment_and_its_limits_below_100_are_shown_to_be(steady: RunReport) -> None:
+    """Three of 30,000 missed an objective; with two digits of 99.99 %, and three of its limits, none had."""
+    objective = parse_slo("ttft<=200ms")
+    assert isinstance(objective, Objective)
+    rate, limits = Estimate(99.0, (98.0, 100.0)), (0.99972, 0.999979)
+    goodput = Goodput((objective,), (29_997,), (30_000,), 29_997, 29_999, 29_999, 30_000, 2, rate, 0.9999, limits, limits)
+    report = dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput))
+    answer = render_answer(report)
+    assert "Attainment               99.99 % of 30,000 judged  95 %: 99.97 – 99.9979" in answer
+    assert "with which attainment is 99.98 – 99.99 %" in " ".join(answer.split())
+    rows = {row[0]: (cell_text(row[1]), row[2]) for row in rate_table(report).rows}
+    assert rows["Attainment (% of 30,000 judged)"] == ("99.99", "99.97 – 99.998")
+    assert rows["Attainment, from send (%)"] == ("99.997", "99.97 – 99.998")
+    assert rows["Attainment (%) with 2 cut off, undetermined"] == ("–", "99.98 – 99.99")
 
 
 def test_the_answer_of_a_long_run_has_lines_of_80_characters(steady: RunReport) -> None:
