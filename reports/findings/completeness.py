@@ -17,6 +17,7 @@ from reports.metrics.requests import Requests
 from reports.render.counts import counted
 from reports.statistics.percentiles import required_samples
 
+_MOST_DECIMALS = 7
 _NO_FAILURE = [outcome.value for outcome in (Outcome.DONE, Outcome.WITHDRAWN, Outcome.NOT_SENT, Outcome.CANCELLED)]
 
 
@@ -115,8 +116,15 @@ class BoundReached(Finding):
         return cls(str(goal), half_width(estimate), facts.metrics.scheduled)
 
     def _sentence(self) -> str:
-        known = "it has no interval" if self.half_width is None else f"it is known to ± {100.0 * self.half_width:.1f} %"
+        known = "it has no interval" if self.half_width is None else f"it is known to ± {self._reached} %"
         return f"Bound reached: {self.until} was not reached by {counted(self.requests, 'request')}, and {known}."
+
+    @property
+    def _reached(self) -> str:
+        """The half width in per cent, with as many digits as show that it is more than was requested."""
+        reached, requested = 100.0 * (self.half_width or 0.0), 100.0 * parse_until(self.until).share
+        texts = (f"{reached:.{decimals}f}" for decimals in range(1, _MOST_DECIMALS))
+        return next((text for text in texts if float(text) > requested), f"{reached:.1f}")
 
 
 @dataclass(frozen=True)

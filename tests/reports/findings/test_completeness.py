@@ -10,7 +10,15 @@ from msgspec import structs
 
 from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record
-from reports.findings.completeness import EndedEarly, Interrupted, PromptsDropped, RecordingFailed, Recovered, SampleTooSmall
+from reports.findings.completeness import (
+    BoundReached,
+    EndedEarly,
+    Interrupted,
+    PromptsDropped,
+    RecordingFailed,
+    Recovered,
+    SampleTooSmall,
+)
 from reports.findings.finding import RunFacts, Severity
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
@@ -108,6 +116,14 @@ def test_a_bound_that_is_reached_before_a_number_is_precise(
     assert finding is not None
     assert finding.sentence.startswith(f"Bound reached: {until} was not reached by 300 requests, and {known}")
     assert finding_of(make_report(records, criteria={"until": until}, interrupted=True), "bound_reached") is None
+
+
+@pytest.mark.parametrize(
+    ("half_width", "known"), [(0.0623, "± 6.2 %"), (0.0504, "± 5.04 %"), (0.050001, "± 5.0001 %"), (None, "no interval")]
+)
+def test_a_precision_that_was_not_reached_is_shown_to_be_less(half_width: float | None, known: str) -> None:
+    """5.04 % was "known to ± 5.0 %", which is what had been requested."""
+    assert BoundReached("p99_ttft±5%", half_width, 700).sentence.endswith(f"{known}.")
 
 
 # ---- turns_not_sent
