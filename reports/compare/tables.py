@@ -20,6 +20,7 @@ from reports.statistics.estimate import reason_text, two_decimals
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 _SIDES = f"l{'r' * 7}l"
 LARGEST_SHARE = 10.0
+_MOST_DECIMALS = 7
 SETTINGS = "Differences in the settings, A | B"
 _REPEATS = 5  # the default of bench experiment
 _EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
@@ -272,10 +273,19 @@ def difference_row(d: Difference) -> tuple[Cell, ...]:
         _value(d.measure, d.difference, signed=True),
         _in_percent(d.change, change_text(d.measure, d.change)),
         interval_text(d),
-        None if d.p_adjusted is None else Quantity(d.p_adjusted, f"{d.p_adjusted:.3f}" if d.p_adjusted >= 0.001 else "<0.001"),
+        None if d.p_adjusted is None else Quantity(d.p_adjusted, _probability(d.p_adjusted)),
         _in_percent(d.smallest_shown, smallest_shown_text(d)),
         d.verdict.value,
     )
+
+
+def _probability(p: float) -> str:
+    """Three decimals, or as many more as show on which side of 5 % it is, by which the verdict goes."""
+    if p < 0.001:
+        return "<0.001"
+    level = round(1.0 - CONFIDENCE, _MOST_DECIMALS)
+    texts = (f"{p:.{decimals}f}" for decimals in range(3, _MOST_DECIMALS))
+    return next((text for text in texts if (float(text) < level) is (p < level)), f"{p:.3f}")
 
 
 def _value(measure: Measure, value: float | None, *, signed: bool = False) -> Quantity | None:

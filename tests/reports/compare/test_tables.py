@@ -133,8 +133,20 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
     assert difference_row(_difference(P99, a=12_345.678))[1] == Quantity(12_345.678, "12,345.68")
 
 
-@pytest.mark.parametrize(("p_adjusted", "text"), [(1.0, "1.000"), (0.001, "0.001"), (0.00099, "<0.001"), (0.0, "<0.001")])
-def test_a_probability_has_three_decimals(p_adjusted: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("p_adjusted", "text"),
+    [
+        (1.0, "1.000"),
+        (0.001, "0.001"),
+        (0.00099, "<0.001"),
+        (0.0, "<0.001"),
+        (0.0494, "0.049"),
+        (0.0496, "0.0496"),  # a verdict
+        (0.04998, "0.04998"),
+        (0.0504, "0.050"),  # none
+    ],
+)
+def test_a_probability_has_three_decimals_or_those_that_show_its_side_of_5_percent(p_adjusted: float, text: str) -> None:
     assert difference_row(_difference(P99, p_adjusted=p_adjusted))[6] == Quantity(p_adjusted, text)
 
 
