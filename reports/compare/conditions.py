@@ -20,6 +20,7 @@ from reports.statistics.estimate import reason_text
 _FORM = re.compile(
     r"\s*(?P<name>\w+)\s*(?P<sign><=|>=|=<|=>|[<>])\s*(?P<amount>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|pp)\s*", re.IGNORECASE
 )
+_MOST_DECIMALS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
     else:
         status = Status.PASSED if sign * (far - condition.amount) <= 0.0 else Status.UNDECIDED
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
-    change = f"changed by {_amount(difference.measure, difference.change)}{starts}"
+    change = f"changed by {_amount(difference.measure, difference.change, _decimals(difference.measure))}{starts}"
     judged = "" if together == 1 else f" of {together} conditions together"
     bounds = _bounds(condition, status, near, far)
     return ConditionResult(condition, status, f"{change}, {bounds} by the 95 % interval{judged}", change)
@@ -139,11 +140,28 @@ def _bounds(condition: Condition, status: Status, near: float, far: float) -> st
     if status is Status.UNDECIDED:
         low, high = sorted((near, far))
         if is_unlimited(condition.measure, high):
-            return f"at least {_amount(condition.measure, low)}, without an upper limit,"
-        return f"between {_amount(condition.measure, low)} and {_amount(condition.measure, high)}"
+            return f"at least {_beside(condition, low)}, without an upper limit,"
+        return f"between {_beside(condition, low)} and {_beside(condition, high)}"
     least = "at least" if (status is Status.FAILED) is condition.above else "at most"
-    return f"{least} {_amount(condition.measure, near if status is Status.FAILED else far)}"
+    return f"{least} {_beside(condition, near if status is Status.FAILED else far)}"
 
 
-def _amount(measure: Measure, change: float) -> str:
-    return f"{change:+.1%}" if measure.relative else f"{100 * change:+.1f} pp"
+def _beside(condition: Condition, bound: float) -> str:
+    """A bound with as many digits as show on which side of the condition's amount it lies."""
+    usual, sign = _decimals(condition.measure), 1.0 if condition.above else -1.0
+    beyond = sign * (bound - condition.amount) > 0.0
+    found = (
+        decimals
+        for decimals in range(usual, _MOST_DECIMALS)
+        if (sign * (round(100.0 * bound, decimals) - round(100.0 * condition.amount, _MOST_DECIMALS)) > 0.0) is beyond
+    )
+    return _amount(condition.measure, bound, next(found, usual))
+
+
+def _amount(measure: Measure, change: float, decimals: int) -> str:
+    return f"{100.0 * change:+.{decimals}f}{'%' if measure.relative else ' pp'}"
+
+
+def _decimals(measure: Measure) -> int:
+    """The decimals that a change has in the tables."""
+    return 1 if measure.relative else 2

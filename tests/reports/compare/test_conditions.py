@@ -135,16 +135,16 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
 @pytest.mark.parametrize(
     ("text", "evidence", "why"),
     [
-        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
-        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.0 pp, between +7.8 pp and +12.2 pp by the 95 % interval"),
-        ("failed_share < 9pp", Evidence.RUNS, "changed by +10.0 pp, between +7.8 pp and +12.2 pp by the 95 % interval"),
-        ("failed_share > 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
-        ("failed_share < 13pp", Evidence.RUNS, "changed by +10.0 pp, at most +12.2 pp by the 95 % interval"),
-        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.0 pp, at least +7.8 pp by the 95 % interval"),
+        ("failed_share > 1pp", Evidence.RUNS, "changed by +10.00 pp, at least +7.77 pp by the 95 % interval"),
+        ("failed_share > 9pp", Evidence.RUNS, "changed by +10.00 pp, between +7.77 pp and +12.23 pp by the 95 % interval"),
+        ("failed_share < 9pp", Evidence.RUNS, "changed by +10.00 pp, between +7.77 pp and +12.23 pp by the 95 % interval"),
+        ("failed_share > 13pp", Evidence.RUNS, "changed by +10.00 pp, at most +12.23 pp by the 95 % interval"),
+        ("failed_share < 13pp", Evidence.RUNS, "changed by +10.00 pp, at most +12.23 pp by the 95 % interval"),
+        ("failed_share < 1pp", Evidence.RUNS, "changed by +10.00 pp, at least +7.77 pp by the 95 % interval"),
         (
             "failed_share > 1pp",
             Evidence.REQUESTS,
-            "changed by +10.0 pp between these starts, at least +7.8 pp by the 95 % interval",
+            "changed by +10.00 pp between these starts, at least +7.77 pp by the 95 % interval",
         ),
     ],
 )
@@ -154,9 +154,24 @@ def test_a_result_names_the_change_its_bound_and_single_starts(text: str, eviden
     assert result.condition.text == text
 
 
+@pytest.mark.parametrize(
+    ("text", "estimate", "status", "bounds"),
+    [
+        ("failed_share > 0.05pp", 0.0004, Status.PASSED, "changed by +0.04 pp, at most +0.04 pp"),
+        ("failed_share > 0.5pp", 0.0050004, Status.FAILED, "changed by +0.50 pp, at least +0.50004 pp"),
+        ("failed_share > 0.5pp", 0.0049996, Status.PASSED, "changed by +0.50 pp, at most +0.50 pp"),
+        ("failed_share < -0.5pp", -0.0050004, Status.FAILED, "changed by -0.50 pp, at most -0.50004 pp"),
+        ("failed_share < -0.7pp", -0.0069996, Status.PASSED, "changed by -0.70 pp, at least -0.70 pp"),
+    ],
+)
+def test_a_bound_is_shown_on_its_side_of_the_amount(text: str, estimate: float, status: Status, bounds: str) -> None:
+    (result,) = check_conditions([parse_condition(text)], [_points(estimate, 0.0)])
+    assert (result.status, result.why) == (status, f"{bounds} by the 95 % interval")
+
+
 def test_of_several_conditions_the_wider_bound_is_named_as_such() -> None:
     result = check_conditions([parse_condition("failed_share > 1pp")] * 2, [_points(0.10, 0.01)])[0]
-    assert result.why == "changed by +10.0 pp, at least +7.4 pp by the 95 % interval of 2 conditions together"
+    assert result.why == "changed by +10.00 pp, at least +7.37 pp by the 95 % interval of 2 conditions together"
 
 
 @pytest.mark.parametrize("beyond", [-1e-9, 1e-9])
@@ -203,7 +218,8 @@ def test_limits_are_judged_of_the_runs_and_changes_of_the_differences(
     results = check_conditions(conditions, [_points(0.10, 0.01)], [make_report(steady_run(120))])
     assert [result.condition for result in results] == conditions
     assert [result.status for result in results] == [Status.FAILED, Status.FAILED, Status.PASSED]
-    assert [result.why.partition(",")[0].partition(";")[0] for result in results] == ["100 ms", "changed by +10.0 pp", "100 ms"]
+    found = [result.why.partition(",")[0].partition(";")[0] for result in results]
+    assert found == ["100 ms", "changed by +10.00 pp", "100 ms"]
 
 
 def test_a_change_without_an_upper_limit_is_said_to_have_none() -> None:
