@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench_records.manifest import LoadFacts
 from bench_records.run_folder import RunFolder, unreadable
 from bench_records.table import read_table
 from simulator.arrays import BoolArray, FloatArray, IntArray
@@ -58,12 +59,12 @@ class Observed:
 
     Arrays have the shape [requests], but ``starts`` [requests + 1], ``times_s`` and ``counts`` [responses]: the responses of
     request i are those from ``starts[i]`` to ``starts[i + 1]``, which arrived at ``times_s`` with ``counts`` tokens each.
-    ``users`` is the number of users of a closed loop, else None. ``left_out`` counts the requests that were sent and failed, or
-    whose lengths are unknown. ``deployed`` is the server that was measured, None where the run does not say, and
-    ``simulated_by`` the simulation that was recorded in place of one. ``may_be_cached`` is the share of the prompts' tokens, or
-    bytes, that repeats the beginnings of earlier prompts, where the server does not say how much of them its cache had, else 0;
-    None for sessions of which the run does not say it. ``servers`` is the number of targets that the client sent to.
-    ``by_engine`` are the engine's own times, None where it says none.
+    ``users`` is the number of users of a closed loop, else None, by the manifest, or where that does not say by the records.
+    ``left_out`` counts the requests that were sent and failed, or whose lengths are unknown. ``deployed`` is the server that
+    was measured, None where the run does not say, and ``simulated_by`` the simulation that was recorded in place of one.
+    ``may_be_cached`` is the share of the prompts' tokens, or bytes, that repeats the beginnings of earlier prompts, where the
+    server does not say how much of them its cache had, else 0; None for sessions of which the run does not say it. ``servers``
+    is the number of targets that the client sent to. ``by_engine`` are the engine's own times, None where it says none.
     """
 
     name: str
@@ -104,8 +105,19 @@ class Observed:
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def traffic(self, arrivals_s: FloatArray) -> Traffic:
-        """The requests, sent at ``arrivals_s``, which ascend."""
+        """The requests, sent at ``arrivals_s``, which ascend; in a closed loop the first ones of its users come first."""
+        if self.users is not None:
+            arrivals_s = arrivals_s[np.argsort(~self._begins_user, kind="stable")]
         return Traffic(arrivals_s, self.prefill_tokens, self.input_tokens, self.output_tokens, self.users)
+
+    @property
+    def _begins_user(self) -> BoolArray:
+        """Which requests are the first ones of users of a closed loop, shape [requests]: as many are in flight as never before.
+        Where users begin one after the other, those that began first send others meanwhile.
+        """
+        most = np.maximum.accumulate(in_flight_at_sending(self.sent_s, self.last_s))
+        begins: BoolArray = np.diff(most, prepend=0) > 0
+        return begins
 
 
 def read_observed(path: Path) -> Observed:
@@ -132,7 +144,19 @@ def read_observed(path: Path) -> Observed:
         may_be_cached=0.0 if says_cached else _repeated(source, usable),
         servers=max(1, len(pc.unique(pc.drop_null(table["target"])))),
         by_engine=_engine_times(usable, source.offset_ns),
+        users=_users(source.load, observed.users),
     )
+
+
+def _users(load: LoadFacts | None, recognised: int | None) -> int | None:
+    """The users of a closed loop, None of an open one. Even arrivals of even lengths look like a closed loop, and a single user
+    like an open one. A ceiling that is always reached is a closed loop.
+    """
+    if load is None:
+        return recognised
+    if load.mode == "closed" and load.concurrency is not None:
+        return load.concurrency
+    return None if load.mode == "open" and load.max_concurrency is None else recognised
 
 
 def _repeated(source: _Source, usable: pa.Table) -> float | None:
@@ -154,7 +178,7 @@ def check_measured(observed: Observed) -> None:
 @dataclass(frozen=True, eq=False)
 class _Source:
     """The records of a run, and what its manifest says of it; ``repeated`` is the share of the prompts' tokens or bytes, and
-    ``offset_ns`` the wall clock less the monotonic one, None where the run does not say it.
+    ``offset_ns`` the wall clock less the monotonic one, None where the run does not say it. ``load`` is how they were sent.
     """
 
     table: pa.Table
@@ -162,6 +186,7 @@ class _Source:
     simulated_by: str | None = None
     repeated: float | None = None
     offset_ns: int | None = None
+    load: LoadFacts | None = None
 
 
 def _read(path: Path) -> _Source:
@@ -174,7 +199,7 @@ def _read(path: Path) -> _Source:
         share = None if repeated is None else repeated.share
         before = None if manifest.clock is None else manifest.clock.before
         offset_ns = None if before is None else before.realtime_minus_monotonic_ns
-        return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share, offset_ns)
+        return _Source(folder.read_requests(_COLUMNS), deployed(manifest), simulated_by, share, offset_ns, manifest.load)
     try:
         return _Source(read_table(path, _COLUMNS))
     except (OSError, pa.ArrowException, UnicodeError) as error:

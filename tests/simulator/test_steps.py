@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from simulator.observed import users_of
+from bench_records.manifest import LoadFacts, Manifest
+from bench_records.run_folder import RunFolder
+from simulator.answers import Deployment
+from simulator.clients import Users, clients_of
+from simulator.observed import Observed, read_observed, users_of
 from simulator.prompt_chunks import budgets_to_try, prefill_by_step
-from simulator.recorded import simulated_run
+from simulator.recorded import Responses, observed_of, simulated_run
 from simulator.server import Admission, Order
-from simulator.simulation import simulate
+from simulator.simulation import simulate, simulate_deployment
 from simulator.step_law import sample_of, undisturbed
 from simulator.steps import Steps, recover_steps, response_spacing_s
 from simulator.structure import structure_of
 from simulator.traffic import Traffic
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import SERVER, poisson, write_run
 
 
 def test_the_steps_of_a_light_load_are_the_engines() -> None:
@@ -191,3 +196,36 @@ def test_a_closed_loop_is_recognised_by_its_records_and_an_open_one_is_not() -> 
     for rate in (3, 30, 60):
         opened = simulated_run(SERVER, poisson(rate, 600, seed=5), 0, "open")
         assert users_of(opened.sent_s, opened.last_s) is None
+
+
+def _folder(path: Path, observed: Observed, load: LoadFacts) -> Path:
+    path.mkdir()
+    write_run(observed, RunFolder(path).requests)
+    RunFolder(path).write_manifest(Manifest(load=load))
+    return path
+
+
+def test_a_manifest_says_whether_a_loop_was_closed_where_the_records_mislead(tmp_path: Path) -> None:
+    """Even arrivals of even lengths have the same number in flight at each sending, and a single user has one."""
+    ones = np.ones(200, np.int64)
+    even = simulated_run(SERVER, Traffic(0.02 * np.arange(200), 100 * ones, 100 * ones, 20 * ones), 0, "even")
+    assert users_of(even.sent_s, even.last_s) == 8
+    assert read_observed(_folder(tmp_path / "even", even, LoadFacts(mode="open"))).users is None
+    one = simulated_run(SERVER, poisson(1e6, 60, seed=5, users=1), 0, "one")
+    assert read_observed(_folder(tmp_path / "one", one, LoadFacts(mode="closed", concurrency=1))).users == 1
+    assert read_observed(_folder(tmp_path / "unknown", one, LoadFacts())).users is None
+    ceiling = LoadFacts(mode="open", max_concurrency=8)
+    assert read_observed(_folder(tmp_path / "ceiling", even, ceiling)).users == 8
+
+
+def test_the_users_of_a_closed_loop_begin_when_they_began(tmp_path: Path) -> None:
+    """They begin 0.4 s after each other, and the first ones send several requests meanwhile."""
+    starts_s = [0.4 * user for user in range(8)]
+    traffic, responses = poisson(1e6, 240, seed=5, users=8), Responses(240, SERVER.front_end.response)
+    answers = simulate_deployment(Deployment(SERVER), traffic, Users(starts_s, 240), 0, responses.add)
+    closed = LoadFacts(mode="closed", concurrency=8, ramp_up_s=3.2)
+    ramped = read_observed(_folder(tmp_path / "run", observed_of(traffic, answers, responses, "ramped"), closed))
+    assert ramped.sent_s[7] < 1.0
+    clients = clients_of(ramped.traffic(ramped.sent_s))
+    assert isinstance(clients, Users)
+    assert clients.starts_s == pytest.approx(starts_s, abs=0.02)
