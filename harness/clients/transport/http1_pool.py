@@ -400,26 +400,29 @@ class HttpCaller:
                 connection = await self._new_connection()
         except TimeoutError as error:
             raise ExchangeFailedError(Outcome.CONNECT, f"no connection within {allowed_s:g} s") from error
-        connect_ns = now_ns() - began_ns
-        end = await self._send_over(connection, payload, receiver, deadline)
-        return end._replace(connect_ns=connect_ns)
+        return await self._send_over(connection, payload, receiver, deadline, now_ns() - began_ns)
 
     async def _send_over(
-        self, connection: HttpConnection, payload: bytes, receiver: _Receiver, deadline: _Deadline
+        self,
+        connection: HttpConnection,
+        payload: bytes,
+        receiver: _Receiver,
+        deadline: _Deadline,
+        connect_ns: int | None = None,
     ) -> AnswerEnd:
-        """Send once; returns what there is to say of the end, without the time to connect."""
+        """Send once, over a connection that took ``connect_ns`` to open; returns what there is to say of the end."""
         answer = _Answer(receiver, self.arrival, self._end_marker)
         timer = asyncio.get_running_loop().call_at(deadline.at_s, answer.on_deadline, deadline.timeout_s)
         connection.send(payload, answer)
         try:
             await answer.ended
         except asyncio.CancelledError as cancelled:
-            cancelled_at(cancelled, answer.end)
+            cancelled_at(cancelled, answer.end._replace(connect_ns=connect_ns))
             raise
         finally:
             timer.cancel()
             connection.abandon(answer)
-        return answer.end
+        return answer.end._replace(connect_ns=connect_ns)
 
     def _idle_connection(self) -> HttpConnection | None:
         """The connection that was used last; None where it is stale, and then it is closed."""

@@ -811,7 +811,8 @@ def test_the_head_has_a_time_of_its_own_where_it_comes_before_the_first_event() 
     assert asked_ns <= end.written_ns < sent_ns[0] <= end.head_ns < sent_ns[1] <= first_ns
 
 
-def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_request_that_is_cancelled_keeps_the_times_that_it_had(opens: bool) -> None:
     ended = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -822,13 +823,18 @@ def test_a_request_that_is_cancelled_keeps_the_times_that_it_had() -> None:
     async def run() -> AnswerEnd | None:
         async with serving(script) as origin:
             caller = HttpCaller(origin)
+            if not opens:
+                await caller.connect(5.0)
             try:
                 return await end_when_cancelled(lambda seen: caller.exchange_at_once(_ask(origin), seen, 10.0))
             finally:
                 ended.set()
                 await caller.close()
 
-    assert_has_times(uvloop.run(run()))
+    end = uvloop.run(run())
+    assert_has_times(end)
+    assert end is not None
+    assert (end.connect_ns is not None) is opens
 
 
 @pytest.mark.parametrize("answer", [EVENTS_HEAD + chunked(b"data: one\n\n"), plain(b"{}")])
