@@ -149,7 +149,8 @@ def test_turns_behind_a_failure_are_not_sent_and_other_sessions_go_on(tmp_path: 
 
 
 def test_the_first_signal_ends_the_sending_of_later_turns(tmp_path: Path, server: ScriptedServer) -> None:
-    schedule = _schedule([scripted(Act.ANSWER, 1, 200)] * 4, [None, 0, 1, None], [0, None, None, 60_000])
+    answer = scripted(Act.ANSWER, 1, 2_000)  # the signal reaches the worker before its end, however busy the machine
+    schedule = _schedule([answer] * 4, [None, 0, 1, None], [0, None, None, 60_000])
     interrupt = once(lambda snapshot: snapshot.sent >= 1, lambda: os.kill(os.getpid(), signal.SIGINT))
     result = Run(_plan(server, tmp_path, schedule, 1)).execute(interrupt)
     assert result.interrupted
