@@ -26,6 +26,7 @@ from harness.distribution import agent
 from harness.distribution.admission import NO_TOKEN
 from tests.free_port import closed_port
 from tests.harness.scripted_server import ScriptedServer
+from tests.processes import is_at_work, words_of
 
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
@@ -88,7 +89,7 @@ def test_workers_that_wait_for_a_master_end_with_a_signal_and_leave_nothing_behi
     process.terminate()
     assert process.wait(100) == ExitStatus.INTERRUPTED
     psutil.wait_procs(links, timeout=120)
-    assert not [link for link in links if link.is_running()]
+    assert not [link for link in links if is_at_work(link)]
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_worker_that_is_killed_is_no_success() -> None:
 def _links(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes below it that run Locust."""
     below = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in below if "harness.distribution.locust_worker" in child.cmdline()]
+    return [child for child in below if "harness.distribution.locust_worker" in words_of(child)]
 
 
 def test_a_distributed_run_sends_the_schedule_of_a_local_one(

@@ -19,6 +19,7 @@ from serving.launch.server import Server
 from serving.repository.pipeline import RepositorySpec
 from tests.faults.bench_program import Program, Ran, run_bench
 from tests.free_port import free_addresses
+from tests.processes import words_of
 
 NORMAL = ["token_norm_dist", "--input_mean", "32", "--input_stdev", "5", "--output_mean", "8", "--output_stdev", "2"]
 BENCH = [str(Path(sys.executable).parent / "bench")]
@@ -58,11 +59,9 @@ def descendants_of(command_part: str) -> list[psutil.Process]:
     """Processes whose command line contains ``command_part``, a path of one test's server only."""
     found = []
     for process in psutil.process_iter():
-        try:
-            if any(command_part in part for part in process.cmdline()):
+        with contextlib.suppress(psutil.AccessDenied):
+            if any(command_part in part for part in words_of(process)):
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
     return found
 
 

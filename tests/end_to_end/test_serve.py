@@ -30,6 +30,7 @@ from tests.end_to_end.crashing_requests import DEEP_JSON, MANY_CHUNKS, send_atta
 from tests.end_to_end.test_bench import BENCH, descendants_of
 from tests.end_to_end.triton_calls import generate, wait_until_busy
 from tests.free_port import free_addresses, free_port
+from tests.processes import words_of
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_server_beyond_loopback_survives_what_crashes_triton_and_needs_its_key_f
         status = bench("serve", "status")
         assert (status.returncode, addresses["openai"] in status.stdout) == (0, True)
         port = addresses["http"].rpartition(":")[2]
-        (proxy,) = (process for process in descendants_of(f'"listen":{port},') if "serving.proxy" in process.cmdline())
+        (proxy,) = (process for process in descendants_of(f'"listen":{port},') if "serving.proxy" in words_of(process))
         proxy.kill()
         ended = _wait_until_ended(bench)
         assert "The proxy ended with status -9, so its server was stopped." in ended

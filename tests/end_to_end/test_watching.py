@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +248,10 @@ def test_run_of_a_starved_client_is_invalid_with_findings(tmp_path: Path) -> Non
 def _pin(pid: int, core: int) -> None:
     """Pin a process, its threads and its children, including those that already run."""
     for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-        for thread in process.threads():
-            os.sched_setaffinity(thread.id, {core})
+        with suppress(psutil.NoSuchProcess):
+            for thread in process.threads():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread.id, {core})
 
 
 def _wait_for_exchanges(run: Path, count: int, process: subprocess.Popen[str]) -> None:

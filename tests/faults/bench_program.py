@@ -23,6 +23,7 @@ from bench_records.record import Outcome
 from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
 from tests.harness.scripted_server import ScriptedServer
+from tests.processes import words_of
 
 BENCH = str(Path(sys.executable).parent / "bench")
 LENGTHS = ["--input_mean", "4", "--input_stdev", "1", "--output_mean", "5", "--output_stdev", "0", "--vocab_size", "100"]
@@ -62,7 +63,7 @@ class Program:
     def workers(self) -> list[psutil.Process]:
         """The worker processes, in the order of their start."""
         children = psutil.Process(self.process.pid).children()
-        return sorted((child for child in children if "spawn_main" in " ".join(child.cmdline())), key=lambda child: child.pid)
+        return sorted((child for child in children if "spawn_main" in " ".join(words_of(child))), key=lambda child: child.pid)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from harness.run.live_statistics import Snapshot
 from tests.harness.journal.following import quiet
 from tests.harness.run.execute_script import make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
+from tests.processes import kill_tree, words_of
 from workloads.schedule.schedule import ClosedSchedule
 
 # Not imported: it would replace the sockets and threads of this process.
@@ -126,15 +127,6 @@ def _half_way(
     return during
 
 
-def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """As when a host loses its power: all of its processes at once."""
-    everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for member in everything:
-        member.suspend()
-    for member in everything:
-        member.kill()
-
-
 def test_a_killed_workers_unfinished_requests_are_marked_and_the_others_are_sent(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
@@ -160,7 +152,7 @@ def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: 
 
     def kill_hot_loop(processes: list[subprocess.Popen[bytes]]) -> None:
         for child in psutil.Process(processes[0].pid).children():
-            if "spawn_main" in " ".join(child.cmdline()):
+            if "spawn_main" in " ".join(words_of(child)):
                 child.kill()
 
     result, pool, _ = _run(plan, tmp_path, _half_way(kill_hot_loop))
@@ -172,7 +164,7 @@ def test_a_killed_hot_loop_is_known_at_once_with_all_that_it_recorded(tmp_path: 
 @pytest.mark.slow
 def test_a_host_that_dies_is_lost_after_its_silence(tmp_path: Path, server: ScriptedServer) -> None:
     plan = make_plan(server.address, tmp_path, [scripted(Act.ANSWER, 3, 5)] * 60, [k * 20.0 for k in range(60)], 2)
-    result, pool, _ = _run(plan, tmp_path, _half_way(lambda processes: _kill_tree(processes[0])))
+    result, pool, _ = _run(plan, tmp_path, _half_way(lambda processes: kill_tree(processes[0])))
     ((number, reason),) = [
         (worker["number"], worker["lost"]) for worker in to_builtins(pool.distribution())["workers"] if worker["lost"]
     ]

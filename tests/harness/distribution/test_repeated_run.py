@@ -11,13 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from bench_cli import run
@@ -28,6 +27,7 @@ from bench_records.run_folder import RunFolder
 from harness.journal.worker_journal import JournalReader
 from tests.free_port import free_port
 from tests.harness.scripted_server import scripted_server
+from tests.processes import kill_tree, resume, suspend, tree_of
 
 # Not imported: it would replace the sockets and threads of this process.
 pytestmark = pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")
@@ -67,7 +67,7 @@ class _Place:
             yield started
         finally:
             if started.poll() is None:
-                _kill_tree(started)
+                kill_tree(started)
             started.wait()
 
     def master(self, name: str, url: str, model: str, requests: int) -> list[str]:
@@ -92,7 +92,9 @@ class _Place:
             return master.wait(_LIMIT_S)
 
     def _journaled(self, name: str) -> int:
-        return sum(path.stat().st_size for path in self.run(name).journals())
+        with suppress(FileNotFoundError):  # the run has ended meanwhile, and deleted them
+            return sum(path.stat().st_size for path in self.run(name).journals())
+        return 0
 
     def check_of_second_server_alone(self, name: str, requests: int) -> None:
         rows = self.run(name).read_requests().to_pylist()
@@ -127,18 +129,13 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Repeated]:
         command = place.master("first", place.first, _QUICK, _REQUESTS)
         master = cleaning.enter_context(place.process("first", command))
         _await(lambda: len(_journals(place)) == 2 and all(path.stat().st_size > _ENOUGH_BYTES for path in _journals(place)))
-        everything = _tree(suspended)
-        for member in everything:
-            member.suspend()
-        _kill_tree(master)
+        everything = tree_of(suspended)
+        suspend(everything)
+        kill_tree(master)
         journals = _journals(place)
         seen = [path.read_bytes() for path in journals]
 
-        def wake() -> None:
-            for member in everything:
-                member.resume()
-
-        status = place.repeat("second", _REQUESTS, wake)
+        status = place.repeat("second", _REQUESTS, lambda: resume(everything))
         yield _Repeated(place, status, journals, seen, [awake.wait(_LIMIT_S), suspended.wait(_LIMIT_S)])
 
 
@@ -204,19 +201,6 @@ def test_the_journals_of_workers_make_a_run_whole_whose_master_was_killed(
 def _run_id_of(place: _Place) -> bytes:
     run_id: str = place.run("first").read_document()[0]["run_id"]
     return run_id.encode()
-
-
-def _tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-
-
-def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """As when a host loses its power: none of its processes can say that it ends."""
-    everything = _tree(process)
-    for member in everything:
-        member.suspend()
-    for member in everything:
-        member.kill()
 
 
 def _await(is_so_far: Callable[[], bool]) -> None:

@@ -39,6 +39,7 @@ from tests.harness.journal.following import once, quiet
 from tests.harness.run import execute_script
 from tests.harness.run.execute_script import SEND_TOKENS, make_plan
 from tests.harness.scripted_server import Act, ScriptedServer, scripted, scripted_server
+from tests.processes import is_at_work, words_of
 
 BOTH = pytest.mark.parametrize("workers", [1, 2])
 SEVERAL = pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -387,7 +388,7 @@ def _worker_processes(run: subprocess.Popen[str]) -> list[psutil.Process]:
     deadline = time.monotonic() + 120.0
     while time.monotonic() < deadline:
         children = psutil.Process(run.pid).children()
-        found = [child for child in children if any("spawn_main" in word for word in child.cmdline())]
+        found = [child for child in children if any("spawn_main" in word for word in words_of(child))]
         if found:
             return sorted(found, key=lambda child: child.pid)
         time.sleep(0.005)
@@ -515,20 +516,12 @@ def test_parent_that_is_killed_leaves_no_worker_behind(tmp_path: Path, server: S
         workers = _worker_processes(run)
         run.kill()
         deadline = time.monotonic() + 120.0
-        while alive := [worker for worker in workers if _is_at_work(worker)]:
+        while alive := [worker for worker in workers if is_at_work(worker)]:
             if time.monotonic() > deadline:
                 for worker in alive:
                     worker.kill()
             assert time.monotonic() < deadline
             time.sleep(0.02)
-
-
-def _is_at_work(process: psutil.Process) -> bool:
-    """An orphan that has ended stays a zombie until the machine's first process looks after it."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 # ---- what is watched beside the exchanges

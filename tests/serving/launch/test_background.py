@@ -34,6 +34,7 @@ from serving.launch.background import (
 from serving.launch.options import Supervision
 from serving.launch.plan import LaunchPlan
 from serving.launch.tritonserver import TritonServer, rank_command
+from tests.processes import is_at_work, words_of
 from tests.serving.launch.conftest import make_program
 
 
@@ -74,7 +75,7 @@ def _family(server: BackgroundServer) -> list[psutil.Process]:
 
 
 def _none_runs(family: list[psutil.Process]) -> bool:
-    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
+    return not any(map(is_at_work, family))
 
 
 @pytest.mark.usefixtures("careless_triton")
@@ -145,8 +146,8 @@ def test_second_server_of_a_name_continues_the_log_and_knows_its_own_part(plan: 
 def test_key_reaches_the_server_and_no_file(plan: LaunchPlan, tmp_path: Path) -> None:
     restricted = replace(plan, command=(*plan.command, *restriction_arguments(["trace"])), admin_key="k3y-k3y")
     server = start(restricted, "mine")
-    (triton,) = [process for process in _family(server) if "tritonserver" in " ".join(process.cmdline()[:2])]
-    assert "--http-restricted-api=trace:triton-admin-key=k3y-k3y" in triton.cmdline()
+    (triton,) = [process for process in _family(server) if "tritonserver" in " ".join(words_of(process)[:2])]
+    assert "--http-restricted-api=trace:triton-admin-key=k3y-k3y" in words_of(triton)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert Path(server.log) in files
     assert not any(b"k3y-k3y" in path.read_bytes() for path in files)
@@ -177,7 +178,7 @@ def test_failed_start_shows_the_log_and_leaves_nothing(plan: LaunchPlan, tmp_pat
 def test_server_that_ended_by_itself_is_listed_as_dead_until_forgotten(plan: LaunchPlan, tmp_path: Path) -> None:
     server = start(plan, "mine")
     family = _family(server)
-    (triton,) = [process for process in family if "tritonserver" in " ".join(process.cmdline()[:2])]
+    (triton,) = [process for process in family if "tritonserver" in " ".join(words_of(process)[:2])]
     triton.kill()
     psutil.wait_procs(family, timeout=120)
     assert list_servers() == [server]

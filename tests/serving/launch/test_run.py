@@ -21,6 +21,7 @@ from serving.launch.options import ContainerOptions, Launcher, LaunchOptions, Pr
 from serving.launch.plan import LaunchPlan, plan_launch
 from serving.launch.run import running, submit
 from serving.proxy.settings import ProxyBounds
+from tests.processes import is_at_work, words_of
 from tests.serving.launch.conftest import make_program
 
 _NOTE_PY = """
@@ -68,14 +69,8 @@ def _container(name: str) -> ContainerOptions:
 
 
 def _family(folder: Path) -> list[psutil.Process]:
-    family = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if str(folder) in " ".join(process.cmdline()) or process.name() == "sleep":
-                family.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return family
+    below = psutil.Process().children(recursive=True)
+    return [process for process in below if str(folder) in (words := " ".join(words_of(process))) or words.startswith("sleep ")]
 
 
 def _calls(notes: Path) -> list[list[str]]:
@@ -89,7 +84,7 @@ def test_tritonserver_is_ready_in_the_block_and_gone_with_its_children_after_it(
         assert server.is_running()
         family = _family(tmp_path)
         assert len(family) == 3  # supervisor, server, the server's child
-    assert [process for process in family if process.is_running()] == []
+    assert [process for process in family if is_at_work(process)] == []
 
 
 @pytest.mark.parametrize("behind_a_proxy", [False, True])

@@ -14,6 +14,7 @@ from serving.errors import LaunchError
 from serving.launch.addresses import ServerAddresses, choose_addresses, is_loopback
 from serving.launch.server import Server
 from tests.free_port import free_addresses
+from tests.processes import words_of
 
 _HTTP_SERVER = """
 import http.server, os, signal, sys
@@ -169,17 +170,10 @@ def test_first_errors_of_a_long_log_are_in_the_message(tmp_path: Path) -> None:
     assert len(message.splitlines()) < 30
 
 
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # a process of another test, which has ended
-        return ""
-
-
 def test_ctrl_c_of_the_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
-        family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in _command_line(child)]
+        family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(words_of(child))]
         assert len(family) == 2  # supervisor and server
         assert os.getpgrp() not in {os.getpgid(member.pid) for member in family}
         assert {os.getsid(member.pid) for member in family} == {os.getsid(0)}  # Linux schedules sessions as groups
@@ -190,7 +184,7 @@ def test_stop_ends_the_process_and_is_idempotent(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
         server.wait_until_ready([], 30.0)
         children = [child for child in psutil.Process().children(recursive=True) if child not in before]
-        assert any("serving.launch.supervisor" in _command_line(child) for child in children)
+        assert any("serving.launch.supervisor" in words_of(child) for child in children)
         server.stop()
         server.stop()
-        assert [child for child in children if "serving.launch.supervisor" in _command_line(child)] == []
+        assert [child for child in children if "serving.launch.supervisor" in words_of(child)] == []
