@@ -57,7 +57,7 @@ class PromptReader:
         )
 
     def _encoded(self, text: str, adds_special_tokens: bool, param: str) -> Prompt:
-        ids = self.tokenizer.encode(text, add_special_tokens=adds_special_tokens) if text else []
+        ids = self.tokenizer.encode(text, add_special_tokens=adds_special_tokens)
         if not ids:
             raise ApiError(f"Invalid '{param}': the prompt is empty.", param=param)
         return Prompt(ids, text)

@@ -65,7 +65,7 @@ class TritonPythonModel:
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=self._add_special_tokens)
-        if not text or not ids:
+        if not ids:  # an empty text may have the token that begins a sequence
             raise RequestError("the prompt is empty: text_input has no token")
         return ids
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.front_end.api_error import ApiError
@@ -85,3 +88,14 @@ def test_texts_are_encoded(reader: PromptReader, prompt: Any) -> None:
 def test_prompts_that_are_none(reader: PromptReader, prompt: Any) -> None:
     with pytest.raises(ApiError, match="Invalid 'prompt'"):
         reader.completion(_completion(prompt))
+
+
+def test_an_empty_prompt_has_the_token_that_begins_a_sequence_if_there_is_one(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(DEMO_ENGINE_DIR / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    reader = open_prompt_reader(tmp_path)
+    assert [prompt.token_ids for prompt in reader.completion(_completion(""))] == [[1]]
+    without = read_body(json.dumps({"model": "m", "prompt": "", "add_special_tokens": False}).encode(), CompletionBody)
+    with pytest.raises(ApiError, match="the prompt is empty"):
+        reader.completion(without)

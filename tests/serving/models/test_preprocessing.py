@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.stop_words import from_word_list
@@ -131,16 +134,31 @@ def test_embedding_bias_without_words_is_empty(ask: Any) -> None:
     assert empty.tensors["EMBEDDING_BIAS"].shape == (1, 0)
 
 
-@pytest.mark.parametrize("add", [True, False])
-def test_special_tokens_are_added_only_if_configured(backend: ModuleType, add: bool) -> None:
+def _ask_with_a_first_token(backend: ModuleType, folder: Path, prompt: str, adds_special_tokens: bool) -> Any:
+    """The answer of a model whose tokenizer begins each sequence with the token 1."""
     from serving.models.preprocessing import TritonPythonModel
 
+    tokenizer = Tokenizer.from_file(str(DEMO_ENGINE_DIR / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.save(str(folder / "tokenizer.json"))
     model = TritonPythonModel()
-    parameters = {"tokenizer_dir": str(DEMO_ENGINE_DIR), "add_special_tokens": str(add).lower()}
+    parameters = {"tokenizer_dir": str(folder), "add_special_tokens": str(adds_special_tokens).lower()}
     model.initialize({"model_config": json.dumps({"parameters": {key: {"string_value": v} for key, v in parameters.items()}})})
-    request = backend.Request({"QUERY": _bytes(["sea"]), "REQUEST_OUTPUT_LEN": np.int32([[1]])}, ["INPUT_ID"])
-    [answer] = model.execute([request])
-    assert answer.tensors["INPUT_ID"].tolist() == [_TOKENIZER.encode("sea", add_special_tokens=add)]
+    [answer] = model.execute(
+        [backend.Request({"QUERY": _bytes([prompt]), "REQUEST_OUTPUT_LEN": np.int32([[1]])}, ["INPUT_ID"])]
+    )
+    return answer
+
+
+@pytest.mark.parametrize(("add", "first"), [(True, [1]), (False, [])])
+def test_special_tokens_are_added_only_if_configured(backend: ModuleType, tmp_path: Path, add: bool, first: list[int]) -> None:
+    answer = _ask_with_a_first_token(backend, tmp_path, "sea", add)
+    assert answer.tensors["INPUT_ID"].tolist() == [[*first, *_TOKENIZER.encode("sea", add_special_tokens=False)]]
+
+
+def test_an_empty_prompt_has_the_token_that_begins_a_sequence_if_there_is_one(backend: ModuleType, tmp_path: Path) -> None:
+    assert _ask_with_a_first_token(backend, tmp_path, "", True).tensors["INPUT_ID"].tolist() == [[1]]
+    assert "the prompt is empty" in _ask_with_a_first_token(backend, tmp_path, "", False).error.message
 
 
 def test_only_requested_outputs_are_sent(ask: Any) -> None:
