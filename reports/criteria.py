@@ -85,7 +85,9 @@ def parse_slo(text: str) -> Criterion:
         names = ", ".join(metric.name for metric in OBJECTIVE_METRICS)
         raise ValueError(f"{text!r}: objectives of each request limit {names}; for the run write p99_{metric.name} or its mean")
     if not at_most:
-        raise ValueError(f"{text!r}: an objective of each request is an upper limit; write {metric.name}<={match['amount']}ms")
+        raise ValueError(
+            f"{text!r}: an objective of each request is an upper limit; write {metric.name}<={match['amount']}{match['unit'] or 'ms'}"
+        )
     if limit <= 0:
         raise ValueError(f"{text!r}: the limit must be above 0 ms")
     return Objective(metric, limit)
@@ -137,7 +139,7 @@ def parse_until(text: str) -> PrecisionGoal:
     match = _PRECISION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r}: write a number and its precision, for example 'p99_ttft±5%' or 'mean_e2e+-2%'")
-    metric, share = _metric(text, match["name"]), float(match["amount"]) / 100.0
+    metric, share = _metric(text, match["name"]), _as_written(float(match["amount"]) / 100.0)
     if not metric.is_objective:
         names = ", ".join(f"p99_{metric.name}" for metric in OBJECTIVE_METRICS)
         raise ValueError(f"{text!r}: a run ends by the precision of a latency: {names}, or their p50 or mean")
@@ -190,7 +192,7 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
 
 def _quantile(text: str, statistic: str) -> float:
     """The quantile of any percentile: 0.999 of "p99_9"."""
-    q = float(statistic[1:].replace("_", ".")) / 100.0
+    q = _as_written(float(statistic[1:].replace("_", ".")) / 100.0)
     if not 0.0 < q < 1.0:
         raise ValueError(f"{text!r}: {statistic} is no percentile between 0 and 100")
     return q
@@ -209,7 +211,7 @@ def _limit(text: str, match: re.Match[str]) -> float:
         raise ValueError(
             f"{text!r}: a limit has no '+': it is the sign of a change in %, which needs a baseline (bench compare)"
         )
-    limit = float(match["amount"]) * factors[unit]
+    limit = _as_written(float(match["amount"]) * factors[unit])
     if not math.isfinite(limit) or limit < 0:
         raise ValueError(f"{text!r}: the limit must be a number of at least 0")
     if _kind(metric) == "share" and (limit > 1 or (limit == 1 and not unit)):  # a bare 1 is more likely meant as 1 %
@@ -218,6 +220,11 @@ def _limit(text: str, match: re.Match[str]) -> float:
             f"{text!r}: the limit of a share goes from 0% to 100%; write its unit, as in {metric.name}{match['sign']}{example}%"
         )
     return limit
+
+
+def _as_written(value: float) -> float:
+    """The number nearest to the decimal one that was meant: 0.95 of 95 %, where 95 times 0.01 is more."""
+    return float(f"{value:.15g}")
 
 
 def _kind(metric: Metric) -> str:
