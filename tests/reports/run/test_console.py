@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from bench_records.manifest import GpuTelemetry
 from bench_records.record import Outcome, Record
 from reports.criteria import Requirement, parse_slo
 from reports.findings.checks import KINDS
@@ -16,6 +18,8 @@ from reports.findings.finding import Finding, RunFacts, Severity
 from reports.gates.gate import Evidence, Gate, Status
 from reports.metrics.catalogue import E2E, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.metrics.goodput import Goodput, Objective
+from reports.metrics.gpu_use import Gpu, GpuUse
+from reports.metrics.host_energy import Drawn, HostEnergy
 from reports.render.tables import cell_text, three_digits
 from reports.run.console import WIDTH, render_answer
 from reports.run.full import render as render_full
@@ -298,6 +302,102 @@ Objectives: ttft<=200ms. Attainment from send: 75.0 %.
 undecided  p99_ttft<=300ms: 1,700 ms, 95 %: 1,650 – 1,800 ms; equivalent to 62
            independent requests, 368 needed"""
     )
+
+
+def _gpus(joules: float | None, *busy: float | None, tokens: float | None = 1_000.0) -> GpuUse:
+    """GPUs over 10 s."""
+    each = tuple(Gpu(f"{k}", None, None, None, share, None, None, ()) for k, share in enumerate(busy))
+    return GpuUse("nvml", 1.0, 11.0, 0.1, each, joules, None, tokens)
+
+
+@pytest.mark.parametrize(
+    ("use", "of_target", "line"),
+    [
+        (_gpus(12_344.0, 0.5), True, "GPU: 12.3 J a token, 1,234 W, busy 50%."),
+        (_gpus(5_000.0, 0.5, 1.0), None, "2 GPUs: 5.00 J a token, 500 W, busy 75%."),
+        (_gpus(5_000.0, None, tokens=None), True, "GPU: 500 W."),
+        (_gpus(None, 0.5, 0.25), False, "2 GPUs of this machine, perhaps not the target's: busy 38%."),
+        (_gpus(None, None), True, None),
+        (None, True, None),
+    ],
+)
+def test_what_is_known_of_gpus_has_a_line(
+    steady: RunReport, use: GpuUse | None, of_target: bool | None, line: str | None
+) -> None:
+    telemetry = None if of_target is None else GpuTelemetry(gpus=["0"], of_target=of_target, period_s=0.1, samples=9)
+    manifest = structs.replace(steady.manifest, gpu_telemetry=telemetry)
+    lines = render_answer(dataclasses.replace(steady, manifest=manifest, gpus=use)).splitlines()
+    assert [text for text in lines if "GPU" in text or "busy" in text] == ([] if line is None else [line])
+
+
+def _drawn(power_w: float | None, joules_per_token: float | None) -> Drawn:
+    return Drawn((), None, None, power_w, joules_per_token, None)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "dram", "line"),
+    [
+        (_drawn(1_234.4, 0.25), _drawn(1_012.0, 0.1), "CPU: 0.25 J a token, 1,234 W; DRAM 1,012 W."),
+        (_drawn(95.0, None), None, "CPU: 95 W."),
+        (_drawn(None, None), _drawn(12.0, None), "DRAM 12 W."),
+        (None, _drawn(12.0, None), "DRAM 12 W."),
+        (_drawn(95.0, 0.25), _drawn(None, None), "CPU: 0.25 J a token, 95 W."),
+        (None, _drawn(None, None), None),
+    ],
+)
+def test_what_is_known_of_the_host_s_energy_has_a_line(
+    steady: RunReport, cpu: Drawn | None, dram: Drawn | None, line: str | None
+) -> None:
+    report = dataclasses.replace(steady, host_energy=HostEnergy(1.0, 11.0, 0.1, None, cpu, dram))
+    lines = render_answer(report).splitlines()
+    assert [text for text in lines if "CPU" in text or "DRAM" in text] == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("undetermined", "from_send", "note"),
+    [
+        (0, 250, ""),
+        (0, 251, " Attainment from send: 25.1 %."),  # a thousandth more
+        (1, 250, " 1 request was cut off before that was decided, with which attainment is 25.0 – 25.1 %."),
+        (
+            1_000,
+            500,
+            " 1,000 requests were cut off before that was decided, with which attainment is 12.5 – 62.5 %. "
+            "Attainment from send: 50.0 %.",
+        ),
+    ],
+)
+def test_objectives_are_named_with_what_attainment_may_have_been(
+    steady: RunReport, undetermined: int, from_send: int, note: str
+) -> None:
+    """250 of 1,000 met them."""
+    ttft, e2e = parse_slo("ttft<=200ms"), parse_slo("e2e<=1s")
+    assert isinstance(ttft, Objective)
+    assert isinstance(e2e, Objective)
+    rate = Estimate(4.65, None, None)
+    goodput = Goodput((ttft, e2e), (1, 1), (1, 1), 250, 250, from_send, 1_000, undetermined, rate, 0.25, (0.2, 0.3), None)
+    report = dataclasses.replace(steady, metrics=dataclasses.replace(steady.metrics, goodput=goodput))
+    answer = render_answer(report)
+    judged = "25.0 % of 1,000 judged" if undetermined else "25.0 % of 1,000 sent"
+    assert _row(answer, "Goodput") == ["4.65 requests/s", "95 %: –"]
+    assert _row(answer, "Attainment") == [judged, "95 %: 20.0 – 30.0"]
+    lines = answer[answer.index("\nObjectives") :].split("\n\n")[0].split()
+    assert " ".join(lines) == f"Objectives: ttft<=200ms and e2e<=1000ms.{note}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "note"),
+    [
+        (Cause.CUT_OFF, "p99 is a lower bound: requests were cut off."),
+        (Cause.AMONG_FAILURES, "p99, or the end of its interval, falls among the failed requests."),
+        (Cause.DRIFTS, "p99 not yet supported: drifts, or run too short."),
+    ],
+)
+def test_the_reason_of_a_mark_is_the_whole_note_where_all_rows_have_it(steady: RunReport, reason: Reason, note: str) -> None:
+    report = _of(steady, *[lambda d: _tail(d, reason)] * 3)
+    assert f"\n* {note}\n\n" in render_answer(report)
+    rows = [_row(render_answer(report), name) for name in ("TTFT", "TPOT", "E2E latency")]
+    assert rows == [["10.0", "9.00 – 11.0", "20.0", "30.0*", "≥ 25.0"]] * 3
 
 
 def test_an_attainment_without_an_interval_stands_alone(steady: RunReport) -> None:
