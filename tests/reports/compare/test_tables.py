@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
 from bench_records.record import Record
-from reports.compare.comparison import Arm, ArmComparison, RequestPairs
+from reports.compare.comparison import Arm, RequestPairs
 from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
 from reports.compare.difference import Difference, Verdict
 from reports.compare.looks import Looks
@@ -28,38 +27,16 @@ from reports.compare.tables import (
     smallest_shown_text,
     summary_sentence,
 )
-from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TTFT
 from reports.render.tables import Quantity
 from reports.run_report import RunReport
 from reports.statistics.estimate import TooFew
 from reports.statistics.percentiles import summarise
-
-P99, P50, P99_E2E = Measure(TTFT, 0.99), Measure(TTFT, 0.50), Measure(E2E, 0.99)
-FAILED, RATE = Measure(FAILED_SHARE), Measure(REQUEST_THROUGHPUT)
-
-
-def _difference(measure: Measure, verdict: Verdict = Verdict.NONE, **replaced: Any) -> Difference:
-    spread = Spread(0.2, 0.05, 8.0, Evidence.RUNS)
-    found = Difference(
-        measure, 100.0, 125.0, 0.25, (0.1, 0.4), 0.5, 0.01, 0.04, Evidence.RUNS, verdict, None, spread
-    )  # fmt: skip
-    return replace(found, **replaced)
+from tests.reports.compare.by_hand import FAILED, P50, P99, P99_E2E, RATE, comparison, difference
 
 
 @pytest.fixture(scope="module")
 def run(make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]) -> RunReport:
     return make_report(steady_run(120))
-
-
-def _comparison(
-    run: RunReport, *differences: Difference, runs: tuple[int, int] = (1, 1), window_s: float | None = 7.0, **replaced: Any
-) -> ArmComparison:
-    windows = run.metrics.windows
-    assert windows.whole is not None
-    whole = None if window_s is None else replace(windows.whole, end_s=windows.whole.start_s + window_s)
-    timed = replace(run, metrics=replace(run.metrics, windows=replace(windows, whole=whole)))
-    a, b = (Arm(name, (timed,) * count) for name, count in zip("AB", runs, strict=True))
-    return replace(ArmComparison(a, b, differences, (), None, (), ()), **replaced)
 
 
 # ---- cells
@@ -84,10 +61,10 @@ def test_a_change_is_in_per_cent_or_points(measure: Measure, change: float | Non
 
 
 def test_an_interval_is_two_changes_or_the_reason_for_none() -> None:
-    assert interval_text(_difference(P99)) == "+10.0% to +40.0%"
-    assert interval_text(_difference(FAILED, interval=(-0.01, 0.02))) == "-1.00 pp to +2.00 pp"
-    assert interval_text(_difference(P99, interval=None, reason=TooFew(9, 100))) == "n too small"
-    assert interval_text(_difference(P99, interval=None)) == "–"
+    assert interval_text(difference(P99)) == "+10.0% to +40.0%"
+    assert interval_text(difference(FAILED, interval=(-0.01, 0.02))) == "-1.00 pp to +2.00 pp"
+    assert interval_text(difference(P99, interval=None, reason=TooFew(9, 100))) == "n too small"
+    assert interval_text(difference(P99, interval=None)) == "–"
 
 
 @pytest.mark.parametrize(
@@ -102,11 +79,11 @@ def test_an_interval_is_two_changes_or_the_reason_for_none() -> None:
 def test_the_smallest_fall_of_a_ratio_is_the_inverse_of_the_smallest_rise(
     measure: Measure, smallest: float | None, text: str
 ) -> None:
-    assert smallest_shown_text(_difference(measure, smallest_shown=smallest)) == text
+    assert smallest_shown_text(difference(measure, smallest_shown=smallest)) == text
 
 
 def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
-    assert difference_row(_difference(P99, Verdict.WORSE)) == (
+    assert difference_row(difference(P99, Verdict.WORSE)) == (
         "TTFT p99, ms",
         Quantity(100.0, "100.00"),
         Quantity(125.0, "125.00"),
@@ -117,7 +94,7 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
         Quantity(50.0, "-33.3% or +50.0%"),
         "worse",
     )
-    assert difference_row(_difference(FAILED, a=0.01, b=0.03, change=0.02, interval=None, smallest_shown=0.125)) == (
+    assert difference_row(difference(FAILED, a=0.01, b=0.03, change=0.02, interval=None, smallest_shown=0.125)) == (
         "Failed requests, %",
         Quantity(1.0, "1.00"),
         Quantity(3.0, "3.00"),
@@ -130,7 +107,7 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
     )
     unknown = Difference(P99, None, 5.0, None, None, None, None, None, None, Verdict.UNKNOWN, TooFew(9, 100))
     assert difference_row(unknown)[1:] == (None, Quantity(5.0, "5.00"), None, None, "n too small", None, None, "cannot be told")
-    assert difference_row(_difference(P99, a=12_345.678))[1] == Quantity(12_345.678, "12,345.68")
+    assert difference_row(difference(P99, a=12_345.678))[1] == Quantity(12_345.678, "12,345.68")
 
 
 @pytest.mark.parametrize(
@@ -147,16 +124,16 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
     ],
 )
 def test_a_probability_has_three_decimals_or_those_that_show_its_side_of_5_percent(p_adjusted: float, text: str) -> None:
-    assert difference_row(_difference(P99, p_adjusted=p_adjusted))[6] == Quantity(p_adjusted, text)
+    assert difference_row(difference(P99, p_adjusted=p_adjusted))[6] == Quantity(p_adjusted, text)
 
 
 def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> None:
-    differences = (_difference(P99), _difference(FAILED))
-    table = difference_table(_comparison(run, *differences), "some")
+    differences = (difference(P99), difference(FAILED))
+    table = difference_table(comparison(run, *differences), "some")
     assert (table.name, table.title, table.columns[0]) == ("some", "Differences", "measure")
     assert "from the schedule" in table.note
     assert table.rows == tuple(map(difference_row, differences))
-    assert difference_table(_comparison(run)).name == "differences"
+    assert difference_table(comparison(run)).name == "differences"
     result = ConditionResult(parse_condition("p99_ttft > +5%"), Status.FAILED, "changed by +9.0%, at least +6.0%")
     conditions = conditions_table([result])
     assert (conditions.name, conditions.title) == ("conditions", "Conditions")
@@ -194,21 +171,21 @@ def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> Non
     ],
 )
 def test_the_verdict_in_one_sentence(verdicts: list[Verdict], sentence: str) -> None:
-    differences = [_difference(measure, verdict) for measure, verdict in zip((P50, P99), verdicts, strict=True)]
+    differences = [difference(measure, verdict) for measure, verdict in zip((P50, P99), verdicts, strict=True)]
     assert summary_sentence("B", "A", differences) == sentence
 
 
 def test_a_headline_of_one_run_each_names_the_experiment_and_its_time(run: RunReport) -> None:
-    worse = _difference(P99, Verdict.STARTS_WORSE)
-    assert headline(_comparison(run, worse)) == (
+    worse = difference(P99, Verdict.STARTS_WORSE)
+    assert headline(comparison(run, worse)) == (
         "Between these starts, B is worse than A: TTFT p99 +25.0% (+10.0% to +40.0%); whether every start would be, 'bench "
         "experiment --repeats 5' would show in about 70 s and the time of the starts."
     )
-    assert "would show in about 89 s and" in headline(_comparison(run, worse, window_s=8.9))
-    assert "would show in about 2 min and" in headline(_comparison(run, worse, window_s=9.0))
-    assert "would show in about 1,000 min and" in headline(_comparison(run, worse, window_s=6_000.0))
-    assert headline(_comparison(run, worse, window_s=None)).endswith("'bench experiment --repeats 5' would show.")
-    repeated = _comparison(run, _difference(P99, Verdict.WORSE), runs=(2, 2))
+    assert "would show in about 89 s and" in headline(comparison(run, worse, window_s=8.9))
+    assert "would show in about 2 min and" in headline(comparison(run, worse, window_s=9.0))
+    assert "would show in about 1,000 min and" in headline(comparison(run, worse, window_s=6_000.0))
+    assert headline(comparison(run, worse, window_s=None)).endswith("'bench experiment --repeats 5' would show.")
+    repeated = comparison(run, difference(P99, Verdict.WORSE), runs=(2, 2))
     assert headline(repeated) == "B is worse than A: TTFT p99 +25.0% (+10.0% to +40.0%)."
 
 
@@ -221,10 +198,10 @@ def test_a_headline_without_a_difference_names_the_conditions_that_failed_alone(
         ConditionResult(relative, Status.PASSED, "changed by +1.0%, at most +2.0%"),
         ConditionResult(absolute, Status.FAILED, "310 ms"),
     )
-    comparison = _comparison(run, _difference(P99, smallest_shown=0.08), conditions=results)
+    compared = comparison(run, difference(P99, smallest_shown=0.08), conditions=results)
     named = "TTFT p99, which --fail_if names, changed by +9.0% when judged alone."
-    assert headline(comparison) == f"No difference between B and A is shown by these runs. {named}"
-    inconclusive = _comparison(run, _difference(P99, smallest_shown=0.11), conditions=results)
+    assert headline(compared) == f"No difference between B and A is shown by these runs. {named}"
+    inconclusive = comparison(run, difference(P99, smallest_shown=0.11), conditions=results)
     assert headline(inconclusive).startswith("Inconclusive: ")
     assert headline(inconclusive).endswith(f" {named}")
 
@@ -233,44 +210,44 @@ def test_an_experiment_that_decides_a_measure_does_not_name_its_condition_again(
     named = parse_condition("p99_ttft > +5%")
     results = (ConditionResult(named, Status.FAILED, "changed by +25.0%, at least +10.0%", "changed by +25.0%"),)
     looks = Looks(10)
-    decided = _comparison(run, _difference(P99, Verdict.WORSE), runs=(3, 3), conditions=results, looks=looks)
+    decided = comparison(run, difference(P99, Verdict.WORSE), runs=(3, 3), conditions=results, looks=looks)
     assert "judged alone" not in headline(decided)
-    other = _comparison(run, _difference(P50, Verdict.WORSE), _difference(P99), runs=(3, 3), conditions=results, looks=looks)
+    other = comparison(run, difference(P50, Verdict.WORSE), difference(P99), runs=(3, 3), conditions=results, looks=looks)
     assert headline(other).endswith(" TTFT p99, which --fail_if names, changed by +25.0% when judged alone.")
 
 
 def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_suspects(run: RunReport) -> None:
     def shown(*differences: Difference, runs: tuple[int, int] = (3, 3)) -> str:
-        return headline(_comparison(run, *differences, runs=runs))
+        return headline(comparison(run, *differences, runs=runs))
 
-    blunt = _difference(P99, smallest_shown=0.345, p_value=0.5)
+    blunt = difference(P99, smallest_shown=0.345, p_value=0.5)
     assert shown(blunt).startswith("Inconclusive: 3 runs of each side cannot show a change of TTFT p99 below 34%; ")
     assert shown(blunt, runs=(1, 1)).startswith("Inconclusive: 1 run of each side cannot show a change of TTFT p99 below 34%")
     assert shown(blunt, runs=(3, 2)).startswith("Inconclusive: 3 and 2 runs cannot show a change of TTFT p99 below 34%")
     assert "cannot show a change of TTFT p99;" in shown(replace(blunt, smallest_shown=None))
     assert "cannot show a change of TTFT p99 below 1,000%;" in shown(replace(blunt, smallest_shown=8_375_442.7))  # two blocks
     suspects = [
-        _difference(measure, p_value=p, smallest_shown=0.345)
+        difference(measure, p_value=p, smallest_shown=0.345)
         for measure, p in ((P99, 0.04), (P50, 0.01), (RATE, 0.03), (P99_E2E, 0.02), (FAILED, 0.06))
     ]
     assert shown(*suspects).endswith(
         ". Suspects, each judged alone: TTFT p50 +25.0% (+10.0% to +40.0%); E2E latency p99 +25.0% (+10.0% to +40.0%); "
         "Request throughput +25.0% (+10.0% to +40.0%)."
     )
-    without = _difference(P99, spread=None, p_value=None, verdict=Verdict.UNKNOWN)
+    without = difference(P99, spread=None, p_value=None, verdict=Verdict.UNKNOWN)
     assert shown(without) == "Inconclusive: no latency of these runs has an interval."
 
 
 def test_a_measure_that_differs_only_when_judged_alone_is_noted(run: RunReport) -> None:
-    alone = [_difference(measure, p_value=0.03, p_adjusted=0.09) for measure in (P50, RATE)]
-    shown = _difference(P99, Verdict.WORSE)
-    compared = _comparison(run, shown, *alone, _difference(P99_E2E, p_value=0.5), runs=(3, 3))
+    alone = [difference(measure, p_value=0.03, p_adjusted=0.09) for measure in (P50, RATE)]
+    shown = difference(P99, Verdict.WORSE)
+    compared = comparison(run, shown, *alone, difference(P99_E2E, p_value=0.5), runs=(3, 3))
     assert notes(compared)[0] == (
         "Differs only when judged alone: TTFT p50, Request throughput. Among 4 measures, one often does by chance, so it has "
         "no verdict."
     )
-    assert not any("judged alone" in note for note in notes(_comparison(run, shown, runs=(3, 3))))
-    inconclusive = _comparison(run, *alone, _difference(P99, p_value=0.5, smallest_shown=0.5), runs=(3, 3))
+    assert not any("judged alone" in note for note in notes(comparison(run, shown, runs=(3, 3))))
+    inconclusive = comparison(run, *alone, difference(P99, p_value=0.5, smallest_shown=0.5), runs=(3, 3))
     assert not any("judged alone" in note for note in notes(inconclusive))
 
 
@@ -278,7 +255,7 @@ def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> 
     """An error of 0.08 of 5 runs: 9 runs show 20 %, since their error of 0.0596 times 2.98 is below log 1.2."""
     spread = Spread(0.0, 0.08, 8.0, Evidence.RUNS)
     shown = [
-        headline(_comparison(run, _difference(P99, smallest_shown=smallest, p_value=0.5, spread=spread), runs=(5, 5)))
+        headline(comparison(run, difference(P99, smallest_shown=smallest, p_value=0.5, spread=spread), runs=(5, 5)))
         for smallest in (0.5, 0.21, 0.2, 0.15)
     ]
     assert [sentence.partition("; ")[2] for sentence in shown] == ["9 would show 20%.", "9 would show 20%.", "", ""]
@@ -286,8 +263,8 @@ def test_what_would_show_more_is_named_only_if_it_shows_more(run: RunReport) -> 
 
 def test_of_single_runs_what_would_show_more_has_a_number_of_requests(run: RunReport) -> None:
     """An error of 0.15: five runs of 120 requests times (3.195 · 0.15 / log 1.1)² / 5, or 5.06, show 10 %."""
-    blunt = _difference(P99, smallest_shown=0.5, p_value=0.5, spread=Spread(0.0, 0.15, 16.0, Evidence.REQUESTS))
-    assert headline(_comparison(run, blunt)).endswith("; 5 of about 610 requests would show 10%.")
+    blunt = difference(P99, smallest_shown=0.5, p_value=0.5, spread=Spread(0.0, 0.15, 16.0, Evidence.REQUESTS))
+    assert headline(comparison(run, blunt)).endswith("; 5 of about 610 requests would show 10%.")
 
 
 # ---- notes
@@ -295,21 +272,21 @@ def test_of_single_runs_what_would_show_more_has_a_number_of_requests(run: RunRe
 
 def test_a_change_that_is_not_the_ratio_of_its_columns_says_why(run: RunReport) -> None:
     """What the lengths explain may turn the sign of a change."""
-    turned, alike = _difference(P99_E2E, change=-0.016), _difference(P99)
-    assert notes(_comparison(run, alike, turned))[0] == (
+    turned, alike = difference(P99_E2E, change=-0.016), difference(P99)
+    assert notes(comparison(run, alike, turned))[0] == (
         "At equal lengths: the change of E2E latency p99 is without what the requested lengths explain, and not the plain "
         "ratio of the two columns."
     )
-    both = notes(_comparison(run, turned, _difference(P50, change=0.24)))[0]
+    both = notes(comparison(run, turned, difference(P50, change=0.24)))[0]
     assert both.startswith("At equal lengths: the changes of E2E latency p99, TTFT p50 are without")
-    unseen = notes(_comparison(run, alike, _difference(P50, change=0.25004), _difference(RATE, a=0.0, change=None)))
+    unseen = notes(comparison(run, alike, difference(P50, change=0.25004), difference(RATE, a=0.0, change=None)))
     assert not any("lengths" in note for note in unseen)
 
 
 def test_paired_requests_are_noted_with_their_median_its_interval_and_the_share_that_took_longer(run: RunReport) -> None:
     difference_ms = summarise(np.tile([-1.0, 2.0, 2.5], 100))
     assert difference_ms is not None
-    note, *_ = notes(_comparison(run, pairs=RequestPairs(difference_ms, 2 / 3)))
+    note, *_ = notes(comparison(run, pairs=RequestPairs(difference_ms, 2 / 3)))
     interval = difference_ms.percentile(0.5).interval_text
     assert interval != "–"
     assert note == (
@@ -319,16 +296,16 @@ def test_paired_requests_are_noted_with_their_median_its_interval_and_the_share_
 
 
 def test_notes_name_pairs_blocks_single_starts_and_what_would_show_a_small_change(run: RunReport) -> None:
-    single = _comparison(run, _difference(P99))
+    single = comparison(run, difference(P99))
     texts = notes(single)
     assert texts[0] == (
         "One run each: the intervals lack the variation between starts. Use 'bench experiment --repeats 5' in about 70 s and "
         "the time of the starts, or repeat the runs."
     )
     assert texts[1] == single.recommendation.text if single.recommendation is not None else len(texts) == 1
-    assert notes(_comparison(run, runs=(2, 2))) == []
+    assert notes(comparison(run, runs=(2, 2))) == []
     for blocks, text in ((1, "1 block is left out because"), (3, "3 blocks are left out because")):
-        repeated = _comparison(run, runs=(2, 2))
+        repeated = comparison(run, runs=(2, 2))
         (note,) = notes(replace(repeated, arm=replace(repeated.arm, blocks_left_out=blocks)))
         assert note.startswith(text)
 
@@ -360,7 +337,7 @@ def test_repeats_that_come_from_one_start_of_a_server_are_named(
         manifests = [structs.replace(run.manifest, server_began_at=at) for at in began_at]
         return Arm(name, tuple(replace(run, manifest=manifest) for manifest in manifests))
 
-    found = notes(replace(_comparison(run), baseline=arm("A", a), arm=arm("B", b)))
+    found = notes(replace(comparison(run), baseline=arm("A", a), arm=arm("B", b)))
     about_starts = [note for note in found if "one start" in note]
     assert about_starts == ([] if expected is None else [expected])
     assert expected is None or found[0] == expected
@@ -371,13 +348,13 @@ def test_no_experiment_is_advised_of_simulations_which_have_no_starts(
 ) -> None:
     """'bench experiment' measures a server, and shows nothing of a model."""
     simulated = make_report(steady_run(120), simulation={"model": "m.json", "digest": "0f" * 32})
-    worse = _difference(P50, Verdict.STARTS_WORSE, evidence=Evidence.REQUEST_PAIRS)
-    compared = _comparison(simulated, worse)
+    worse = difference(P50, Verdict.STARTS_WORSE, evidence=Evidence.REQUEST_PAIRS)
+    compared = comparison(simulated, worse)
     assert "bench experiment" not in " ".join((headline(compared), *notes(compared)))
     assert notes(compared)[0].startswith("One simulation each: repeats of both with other seeds")
-    assert "bench experiment" in headline(_comparison(run, worse))
+    assert "bench experiment" in headline(comparison(run, worse))
 
 
 def test_small_numbers_of_both_sides_are_no_zeros() -> None:
-    cells = difference_row(_difference(RATE, a=0.0042, b=0.0039))[1:4]
+    cells = difference_row(difference(RATE, a=0.0042, b=0.0039))[1:4]
     assert [cell.text for cell in cells if isinstance(cell, Quantity)] == ["0.0042", "0.0039", "-0.0003"]
