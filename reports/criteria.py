@@ -85,9 +85,8 @@ def parse_slo(text: str) -> Criterion:
         names = ", ".join(metric.name for metric in OBJECTIVE_METRICS)
         raise ValueError(f"{text!r}: objectives of each request limit {names}; for the run write p99_{metric.name} or its mean")
     if not at_most:
-        raise ValueError(
-            f"{text!r}: an objective of each request is an upper limit; write {metric.name}<={match['amount']}{match['unit'] or 'ms'}"
-        )
+        upper = f"{metric.name}<={match['amount']}{match['unit'] or 'ms'}"
+        raise ValueError(f"{text!r}: an objective of each request is an upper limit; write {upper}")
     if limit <= 0:
         raise ValueError(f"{text!r}: the limit must be above 0 ms")
     return Objective(metric, limit)
@@ -182,9 +181,9 @@ def _statistic(text: str, metric: Metric, statistic: str | None) -> float | None
         if statistic is not None:
             raise ValueError(f"{text!r}: {metric.name} has no {statistic}; write {metric.name} alone")
         return None
-    if (statistic or "").lower() == "mean":
+    if statistic is None or statistic.lower() == "mean":
         return None
-    q = float((statistic or "")[1:].replace("_", ".")) / 100.0
+    q = float(statistic[1:].replace("_", ".")) / 100.0
     if q not in QUANTILES:
         raise ValueError(f"{text!r}: of {statistic} no interval is computed; use p50, p99 or mean")
     return q

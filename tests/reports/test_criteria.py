@@ -240,6 +240,8 @@ def test_a_run_may_be_ended_by_any_percentile_of_an_objectives_latency(text: str
         ),
         ("p100_ttft>5ms", "p100 is no percentile between 0 and 100"),
         ("p0_ttft>5ms", "p0 is no percentile between 0 and 100"),
+        ("p99_x>5ms", f"'x' is none of {_NAMES}"),
+        ("p99_ttft>5kg", "'kg' is no unit of ttft; use ms or s or us"),
     ],
 )
 def test_no_other_number_may_end_a_run(text: str, problem: str) -> None:
@@ -262,6 +264,7 @@ def test_every_spelling_of_a_precision(text: str) -> None:
             (text, "write a number and its precision, for example 'p99_ttft±5%' or 'mean_e2e+-2%'")
             for text in ("p99_ttft<5%", "ttft±5%", "p99_ttft±5ms")
         ),
+        ("p99_x±5%", f"'x' is none of {_NAMES}"),
         ("p90_ttft±5%", "of p90 no interval is computed; use p50, p99 or mean"),
         ("mean_itl±5%", "a run ends by the precision of a latency: p99_ttft, p99_e2e, p99_tpot, or their p50 or mean"),
         ("p99_ttft±100%", "the precision must be above 0 % and below 100 %"),
