@@ -16,8 +16,11 @@ import reports.findings
 from bench_records.client_sample import ClientSample
 from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.checks import KINDS, Validity, validity
+from reports.findings.client import WorkerKilled
+from reports.findings.consistency import OutputLongerThanAsked, TokensCountedFromText
 from reports.findings.distribution import WorkersLost
 from reports.findings.finding import Finding, Severity
+from reports.findings.in_flight import UsersInStep
 from reports.findings.outcomes import Errors, NothingDone, PromptEchoed, WarmUpFailed
 from reports.run_report import RunReport
 from tests.reports.findings.runs import (
@@ -319,3 +322,37 @@ def test_runs_that_are_not_valid_by_failed_requests_alone_have_a_validity_of_the
     assert errors.severity is Severity.INVALID
     assert validity((errors,)) is validity((errors, NothingDone(scheduled=3))) is Validity.REQUESTS_FAILED
     assert validity((errors, WorkersLost(workers="1 (a)", requests=2))) is Validity.INVALID
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "several"),
+    [
+        (lambda n: WorkerKilled(n, "killed"), "1 request has no record (", "2 requests have no record ("),
+        (lambda n: WorkersLost("1 (a)", n), "whether 1 request was sent.", "whether 2 requests were sent."),
+        (lambda n: OutputLongerThanAsked(n, n, 0.01), "1 answer was longer", "2 answers were longer"),
+        (lambda n: OutputLongerThanAsked(n, n, 0.01), "requested: 1 token too", "requested: 2 tokens too"),
+        (lambda n: Errors(n, 0.01, {"timeout": n}, None), "1 request failed", "2 requests failed"),
+    ],
+)
+def test_a_sentence_counts_one_thing_and_several(kind: Callable[[int], Finding], one: str, several: str) -> None:
+    assert one in kind(1).sentence
+    assert several in kind(2).sentence
+
+
+def test_users_of_an_unknown_number_keep_in_step_too() -> None:
+    sentences = [
+        UsersInStep(users, 1.5, 12, 0.9, at_once=at_once).sentence
+        for users, at_once in ((8, False), (None, False), (None, True))
+    ]
+    assert [sentence.partition(" keep in step: 90% of the answers end")[0] for sentence in sentences] == [
+        "The 8 users",
+        "The users",
+        "The answers",
+    ]
+
+
+@pytest.mark.parametrize(("ratio", "more"), [(None, False), (0.9, False), (1.005, False), (1.13, True)])
+def test_a_text_of_random_tokens_is_mentioned_where_it_makes_more_tokens(ratio: float | None, more: bool) -> None:
+    sentence = TokensCountedFromText(7, 7, 0.5, ratio).sentence
+    assert ("makes 1.13 times as many" in sentence) is more
+    assert ("Text of random tokens" in sentence) is more

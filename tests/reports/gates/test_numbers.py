@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bench_records.record import Outcome
 from reports.gates.gate import Evidence, JudgedRun, Status
-from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates
+from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates, over_groups
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.statistics.estimate import UNKNOWN, Cause, Correlated, Estimate, Reason
@@ -158,6 +159,23 @@ def test_a_queue_that_grows_fails_no_number_that_it_makes_hold_more(
         assert "worse" not in gate.why
 
 
+def test_a_queue_that_grows_passes_no_goodput_that_has_an_interval(judged: MakeRun, queued_run: Queue) -> None:
+    """About half of the 75 requests/s are good, and goodput is known to a twentieth: of calm runs it would pass."""
+    run = judged(queued_run(75.0, 1), "ttft<=5s")
+    assert run.metrics.goodput is not None
+    rate = run.metrics.goodput.rate.value
+    assert rate is not None
+    known = replace(run.metrics.goodput, rate=Estimate(rate, (0.95 * rate, 1.05 * rate)))
+    gate = gate_of(f"goodput>={rate / 2:.1f}", replace(run, metrics=replace(run.metrics, goodput=known)))
+    assert gate.status is Status.UNDECIDED, gate.why
+    assert re.search(r"; the queue grew by 2[\d.]+ requests/s, so a longer run is worse$", gate.why), gate.why
+
+
+@pytest.mark.parametrize(("limit", "status"), [(10.0, Status.UNDECIDED), (10.1, Status.FAILED)])
+def test_a_queue_that_grows_fails_a_goodput_below_its_limit_alone(growing: JudgedRun, limit: float, status: Status) -> None:
+    assert judge_number(required(f"goodput>={limit}"), KnownNumber(10.0, grows=True), [growing]).status is status
+
+
 def test_a_queue_that_grows_is_no_reason_in_a_throughput(growing: JudgedRun) -> None:
     rate = _of_rate(growing, 49.0, (48.0, 50.0))
     assert [gate_of(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
@@ -205,6 +223,21 @@ def test_a_bound_of_repeats_or_of_few_requests_passes_no_mean(judged: MakeRun, a
     assert one.why.startswith("at least 229 ms")
     assert repeats.why.startswith("at least 231 ms")
     assert repeats.evidence.high is None
+
+
+# ---- conversations
+
+
+def test_a_mean_of_one_conversation_has_no_limits_and_says_why(calm: JudgedRun) -> None:
+    """All of its requests may be alike; of two conversations the limits are those of two numbers."""
+    values, known = np.array([40.0, 60.0] * 100), KnownNumber(50.0, (49.0, 51.0))
+    alone = over_groups(known, values, np.zeros(200, dtype=np.int64))
+    assert alone == KnownNumber(50.0, None, Cause.FEW_CONVERSATIONS)
+    gate = judge_number(required("mean_ttft<=60ms"), alone, [calm])
+    assert (gate.status, gate.why) == (Status.UNDECIDED, "50 ms; requests come from too few conversations")
+    two = over_groups(known, values, np.arange(200) % 2)
+    assert two.interval is None or two.interval[0] < 40.0
+    assert over_groups(known, values, np.full(200, -1)) == known
 
 
 # ---- in words

@@ -73,6 +73,7 @@ def test_a_share_of_some_is_never_shown_as_none_or_all(share: float) -> None:
         (119, "119 s"),
         (120, "2 min"),
         (7_199, "120 min"),
+        (7_200, "2 h"),
         (9_000, "2.5 h"),
         (5_000_000, "1,389 h"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -128,6 +129,9 @@ def test_the_gpus_have_a_table_and_a_line_in_the_answer(make_report: MakeReport,
     known = {"gpus": ["H100"], "of_target": True, "period_s": 0.1, "samples": 15}
     of_target = make_report(steady_run(100), server=server, gpu_telemetry=known)
     assert re.search(f"^GPU: {shown}", render_answer(of_target), re.MULTILINE)
+    assert of_target.gpus is not None
+    two = dataclasses.replace(of_target.gpus, gpus=of_target.gpus.gpus * 2, energy_j=None)
+    assert "\n2 GPUs: busy 67%.\n" in render_answer(dataclasses.replace(of_target, gpus=two))
     found = summary(report)["gpus"]
     assert (found["source"], found["power_w"]) == ("nvml", pytest.approx(500.0))
 
