@@ -39,7 +39,10 @@ class StopWordScan:
         return text[: len(text) - withheld]
 
     def _first_stop(self, text: str) -> int | None:
-        matches = [(start + len(word), start) for word in self._words if (start := text.find(word)) >= 0]
+        """Start of the first word that is complete after what was withheld: one that is complete before may not stop."""
+        held = len(self._withheld)
+        found = ((text.find(word, max(0, held - len(word) + 1)), word) for word in self._words)
+        matches = [(start + len(word), start) for start, word in found if start >= 0]
         return min(matches)[1] if matches else None
 
     def _possible_start(self, text: str) -> int:

@@ -68,6 +68,23 @@ def test_a_piece_is_not_the_last_one_unless_it_is_said() -> None:
     assert (scan.add("the E"), scan.add("ND"), scan.stopped) == ("the ", "", True)
 
 
+@given(pieces=st.lists(st.tuples(_TEXT, st.booleans()), min_size=1, max_size=8), words=_WORDS)
+@example(pieces=[("ab", False), ("x", True)], words=["b", "abc"])
+def test_a_word_that_is_complete_where_nothing_may_stop_never_stops(pieces: list[tuple[str, bool]], words: list[str]) -> None:
+    scan = StopWordScan(words)
+    shown, text = "", ""
+    for number, (piece, may_stop) in enumerate(pieces, start=1):
+        ends = range(len(text) + 1, len(text) + len(piece) + 1) if may_stop else ()
+        text += piece
+        shown += scan.add(piece, number == len(pieces), may_stop)
+        complete = [(end, -len(word)) for end in ends for word in words if word and text[:end].endswith(word)]
+        if complete:
+            end, minus_length = min(complete)
+            assert (shown, scan.stopped) == (text[: end + minus_length], True)
+            return
+    assert (shown, scan.stopped) == (text, False)
+
+
 def test_withheld_text_is_released_at_the_end() -> None:
     assert _scan(["END"], ["the E", ""]) == (["the ", "E"], False)
 
