@@ -21,11 +21,21 @@ _TOKENS = click.IntRange(1, 2**31 - 1)
 VLLM = "vllm"
 _OF_VLLM = ("engine_python", "tensor_parallel_size", "engine_arg", "core_instance_count")
 _OF_OPENVINO = ("step_log", "min_step_time")
-_NOT_OF_VLLM = {
-    "draft_engine_dir": "it takes no draft tokens; --engine_arg speculative_config=JSON drafts within vLLM",
-    "max_beam_width": "it has no beam search",
-    "max_queue_size": "its queue has no limit",
-    "batch_scheduler_policy": "it starts a request at once, and pauses requests when the cache is full",
+_ONLY_VLLM = dict.fromkeys(_OF_VLLM, "only --engine vllm has it")
+_REFUSED: Mapping[str, Mapping[str, str]] = {  # an engine → the options that it does not have, with the reason
+    "openvino": _ONLY_VLLM,
+    "tensorrt_llm": {
+        **_ONLY_VLLM,
+        "draft_engine_dir": "it takes no draft tokens",
+        "max_beam_width": "it has no beam search here",
+        "max_queue_size": "its queue has no limit",
+    },
+    VLLM: {
+        "draft_engine_dir": "it takes no draft tokens; --engine_arg speculative_config=JSON drafts within vLLM",
+        "max_beam_width": "it has no beam search",
+        "max_queue_size": "its queue has no limit",
+        "batch_scheduler_policy": "it starts a request at once, and pauses requests when the cache is full",
+    },
 }
 ENGINE_DIR_HELP = "Engine folder made by 'bench engine build', for vllm a Hugging Face checkpoint. Default: the demo engine."
 
@@ -117,7 +127,7 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         return engine_options(values)
 
     def _refuse_others(self) -> None:
-        refused = _NOT_OF_VLLM if self.engine == VLLM else dict.fromkeys(_OF_VLLM, "only --engine vllm has it")
+        refused = _REFUSED[self.engine]
         for name in self.given(*refused):
             raise click.UsageError(f"--{name}: not with --engine {self.engine}; {refused[name]}")
         for name in self.given(*_OF_OPENVINO):

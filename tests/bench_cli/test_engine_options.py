@@ -35,6 +35,18 @@ from serving.engines.step_log import StepLog
             ["--engine", "vllm", "--draft_engine_dir", "d"],
             "--draft_engine_dir: not with --engine vllm; it takes no draft tokens",
         ),
+        (
+            ["--engine", "tensorrt_llm", "--draft_engine_dir", "d"],
+            "--draft_engine_dir: not with --engine tensorrt_llm; it takes no draft tokens",
+        ),
+        (
+            ["--engine", "tensorrt_llm", "--max_beam_width", "2"],
+            "--max_beam_width: not with --engine tensorrt_llm; it has no beam search here",
+        ),
+        (
+            ["--engine", "tensorrt_llm", "--max_queue_size", "4"],
+            "--max_queue_size: not with --engine tensorrt_llm; its queue has no limit",
+        ),
     ],
 )
 def test_an_option_of_another_engine_is_refused(
