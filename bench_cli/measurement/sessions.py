@@ -46,7 +46,7 @@ class SessionOptions(Concern, title=_TITLE):
     )
     user_rate: float | None = option(
         None,
-        type=click.FloatRange(min=0, min_open=True),
+        type=click.FloatRange(min=0, min_open=True, max=1e6),
         help="Target rate of each user, in requests per second; slower if answers take longer than the interval. Default: the "
         "next turn follows the answer.",
     )

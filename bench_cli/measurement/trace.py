@@ -36,7 +36,7 @@ class TraceOptions(Concern, title="Trace"):
 
     start: float = option(
         0.0,
-        type=click.FloatRange(min=0),
+        type=click.FloatRange(min=0, max=1e9),
         common=True,
         help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
     )
@@ -123,15 +123,17 @@ def command(options: Options, path: Path) -> int:
 def _check_times(options: Options, workload: Workload, path: Path) -> None:
     """Raise UsageError where turns would be sent at recorded times, or scaled to a rate, that the trace does not have."""
     untimed = workload.facts.untimed_rows
-    if not untimed or options.measure.load.concurrency is not None:
+    if not untimed:
         return
+    by_clock = options.measure.load.concurrency is None
     lacking = f"{path}: {untimed:,} of {len(workload):,} requests have no time of their own, but wait for answers"
-    if options.sessions.sessions != "think_time":
+    if by_clock and options.sessions.sessions != "think_time":
         raise click.UsageError(f"{lacking}: give --sessions think_time")
-    if options.measure.given("request_rate"):
+    if by_clock and options.measure.given("request_rate"):
         raise click.UsageError(f"{lacking}, so the trace has no rate that --request_rate could scale; give --speed")
     if options.trace.given("start"):
-        raise click.UsageError(f"{lacking}, so what comes after --start is unknown; --duration cuts the end")
+        remedy = "; --duration cuts the end" if by_clock else ""
+        raise click.UsageError(f"{lacking}, so what comes after --start is unknown{remedy}")
 
 
 def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:

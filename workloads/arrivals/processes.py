@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.random_streams import Stream, generator
 
-_LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
+LONGEST_S = 1e8  # three years; ns as float64 are exact up to 104 days, and as int64 far beyond
 _MOST_ARRIVALS = 10_000_000  # within a duration; more is a typing error that would exhaust memory
 
 
@@ -251,7 +251,7 @@ def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def _whole_ns(offsets_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    if offsets_s.size and not offsets_s[-1] < _LONGEST_S:
+    if offsets_s.size and not offsets_s[-1] < LONGEST_S:
         raise WorkloadError(Field("request_rate"), " is so low that the last request would come years from now")
     offsets: NDArray[np.int64] = np.round(offsets_s * 1e9).astype(np.int64)
     return offsets

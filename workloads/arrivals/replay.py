@@ -15,6 +15,7 @@ from workloads.elements.random_streams import Stream, generator
 from workloads.table.workload import SCHEMA, Workload
 
 _SECOND_NS = 1_000_000_000
+_LATEST_NS = 9e18  # what 64 bits hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Replay:
 
     def on_clock(self, rows: Workload) -> Workload:
         """Rows of the window with the times at which they are sent, from its start on, and think times divided by ``speed``."""
-        timed = _on_clock(rows, rows.table["arrival_ns"].to_numpy() - self._start_ns, 1.0 / self.speed)
+        timed = _on_clock(rows, rows.table["arrival_ns"].to_numpy() - self._start_ns, 1.0 / self.speed, ("speed", self.speed))
         if self.duration_s is None:
             return timed
         last_ns = max(0, round(self.duration_s / self.speed * _SECOND_NS) - 1)  # rounding moves no request out of the window
@@ -93,11 +94,12 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     """
     times_ns = workload.table["arrival_ns"].to_numpy()
     length_ns = int(times_ns[-1] - times_ns[0])
+    field = ("request_rate", rate_per_s)
     if times_ns.size == 1:
-        return _on_clock(workload, times_ns - times_ns[0], 1.0)
+        return _on_clock(workload, times_ns - times_ns[0], 1.0, field)
     if not length_ns:
         raise WorkloadError(Field("request_rate"), f" {rate_per_s:g}: all requests of the trace arrive at once")
-    return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns)
+    return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns, field)
 
 
 def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Workload:
@@ -129,8 +131,14 @@ def _waited_for(
     return parents, kept
 
 
-def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float) -> Workload:
-    """The workload with the arrivals ``times_ns``, and its think times, all of them times ``factor``."""
+def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float, field: tuple[str, float]) -> Workload:
+    """The workload with the arrivals ``times_ns``, and its think times, all of them times ``factor``.
+
+    Raises WorkloadError for the value of a ``field`` that makes them longer than can be counted.
+    """
+    longest_ns = max(int(times_ns[-1]), pc.max(workload.table["think_time_ns"]).as_py() or 0)
+    if longest_ns * factor > _LATEST_NS:
+        raise WorkloadError(Field(field[0]), f" {field[1]:g} is so low that the last request would come centuries from now")
     arrivals = np.round(times_ns * factor).astype(np.int64)
     timed = _with(workload, workload.table, "arrival_ns", pa.array(arrivals))
     if factor == 1.0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workloads.arrivals.processes import AllAtOnce, Constant, Recorded
+from workloads.arrivals.processes import LONGEST_S, AllAtOnce, Constant, Recorded
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import HistorySource, Turn
 from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
@@ -29,6 +30,7 @@ def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, histor
 
     With ``rate_per_s`` request k of a user is due k / rate after its first, or at the end of the answer before it, and
     users begin evenly over 1 / rate. Without, it is due at that end, after its think time, and all users begin at once.
+    Raises WorkloadError for a rate at which the last request is due years later.
     """
     last: list[int | None] = [None] * users  # request of each user
     sent = [0] * users
@@ -40,7 +42,12 @@ def sessions_of_users(drawn: Drawn, users: int, rate_per_s: float | None, histor
         if rate_per_s is None or not sent[user]:
             dealt.append(Turn(last[user], turn.think_time_ns if sent[user] else 0))
         else:
-            dealt.append(Turn(last[user], after_first_ns=round(sent[user] / rate_per_s * _SECOND_NS)))
+            after_s = sent[user] / rate_per_s
+            if after_s > LONGEST_S:
+                raise WorkloadError(
+                    Field("user_rate"), f" {rate_per_s:g} is so low that the last request would come years from now"
+                )
+            dealt.append(Turn(last[user], after_first_ns=round(after_s * _SECOND_NS)))
         last[user] = index
         sent[user] += 1
     description = f"{drawn.sessions:,} sessions of {users:,} users, one after another"

@@ -188,7 +188,8 @@ def test_turns_that_join_one_that_is_too_long_are_not_sent(
         ((), "48 of 54 requests have no time of their own, but wait for answers: give --sessions think_time"),
         (("--sessions", "recorded"), "give --sessions think_time"),
         (("--sessions", "think_time", "--request_rate", "5"), "the trace has no rate that --request_rate could scale"),
-        (("--sessions", "think_time", "--start", "1"), "what comes after --start is unknown"),
+        (("--sessions", "think_time", "--start", "1"), "what comes after --start is unknown; --duration cuts the end"),
+        (("--concurrency", "2", "--start", "1"), "what comes after --start is unknown"),
     ],
 )
 def test_times_that_a_trace_of_agents_lacks_are_not_made_up(

@@ -191,6 +191,19 @@ def test_think_times_have_the_factor_of_the_arrivals() -> None:
     assert (rated.table["think_time_ns"].to_pylist(), _arrivals(rated)) == ([None, 24, None], [0, 30, 60])
 
 
+def test_times_that_no_clock_counts_are_refused_and_not_sent_at_once() -> None:
+    day = 86_400 * _SECOND
+    trace = _trace([0, day])
+    with pytest.raises(WorkloadError, match="speed 1e-06 is so low that the last request would come centuries from now"):
+        Replay(speed=1e-6).replayed(trace, 0)
+    with pytest.raises(WorkloadError, match="request_rate 1e-10 is so low that the last request would come centuries from now"):
+        at_rate(trace, 1e-10)
+    waits = Workload.of_columns(trace.facts, 2, {"arrival_ns": [0, 1], "think_time_ns": [None, day]})
+    with pytest.raises(WorkloadError, match=r"request_rate 0\.01 is so low"):
+        at_rate(waits, 0.01)
+    assert _arrivals(Replay(speed=1e-4).replayed(trace, 0)) == [0, 10_000 * day]
+
+
 def test_rows_are_taken_in_the_order_given() -> None:
     trace = _trace([0, 1, 2])
     assert rows_of(trace, (0, 2)).table["input_tokens"].to_pylist() == [1, 3]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals.processes import Constant, Exponential
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.prompts.conversations import SessionRules, TurnClock
 from workloads.prompts.drawn import Drawn
@@ -60,6 +61,15 @@ def test_users_hold_one_conversation_after_another(users: int, sessions: int, ra
             ]
         else:
             assert [schedule.think_times_ns[k] for k in mine] == [0, *(5 * (k % 3) for k in mine[1:])]
+
+
+def test_a_rate_of_users_whose_last_request_is_due_years_later_is_refused() -> None:
+    turns = tuple(Turn(number - 1 if number else None) for number in range(3))
+    drawn = Drawn((Request(1, "p"),) * 3, turns=turns)
+    lowest = sessions_of_users(drawn, 1, 2e-8, HistorySource.RECORDED).turns[-1]
+    assert lowest.after_first_ns == 10**17
+    with pytest.raises(WorkloadError, match=r"user_rate 1\.9e-08 is so low that the last request would come years from now"):
+        sessions_of_users(drawn, 1, 1.9e-8, HistorySource.RECORDED)
 
 
 def _trace() -> Workload:
