@@ -103,7 +103,7 @@ def command(options: Options, path: Path) -> int:
     _check_times(options, workload, path)
     options.own_lengths.check(workload)
     timed = replay.timed(workload, shared.traffic.seed)
-    rows = _whole_conversations(timed, replay)
+    rows = whole_conversations(timed, replay)
     file = FileTraffic(
         path,
         replay.on_clock(rows_of(scaling.scaled(timed), rows)),
@@ -136,7 +136,7 @@ def _check_times(options: Options, workload: Workload, path: Path) -> None:
         raise click.UsageError(f"{lacking}, so what comes after --start is unknown{remedy}")
 
 
-def _whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
+def whole_conversations(timed: Workload, replay: Replay) -> Sequence[int]:
     """The rows of the window. A workload with prompts loses the turns after one that comes before --start, since their prompts
     would lack its text. Raises WorkloadError where no row is left.
     """

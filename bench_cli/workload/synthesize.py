@@ -73,7 +73,8 @@ def synthesize(options: Options, path: Path) -> int:
         source, origin = _read(path, options), path.name
     scaled = factors.scaled(source)
     if not is_client_profile(path):
-        source, scaled = (_cut(workload, start, duration) for workload in (source, scaled))
+        source, whole = _cut(source, start, duration), source
+        scaled = source if scaled is whole else _cut(scaled, start, duration)
     if factors.changes:
         report_reuse(reuse_shares(scaled, source), factors)
         names = ", ".join(f"--{name} {factor:g}" for name, factor in factors.entries().items())
@@ -109,13 +110,16 @@ def _read(path: Path, options: Options) -> Workload:
 
 
 def _cut(workload: Workload, start_s: float, duration_s: float | None) -> Workload:
-    """The rows that arrive within the time, with their arrivals from its start on. At most those that wait for others have no
-    time of their own.
+    """The rows that arrive within the time, as ``bench trace`` sends them, with their arrivals from its start on. At most those
+    that wait for others have no time of their own.
     """
-    from workloads.arrivals.replay import Replay
+    from bench_cli.measurement.trace import whole_conversations
+    from workloads.arrivals.replay import Replay, rows_of
 
     if not start_s and duration_s is None:
         return workload
-    cut = Replay(start_s, duration_s=duration_s).replayed(workload, 0)
+    replay = Replay(start_s, duration_s=duration_s)
+    timed = replay.timed(workload, 0)
+    cut = replay.on_clock(rows_of(timed, whole_conversations(timed, replay)))
     waiting = len(cut) - cut.table["parent"].null_count
     return replace(cut, facts=replace(cut.facts, untimed_rows=min(cut.facts.untimed_rows, waiting)))

@@ -210,6 +210,26 @@ def test_what_comes_after_a_second_of_a_trace_of_agents_is_unknown(tmp_path: Pat
     assert "3 of 4 requests have no time of their own, so what comes after --start is unknown" in capsys.readouterr().err
 
 
+def test_turns_after_one_that_is_cut_off_are_left_out_with_their_prompts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part of a trace has the turns that ``bench trace`` sends of it: the others would lack what was said before."""
+    rows = [
+        {"timestamp": 0, "session_id": "a", "prompt": "What is a queue?"},
+        {"timestamp": 5_000, "session_id": "a", "prompt": "And then?"},
+        {"timestamp": 6_000, "session_id": "b", "prompt": "What is a batch?"},
+        {"timestamp": 7_000, "session_id": "b", "prompt": "And a chunk?"},
+    ]
+    trace, output = tmp_path / "trace.jsonl", tmp_path / "w.parquet"
+    trace.write_text("\n".join(map(json.dumps, rows)))
+    assert run(["workload", "synthesize", str(trace), "--start", "2", "-o", str(output)]) == ExitStatus.VALID
+    assert capsys.readouterr().err == "1 turn is left out, since its conversation began before --start.\n"
+    table = read_workload_file(output).workload.table
+    assert table["prompt"].to_pylist() == ["What is a batch?", "And a chunk?"]
+    assert table["parent"].to_pylist() == [None, 0]
+    assert table["arrival_ns"].to_pylist() == [4_000_000_000, 5_000_000_000]
+
+
 def test_clients_need_a_duration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "chunk-3-trace.csv").write_text("0,5,1,Gamma,1,0.2\n")
     assert run(["workload", "synthesize", str(tmp_path)]) == ExitStatus.USAGE
