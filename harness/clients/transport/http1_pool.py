@@ -266,6 +266,8 @@ class _Answer:
         return self._room_responses < self._limits.max_responses
 
     def on_event(self, data: bytes) -> None:
+        if self._end_marker is not None and data.startswith(self._end_marker) and not data[len(self._end_marker) :].strip():
+            data = self._end_marker  # which some servers write with a space after it
         self.on_events((self._arrival.ns,), (data,))
 
     def on_events(self, times_ns: Sequence[int], events: Sequence[bytes]) -> None:

@@ -152,8 +152,15 @@ def test_the_first_event_is_handed_on_at_once(head_alone: bool) -> None:
     assert seen == [b"one", b"two"]
 
 
-def test_end_marker_is_not_handed_on_and_nothing_behind_it() -> None:
-    assert _answered(EVENTS_HEAD + chunked(b"data: one\n\ndata: [DONE]\n\ndata: two\n\n"), marker=_MARK) == ([b"one"], None, "")
+@pytest.mark.parametrize("spaces", [b"", b" ", b" \t"])
+def test_end_marker_is_not_handed_on_and_nothing_behind_it(spaces: bytes) -> None:
+    stream = chunked(b"data: one\n\n", b"data: [DONE]%b\n\n" % spaces, b"data: two\n\n")
+    assert _answered(EVENTS_HEAD + stream, marker=_MARK) == ([b"one"], None, "")
+
+
+def test_an_event_that_only_begins_like_the_end_marker_is_handed_on() -> None:
+    stream = chunked(b"data: [DONE] or not\n\n", b"data: [DONE]\n\n")
+    assert _answered(EVENTS_HEAD + stream, marker=_MARK) == ([b"[DONE] or not"], None, "")
 
 
 def test_connection_that_is_lost_behind_the_end_marker_has_lost_nothing() -> None:
