@@ -222,7 +222,7 @@ class _Ranked:
         if percentile.value is None:
             return percentile
         counted = ~np.isnan(self.slowest_ms)
-        phase_ms = np.nan_to_num(self.times.by_phase[phase][counted], nan=0.0) / _NS_PER_MS
+        phase_ms = np.nan_to_num(self.times.by_phase[phase][counted]) / _NS_PER_MS
         if not phase_ms.any():
             return percentile
         return percentile_of(np.maximum(self.slowest_ms[counted] - phase_ms, 0.0), q, percentile.reason)

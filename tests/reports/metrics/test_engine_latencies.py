@@ -63,8 +63,10 @@ def test_the_name_with_values_counts_and_the_core_model_s_series_alone(latencies
     old = histogram("vllm:time_per_output_token_seconds", {"+Inf": 4}, 1.0)
     assert latencies_of(histogram("vllm:inter_token_latency_seconds", {"+Inf": 0}, 0.0) + old)["itl"].mean_ms == 250.0
     ours = "inflight_bench_inter_token_latency_seconds"
-    draft = histogram(ours, {"+Inf": 4}, 40.0, model="draft")
-    assert latencies_of(histogram(ours, {"+Inf": 4}, 1.0, model="core") + draft, model="core")["itl"].mean_ms == 250.0
+    draft = histogram(ours, {"0.1": 1, "0.3": 3, "+Inf": 0}, 40.0, model="draft")
+    core = histogram(ours, {"0.1": 0, "0.3": 4, "+Inf": 0}, 1.0, model="core")
+    between = Between(100.0, 300.0)
+    assert latencies_of(core + draft, model="core")["itl"] == EngineLatency("itl", 4.0, 250.0, between, between)
 
 
 @given(st.lists(st.floats(1e-4, 10.0), min_size=1, max_size=50))

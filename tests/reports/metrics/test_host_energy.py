@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT
-from reports.metrics.host_energy import HostEnergy, host_energy
+from reports.metrics.host_energy import Drawn, HostEnergy, Zone, host_energy
 from reports.metrics.server_series import Series, Telemetry
 from reports.metrics.windows import Window
 from reports.statistics.estimate import Estimate
@@ -51,6 +51,22 @@ def test_energy_is_what_the_counters_of_all_packages_grew_by_in_the_window() -> 
     ]
     assert found.dram.power_w == pytest.approx(12.0)
     assert (found.start_s, found.end_s, found.period_s) == (10.2, 20.3, pytest.approx(0.5))
+
+
+def test_every_number_of_a_machine_of_two_readings() -> None:
+    """10 W and 32 W for 16 s between the readings, of which the window has a half."""
+    found = _found(
+        _window(4.0, 12.0, 5.0), cpu={0.0: 100.0, 16.0: 260.0}, cpu2={0.0: 0.0, 16.0: 512.0}, dram={0.0: 0, 16.0: 16}
+    )
+    zones = (Zone("package-0", 80.0, 10.0), Zone("package-1", 256.0, 32.0))
+    cpu = Drawn(zones, 336.0, 672.0, 42.0, 8.4, 16.8)
+    assert found == HostEnergy(4.0, 12.0, 16.0, 40.0, cpu, Drawn((Zone("package-0", 8.0, 1.0),), 8.0, 16.0, 1.0, 0.2, 0.4))
+
+
+def test_a_zone_without_a_name_has_none_and_no_tokens_are_no_energy_a_token() -> None:
+    series = Series("host_cpu_energy_joules_total", {}, np.array([0.0, 30e9]), np.array([0.0, 300.0]))
+    found = host_energy(Telemetry({series.name: (series,)}), _window(tokens_per_s=0.0))
+    assert found == HostEnergy(10.0, 20.0, 30.0, 0.0, Drawn((Zone("", 100.0, 10.0),), 100.0, 300.0, 10.0, None, None), None)
 
 
 def test_an_unknown_reading_in_the_window_makes_its_energy_unknown_and_one_outside_does_not() -> None:

@@ -10,10 +10,18 @@ import pytest
 from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.metric import MeasuredRun
-from reports.metrics.phase_shares import FEWEST_AROUND, PercentileParts, latency_parts
+from reports.metrics.phase_shares import (
+    FEWEST_AROUND,
+    PercentileParts,
+    PhaseShare,
+    RequestParts,
+    chosen_requests,
+    latency_parts,
+    slowest_requests,
+)
 from reports.metrics.request_phases import ClientClock, Phase
 from reports.metrics.requests import Requests
-from reports.statistics.estimate import Cause, TooFew
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate, TooFew
 from reports.statistics.percentiles import nearest_rank
 
 Make = Callable[..., Record]
@@ -53,6 +61,10 @@ def _parts(requests: Requests, q: float = 0.99) -> PercentileParts:
         (2_000, 0.99, 1_970, 20),
         (1_000, 0.99, 980, 20),  # ten would be too few: the slowest
         (1_000, 0.50, 490, 20),
+        (10_000, 0.999, 9_940, 60),  # to one side there are no more
+        (300, 0.90, 280, 20),
+        (300, 0.89, 257, 20),
+        (2_100, 0.50, 1_039, 22),
         (25, 0.50, 2, 20),
         (25, 0.99, 5, 20),
         (12, 0.99, 0, 12),
@@ -211,3 +223,140 @@ def test_contradictions_are_counted_and_in_no_share(make_requests: MakeRequests,
     assert (parts.contradicted, parts.contradiction_ms) == (1, pytest.approx(-200 / 20))
     together = sum(share.mean_ms.value or 0.0 for share in parts.shares) + parts.contradiction_ms
     assert together == pytest.approx(parts.mean_ms)
+
+
+def test_every_number_of_a_percentile_s_parts(make_requests: MakeRequests, answered: Make) -> None:
+    """All take 100 ms, of which the engine's queue has 40 or 60: its 20 values around the median have the variance n/(n-1)
+    times 10 ms squared, and t(0.975) with 19 degrees of freedom is 2.093.
+    """
+    records = [
+        answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + 100, 1)], server_queue_ns=_ns(40 + 20 * (k % 2)), server_prefill_ns=0)
+        for k in range(40)
+    ]
+    percentile, half = Estimate(100.0, reason=TooFew(40, 100)), 2.0930240544 * 0.1 / 19**0.5
+    queue = Estimate(0.5, (pytest.approx(0.5 - half), pytest.approx(0.5 + half)))
+    half_of_it = Estimate(50.0, reason=TooFew(40, 100))
+    without = Estimate(40.0, reason=TooFew(40, 100))
+    none = Estimate(0.0, (0.0, 0.0))
+    no_time = Estimate(0.0, reason=TooFew(40, 100))
+    assert _parts(make_requests(records), 0.5) == PercentileParts(
+        q=0.5,
+        percentile=percentile,
+        n=40,
+        around=20,
+        left_out=0,
+        mean_ms=100.0,
+        shares=(
+            PhaseShare(Phase.SLIP, no_time, none, percentile),
+            PhaseShare(Phase.QUEUE, half_of_it, queue, without),
+            PhaseShare(Phase.PREFILL, no_time, none, percentile),
+            PhaseShare(Phase.UNATTRIBUTED, half_of_it, queue, without),
+        ),
+        contradiction_ms=0.0,
+        contradicted=0,
+        timed=20,
+        clock_error_ms=None,
+    )
+
+
+@pytest.mark.parametrize("is_steady", [True, False], ids=["equal latencies", "equal shares"])
+def test_the_mean_of_a_phase_is_as_uncertain_as_its_share_and_as_the_percentile(
+    make_requests: MakeRequests, answered: Make, is_steady: bool
+) -> None:
+    """With equal latencies the share alone is uncertain, with equal shares the percentile alone."""
+    rng = np.random.default_rng(4)
+    records = []
+    for k in range(900):
+        latency = 200.0 if is_steady else 1_000.0 * round(rng.uniform(0.1, 0.3), 3)
+        queue = rng.uniform(10.0, 190.0) if is_steady else latency / 4
+        records.append(answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + latency, 1)], server_queue_ns=_ns(queue)))
+    parts = _parts(make_requests(records), 0.5)
+    queue = parts.by_phase[Phase.QUEUE]
+    assert parts.value_ms is not None
+    assert parts.percentile.interval is not None
+    assert queue.share.interval is not None
+    assert queue.mean_ms.value is not None
+    of_share = [200.0 * limit for limit in queue.share.interval]
+    of_percentile = [queue.mean_ms.value * limit / parts.value_ms for limit in parts.percentile.interval]
+    assert queue.mean_ms.interval == pytest.approx(of_share if is_steady else of_percentile)
+    assert queue.mean_ms.reason is None
+    together = {True: parts.percentile.interval, False: queue.share.interval}[is_steady]
+    assert together[1] == pytest.approx(together[0])
+
+
+def test_a_quantile_that_no_report_names_has_a_value_and_no_interval(make_requests: MakeRequests, answered: Make) -> None:
+    parts = _parts(make_requests(_queued(answered, range(200))), 0.7)
+    assert parts.percentile == Estimate(139 + 18.0)
+
+
+def test_requests_that_were_cut_off_bound_a_percentile(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """The last four of 40 were cancelled before their first token, after 30 ms; the others took 18 to 53 ms."""
+    cut = [failed(36 + k, 1e6 + k, Outcome.WITHDRAWN, 1e6 + k, 1e6 + k + 30) for k in range(4)]
+    parts = _parts(make_requests([*_queued(answered, range(36)), *cut]))
+    assert parts.percentile == Estimate(None, reason=Cause.CUT_OFF, lower_bound=53.0)
+    assert (parts.n, parts.around, parts.left_out) == (40, 16, 4)
+    assert all(share.without == parts.percentile for share in parts.shares)
+
+
+def test_where_all_requests_around_a_percentile_failed_it_has_no_parts(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    lost = [failed(60 + k, 1e6 + k, Outcome.SERVER_ERROR, 1e6 + k, 1e6 + k + 1) for k in range(40)]
+    parts = _parts(make_requests([*_queued(answered, range(60)), *lost]))
+    assert (parts.around, parts.left_out, parts.mean_ms, parts.timed, parts.largest) == (0, 20, 0.0, 0, None)
+    assert parts.percentile == Estimate(None)
+    for share in parts.shares:
+        assert (share.mean_ms, share.share, share.without) == (UNKNOWN, UNKNOWN, Estimate(None))
+
+
+@pytest.mark.parametrize(("queue_ms", "largest"), [(60.0, Phase.QUEUE), (40.0, None), (None, None)])
+def test_the_largest_part_is_none_of_unknown_source(
+    make_requests: MakeRequests, answered: Make, queue_ms: float | None, largest: Phase | None
+) -> None:
+    latency, queue_ns = (100, _ns(queue_ms)) if queue_ms else (0, None)
+    records = [answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + latency, 1)], server_queue_ns=queue_ns) for k in range(5)]
+    found = _parts(make_requests(records)).largest
+    assert (None if found is None else found.phase) == largest
+
+
+@pytest.mark.parametrize(("spells", "reason"), [(1, Cause.FEW_QUEUES), (4, Cause.FEW_QUEUES), (5, None)])
+def test_a_request_that_is_due_when_the_one_before_ends_waits_in_the_same_queue(
+    make_requests: MakeRequests, answered: Make, spells: int, reason: Cause | None
+) -> None:
+    """Each takes 19 ms to its end: those of one user come without a gap, and the last ones 1 ms later."""
+    due, records = 0.0, []
+    for k in range(8):
+        due += 19.0 + (k > 8 - spells)
+        records.append(answered(k, due, due, [(due + 18, 1)], server_queue_ns=_ns(k + 1)))
+    share = _parts(make_requests(records)).by_phase[Phase.QUEUE].share
+    assert (share.reason, share.interval is None) == (reason, reason is not None)
+
+
+def test_the_slowest_and_the_chosen_requests_by_their_phases(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """The server gives more time to the request 9 than it took."""
+    records = [
+        answered(7, 2_000, 2_003, [(2_100, 1)], server_queue_ns=_ns(40), server_prefill_ns=_ns(20), head_ns=_ns(2_050)),
+        answered(9, 5_000, 5_000, [(5_110, 1)], server_queue_ns=_ns(300), server_prefill_ns=0),
+        answered(8, 6_000, 6_000, [(6_090, 1)], server_queue_ns=_ns(90), server_prefill_ns=0),
+        failed(11, 7_000, Outcome.SERVER_ERROR, 7_000, 7_001),
+    ]
+    requests = make_requests(records)
+    latency = latency_parts(MeasuredRun(requests, True), TTFT, ClientClock(), ())
+    assert latency is not None
+    assert (latency.metric, latency.percentiles, latency.ranking.tolist()) == (TTFT, (), [2, 0, 1])
+    of_7 = {Phase.SLIP: 3.0, Phase.QUEUE: 40.0, Phase.PREFILL: 20.0, Phase.UNATTRIBUTED: 37.0}
+    of_9 = {Phase.SLIP: 0.0, Phase.QUEUE: 300.0, Phase.PREFILL: 0.0, Phase.UNATTRIBUTED: 0.0}
+    expected = (RequestParts(9, 5.0, 110.0, of_9, -190.0, None), RequestParts(7, 2.0, 100.0, of_7, 0.0, 50.0))
+    assert slowest_requests(requests, latency, 2) == expected
+    assert chosen_requests(requests, latency, [9, 11, 7, 9, 10]) == expected
+    assert [each.index for each in slowest_requests(requests, latency, 9)] == [9, 7, 8]
+
+
+def test_the_clock_s_error_is_in_ms(make_requests: MakeRequests, answered: Make) -> None:
+    """By bounds: each request was 10 ms on its way to the server and back."""
+    of_server = {"server_queue_ns": _ns(390), "server_prefill_ns": 0}
+    records = [
+        answered(k, due, due, [(due + 400, 1)], server_arrival_ns=_ns(due + 6), **of_server)
+        for k, due in enumerate((np.arange(20.0) * 1e3).tolist())
+    ]
+    assert _parts(make_requests(records)).clock_error_ms == 5.0

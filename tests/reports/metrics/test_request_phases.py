@@ -137,6 +137,50 @@ def test_a_start_that_is_read_late_is_moved_until_no_event_comes_before_its_caus
     assert not found.by_phase[Phase.UNATTRIBUTED].any()
 
 
+_MINUTE = 60_000.0  # ms between requests, which no bound is near
+
+
+def _bounded(make: Make, number: int, earliest_ms: float, latest_ms: float, took_ms: float = 200.0) -> Record:
+    """A request whose times say that the run began at ``earliest_ms`` to ``latest_ms`` on the server's clock."""
+    due = number * _MINUTE
+    in_engine_ms = earliest_ms - latest_ms + took_ms
+    of_server = {"server_queue_ns": _ns(in_engine_ms), "server_prefill_ns": 0}
+    return make(number, due, due, [(due + took_ms, 1)], server_arrival_ns=_ns(due + latest_ms), **of_server)
+
+
+@pytest.mark.parametrize(
+    ("bounds_ms", "start_ms", "error_ms"),
+    [
+        ([(0.0, 10.0)], 5.0, 5.0),
+        ([(0.0, 10.000_001)], 5.0, 5.000_000_5),  # the start is a whole number
+        ([(0.0, 20.0)], 10.0, 10.0),
+        ([(0.0, 20.1)], None, None),  # off by more than 5 % of 200 ms
+        ([(0.0, 10.0), (4.0, 12.0)], 7.0, 3.0 + 3.0),
+        ([(4.0, 12.0), (0.0, 10.0)], 7.0, 3.0 + 3.0),
+        ([(0.0, 10.0), (4.0, 12.0), (5.0, 16.0)], 7.5, 2.5 + 3.5),  # the second half is 5 to 12
+        ([(3.0, 4.0), (0.0, 8.0), (0.0, 8.0), (2.0, 5.0)], 3.5, 0.5),
+        ([(5.0, 5.0), (0.0, 10.0)], 5.0, 0.0),
+        ([(0.0, 4.0), (4.000_001, 8.0)], None, None),  # they contradict each other
+    ],
+)
+def test_the_start_by_bounds_is_their_middle_and_as_uncertain_as_they_and_its_drift(
+    make_requests: MakeRequests,
+    answered: Make,
+    bounds_ms: list[tuple[float, float]],
+    start_ms: float | None,
+    error_ms: float | None,
+) -> None:
+    """The middle of the first half of the requests and that of the second half differ by the drift."""
+    records = [_bounded(answered, k, earliest, latest) for k, (earliest, latest) in enumerate(bounds_ms)]
+    found = phase_times(make_requests(records), TTFT, True, ClientClock())
+    assert found.clock_error_ns == (None if error_ms is None else pytest.approx(error_ms * 1e6, abs=0.01))
+    if start_ms is None:
+        assert not {Phase.FRONT_END, Phase.RETURN} & found.by_phase.keys()
+        return
+    ways = zip(found.by_phase[Phase.FRONT_END].tolist(), found.by_phase[Phase.RETURN].tolist(), strict=True)
+    assert list(ways) == [(_ns(latest - start_ms), _ns(start_ms - earliest)) for earliest, latest in bounds_ms]
+
+
 def _of_worker(make: Make, worker: int, off_ms: float) -> list[Record]:
     """20 requests of a worker whose run began ``off_ms`` later than that of the measuring host."""
     records = [_timed(make, 2 * k + worker, 100.0 * k, _PARTS) for k in range(20)]

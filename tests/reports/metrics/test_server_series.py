@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench_records.server_table import MetricSample, read_server_table, write_server_table
-from reports.metrics.server_series import Level, Telemetry, telemetry_of
+from reports.metrics.server_series import Level, Series, Telemetry, place_of, telemetry_of
 from tests.reports.watched import metric
 
 
@@ -135,3 +138,68 @@ def test_series_have_their_own_labels_and_values_whatever_the_order_of_the_rows(
         ("b", "2"): ([1e9, 3e9], [1.0, 3.0]),
         ("c", "0"): ([2e9], [20.0]),
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "start_s", "end_s", "growth"),
+    [
+        ({0: 10, 10: 30, 20: 90}, 5, 15, 40.0),  # 20 to 60
+        ({0: 10, 10: 30, 20: 90}, 0, 20, 80.0),
+        ({0: 10, 10: 30, 20: 90}, 10, 20, 60.0),
+        ({0: 10, 10: 30, 20: 90}, 0, 10, 20.0),
+        ({0: 10, 10: 30, 20: 90}, 12, 14, 12.0),
+        ({0: 10, 10: 30, 20: 90}, -1, 5, None),  # before the first reading
+        ({0: 10, 10: 30, 20: 90}, 5, 21, None),
+        ({0: 10, 10: 10}, 2, 8, 0.0),
+        ({0: 10, 10: 9}, 2, 8, None),
+        ({0: 90, 10: 1, 20: 5, 30: 0}, 10, 20, 4.0),  # it fell before and afterwards
+        ({0: 90, 10: 1, 20: 5}, 9, 20, None),
+        ({0: 1, 10: 5, 20: 0}, 0, 11, None),
+        ({0: float("nan"), 10: 1, 20: 5, 30: float("inf")}, 10, 20, 4.0),
+        ({0: 1, 10: float("nan"), 20: 5}, 5, 20, None),
+    ],
+)
+def test_growth_is_interpolated_between_the_readings_around_a_time(
+    values: dict[float, float], start_s: float, end_s: float, growth: float | None
+) -> None:
+    series = Series("c", {}, np.array([*values]) * 1e9, np.array([*values.values()], dtype=float))
+    assert series.growth(start_s * 1e9, end_s * 1e9) == growth
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ("http://a:8002/metrics", "a:8002"),
+        ("https://a/prometheus/metrics", "a/prometheus"),
+        ("http://a:1/stats", "a:1/stats"),
+        ("http://a:1/probe?of=http://b:2", "a:1/probe?of=http://b:2"),
+        ("a:1/metrics", "a:1/metrics"),
+        ("", ""),
+    ],
+)
+def test_a_page_is_named_by_its_host_and_port(server: str, place: str) -> None:
+    assert place_of(server) == place
+
+
+def test_series_of_several_pages_are_those_of_each(tmp_path: Path) -> None:
+    """The second page was first read after the run's start, so that its counter may have been there before."""
+    pages = {"http://b": metric("n", {-1: 0, 1: 5}), "http://a": metric("n", {0.5: 3, 2: 7})}
+    samples = [replace(sample, server=url) for url, of_page in pages.items() for sample in of_page]
+    own = metric("gpu_power_watts", {-1: 100, 2: 300}) + metric("host_cpu_energy_joules_total", {-1: 1, 2: 3})
+    telemetry = _read(tmp_path, samples + own)
+    assert telemetry.servers == ("http://a", "http://b")
+    assert telemetry.increase("n") == 5.0 + 4.0
+    of_a = telemetry.of_server("http://a")
+    assert list(of_a.by_name) == ["n"]
+    assert [series.values.tolist() for series in of_a.select("n")] == [[3, 7]]
+    assert telemetry.served is not None
+    assert list(telemetry.served.by_name) == ["n"]
+    only_own = _read(tmp_path, own)
+    assert (only_own.servers, only_own.served) == ((), None)
+
+
+@pytest.mark.parametrize("labels", ["[1]", '{"gpu": 1}', '"x"'])
+def test_labels_that_are_no_object_of_texts_are_refused(tmp_path: Path, labels: str) -> None:
+    write_server_table([MetricSample(0, 1, "a", labels, 1.0)], tmp_path / "server.parquet")
+    with pytest.raises(ValueError, match=f"^labels: {re.escape(repr(labels))} is no JSON object of texts$"):
+        telemetry_of(read_server_table(tmp_path / "server.parquet"))
