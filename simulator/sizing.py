@@ -35,7 +35,9 @@ class Sizing:
 
 
 def confidence(held: int, draws: int) -> float:
-    """The probability that the next draw holds, where ``held`` of ``draws`` did, if nothing else is known (Laplace)."""
+    """The probability that the next draw holds, where ``held`` of ``draws`` did, if nothing else is known (Laplace); or that it
+    does not, by the number of those that did not.
+    """
     return (held + 1) / (draws + 2)
 
 
@@ -57,7 +59,8 @@ def size(holds: Holds, draws: int, most: int, required: float) -> Sizing:
     numbers = sorted({1, *(found for found in least if found is not None)})
     seems = next((number for number in numbers if sizing.confidence(number) >= required), None)
     held = None if seems is None else _confirmed(holds, draws, range(seems, most + 1), required)
-    lowest = next((number for number in numbers if sizing.confidence(number) > 1 - required), most)
+    failed = {number: draws - sizing.held(number) for number in numbers}
+    lowest = next((number for number, count in failed.items() if confidence(count, draws) < required), most)
     return Sizing(tuple(least), most, held, lowest if held is None else min(lowest, held))
 
 

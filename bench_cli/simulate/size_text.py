@@ -10,6 +10,7 @@ import numpy as np
 from bench_cli.simulate.limits import SimulatedLimits
 from reports.capacity.limits import Limit
 from reports.metrics.catalogue import ATTAINMENT
+from reports.render.counts import counted
 from reports.render.tables import Table, console_table, three_digits
 from simulator.arrays import FloatArray
 from simulator.sizing import Sizing
@@ -44,8 +45,12 @@ class Draws:
     schedules: int
 
     def __str__(self) -> str:
+        draws = counted(self.draws, "draw")
         constants = f"constants{self._of(self.constants)}, its " if self.constants else ""
-        return f"{self.draws:,} draws of the model's {constants}errors and the schedule{self._of(self.schedules)}"
+        if self.schedules == 1 < self.draws:
+            own = f"constants{self._of(self.constants)} and its " if self.constants else ""
+            return f"{draws} of the model's {own}errors, with one schedule, which is that of every seed"
+        return f"{draws} of the model's {constants}errors and the schedule{self._of(self.schedules)}"
 
     def _of(self, different: int) -> str:
         return f" ({different:,} different)" if different < self.draws else ""

@@ -64,7 +64,7 @@ class Size:
         for sentence in _too_few(limits, requests):
             click.echo(sentence, err=True)
         tiers = [self._tier(each, traffics) for each in limits]
-        draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), len(traffics))
+        draws = Draws(self.draws, min(self.draws, len(self.simulated.model.draws)), _different(traffics))
         click.echo(size_text(tiers, self.confidence, draws))
         return ExitStatus.VALID if all(tier.sizing.replicas is not None for tier in tiers) else ExitStatus.FAILED
 
@@ -143,6 +143,11 @@ class Size:
                 number, traffic, factors[0]
             )
         return found
+
+
+def _different(traffics: Sequence[SimulatedTraffic]) -> int:
+    """How many of them differ in what a simulation knows. A trace has its own times and lengths, whatever the seed."""
+    return len({traffic.shape for traffic in traffics})
 
 
 def _too_few(sets: Sequence[SimulatedLimits], requests: int) -> list[str]:

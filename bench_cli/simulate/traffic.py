@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -28,6 +28,20 @@ class SimulatedTraffic:
 
     schedule: AnySchedule
     traffic: Traffic
+
+    @property
+    def shape(self) -> Hashable:
+        """What a simulation knows of it: equal where the times, lengths, sessions and prefixes are."""
+        prefixes = self.traffic.prefixes
+        blocks = None if prefixes is None else tuple(prefixes.blocks)
+        match self.schedule:
+            case ClosedSchedule():
+                times: tuple[object, ...] = (self.schedule.user_starts_ns, self.schedule.end_ns)
+            case SessionSchedule():
+                times = (self.schedule.offsets_ns, self.schedule.parents, self.schedule.think_times_ns, self.schedule.joins)
+            case _:
+                times = (self.schedule.offsets_ns, self.schedule.max_concurrency)
+        return times, self.traffic.input_tokens.tobytes(), self.traffic.output_tokens.tobytes(), blocks
 
     @cached_property
     def is_load(self) -> BoolArray:

@@ -39,7 +39,7 @@ def test_250_requests_a_second_of_10_ms_each_need_three_servers(tmp_path: Path, 
     assert text.startswith("3 replicas, 95 %; 2 do not hold; one more buys 3")  # 300 and 400 requests a second
     assert "0 of 18" in text
     assert "18 of 18" in text
-    assert "Simulated, no server was measured" in text
+    assert "Simulated, no server was measured: 18 draws of the model's errors, with one schedule, which is that of" in text
 
 
 def test_the_rate_that_replicas_hold_is_that_of_the_schedules_that_they_hold(
@@ -53,7 +53,9 @@ def test_the_rate_that_replicas_hold_is_that_of_the_schedules_that_they_hold(
     rates = [19e9 / float(np.ptp(Exponential(250.0).offsets_ns(20, 4 + number))) for number in range(5)]
     middle = float(np.median(rates))
     assert abs(rates[0] / middle - 1.0) > 0.1
-    assert f"the median of what these hold is {three_digits(middle)} requests/s" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"the median of what these hold is {three_digits(middle)} requests/s" in text
+    assert "the schedule (8 different)" in text
 
 
 @pytest.mark.parametrize(("requests", "is_said"), [(99, True), (100, False)])
@@ -154,6 +156,10 @@ def test_draws_are_of_as_many_constants_as_the_model_has() -> None:
     assert str(Draws(200, 40, 8)).startswith("200 draws of the model's constants (40 different), its errors and ")
     assert str(Draws(18, 0, 8)) == "18 draws of the model's errors and the schedule (8 different)"
     assert str(Draws(5, 5, 5)).endswith(" and the schedule")
+    one = "draws of the model's constants (2 different) and its errors, with one schedule, which is that of every seed"
+    assert str(Draws(18, 2, 1)) == f"18 {one}"
+    assert str(Draws(18, 0, 1)) == "18 draws of the model's errors, with one schedule, which is that of every seed"
+    assert str(Draws(1, 1, 1)) == "1 draw of the model's constants, its errors and the schedule"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +25,18 @@ def test_the_smallest_numbers_are_those_of_a_search_through_all(least: list[int]
     assert found.least == tuple(each if each <= _MOST else None for each in least)
     held = [sum(each <= number for each in least) for number in range(1, _MOST + 1)]
     sure = [number for number, count in enumerate(held, start=1) if confidence(count, len(least)) >= required]
-    open_ = [number for number, count in enumerate(held, start=1) if confidence(count, len(least)) > 1 - required]
+    left = 1 - Fraction(str(required))  # by the confidence
+    open_ = [number for number, count in enumerate(held, start=1) if Fraction(count + 1, len(least) + 2) > left]
     assert found.replicas == (sure[0] if sure else None)
     assert found.lowest == (open_[0] if open_ else _MOST)
     assert len(asked) <= 15 * len(least)
+
+
+@pytest.mark.parametrize(("required", "draws"), [(0.8, 3), (0.9, 8), (0.95, 18), (0.99, 98)])
+def test_as_many_draws_exclude_a_number_as_certify_one(required: float, draws: int) -> None:
+    assert draws_needed(required) == draws
+    found = size(lambda replicas, draw: replicas >= 3, draws, _MOST, required)
+    assert (found.replicas, found.lowest) == (3, 3)
 
 
 def test_a_number_counts_by_the_draws_that_it_holds_in_itself() -> None:
