@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,3 +26,32 @@ def test_the_sum_while_an_answer_comes_is_that_of_the_answer_up_to_there(respons
 def test_one_token_in_each_of_three_texts_is_counted_from_the_third_on() -> None:
     so_far = OwnCountsSoFar()
     assert [so_far.add(Response(text="a", server_tokens_so_far=1)) for _ in range(5)] == [None, None, 3, 4, 5]
+
+
+def _piece(text: str, count: int | None, opening: bool = False) -> Response:
+    return Response(text=text, server_tokens_so_far=count, opening=opening)
+
+
+@pytest.mark.parametrize(
+    ("responses", "counts"),
+    [
+        ([_piece("a", 2), _piece("b", 1)], (2, 1)),  # they fall
+        ([_piece("a", 1), _piece("b", 2)], None),  # they may be those of all so far
+        ([_piece("a", 1), _piece("b", 1)], None),  # two texts can be parts of one token
+        ([_piece("a", 2), _piece("b", 2), _piece("c", 2)], None),  # the total of an answer that was complete at once
+        ([_piece("a", 2), _piece("b", None), _piece("c", 1)], None),  # a text without a count
+        ([_piece("a", 2), _piece("b", 0), _piece("c", 1)], None),  # 0 beside text counts nothing
+        ([_piece("", 1, opening=True), _piece("a", 2), _piece("b", 1)], (0, 2, 1)),  # the role has no token
+        ([_piece("a", 2), _piece("b", 1), _piece("c", 5)], (2, 1, 5)),  # a text at the end has its own
+        ([_piece("a", 2), _piece("b", 1), _piece("", 2)], (2, 1, 2)),  # an empty piece with fewer than all before it, its own
+        ([_piece("a", 2), _piece("b", 1), _piece("", 3)], (2, 1, 0)),  # with as many, the total
+        ([_piece("a", 2), _piece("b", 1), _piece("", 4)], (2, 1, 1)),  # with one more, the total and one of its own
+        ([_piece("a", 2), _piece("b", 1), Response(server_tokens_so_far=3)], None),  # a total comes after the last piece
+    ],
+)
+def test_the_counts_are_those_of_each_piece_where_they_cannot_be_of_all_so_far(
+    responses: list[Response], counts: tuple[int, ...] | None
+) -> None:
+    so_far = OwnCountsSoFar()
+    assert own_counts(responses) == counts
+    assert [so_far.add(response) for response in responses][-1] == (None if counts is None else sum(counts))
