@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -189,6 +191,16 @@ def _origin(address: Origin) -> Origin:
     return address.origin if isinstance(address, HttpUrl) else address
 
 
+def _addresses(host: str) -> int:
+    """The number of addresses of a host, those of IPv4 or those of IPv6; 0 where it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return 0
+    families = Counter(family for family, _ in {(family, address[0]) for family, *_, address in found})
+    return max(families.values(), default=0)
+
+
 def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, embedded_tokenizer: Path | None) -> Target:
     """The target at ``address``; its tokenizer is that of the options, or the embedded one, or the deployment's."""
     deadline = SetUpDeadline.of(sending.connect_timeout)
@@ -205,9 +217,16 @@ def _connect(options: TargetOptions, sending: ClientOptions, address: Origin, em
         connection_timeout_s=sending.connection_timeout,
     )
     connected = options.serving.connect(address, settings, deadline)
+    shown = options.serving.shown(_origin(address))
     if connected.warning is not None:
-        at = f"--url {options.serving.shown(_origin(address))}: " if len(options.url) > 1 else ""
+        at = f"--url {shown}: " if len(options.url) > 1 else ""
         click.echo(f"Warning: {at}{connected.warning}", err=True)
+    if (addresses := _addresses(address.host)) > 1:
+        click.echo(
+            f"Warning: --url {shown}: {address.host} has {addresses} addresses, and requests are not spread evenly over them; "
+            "to measure several servers, give the address of each as a --url of its own",
+            err=True,
+        )
     tokenizer_dir = options.tokenizer_dir or embedded_tokenizer or connected.tokenizer_dir
     tokenizer = None if tokenizer_dir is None else open_tokenizer(tokenizer_dir)
     end_id, pad_id = (None, None) if tokenizer is None else (tokenizer.eos_token_id, tokenizer.pad_token_id)

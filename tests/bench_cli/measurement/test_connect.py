@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -57,6 +58,36 @@ def _in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_http_addresses(url: str, origin: str) -> None:
     assert str(read_address(TritonHttp(), url)) == origin
+
+
+@pytest.mark.parametrize(
+    ("addresses", "warned"),
+    [
+        (["::1", "127.0.0.1", "127.0.0.1"], None),  # one server, by two protocols
+        (["::1", "::2", "::3", "127.0.0.1"], 3),
+    ],
+)
+def test_requests_to_a_name_with_several_addresses_are_not_spread_and_that_is_said(
+    null: NullServerAddresses,
+    addresses: list[str],
+    warned: int | None,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolved(host: Any, port: Any, *arguments: Any, **keywords: Any) -> Any:
+        if host != "localhost" or port is not None:  # what connects goes to the server's real address
+            return resolve(host, port, *arguments, **keywords)
+        families = (socket.AF_INET6 if ":" in text else socket.AF_INET for text in addresses)
+        return [(family, socket.SOCK_STREAM, 6, "", (text, 0)) for family, text in zip(families, addresses, strict=True)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    url = f"http://localhost:{null.http.rpartition(':')[2]}"
+    _run(tmp_path / "run", "-i", "openai", "--url", url)
+    warning = f"--url {url}: localhost has {warned} addresses, and requests are not spread evenly over them"
+    assert (warning in capfd.readouterr().err) is (warned is not None)
 
 
 @pytest.mark.parametrize(
