@@ -275,7 +275,7 @@ class _Case:
         likely = self.seen if exceeds else self.worst
         counts = _sooner(likely.deciding(allowed, at_most, more, _MOST_REQUESTS), self._needed_by_tail())
         if counts is None:
-            return "the share is too close to the limit for any number of requests"
+            return f"more than {_MOST_REQUESTS:,} requests would be needed to decide"
         scale = requests / self.seen.n
         return would_decide(counts[0] * scale, None if counts[1] is None else counts[1] * scale, requests)
 
@@ -285,6 +285,8 @@ class _Case:
         if counts is None:
             return None
         fewest = math.ceil(_SEVERAL / self.claim.allowed)
+        if fewest > _MOST_REQUESTS:
+            return None
         return max(counts[0], fewest), None if counts[1] is None else max(counts[1], fewest)
 
 
