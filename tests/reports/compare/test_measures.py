@@ -13,6 +13,7 @@ from reports.compare.measures import (
     BINS,
     MEASURES,
     Measure,
+    exact_percentiles,
     mean,
     measure_run,
     open_loop_gap,
@@ -23,10 +24,11 @@ from reports.compare.measures import (
     throughput,
 )
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, THROUGHPUTS, TPOT, TTFT
+from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.full_load import full_load
 from reports.metrics.output_events import completions, output_tokens
 from reports.metrics.requests import Requests
-from reports.statistics.estimate import Cause, TooFew
+from reports.statistics.estimate import Cause, Reason, TooFew
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -87,6 +89,35 @@ def test_a_percentile_among_failures_has_no_value() -> None:
     assert percentile(np.array([1.0] * 61 + [np.inf] * 60), 0.5).value == 1.0
     assert percentile(np.array([1.0] * 2 + [np.inf] * 10), 0.5).value is None  # of too few values
     assert percentile(np.array([np.nan] * 3), 0.5).value is None
+
+
+@pytest.mark.parametrize(
+    ("q", "cut_at_ms", "failures", "value", "reason"),
+    [
+        (0.3, 400.0, 0, 300.0, None),
+        (0.3, 200.0, 0, 300.0, Cause.REACHES_CUT),  # 290 ms, were these not slower
+        (0.3, 300.0, 0, 300.0, None),
+        (0.3, 299.0, 0, 300.0, Cause.REACHES_CUT),
+        (0.98, 990.0, 0, 980.0, None),
+        (0.99, 400.0, 0, 990.0, Cause.REACHES_CUT),
+        (0.99, 990.0, 0, 990.0, None),
+        (0.995, 400.0, 0, None, Cause.REACHES_CUT),
+        (0.98, 400.0, 20, None, Cause.REACHES_CUT),
+        (0.99, 400.0, 20, None, Cause.REACHES_FAILED),
+    ],
+)
+def test_a_percentile_is_known_where_the_latencies_that_were_cut_off_do_not_decide_it(
+    q: float, cut_at_ms: float, failures: int, value: float | None, reason: Reason | None
+) -> None:
+    """Ten of 1,000 were cut off, of which the others took 1 ms, 2 ms and so on, and the last ones failed."""
+    latencies = np.array([*range(1, 991 - failures), *[np.inf] * failures, *[cut_at_ms] * 10])
+    cut = CensoredLatencies(latencies, np.arange(1_000) >= 990)
+    (found,) = exact_percentiles(cut, [q])
+    assert (found.reason, found.value) == (reason, None if reason is Cause.REACHES_CUT else value)
+    if reason is Cause.REACHES_CUT:
+        assert found.sample.tolist() == [0.0] * 1_000
+    whole = CensoredLatencies(cut.slowest_ms, np.zeros(1_000, dtype=np.bool_))
+    assert exact_percentiles(whole, [q])[0].value == value
 
 
 @pytest.mark.parametrize(("smallest", "reason"), [(0.0, Cause.ZEROS), (-1.0, Cause.ZEROS), (0.01, None)])
