@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reports.criteria import Requirement
 from reports.gates.gate import Beyond, Evidence, Gate, JudgedRun, Status
-from reports.gates.words import NO_VALUE, amount, duration, percentage, significant, would_decide
+from reports.gates.words import NO_VALUE, amount, duration, percentage, percentage_beside, significant, would_decide
 from reports.metrics.full_batch import of_several_starts
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray
@@ -201,7 +201,7 @@ class _Case:
     # ---- in words
 
     def grounds(self, status: Status, beyond: Beyond) -> tuple[str, ...]:
-        parts = [f"{percentage(self.seen.share)} % of {self.seen.n:,} {self.claim.beyond}"]
+        parts = [f"{self._share(self.seen.share)} % of {self.seen.n:,} {self.claim.beyond}"]
         if status is Status.FAILED:
             parts += self._why_failed(beyond)
         elif status is Status.PASSED:
@@ -218,13 +218,13 @@ class _Case:
             return [self._limits(beyond)]
         if beyond.low <= self.claim.allowed and self._far_above:
             return [f"half of them took {FAR_ABOVE:g} times the limit or more, {self._allowed}"]
-        return [f"lower bound {percentage(beyond.low)} %, {self._allowed}"]
+        return [f"lower bound {self._share(beyond.low)} %, {self._allowed}"]
 
     def _why_passed(self, beyond: Beyond) -> list[str]:
         if self.claim.at_least:
             return [self._limits(beyond)]
         parts = [
-            f"upper bound {percentage(beyond.high)} %, {self._allowed}"
+            f"upper bound {self._share(beyond.high)} %, {self._allowed}"
             if beyond.high <= self.claim.allowed
             else f"{self._by_tail}, {self._allowed}"
         ]
@@ -248,6 +248,9 @@ class _Case:
             return [f"too few requests to decide, at least {needed:,} needed"]
         return [self._limits(beyond), self._needed()]
 
+    def _share(self, share: float) -> str:
+        return percentage_beside(share, self.claim.allowed)
+
     @property
     def _allowed(self) -> str:
         return f"{percentage(self.claim.allowed)} % {'needed' if self.claim.at_least else 'allowed'}"
@@ -259,7 +262,7 @@ class _Case:
         return f"their tail ends far below it and leaves less than {percentage(share)} % above"
 
     def _limits(self, beyond: Beyond) -> str:
-        return f"95 %: {percentage(beyond.low)} – {percentage(beyond.high)} %, {self._allowed}"
+        return f"95 %: {self._share(beyond.low)} – {self._share(beyond.high)} %, {self._allowed}"
 
     def _needed(self) -> str:
         """How many requests would decide, were the share and its clusters as they are here. Those that were cut off count as

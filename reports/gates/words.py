@@ -8,6 +8,7 @@ from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 
 SHARES = (ATTAINMENT, FAILED_SHARE)
+_MOST_DECIMALS = 8
 _MORE = 1.1  # times the requests of a run that they left undecided: as many may do so again
 NO_VALUE = "no request has a value"
 OTHER_OBJECTIVES = "the runs have different objectives: give those that are to hold with --slo"
@@ -21,8 +22,25 @@ def amount(requirement: Requirement, value: float) -> str:
 
 
 def number(requirement: Requirement, value: float) -> str:
-    """The value in the unit of ``amount``."""
-    return percentage(value) if requirement.metric in SHARES else significant(value)
+    """The value in the unit of ``amount``, with the digits that show on which side of the limit it lies."""
+    if requirement.metric in SHARES:
+        return percentage_beside(value, requirement.limit)
+    return _beside(significant(value), value, requirement.limit)
+
+
+def percentage_beside(share: float, limit: float) -> str:
+    """As ``percentage``, with the digits that show on which side of a ``limit`` the share lies."""
+    return _beside(percentage(share), 100.0 * share, 100.0 * limit)
+
+
+def _beside(text: str, value: float, limit: float) -> str:
+    """The ``text`` of a value, or one with as many decimals as it takes."""
+
+    def side(shown: float) -> int:
+        return (shown > limit) - (shown < limit)
+
+    texts = (text, *(f"{value:,.{decimals}f}" for decimals in range(1, _MOST_DECIMALS)))
+    return next((each for each in texts if side(float(each.replace(",", ""))) == side(value)), text)
 
 
 def significant(value: float) -> str:

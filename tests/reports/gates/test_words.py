@@ -37,6 +37,26 @@ def test_an_amount_has_three_digits_and_its_unit(requirement: str, value: float,
 
 
 @pytest.mark.parametrize(
+    ("requirement", "value", "text"),
+    [
+        ("p99_ttft<=100ms", 100.0, "100"),
+        ("p99_ttft<=100ms", 100.4, "100.4"),
+        ("p99_ttft<=100ms", 99.96, "99.96"),
+        ("p99_ttft<=1234ms", 1_234.04, "1,234.04"),
+        ("p99_ttft<=1234ms", 1_233.4, "1,233"),
+        ("p99_tpot<=12.3ms", 12.304, "12.304"),
+        ("goodput>=20", 19.98, "19.98"),
+        ("attainment>=99%", 0.98996, "98.996"),
+        ("attainment>=99%", 0.99, "99.0"),
+        ("failed_share<=0.07%", 0.0007, "0.07"),
+        ("failed_share<=1%", 0.01004, "1.004"),
+    ],
+)
+def test_a_number_that_misses_its_limit_is_not_shown_as_the_limit(requirement: str, value: float, text: str) -> None:
+    assert number(_required(requirement), value) == text
+
+
+@pytest.mark.parametrize(
     ("share", "text"),
     [
         (0.0, "0.0"),
