@@ -96,6 +96,7 @@ def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> 
     assert requests.done.shape == (0,)
     assert requests.first_token_ns.shape == (0,)
     assert requests.errors == ()
+    assert (requests.in_turns, requests.is_open_loop) == (False, True)
     assert (requests.outcome.dtype.kind, requests.index.dtype.kind) == ("U", "i")
 
 
