@@ -15,7 +15,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, amount, significant
+from reports.gates.words import LIMITS, NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -43,8 +43,7 @@ def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity
     gate = _gate(requirement, runs)
     if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):
         return gate
-    value = gate.evidence.value
-    shown = gate.shown if value is None else amount(requirement, value)
+    shown = gate.shown.partition(LIMITS)[0]
     return Gate(requirement, Status.UNDECIDED, gate.evidence, shown, ("the run is not valid",))
 
 
@@ -158,14 +157,14 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     if requirement.at_most or gate.status is not Status.UNDECIDED or len(rates) < len(runs):
         return gate
     rate = sum(rates) / len(rates)
+    known_to_arrive = all(run.load.rate_per_s is not None for run in runs)
     needed = ShareClaim(
         replace(requirement, metric=ATTAINMENT),
         None,  # goodput is shown
         1.0 - requirement.limit / rate,
         1.0,
-        f"missed an objective, at {significant(rate)} requests/s",
+        f"missed an objective, at {'' if known_to_arrive else 'up to '}{significant(rate)} requests/s",
     )
-    known_to_arrive = all(run.load.rate_per_s is not None for run in runs)
     growing = any(run.growth is not None for run in runs)
     clear = growing or is_clear(requirement, gate.evidence.value, runs)
     if not clear and not (known_to_arrive and needed.allowed < 0.0):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
-from reports.gates.words import amount, number, significant, would_decide
+from reports.gates.words import LIMITS, amount, number, significant, would_decide
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray, shifted_mean
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
@@ -138,7 +138,7 @@ def _shown(requirement: Requirement, evidence: Evidence, known: KnownNumber) -> 
     low, high = evidence.low, evidence.high
     limits = ""
     if low is not None and high is not None and low != high:
-        limits = f", 95 %: {number(requirement, low)} – {amount(requirement, high)}"
+        limits = f"{LIMITS}{number(requirement, low)} – {amount(requirement, high)}"
     return f"{at_least}{amount(requirement, evidence.value)}{limits}"
 
 

@@ -10,6 +10,7 @@ from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
 SHARES = (ATTAINMENT, FAILED_SHARE)
 _MOST_DECIMALS = 8
 _MORE = 1.1  # times the requests of a run that they left undecided: as many may do so again
+LIMITS = ", 95 %: "  # between a number and its limits
 NO_VALUE = "no request has a value"
 OTHER_OBJECTIVES = "the runs have different objectives: give those that are to hold with --slo"
 NO_OBJECTIVE = "give a per-request objective, for example --slo 'ttft<=200ms'"

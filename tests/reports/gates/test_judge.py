@@ -224,7 +224,7 @@ def test_goodput_that_fails_by_attainment_is_shown_per_second(judged: MakeRun, a
     without_tokens = judged([answered(k, 10 * k, 10 * k, []) for k in range(100)], "ttft<=50ms")
     gate = gate_of("goodput>=20", without_tokens)
     assert gate.status is Status.FAILED
-    assert gate.why.startswith("0 requests/s; 100.0 % of 100 missed an objective, at 10")
+    assert gate.why.startswith("0 requests/s; 100.0 % of 100 missed an objective, at up to 10")
     refused = judged([failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1) for k in range(50)], "ttft<=50ms")
     (invalid,) = judge([required("goodput>=20")], refused, Validity.INVALID)
     assert invalid.why == "unknown; the run is not valid"
@@ -329,6 +329,13 @@ def test_of_a_run_that_is_not_valid_nothing_passes_or_fails(run_of: MakeRun, noi
         "100 requests/s; the run is not valid",
         "unknown; the run is not valid",
     ]
+
+
+def test_a_lower_bound_of_a_run_that_is_not_valid_stays_one(judged: MakeRun, failed: Make) -> None:
+    """All were cancelled 5 ms after they were due."""
+    cancelled = judged([failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 5, error=None) for k in range(300)])
+    for gate in judge([required("mean_e2e<=100ms"), required("p99_e2e<=100ms")], cancelled, Validity.INVALID):
+        assert gate.why == "at least 5 ms; the run is not valid"
 
 
 def test_where_failed_requests_alone_make_a_run_invalid_gates_fail_and_do_not_pass(run_of: MakeRun, noise: Noise) -> None:
