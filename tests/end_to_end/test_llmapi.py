@@ -6,9 +6,11 @@ import json
 import queue
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +102,17 @@ def test_streamed_pieces_join_to_the_unstreamed_text(server: Server) -> None:
 
 
 def test_requests_run_concurrently(server: Server) -> None:
-    begin = time.monotonic()
-    answers = _ask(server, {str(k): _request(tokens=100, streaming=_YES) for k in range(20)})
-    assert all(len(pieces) == 100 for pieces in answers.values())
-    assert time.monotonic() - begin < 20 * 100 * 0.005  # the duration of sequential requests
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    with grpcclient.InferenceServerClient(server.addresses.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for number in range(20):
+            client.async_stream_infer("tensorrt_llm", wire(_request(tokens=100, streaming=_YES)), request_id=str(number))
+        responses = [answers.get(timeout=120) for _ in range(20 * 100)]
+        client.stop_stream()
+    assert [error for _, error in responses if error is not None] == []
+    order = [result.get_response().id for result, _ in responses]
+    assert Counter(order) == {str(number): 100 for number in range(20)}
+    assert sum(before != after for before, after in pairwise(order)) > 200  # one after the other it would be 19
 
 
 def test_generate_stream_serves_events(server: Server) -> None:

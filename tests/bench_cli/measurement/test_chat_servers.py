@@ -154,13 +154,21 @@ _PAUSE_S = 0.2  # in which a client has the time to cancel
 class Paused(list[Event]):
     """The events of an answer, with a pause before all but the first three with text or a role."""
 
+    pause_s = _PAUSE_S
+
     def __iter__(self) -> Iterator[Event]:
         sent = 0
         for event in super().__iter__():
             sent += event != _EMPTY
             if sent == 4:
-                time.sleep(_PAUSE_S)
+                time.sleep(self.pause_s)
             yield event
+
+
+class LongPaused(Paused):
+    """The same, where each answer has to be cancelled in the pause, however busy the client is."""
+
+    pause_s = 1.5
 
 
 def _cancelled(found: Measured) -> list[dict[str, Any]]:
@@ -199,7 +207,7 @@ def test_a_request_is_cancelled_with_its_token_though_each_chunk_counts_its_own_
     measured: Callable[..., Measured],
 ) -> None:
     counted = [token | {"usage": {"prompt_tokens": 4, "completion_tokens": 1}} for token in _TOKENS_40[1:]]  # type: ignore[operator]
-    with chat_server(lambda number: Paused([*counted, chunk(reason="length"), DONE])) as chat:
+    with chat_server(lambda number: LongPaused([*counted, chunk(reason="length"), DONE])) as chat:
         found = measured(chat, "--cancel", "90%:after=3tokens", "--output_mean", "40")
     cancelled = [row["output_tokens"] for row in found.rows if row["cancel_after_tokens"] == 3]
     assert found.outcomes["withdrawn"] == len(cancelled) > 0

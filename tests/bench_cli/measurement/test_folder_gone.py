@@ -26,7 +26,8 @@ def _change(folder: Path, change: str) -> float:
     while not (journal.exists() and journal.stat().st_size > 2000) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     if change == "deleted":
-        shutil.rmtree(folder)
+        while folder.exists():  # the run may add a file to it, or rename one, meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
     else:
         (folder.parent / "another").mkdir()
         folder.rename(folder.parent / "moved")

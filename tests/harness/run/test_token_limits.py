@@ -153,7 +153,7 @@ def test_the_first_of_a_planned_cancellation_and_a_limit_counts(
 def test_a_run_names_the_limit_that_ended_each_request(server: ScriptedServer, tmp_path: Path) -> None:
     acts = [Act.ANSWER, Act.MUTE, Act.HANG] * 3
     plan = make_plan(server.address, tmp_path, [scripted(act) for act in acts], [k * 10.0 for k in range(9)], 1)
-    result = Run(replace(plan, token_limits=TokenLimits(1.0, 1.0))).execute(quiet)
+    result = Run(replace(plan, token_limits=TokenLimits(3.0, 3.0))).execute(quiet)
     expected = {Act.ANSWER: Outcome.DONE, Act.MUTE: Outcome.FIRST_TOKEN_TIMEOUT, Act.HANG: Outcome.TOKEN_GAP_TIMEOUT}
     assert [record.outcome for record in result.records] == [expected[act] for act in acts]
     tokens = Counter((record.outcome, record.output_tokens) for record in result.records)

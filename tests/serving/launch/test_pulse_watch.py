@@ -137,7 +137,7 @@ def test_descriptor_that_is_not_the_pipe_gets_no_pulses(name: str) -> None:
             text=True,
             env={**os.environ, PIPE_VARIABLE: name.format(descriptor=writing_end)},
             pass_fds=[writing_end],
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert (model.returncode, model.stdout, model.stderr) == (0, "done\n", "")
@@ -160,7 +160,7 @@ def test_pulses_of_one_read_may_be_cut() -> None:
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -137,7 +137,7 @@ def _server(tmp_path: Path, script: str, *arguments: str) -> Iterator[Server]:
 def test_waits_until_the_server_and_every_model_are_ready(tmp_path: Path) -> None:
     waits: list[float] = []
     with _server(tmp_path, _HTTP_SERVER, "3") as server:
-        server.wait_until_ready(["ensemble", "tensorrt_llm"], 30.0, waits.append)
+        server.wait_until_ready(["ensemble", "tensorrt_llm"], 120.0, waits.append)
         assert server.is_running()
     assert len(waits) >= 3
     assert waits == sorted(waits)
@@ -147,7 +147,7 @@ def test_waits_until_the_server_and_every_model_are_ready(tmp_path: Path) -> Non
 
 def test_model_that_is_not_ready_in_time_is_named(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
-        server.wait_until_ready(["ensemble"], 30.0)
+        server.wait_until_ready(["ensemble"], 120.0)
         with pytest.raises(LaunchError, match=r"not ready after 1 s .*nosuch"):
             server.wait_until_ready(["ensemble", "nosuch"], 1.0)
 
@@ -155,7 +155,7 @@ def test_model_that_is_not_ready_in_time_is_named(tmp_path: Path) -> None:
 def test_failed_start_quotes_the_log(tmp_path: Path) -> None:
     script = "raise SystemExit('no such backend')"
     with _server(tmp_path, script) as server, pytest.raises(LaunchError, match="ended while starting") as caught:
-        server.wait_until_ready(["ensemble"], 30.0)
+        server.wait_until_ready(["ensemble"], 120.0)
     assert "no such backend" in str(caught.value)
     assert str(tmp_path / "log") in str(caught.value)
 
@@ -163,7 +163,7 @@ def test_failed_start_quotes_the_log(tmp_path: Path) -> None:
 def test_first_errors_of_a_long_log_are_in_the_message(tmp_path: Path) -> None:
     log = ["I1121 18:00:00 starting", "E1121 18:00:01 the first error", "E1121 18:00:02 the second"] + ["I1121 noise"] * 50
     with _server(tmp_path, f"print({chr(10).join(log)!r})") as server, pytest.raises(LaunchError) as caught:
-        server.wait_until_ready(["ensemble"], 30.0)
+        server.wait_until_ready(["ensemble"], 120.0)
     message = str(caught.value)
     assert "the first error" in message
     assert "the second" in message
@@ -172,7 +172,7 @@ def test_first_errors_of_a_long_log_are_in_the_message(tmp_path: Path) -> None:
 
 def test_ctrl_c_of_the_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
-        server.wait_until_ready([], 30.0)
+        server.wait_until_ready([], 120.0)
         family = [child for child in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(words_of(child))]
         assert len(family) == 2  # supervisor and server
         assert os.getpgrp() not in {os.getpgid(member.pid) for member in family}
@@ -182,7 +182,7 @@ def test_ctrl_c_of_the_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
 def test_stop_ends_the_process_and_is_idempotent(tmp_path: Path) -> None:
     before = psutil.Process().children(recursive=True)  # servers that other tests share
     with _server(tmp_path, _HTTP_SERVER, "0") as server:
-        server.wait_until_ready([], 30.0)
+        server.wait_until_ready([], 120.0)
         children = [child for child in psutil.Process().children(recursive=True) if child not in before]
         assert any("serving.launch.supervisor" in words_of(child) for child in children)
         server.stop()
