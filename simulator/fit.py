@@ -60,6 +60,8 @@ _SEVERAL_TOKENS = 0.2  # of the responses in steps that a client sees clearly, f
 _LOAD_EFFECT = 0.05  # of a step, between the quarters of steps with the fewest and the most sequences
 _WIDE = 10.0  # the ratio of an interval's ends from which a cost counts as not identified
 _TINY_S = 1e-6
+_ALIKE = 1.1  # times the tokens of the shortest prompts, up to which the longest ones show no other length
+_RARE = 0.02  # of the prompts, at either end, that may be shorter or longer
 _ONE_RUN = (
     "one run shows neither what another load adds nor how far the speed of the server moves between runs, so the ranges have "
     "neither: fit two runs or more, at different loads"
@@ -292,6 +294,11 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
         for observed in runs
         if observed.may_be_cached is None
     ]
+    if (alike := _length_of_prompts(runs)) is not None:
+        found.append(
+            f"nearly all prompts have {alike}: what one costs beside its tokens is not known, so prompts of other lengths may "
+            "take another time than the model gives them"
+        )
     if law.outliers > _OUTLIERS * law.rows or law.outlier_share > _PAUSED:
         time = f", with {law.outlier_share:.1%} of the time more than it gives" if law.outlier_share > _PAUSED else ""
         found.append(
@@ -317,12 +324,20 @@ def doubts(runs: Sequence[Observed], law: FittedLaw) -> list[str]:
     return found
 
 
+def _length_of_prompts(runs: Sequence[Observed]) -> str | None:
+    """The tokens that are computed of nearly each prompt, in words; None where prompts have several lengths."""
+    if not runs:
+        return None
+    shortest, middle, longest = np.quantile(np.concatenate([run.prefill_tokens for run in runs]), (_RARE, 0.5, 1 - _RARE))
+    return f"about {middle:,.0f} token{'s' * (round(middle) != 1)}" if longest <= _ALIKE * shortest else None
+
+
 def _unidentified(parameters: Sequence[Parameter]) -> list[str]:
     return [f"{each.name} is not identified by these runs: {_known(each)}" for each in parameters if not each.identified]
 
 
 def _known(parameter: Parameter) -> str:
-    """What is known of a cost that is not identified. A range of 0 alone is none: no cost is below 0."""
-    if parameter.high == 0.0:
-        return "steps took no longer with it, so the model leaves it out"
+    """What is known of a cost that is not identified."""
+    if not parameter.has_range:
+        return "no step that was compared took longer with it, so the model leaves it out"
     return f"between {parameter.low * 1e3:.4g} and {parameter.high * 1e3:.4g} ms"

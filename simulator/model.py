@@ -19,6 +19,7 @@ from simulator.server import FrontEnd, Server, StepLaw
 MODEL_SCHEMA = 2  # since 2, a request takes all its intake in its last round
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 200  # of a library's message
+_ROUNDING_S = 1e-12  # of a cost for a unit of work, which no runs resolve
 
 MOST_SOURCES = 1000
 Texts = Annotated[tuple[Text, ...], Meta(max_length=100)]
@@ -38,6 +39,11 @@ class Parameter:
     low: float
     high: float
     identified: bool
+
+    @property
+    def has_range(self) -> bool:
+        """False where all draws are 0, or nearly 0 by rounding: no cost is below 0, so that is no knowledge of it."""
+        return self.identified or self.high > _ROUNDING_S
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,7 @@ def _constants(parameters: Sequence[Parameter], note: str) -> Table:
 
 def _constant(parameter: Parameter) -> tuple[str, str, str, str]:
     meaning, (factor, unit) = _MEANINGS.get(parameter.name, (parameter.name, _MS))
-    known = parameter.identified or parameter.high > 0.0
-    interval = f"{parameter.low * factor:.4g} – {parameter.high * factor:.4g}" if known else "not known"
+    interval = f"{parameter.low * factor:.4g} – {parameter.high * factor:.4g}" if parameter.has_range else "not known"
     return meaning, f"{parameter.value * factor:.4g}", interval, unit
 
 

@@ -62,14 +62,28 @@ def test_the_range_of_a_cost_holds_its_value() -> None:
     assert launch.identified is (launch.low > 0)
 
 
-def test_a_cost_of_none_in_all_draws_has_no_range() -> None:
+@pytest.mark.parametrize("rounding", [0.0, 1.1e-18])
+def test_a_cost_of_none_in_all_draws_has_no_range(rounding: float) -> None:
     """No cost is below 0: where steps with prompts seem shorter, each draw has 0, and the cost is as little known as before."""
-    law = replace(_LAW, terms=("step", "prefill"), coefficients=np.array([8e-3, 0.0]), draws=np.tile([8e-3, 0.0], (100, 1)))
+    draws = np.tile([8e-3, rounding], (100, 1))
+    law = replace(_LAW, terms=("step", "prefill"), coefficients=np.array([8e-3, 0.0]), draws=draws)
     parameters = fitted._law_parameters(law)
     assert [each.identified for each in parameters] == [True, False]
     (said,) = fitted._unidentified(parameters)
-    assert said == ("prefill is not identified by these runs: steps took no longer with it, so the model leaves it out")
+    assert said == (
+        "prefill is not identified by these runs: no step that was compared took longer with it, so the model leaves it out"
+    )
     assert [row[2] for row in _constants(parameters, "").rows] == ["8 – 8", "not known"]
+
+
+def test_prompts_of_one_length_do_not_show_what_a_prompt_costs_beside_its_tokens() -> None:
+    mixed = simulated_run(SERVER, poisson(30, 60, 1), 1, "mixed")
+    tokens = np.append(np.full(59, 150), 20)  # a single prompt shows nothing
+    alike = replace(mixed, prefill_tokens=tokens)
+    (said,) = (finding for finding in doubts([alike, alike], _LAW) if "prompts" in finding)
+    assert said.startswith("nearly all prompts have about 150 tokens: what one costs beside its tokens is not known")
+    for several in ([mixed], [alike, replace(mixed, prefill_tokens=tokens + 20)], []):
+        assert not any("nearly all prompts" in finding for finding in doubts(several, _LAW))
 
 
 def test_the_constants_of_the_step_are_recovered(model: Model) -> None:
