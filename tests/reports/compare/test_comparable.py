@@ -23,7 +23,7 @@ from reports.compare.comparable import (
     without_refusals,
 )
 from reports.compare.lines import lines
-from reports.compare.sent import SentDifferences
+from reports.compare.sent import why_other_requests
 from reports.findings.engine import GpuClocksLimited
 from reports.findings.server import PrefixCacheWarmed
 from reports.run_report import RunReport
@@ -479,38 +479,12 @@ def test_a_fault_that_both_sides_have_is_named(make_report: MakeReport, steady_r
 _TEXT = {"model": "m", "protocol": "openai", "streaming": True, "token_ids": False}
 
 
-@pytest.mark.parametrize(
-    ("seed", "other", "said"),
-    [
-        (7, {"target": {**_TEXT, "token_ids": True}}, "One side sends text, the other token ids."),
-        (7, {"target": {**_TEXT, "protocol": "grpc"}}, "A prompt of openai has other bytes than one of grpc."),
-        (7, {"bench_version": "2"}, "Another release may draw other requests from a seed: measure both sides with one."),
-        (7, {}, "so their prompts differ. Part of"),
-        (None, {}, "Neither side has a seed: 4 requests are in both runs"),
-    ],
-    ids=["token ids", "protocol", "release", "unknown", "no seed"],
-)
-def test_other_requests_of_equal_seeds_are_explained(
-    make_report: MakeReport, steady_run: SteadyRun, seed: int | None, other: dict[str, Any], said: str
-) -> None:
-    a = [_with_seed(make_report, steady_run, seed, digest, target=_TEXT) for digest in (1, 2)]
-    b = [_with_seed(make_report, steady_run, seed, digest, **{"target": _TEXT, **other}) for digest in (3, 4)]
-    advice = next(found.advice for found in disagreements(a, b) if found.what == "schedule.digest")
-    assert said in advice
-    assert "same seeds and the same release" not in advice
-    if seed is not None:
-        assert advice.startswith(
-            "Both sides have the same seeds. With seed 7, 4 requests are in both runs, with the same times"
-        )
-
-
-def test_single_requests_that_differ_are_in_the_singular() -> None:
-    differing = {"have another output length": 1, "are cancelled differently": 2}
-    said = str(SentDifferences(1, differing, 0, missing=1, new=1, same="lengths", rest=""))
-    assert said == (
-        "1 request is in both runs, and 1 has another output length, 2 are cancelled differently; the first is request 0; "
-        "1 is not sent any more and 1 is new."
-    )
+def test_other_requests_of_equal_seeds_are_explained(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    a, b, other = ([_with_seed(make_report, steady_run, 7, digest) for digest in digests] for digests in ((1, 2), (3, 4), (5,)))
+    advice = {found.what: found.advice for found in disagreements(a, b)}
+    assert advice == {"schedule.digest": why_other_requests(a, b)}
+    assert why_other_requests(a, b).startswith("Both sides have the same seeds. With seed 7, 4 requests are in both runs")
+    assert {found.what: found.advice for found in disagreements(a, other)} == advice
 
 
 def test_a_section_that_one_side_lacks_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
