@@ -102,6 +102,8 @@ def test_requests_that_arrive_at_once_have_no_rate() -> None:
     with pytest.raises(WorkloadError, match="arrive at once"):
         at_rate(_trace([7, 7]), 2.0)
     assert _arrivals(at_rate(_trace([7]), 2.0)) == [0]  # of --request_rate 3 --duration 0.2
+    alone = Workload.of_columns(WorkloadFacts("mooncake", "t"), 1, {"arrival_ns": [7], "think_time_ns": [5]})
+    assert at_rate(alone, 2.0).table["think_time_ns"].to_pylist() == [5]
 
 
 @given(ticks=st.lists(st.integers(0, 9), min_size=2, max_size=40).map(sorted), seed=st.integers(0, 1000))

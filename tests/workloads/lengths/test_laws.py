@@ -299,6 +299,7 @@ _FAULTS: list[tuple[Lengths, str]] = [
     (Histogram((Bucket(0, 5, 1),), "h"), "buckets"),
     (Histogram((Bucket(5, 4, 1),), "h"), "buckets"),
     (Histogram((Bucket(4, 5, -1), Bucket(4, 5, 2)), "h"), "buckets"),
+    (Histogram((Bucket(4, 5, 2**53), Bucket(4, 5, 1)), "h"), "buckets"),
     (Empirical((), "f"), "tokens"),
     (Empirical((5, 0), "f"), "tokens"),
 ]

@@ -175,6 +175,9 @@ def test_a_limit_cuts_at_requests_or_sessions(most: int | None, most_sessions: i
 def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
     with pytest.raises(WorkloadError, match="the prompt 'p1' has no answer for the history of the turn after it"):
         _requests(_two_conversations(answer=["a", None, "c", "d", "e"]))
+    prompts = ["p0", "long " * 20, "p2", "p3", "p4"]
+    with pytest.raises(WorkloadError, match=r"the prompt '(long ){8}'… has no answer"):
+        _requests(_two_conversations(prompt=prompts, answer=["a", None, "c", "d", "e"]))
 
 
 def test_the_tokens_of_whole_prompts_are_known_where_the_history_is_recorded() -> None:

@@ -162,9 +162,15 @@ def test_no_rows_are_scaled_to_none_and_the_longest_request_is_allowed() -> None
         (Scaling(prefix=2.0), _lengths([5], [5]), "prefix_factor: trace.csv has no block hashes"),
         (Scaling(input=2e6), _lengths([50], [5]), "input_factor 2e[+]06: requests more than 10,000,000 tokens"),
         (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("openai", "p.json"), 1, {"prompt": ["a"]}), "of their text"),
+        (
+            Scaling(input=0.5, output=2.0),
+            Workload.of_columns(WorkloadFacts("openai", "p.json"), 1, {"prompt": ["a"]}),
+            "0.5, output",
+        ),
         (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [1]}), "without len"),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(scaling: Scaling, trace: Workload, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=problem):
+    with pytest.raises(WorkloadError, match=problem) as raised:
         scaling.scaled(trace)
+    assert str(raised.value).startswith(tuple(scaling.entries()))
