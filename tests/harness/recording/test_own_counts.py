@@ -38,6 +38,8 @@ def _piece(text: str, count: int | None, opening: bool = False) -> Response:
         ([_piece("a", 2), _piece("b", 1)], (2, 1)),  # they fall
         ([_piece("a", 1), _piece("b", 2)], None),  # they may be those of all so far
         ([_piece("a", 1), _piece("b", 1)], None),  # two texts can be parts of one token
+        ([_piece("a", 1), _piece("b", 1), _piece("c", 1)], (1, 1, 1)),
+        ([_piece("a", 2), _piece("", None), _piece("b", 1)], (2, 0, 1)),
         ([_piece("a", 2), _piece("b", 2), _piece("c", 2)], None),  # the total of an answer that was complete at once
         ([_piece("a", 2), _piece("b", None), _piece("c", 1)], None),  # a text without a count
         ([_piece("a", 2), _piece("b", 0), _piece("c", 1)], None),  # 0 beside text counts nothing
