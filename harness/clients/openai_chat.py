@@ -6,7 +6,7 @@ chunk often names the role alone, and carries no token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +22,12 @@ _ABSENT = (None,) * 4
 
 
 class _Content(msgspec.Struct, gc=False):
-    """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both. ``function_call`` is the older
-    form of ``tool_calls``.
+    """A ``delta`` or a ``message``. Servers name the reasoning in one of two ways, some in both, or send it among the parts of
+    a content that is a list (Mistral). ``function_call`` is the older form of ``tool_calls``.
     """
 
     role: str | None = None
-    content: str | None = None
+    content: str | list[Any] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: Any = None  # no server's oddity here may fail a request
@@ -61,13 +61,26 @@ def _texts(choice: _Choice) -> tuple[str, str] | None:
     content = choice.delta or choice.message
     if content is None:
         return None
-    reasoning, answer = content.reasoning_content or content.reasoning, content.content or ""
+    thought, said = _of_parts(content.content) if isinstance(content.content, list) else ("", content.content)
+    reasoning, answer = content.reasoning_content or content.reasoning or thought, said or ""
     if content.tool_calls or content.refusal or content.function_call:
         answer += "".join(_pieces_beside(content))
     if reasoning:
         return reasoning, answer
     fields = (content.content, content.role, content.reasoning_content, content.reasoning)
     return ("", answer) if answer or fields != _ABSENT else None
+
+
+def _of_parts(parts: Sequence[Any]) -> tuple[str, str]:
+    """The reasoning and the answer in the parts of a content, of which those of type ``thinking`` have parts of their own."""
+    thoughts = (part.get("thinking") for part in parts if isinstance(part, dict))
+    reasoning = (thought if isinstance(thought, str) else _text_of(thought) for thought in thoughts)
+    return "".join(reasoning), _text_of(parts)
+
+
+def _text_of(parts: Any) -> str:
+    texts = (part.get("text") for part in parts if isinstance(part, dict)) if isinstance(parts, list) else ()
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _pieces_beside(content: _Content) -> Iterator[str]:

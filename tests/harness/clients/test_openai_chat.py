@@ -148,6 +148,13 @@ _USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 9, "completion_to
         (_delta(tool_calls=_call(None, '{"a":')), Response(text='{"a":')),
         (_delta(tool_calls=[*_call("f", "{}"), *_call("g", "[]")]), Response(text="f{}g[]")),
         (_delta(tool_calls=_call("f", "{}"), reasoning="So"), Response(text="Sof{}", reasoning_characters=2)),
+        (_delta(content=[{"type": "text", "text": "The"}, {"type": "text", "text": " sea"}]), Response(text="The sea")),
+        (
+            _delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}, {"text": "The"}]),
+            Response(text="HmThe", reasoning_characters=2),
+        ),
+        (_delta(content=[{"type": "thinking", "thinking": "Hm"}]), Response(text="Hm", reasoning_characters=2)),
+        (_delta(content=[{"type": "image_url", "image_url": "x"}, 5, {"text": 7, "thinking": 8}]), Response(text="")),
         (_delta(function_call={"name": "f", "arguments": "{"}), Response(text="f{")),
         (_delta(refusal="No"), Response(text="No")),
         *((_delta(tool_calls=odd, refusal=7, function_call="f"), Response()) for odd in ([], "f", [None, {}, {"function": 3}])),
