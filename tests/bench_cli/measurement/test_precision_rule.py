@@ -135,3 +135,10 @@ def test_the_interval_of_a_look_is_that_of_the_report(goal: str) -> None:
 def test_looks_grow_by_a_quarter() -> None:
     at = looks()
     assert [next(at) for _ in range(4)] == [300, 375, 469, 586]
+
+
+@pytest.mark.parametrize("interval", [None, (90.0, float("inf")), (float("-inf"), 110.0)])
+def test_an_interval_that_is_open_to_one_side_has_no_half_width(interval: tuple[float, float] | None) -> None:
+    assert half_width(Estimate(100.0, interval)) is None
+    assert half_width(Estimate(100.0, (90.0, 130.0))) == pytest.approx(0.2)
+    assert half_width(Estimate(0.0, (0.0, 1.0))) is None

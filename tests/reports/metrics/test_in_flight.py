@@ -113,6 +113,20 @@ def test_course_of_a_queue_is_near_0_below_capacity_and_large_above(
     assert course.growth <= course.spread
 
 
+def test_the_deviation_of_a_number_that_moves_slowly_is_that_over_long_spans() -> None:
+    """A request arrives each 10 ms. The target answers 9 in that of 10 for 3.2 s, then 11, and so on, so that over 3.2 s the
+    number changes by up to 32. The variance of the sums of 32 ones of such a row is 32² / 3, of 320 arrivals less an eighth.
+    """
+    number = 3_200
+    arrivals_ns = 1e7 * np.arange(1, number + 1)
+    ended = np.cumsum(np.where(np.arange(number // 10) // 32 % 2 == 0, 9.0, 11.0))
+    done_ns = np.interp(np.arange(1, number + 1), np.concatenate([[0.0], ended]), 1e8 * np.arange(number // 10 + 1))
+    edges = np.linspace(0.2 * arrivals_ns[-1], arrivals_ns[-1], 13)
+    queue = Queue(arrivals_ns, done_ns, edges, mean_in_system(arrivals_ns, done_ns, edges))
+    an_arrival = 32**2 / 3 / (320 * 7 / 8)
+    assert queue.course.deviation == pytest.approx(np.sqrt(an_arrival * number), rel=0.1)
+
+
 def test_course_of_a_short_sending_is_unknown(in_order: Callable[..., Requests]) -> None:
     assert queue_of(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
 

@@ -10,6 +10,7 @@ import pytest
 
 from bench_records.record import Outcome, Record
 from bench_records.server_table import MetricSample
+from reports.metrics.server_load import CacheReuse
 from reports.run.pictures.server import server_pictures
 from reports.run.target_table import console_target_table, server_level_table, target_table
 from reports.run_report import RunReport
@@ -67,6 +68,27 @@ def test_counts_are_added_up_and_gauges_of_different_servers_are_not(make_report
     assert [row[0] for row in rows] == ["a:1", "b:1"]
     (picture,) = [picture for picture in server_pictures(report.telemetry) if picture.name == "server-requests"]
     assert [line.name for line in picture.marks] == ["a:1", "b:1"]
+
+
+def _reused(page: int, queries: float, hits: float) -> list[MetricSample]:
+    samples = [
+        *metric("vllm:prefix_cache_queries_total", {-1: 0, 60: queries}),
+        *metric("vllm:prefix_cache_hits_total", {-1: 0, 60: hits}),
+    ]
+    return _of(page, samples)
+
+
+def test_the_reuse_of_all_caches_is_their_sum_where_each_has_a_count(make_report: MakeReport, steady_run: SteadyRun) -> None:
+    both = make_report(_records(steady_run), server=[*_reused(0, 1_000, 100), *_reused(1, 200, 50)], **_several())
+    assert both.server is not None
+    assert both.server.cache_reuse == CacheReuse(150, 1_200, "tokens")
+    assert [load.cache_reuse for load in both.servers.values()] == [
+        CacheReuse(100, 1_000, "tokens"),
+        CacheReuse(50, 200, "tokens"),
+    ]
+    one = make_report(_records(steady_run), server=[*_reused(0, 1_000, 100), *_vllm(1, 2, 30, 90)], **_several())
+    assert one.server is not None
+    assert one.server.cache_reuse is None
 
 
 @pytest.mark.parametrize("second", [[], _of(1, metric("sglang:num_running_reqs", {-1: 0, 60: 1}))])

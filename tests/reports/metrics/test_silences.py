@@ -278,3 +278,24 @@ def test_a_stop_while_an_answer_comes_is_a_pause_beside_cancelled_ones(
     pause = _found(make_requests, [cut if record is before else record for record in records])
     assert pause is not None
     assert pause.length_s == pytest.approx(3.02)
+
+
+def test_a_client_that_went_before_others_had_their_answers_does_not_explain_a_later_stop(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """The target stops before the 26th answer. The sixth, whose client went, was generated long before."""
+    cut = {5: -1}
+    stop_ms = _one_at_a_time(answered, failed, 4, cut=cut)[25].token_times_ns[0] / 1e6 - 1.0
+    pause = _found(make_requests, _one_at_a_time(answered, failed, 4, (stop_ms, 3_000.0), cut))
+    assert pause is not None
+    assert pause.length_s == pytest.approx(3.04)
+    assert pause.pauses == 1
+
+
+def test_without_counts_of_the_server_a_prompt_is_as_long_as_it_was_to_be(make_requests: MakeRequests, answered: Make) -> None:
+    records = [
+        replace(record, input_tokens=None, requested_input_tokens=100) for record in _run(answered, 8, [(7_000.0, 3_000.0)])
+    ]
+    prompt = replace(answered(10_000, 6_990.0, 6_990.0, [(10_021.0, 1)]), input_tokens=None)
+    assert _found(make_requests, [*records, replace(prompt, requested_input_tokens=30_000)]) is None
+    assert _found(make_requests, [*records, replace(prompt, requested_input_tokens=100)]) is not None

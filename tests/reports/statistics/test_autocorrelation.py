@@ -21,6 +21,7 @@ from reports.statistics.autocorrelation import (
     fewest_independent,
     mean_cluster_size,
     mean_of,
+    mean_over_groups,
     share_of,
     student_to_normal,
 )
@@ -396,3 +397,25 @@ def test_a_slow_wave_stands_out_however_large_the_fast_ones_are() -> None:
 def test_a_mean_of_nought_has_a_symmetric_interval() -> None:
     interval = Mean(0.0, 1.0, 200, 200.0, LongRun(1.0, 1e9, 1.0, 1.0, drifts=False)).interval(0.95)
     assert interval == pytest.approx((-1.96, 1.96), abs=1e-3)
+
+
+def test_the_error_of_a_mean_over_groups_of_one_is_that_of_independent_values() -> None:
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    for groups in (np.full(4, -1), np.arange(4)):
+        found = mean_over_groups(values, groups)
+        assert found is not None
+        assert found.value == 4.0
+        assert found.standard_error == pytest.approx(values.std(ddof=1) / 2.0)
+        assert found.long_run.degrees == 3.0
+
+
+def test_values_of_a_group_that_are_alike_are_worth_one() -> None:
+    """Three groups of five equal values have the error of three values."""
+    alike = mean_over_groups(np.repeat([1.0, 2.0, 6.0], 5), np.repeat([0, 1, 2], 5))
+    assert alike is not None
+    assert (alike.value, alike.standard_error) == (3.0, pytest.approx(np.std([1.0, 2.0, 6.0], ddof=1) / math.sqrt(3.0)))
+    assert alike.long_run.degrees == 2.0
+
+
+def test_values_of_a_single_group_have_no_error() -> None:
+    assert mean_over_groups(np.array([1.0, 2.0]), np.array([5, 5])) is None

@@ -288,6 +288,12 @@ def test_a_tail_leaves_less_above_a_limit_that_is_farther_away(first: float, oth
     assert _tail(values, far).above_limit <= _tail(values, near).above_limit
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_a_tail_is_the_same_in_another_unit(unit: float) -> None:
+    values = np.random.default_rng(1).exponential(1.0, 1_000)
+    assert _tail(unit * values, unit * 8.0).above_limit == pytest.approx(_tail(values, 8.0).above_limit)
+
+
 def test_a_tail_is_unknown_above_its_limit_of_few_values_and_of_infinite_ones() -> None:
     values = np.random.default_rng(1).exponential(1.0, 1_000)
     assert tail_below(values, 1.0, 0.01) is None

@@ -489,6 +489,17 @@ def test_below_the_lowest_cut_percentiles_and_their_intervals_are_exact_and_abov
     assert found.supports(0.99)
 
 
+def test_a_request_that_was_cut_off_counts_as_a_value_for_a_claim() -> None:
+    """p99 needs 662 values: 640 and 30 of which a lower bound is known."""
+    series, is_bound = np.random.default_rng(4).exponential(10.0, 670), np.arange(670) < 30
+    cut = summarise(series, is_bound=is_bound)
+    assert cut is not None
+    assert (cut.n, cut.censored, cut.supports(0.99)) == (640, 30, True)
+    few = summarise(series[:661], is_bound=is_bound[:661])
+    assert few is not None
+    assert not few.supports(0.99)
+
+
 def test_an_exact_percentile_whose_upper_limit_is_among_the_cuts_has_a_lower_one() -> None:
     p99 = _cut_off(0.008, 1_000.0)[0].percentile(0.99)
     assert p99.value is not None
