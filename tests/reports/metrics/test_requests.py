@@ -91,6 +91,7 @@ def test_each_request_keeps_its_number_in_the_schedule(make_requests: MakeReques
     assert requests.outcome.tolist() == ["not_sent", "done"]
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> None:
     requests = make_requests([])
     assert requests.done.shape == (0,)
