@@ -196,7 +196,7 @@ def _spread(
 ) -> Spread | QuantileSpread | Reason:
     unknown = next((run.reason for run in (*a, *b) if run.reason is not None), None)
     if unknown is not None:
-        return unknown
+        return _fallen_to_zero(measure, a, b, runs_paired=runs_paired) or unknown
     sides = [np.array([_scaled(measure, run.value) for run in side]) for side in (a, b)]
     if len(a) > 1 or len(b) > 1:
         runs = between_pairs(*sides) if runs_paired else between_runs(*sides)
@@ -204,6 +204,17 @@ def _spread(
             runs = replace(runs, error=_error_of_shares(a, b))
         return between_schedules(measure, a, b, runs) if schedules_apart else runs
     return _within(measure, a[0], b[0], requests_paired=requests_paired)
+
+
+def _fallen_to_zero(measure: Measure, a: Sequence[Measured], b: Sequence[Measured], *, runs_paired: bool) -> Spread | None:
+    """The spread of a throughput that no run of B has and every run of A has, which no ratio of runs could show: it is certain,
+    since a run with a throughput of 0 has a hundred successes; None of any other measure.
+    """
+    is_nothing = all(run.reason is Cause.ALL_ZERO for run in b) and all(run.reason is None for run in a)
+    if not (is_nothing and measure.higher_is_better):
+        return None
+    repeats = Evidence.RUN_PAIRS if runs_paired else Evidence.RUNS
+    return Spread(-math.inf, 0.0, 1.0, Evidence.REQUESTS if len(a) == len(b) == 1 else repeats)
 
 
 def _within(measure: Measure, a: Measured, b: Measured, *, requests_paired: bool) -> Spread | QuantileSpread | Reason:
@@ -257,7 +268,7 @@ def _judged(
         p_adjusted=p_adjusted,
         evidence=spread.evidence,
         verdict=verdict,
-        reason=Cause.NO_SPREAD if no_spread else None,
+        reason=None if not no_spread else Cause.ALL_ZERO if math.isinf(spread.estimate) else Cause.NO_SPREAD,
         spread=spread,
     )
 

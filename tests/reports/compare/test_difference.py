@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.compare.conditions import check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
 from reports.compare.looks import weighted_holm
 from reports.compare.measures import Measure, Measured, mean, percentile, share
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
-from reports.metrics.catalogue import E2E, FAILED_SHARE, REQUEST_THROUGHPUT, TPOT, TTFT
+from reports.gates.gate import Status
+from reports.metrics.catalogue import E2E, FAILED_SHARE, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.statistics.estimate import Cause, TooFew
 
 LATENCY = Measure(TTFT, 0.50)
@@ -407,3 +409,38 @@ def test_a_middle_of_runs_with_a_value_of_0_is_arithmetic() -> None:
 )
 def test_a_verdict_is_better_worse_or_neither(verdict: Verdict, better: bool, worse: bool) -> None:
     assert (verdict.is_better, verdict.is_worse, verdict.differs) == (better, worse, better or worse)
+
+
+# ---- a throughput of nothing
+
+_TOKENS = Measure(OUTPUT_TOKEN_THROUGHPUT)
+_NOTHING = Measured(0.0, np.zeros(1_000), Cause.ALL_ZERO)
+
+
+def _tokens(value: float) -> Measured:
+    return Measured(value, np.random.default_rng(int(value)).normal(0.0, 0.1, 1_000))
+
+
+@pytest.mark.parametrize(("runs", "paired", "verdict"), [
+    (1, False, Verdict.STARTS_WORSE), (3, False, Verdict.WORSE), (3, True, Verdict.WORSE),
+])  # fmt: skip
+def test_a_target_that_generates_no_token_any_more_is_worse(runs: int, paired: bool, verdict: Verdict) -> None:
+    """The logarithm of 0 has no difference from another one, so that the verdict was unknown, and every condition passed."""
+    a, b = [{_TOKENS.name: _tokens(100.0 + k)} for k in range(runs)], [{_TOKENS.name: _NOTHING}] * runs
+    (difference,) = compare_measures([_TOKENS], a, b, requests_paired=False, runs_paired=paired)
+    assert (difference.verdict, difference.change, difference.b) == (verdict, -1.0, 0.0)
+    assert (difference.interval, difference.smallest_shown, difference.reason) == (None, None, Cause.ALL_ZERO)
+    (result,) = check_conditions([parse_condition("output_token_throughput < -5%")], [difference])
+    assert result.status is Status.FAILED
+    assert result.why.startswith("changed by -100.0%")
+
+
+def test_what_is_nothing_in_some_runs_or_in_both_sides_cannot_be_told() -> None:
+    some, none = _tokens(100.0), _NOTHING
+    for a, b in (([some, some], [none, some]), ([some, none], [none, none]), ([none], [none]), ([none], [some])):
+        sides = [[{_TOKENS.name: run} for run in side] for side in (a, b)]
+        (difference,) = compare_measures([_TOKENS], *sides, requests_paired=False, runs_paired=False)
+        assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, Cause.ALL_ZERO)
+    held_back = [[{LATENCY_MEAN.name: run}] for run in (mean(np.full(200, 10.0)), mean(np.zeros(200)))]
+    (difference,) = compare_measures([LATENCY_MEAN], *held_back, requests_paired=False, runs_paired=False)
+    assert difference.verdict is Verdict.UNKNOWN  # a proxy that sends all tokens at once makes no server faster
