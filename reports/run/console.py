@@ -177,7 +177,7 @@ def _of_p99(reason: Reason | None) -> str:
         return "p99 is a lower bound: requests were cut off"
     if reason is Cause.AMONG_FAILURES:
         return "p99, or the end of its interval, falls among the failed requests"
-    return _NOT_YET + ("" if reason is None else str(reason))
+    return f"{_NOT_YET}{reason}"
 
 
 def _too_few(rows: list[tuple[str, Distribution]]) -> str:
@@ -194,7 +194,7 @@ def _rates(metrics: Metrics) -> list[str]:
         if metric.better is not None
     ]
     rows += [] if metrics.goodput is None else _goodput_rows(metrics.goodput)
-    lines = tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()
+    lines = tabulate(rows, tablefmt="plain").splitlines()
     if metrics.goodput is not None:
         lines += _wrapped(_objectives(metrics.goodput))
     return lines
