@@ -138,7 +138,7 @@ _COUNTS = (
     "workload.without_history",
 )
 _SET_THE_COUNTS = ("options.num_requests", "options.duration", "options.max_input_len")
-_COUNT_IN_WORDS = re.compile(r"(?:up to )?[0-9][0-9,]* ")
+_COUNT_IN_WORDS = re.compile(r"^(?:up to )?[0-9][0-9,]* ")
 _ADVICE_FOR = {
     _DIGEST: "Part of the difference may come from here: measure both sides with the same seeds and the same release.",
     "load.ran_out": "A run whose requests ran out ended before --duration: raise --num_requests for both.",
@@ -450,7 +450,7 @@ def _counts_follow_from_seeds(a: Sequence[Mapping[str, str]], b: Sequence[Mappin
 
 def _without_count(description: str) -> str:
     """A workload in words without the number of its requests."""
-    return _COUNT_IN_WORDS.sub("", description, count=1) if _COUNT_IN_WORDS.match(description) else description
+    return _COUNT_IN_WORDS.sub("", description)
 
 
 def _advice(key: str, weight: Weight, a: Sequence[RunReport], b: Sequence[RunReport]) -> str:

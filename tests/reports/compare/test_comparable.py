@@ -127,6 +127,21 @@ _LAW = {"input": {"law": "128±5"}}
             {"seed": 2, "requests": 325, "load": _TIMED, "of": "other prompts"},
             ["workload.description"],
         ),
+        (
+            {"seed": 1, "requests": 274, "load": _TIMED, "of": "prompts of 9 files"},
+            {"seed": 2, "requests": 325, "load": _TIMED, "of": "prompts of 8 files"},
+            ["workload.description"],
+        ),
+        (
+            {"seed": 1, "requests": 274, "load": _TIMED, "words": "prompts, 9 a second"},
+            {"seed": 2, "requests": 325, "load": _TIMED, "words": "prompts, 8 a second"},
+            ["workload.description"],
+        ),
+        (
+            {"seed": 1, "requests": 1_274, "load": _TIMED, "words": "up to 1,274 prompts"},
+            {"seed": 2, "requests": 325, "load": _TIMED, "words": "up to 325 prompts"},
+            [],
+        ),
     ],
 )
 def test_how_many_requests_another_seed_draws_is_no_setting(
@@ -140,8 +155,10 @@ def test_how_many_requests_another_seed_draws_is_no_setting(
     )
 
 
-def _of_seed(run: RunReport, seed: int, requests: int, of: str = "prompts", **sections: Any) -> RunReport:
-    workload = {"requests": requests, "description": f"{requests:,} {of}"}
+def _of_seed(
+    run: RunReport, seed: int, requests: int, of: str = "prompts", words: str | None = None, **sections: Any
+) -> RunReport:
+    workload = {"requests": requests, "description": words or f"{requests:,} {of}"}
     return replace(run, document={**run.document, **sections, "workload": workload, "schedule": {"seed": seed}})
 
 
@@ -331,6 +348,12 @@ def test_a_setting_that_differs_in_some_blocks_has_the_values_of_all(make_report
         "bench_version: 1 (× 2) | 1; 2",
         "target.model_parameters: not known (× 2) | 2 values (× 2)",
     ]
+    engine, cache = (runs("1", parameters={key: "x"}) for key in ("engine", "cache"))
+    found = disagreements_in_turn(engine + runs("1"), cache + cache)
+    assert {each.what: each.section for each in found} == {
+        "target.model_parameters.cache": "",  # the first block has another one of that section on either side
+        "target.model_parameters.engine": "",
+    }
 
 
 def test_answers_of_a_side_without_token_counts_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
@@ -418,6 +441,9 @@ def test_simulated_runs_are_named_and_refused_beside_measured_ones(
     for allow_different, allow_simulated in ((False, False), (True, False), (False, True)):
         left = without_refusals(found, allow_different=allow_different, allow_simulated=allow_simulated)
         assert (one in left) is not (weight is Weight.REFUSE and allow_simulated)
+        work = replace(one, what="arrivals", weight=Weight.REFUSE)
+        left = without_refusals([work], allow_different=allow_different, allow_simulated=allow_simulated)
+        assert (work in left) is not allow_different
 
 
 def test_runs_that_are_compared_all_the_same_have_other_advice(

@@ -21,7 +21,7 @@ from reports.compare.looks import Looks
 from reports.compare.measures import Measure
 from reports.compare.page import comparison_page, difference_cards, tone_of
 from reports.compare.pictures import change_picture, latency_pictures, quantile_difference_picture
-from reports.compare.tables import conditions_table, difference_table
+from reports.compare.tables import conditions_table, difference_table, headline
 from reports.glossary import terms
 from reports.metrics.catalogue import OUTPUT_TOKEN_THROUGHPUT
 from reports.page.page import Card, Note, Remark, Tone
@@ -323,6 +323,7 @@ def test_the_page_of_several_arms_names_them(run: RunReport, pair: ArmComparison
         "A is A; all others are compared with it. Each of 2 arms is judged by itself: if all equal A, one is called different "
         "in up to 10% of cases."
     )
+    assert page.verdict == " ".join(map(headline, (pair, bare)))
     assert page.facts[-1] == ("C\ufffd", "1 run, 120 successful requests; unknown model over ?")
     assert [card.title for card in page.cards] == ["TTFT p99, B", "TTFT p50, C\ufffd"]
     assert [section.id for section in page.sections] == [
@@ -469,3 +470,14 @@ def test_the_latencies_of_all_arms_have_a_line_each(
         ]
         assert {line.y.size for line in lines} == {240 if picture is by_percentile else 241}
     assert latency_pictures(Comparison((Arm("lost", (lost,)),), ())) == ()
+
+
+def test_a_line_ends_where_latencies_were_cut_off(
+    make_report: Callable[..., RunReport], answered: Callable[..., Record], failed: Callable[..., Record]
+) -> None:
+    """Latencies of 1 to 100 ms, and ten requests that were cancelled after 49.5 ms."""
+    records = [answered(k, 10 * k, 10 * k, [(11 * k + 1, 1)]) for k in range(100)]
+    cut = [failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 49.5, error=None) for k in range(100, 110)]
+    picture, _ = latency_pictures(Comparison((Arm("cut", (make_report([*records, *cut]),)),), ()))
+    (line,) = [mark for mark in picture.marks if isinstance(mark, Line)]
+    assert (line.y[0], line.y[-1]) == (1.0, 49.0)

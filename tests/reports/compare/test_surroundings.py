@@ -100,7 +100,17 @@ def test_a_part_that_a_side_lacks_is_not_compared() -> None:
         "this machine",
         "the versions of the software",
     )
-    assert "this machine" in surroundings_difference(Manifest(), Manifest()).unknown
+    of_engine = found.unknown[:2]
+    assert surroundings_difference(replace(_BEFORE, server=None), _BEFORE).unknown == of_engine
+    assert surroundings_difference(Manifest(), Manifest()).unknown == (
+        "the server's name and version",
+        "the configuration of the models",
+        "this machine",
+        "the versions of the software",
+    )
+    named, versioned = Deployment(server="triton"), Deployment(version="2.51.0")
+    for deployment, missing in ((named, [("server version", "2.51.0", "–")]), (versioned, [("server server", "triton", "–")])):
+        assert _changed(replace(_BEFORE, deployment=deployment)) == [("server extensions", "statistics", "–"), *missing]
 
 
 def test_one_server_is_the_first_of_several_of_the_other_side() -> None:
@@ -110,3 +120,10 @@ def test_one_server_is_the_first_of_several_of_the_other_side() -> None:
     two = replace(_BEFORE, target=facts, deployment=None, targets=(target, replace(target, address="b:2", deployment=None)))
     assert _changed(_BEFORE, two) == [("target balance", "round_robin", "–"), ("target servers", "2", "–")]
     assert _changed(two) == []
+    newer = replace(target, address="b:2", deployment=Deployment(server="triton", version="2.60.0"), model_parameters=None)
+    older = replace(newer, deployment=Deployment(server="triton", version="2.51.0"), model_parameters={"x": "2"})
+    sides = [replace(two, targets=(replace(target, deployment=newer.deployment), other)) for other in (older, newer)]
+    assert _changed(*reversed(sides)) == [
+        ("server version of --url 2", "2.51.0", "2.60.0"),
+        ("parameters x of --url 2", "2", "–"),
+    ]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from bench_records.record import Record
-from reports.compare.comparison import Arm, RequestPairs
+from bench_records.record import Outcome, Record
+from reports.compare.comparison import Arm, Comparison, RequestPairs
 from reports.compare.conditions import AbsoluteCondition, ConditionResult, Status, parse_condition
 from reports.compare.difference import Difference, Verdict
 from reports.compare.looks import Looks
@@ -23,6 +23,7 @@ from reports.compare.tables import (
     difference_table,
     headline,
     interval_text,
+    judged_apart,
     notes,
     smallest_shown_text,
     summary_sentence,
@@ -131,7 +132,12 @@ def test_tables_have_a_row_for_each_measure_and_condition(run: RunReport) -> Non
     differences = (difference(P99), difference(FAILED))
     table = difference_table(comparison(run, *differences), "some")
     assert (table.name, table.title, table.columns[0]) == ("some", "Differences", "measure")
-    assert "from the schedule" in table.note
+    assert table.sides == "lrrrrrrrl"
+    assert table.note == (
+        "Latencies count from the schedule. Each interval covers its measure alone; p and verdict cover all measures together "
+        '(Holm). "Could have shown" is the smallest change that these runs would have detected in four of five cases. With one '
+        "run on each side, the change of a latency is at equal lengths: without what the requested lengths explain."
+    )
     assert table.rows == tuple(map(difference_row, differences))
     assert difference_table(comparison(run)).name == "differences"
     result = ConditionResult(parse_condition("p99_ttft > +5%"), Status.FAILED, "changed by +9.0%, at least +6.0%")
@@ -214,6 +220,38 @@ def test_an_experiment_that_decides_a_measure_does_not_name_its_condition_again(
     assert "judged alone" not in headline(decided)
     other = comparison(run, difference(P50, Verdict.WORSE), difference(P99), runs=(3, 3), conditions=results, looks=looks)
     assert headline(other).endswith(" TTFT p99, which --fail_if names, changed by +25.0% when judged alone.")
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        (
+            [difference(P99), difference(P50)],
+            "No difference between B and A is shown by these runs, after 3 of at most 10 blocks; what decides is TTFT p99 "
+            "+25.0% (+10.0% to +40.0%).",
+        ),
+        (
+            [difference(P99, Verdict.BETTER), difference(P50)],
+            "B is better than A: TTFT p99 +25.0% (+10.0% to +40.0%), after 3 of at most 10 blocks.",
+        ),
+        (
+            [difference(P99), difference(P50, Verdict.WORSE)],
+            "B is worse than A: TTFT p50 +25.0% (+10.0% to +40.0%), after 3 of at most 10 blocks; what decides is TTFT p99 "
+            "+25.0% (+10.0% to +40.0%).",
+        ),
+        ([difference(P50)], "No difference between B and A is shown by these runs, after 3 of at most 10 blocks."),
+    ],
+)
+def test_an_experiment_that_ends_when_it_is_decided_names_its_blocks_and_what_decides(
+    run: RunReport, differences: list[Difference], sentence: str
+) -> None:
+    found = comparison(run, *differences, runs=(3, 3), looks=Looks(10, "p99_ttft"))
+    assert headline(found) == sentence
+    paid = "Intervals and p are paid for the looks after each block: they hold whenever the experiment ends."
+    decides = " TTFT p99 decides, and has 80% of the 5 %." if differences[0].measure is P99 else ""
+    assert [note for note in notes(found) if "looks" in note] == [paid + decides]
+    two = comparison(run, *differences, runs=(2, 2), looks=Looks(10, "p99_ttft"))
+    assert not any("looks" in note for note in [*notes(two), *notes(replace(found, looks=None))])
 
 
 def test_an_inconclusive_headline_names_what_these_runs_cannot_show_and_its_suspects(run: RunReport) -> None:
@@ -307,7 +345,42 @@ def test_notes_name_pairs_blocks_single_starts_and_what_would_show_a_small_chang
     for blocks, text in ((1, "1 block is left out because"), (3, "3 blocks are left out because")):
         repeated = comparison(run, runs=(2, 2))
         (note,) = notes(replace(repeated, arm=replace(repeated.arm, blocks_left_out=blocks)))
-        assert note.startswith(text)
+        assert note == f"{text} a run is missing, did not come to its end, or is invalid; see its report."
+
+
+def test_runs_that_are_left_out_since_too_many_requests_failed_are_counted_by_side(
+    make_report: Callable[..., RunReport], failed: Callable[..., Record], run: RunReport
+) -> None:
+    lost = make_report([failed(0, 0, Outcome.CONNECT, 0, 1)])
+    found = comparison(run, runs=(2, 2))
+    sides = {"baseline": replace(found.baseline, left_out=(run, lost)), "arm": replace(found.arm, left_out=(lost, lost))}
+    assert notes(replace(found, **sides)) == [
+        "In 1 run of A that is left out, too many requests failed; the table does not cover that.",
+        "In 2 runs of B that are left out, too many requests failed; the table does not cover that.",
+    ]
+
+
+def test_sides_that_repeat_schedules_of_their_own_are_noted(run: RunReport) -> None:
+    schedule = structs.replace(run.schedule, digest="1e" * 32)
+    other = replace(run, manifest=structs.replace(run.manifest, schedule=schedule))
+    found = comparison(run, difference(P99, smallest_shown=0.5, p_value=0.5), runs=(2, 2))
+    apart = replace(found, arm=replace(found.arm, runs=(other, other)))
+    assert notes(apart)[0] == (
+        "Each side repeats schedules of its own, so the intervals include what one schedule differs from another, as far as "
+        "these runs show it. The same seeds on both sides, drawn by one release (--seed), show smaller changes."
+    )
+    said = "; repeats of the same schedules on both sides would show smaller ones."
+    assert (headline(apart).endswith(said), headline(found).endswith(said)) == (True, False)
+
+
+def test_how_often_one_of_several_arms_is_called_different_by_chance(run: RunReport) -> None:
+    found = comparison(run)
+    said = [judged_apart(Comparison((), (found,) * count)) for count in (1, 3, 25)]
+    assert said == [
+        "",
+        "Each of 3 arms is judged by itself: if all equal A, one is called different in up to 15% of cases.",
+        "Each of 25 arms is judged by itself: if all equal A, one is called different in up to 100% of cases.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +424,9 @@ def test_no_experiment_is_advised_of_simulations_which_have_no_starts(
     worse = difference(P50, Verdict.STARTS_WORSE, evidence=Evidence.REQUEST_PAIRS)
     compared = comparison(simulated, worse)
     assert "bench experiment" not in " ".join((headline(compared), *notes(compared)))
-    assert notes(compared)[0].startswith("One simulation each: repeats of both with other seeds")
+    assert notes(compared)[0] == (
+        "One simulation each: repeats of both with other seeds (--seed) show what the schedule changes."
+    )
     assert "bench experiment" in headline(comparison(run, worse))
 
 
