@@ -23,7 +23,7 @@ _MISTAKES: list[tuple[str, ExitStatus, tuple[str, ...]]] = [
     ("dataset --help-all", _USAGE, ("'--help-all'", "Did you mean '--help'?")),
     ("report nothere --ful", _USAGE, ("'--ful'", "Did you mean '--full'?")),
     ("dataset --request_rate fast", _USAGE, ("--request_rate", "not a valid float")),
-    ("dataset --request_rate 0", _USAGE, ("--request_rate 0", "more than 0, or -1")),
+    ("dataset --request_rate 0", _USAGE, ("--request_rate 0", "more than 0 and up to 1,000,000,000, or -1")),
     ("dataset --num_requests 0", _USAGE, ("--num_requests", "x>=1")),
     ("dataset --workers 0", _USAGE, ("--workers", "1<=x")),
     (f"dataset --seed {2**63}", _USAGE, ("--seed", str(2**63 - 1))),

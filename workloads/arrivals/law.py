@@ -14,6 +14,7 @@ from workloads.elements.spelling import Spelt, number_text, parse_spelt
 _SHAPES = (0.01, 1e6)  # below, nearly all gaps are 0; above, gaps are constant
 _WEIBULL_SHAPES = (0.1, 1e3)
 _MOST_IN_A_BURST = 1_000_000
+_FASTEST_PER_S = 1_000_000_000
 FORMS = "exponential, constant, gamma:cv=2, weibull:cv=2 or bursts:size=20"
 
 
@@ -95,13 +96,16 @@ def law_of_upstream(time_delay_dist: str, burstiness: float | None = None) -> Ar
 
 
 def arrivals_at(request_rate: float, law: ArrivalLaw) -> Arrivals:
-    """The process with this law at ``request_rate``; all at once at -1. Raises WorkloadError for any other rate up to 0."""
+    """The process with this law at ``request_rate``; all at once at -1. Raises WorkloadError for another rate up to 0, or above
+    _FASTEST_PER_S.
+    """
     if request_rate == -1:
         return AllAtOnce()
-    if not 0 < request_rate < float("inf"):
+    if not 0 < request_rate <= _FASTEST_PER_S:
         raise WorkloadError(
             Field("request_rate"),
-            f" {request_rate:g}: give requests per second, more than 0, or -1 to send everything at once",
+            f" {request_rate:g}: give requests per second, more than 0 and up to {_FASTEST_PER_S:,}, or -1 to send everything "
+            "at once",
         )
     return law.at(request_rate)
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workloads.arrivals.processes import Arrivals, offsets_within
+from workloads.elements.errors import Field, WorkloadError
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.schedule.schedule import ClosedSchedule, Schedule, SessionSchedule
 
@@ -39,10 +40,16 @@ class OpenLoop:
         return False
 
     def most_requests(self, seed: int, num_requests: int | None) -> int | None:
-        """The number of requests that the load can send, at most ``num_requests``; None is any number."""
+        """The number of requests that the load can send, at most ``num_requests``; None is any number.
+
+        Raises WorkloadError where none arrives, as in a stage without requests.
+        """
         if self.duration_s is None:
             return num_requests
-        return int(offsets_within(self.arrivals, self.duration_s, seed, num_requests).size)
+        arriving = int(offsets_within(self.arrivals, self.duration_s, seed, num_requests).size)
+        if not arriving and num_requests != 0:
+            raise WorkloadError(Field("rate_profile"), f": no request arrives in the first {self.duration_s:g} s")
+        return arriving
 
     def schedule(self, requests: Sequence[Request], seed: int) -> Schedule:
         """Requests with their arrival times, without those due at ``duration_s`` or later."""

@@ -23,6 +23,7 @@ from workloads.schedule.schedule import AnySchedule, SessionSchedule, session_nu
 _FORMS = "NAME:weight=3,model=MODEL,lora=TASK_ID,slo=ttft<=500ms"
 _KEYS = ("weight", "model", "lora", "slo")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_MOST_WEIGHT = 1_000_000_000
 _MOST_TASK_IDS = 2**63  # the digest and Triton's UINT64 hold them
 
 
@@ -59,8 +60,8 @@ def parse_class(text: str) -> TrafficClass:
 def _weight(spelt: SpeltTexts) -> float:
     text = spelt.one("weight")
     weight = 1.0 if text is None else number_of(text) if text[-1:].isdigit() else None
-    if not weight:
-        raise spelt.error(f"the weight must be a number above 0, not {text}")
+    if not weight or weight > _MOST_WEIGHT:
+        raise spelt.error(f"the weight must be a number above 0, at most {_MOST_WEIGHT:,}, not {text}")
     return weight
 
 

@@ -217,8 +217,8 @@ def test_the_options_choose_the_process() -> None:
     assert arrivals_at(2.5, law_of_upstream("gamma_dist")) == Gamma(2.5, 1.0)
 
 
-@pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("rate", [0.0, -0.0, -2.0, -0.5, 1.1e9, float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("time_delay_dist", ["exponential_dist", "constant"])
 def test_an_impossible_rate_is_refused_by_the_option_s_name(rate: float, time_delay_dist: str) -> None:
-    with pytest.raises(WorkloadError, match=r"request_rate .*more than 0, or -1"):
+    with pytest.raises(WorkloadError, match=r"request_rate .*more than 0 and up to 1,000,000,000, or -1"):
         arrivals_at(rate, law_of_upstream(time_delay_dist))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workloads.arrivals.processes import AllAtOnce, Constant, Exponential, RampedUp
+from workloads.arrivals.rate_profile import Profiled, parse_profile
+from workloads.elements.errors import WorkloadError
 from workloads.elements.request import HistorySource, Request, Turn
 from workloads.schedule.load import AnyLoad, ClosedLoop, OpenLoop, Sessions
 
@@ -34,6 +36,14 @@ def test_too_few_requests_for_the_duration_are_all_sent_once() -> None:
 @pytest.mark.parametrize(("num_requests", "most"), [(None, 25), (10, 10), (1_000, 25)])
 def test_whichever_comes_first_ends_an_open_loop(num_requests: int | None, most: int) -> None:
     assert OpenLoop(Constant(10.0), duration_s=2.5).most_requests(0, num_requests) == most
+
+
+def test_a_load_whose_requests_all_come_later_is_refused() -> None:
+    silent = Profiled(Exponential(1.0), parse_profile("stages:0/s*60s,5/s*60s"), 1.0)
+    with pytest.raises(WorkloadError, match="rate_profile: no request arrives in the first 30 s"):
+        OpenLoop(silent, 30.0).most_requests(0, 7)
+    assert OpenLoop(silent, 61.0).most_requests(0, 1) == 1
+    assert OpenLoop(silent, 30.0).most_requests(0, 0) == 0
 
 
 def test_as_many_requests_are_announced_as_the_seed_s_arrivals_send() -> None:

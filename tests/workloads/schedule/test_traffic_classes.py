@@ -66,6 +66,7 @@ def test_what_is_left_out_has_a_weight_of_1_and_is_the_target() -> None:
     [
         ("", "a name has"), (":weight=3", "a name has"), ("a b", "a name has"), ("probe:weight=1", "probe_rate"),
         ("a:weight=0", "above 0"), ("a:weight=-1", "above 0"), ("a:weight=3s", "above 0"), ("a:weight=nan", "above 0"),
+        ("a:weight=1.1e9", "at most 1,000,000,000"),
         ("a:weight=1,weight=2", "twice"), ("a:modell=x", "no 'modell'"), ("a:lora=x", "task id"), ("a:lora=-1", "task id"),
         ("a:lora=0", "task id"),
         ("a:lora=²", "task id"), (f"a:lora={2**63}", "task id"), ("a:model=", "not a name and a value"), ("a:", "not a name"),
