@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -181,7 +181,7 @@ def _by_gpu(telemetry: Telemetry, source: _Source, named: tuple[str, float] | No
         known = np.isfinite(series.values)
         if known.any():
             gpu = series.labels.get(source.gpu, "")
-            found[gpu] = Series(name, series.labels, series.times_ns[known], series.values[known] * scale)
+            found[gpu] = replace(series, times_ns=series.times_ns[known], values=series.values[known] * scale)
     return found
 
 

@@ -59,8 +59,10 @@ def host_energy(telemetry: Telemetry, window: Window | None) -> HostEnergy | Non
     series = telemetry.select(_CPU) + telemetry.select(_DRAM)
     rate = window.throughputs[OUTPUT_TOKEN_THROUGHPUT].value
     tokens = None if rate is None else rate * window.length_s
-    gaps_ns = [np.diff(each.times_ns) for each in series if each.times_ns.size > 1]
-    period_s = float(np.median(np.concatenate(gaps_ns))) / 1e9 if gaps_ns else 0.0
+    gaps_ns = [gap_ns for each in series for gap_ns in np.diff(each.times_ns).tolist()]
+    if not gaps_ns:
+        return None
+    period_s = float(np.median(gaps_ns)) / 1e9
     cpu, dram = (_drawn(telemetry.select(name), window, period_s, tokens) for name in (_CPU, _DRAM))
     if cpu is None and dram is None:
         return None

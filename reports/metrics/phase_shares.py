@@ -123,7 +123,9 @@ def latency_parts(run: MeasuredRun, metric: Metric, clock: ClientClock, quantile
     times = phase_times(run.requests, metric, run.streaming, clock)
     ranked = _Ranked(run.requests, latencies.slowest_ms, latencies.values_ms, ranking, times)
     found = metric.latency_of(run)
-    distribution = found.scheduled if isinstance(found, Anchored) else None
+    assert isinstance(found, Anchored)
+    distribution = found.scheduled
+    assert distribution is not None, "a request has it"
     return LatencyParts(metric, tuple(ranked.parts(q, distribution) for q in quantiles), ranked.times, ranking[: ranked.known])
 
 
@@ -177,7 +179,7 @@ class _Ranked:
         """How many of them have a latency."""
         return int(np.count_nonzero(np.isfinite(self.slowest_ms[self.ranking])))
 
-    def parts(self, q: float, distribution: Distribution | None) -> PercentileParts:
+    def parts(self, q: float, distribution: Distribution) -> PercentileParts:
         times, chosen = self.times, self.ranking[_ranks_around(q, self.ranking.size)]
         around = np.sort(chosen[np.isfinite(self.slowest_ms[chosen])])  # in the order in which they were due
         percentile = self._percentile(q, distribution)
@@ -196,7 +198,7 @@ class _Ranked:
             clock_error_ms=None if times.clock_error_ns is None else times.clock_error_ns / _NS_PER_MS,
         )
 
-    def _percentile(self, q: float, distribution: Distribution | None) -> Estimate:
+    def _percentile(self, q: float, distribution: Distribution) -> Estimate:
         """The percentile, with the interval that the reports have; a lower bound where requests that were cut off decide it."""
         most_ms = nearest_rank(self.slowest_ms[self.ranking], q)
         least_ms = nearest_rank(np.sort(self.least_ms[self.ranking]), q)
@@ -204,8 +206,7 @@ class _Ranked:
             return Estimate(None, reason=Cause.CUT_OFF, lower_bound=least_ms)
         if not math.isfinite(most_ms):
             return Estimate(None)
-        known = Estimate(None) if distribution is None else distribution.percentiles.get(q, Estimate(None))
-        return replace(known, value=most_ms)
+        return replace(distribution.percentiles.get(q, Estimate(None)), value=most_ms)
 
     def _share(self, phase: Phase, around: NDArray[np.int64], percentile: Estimate, q: float) -> PhaseShare:
         requests, times = self.requests, self.times
@@ -235,8 +236,7 @@ def _ranks_around(q: float, n: int) -> slice:
     start = math.floor((q - _HALF_BAND) * n + _ROUNDING)
     stop = math.ceil((q + _HALF_BAND) * n - _ROUNDING)
     if stop - start < FEWEST_AROUND:
-        start = n - FEWEST_AROUND if q >= _TAIL else round(q * n) - FEWEST_AROUND // 2
-        stop = start + FEWEST_AROUND
+        start = n if q >= _TAIL else round(q * n) - FEWEST_AROUND // 2
     start = max(0, min(start, n - FEWEST_AROUND))
     return slice(start, min(n, max(stop, start + FEWEST_AROUND)))
 
@@ -245,10 +245,9 @@ def _spells(due_ns: FloatArray, done_ns: FloatArray) -> NDArray[np.int64]:
     """The number of the spell of each request, shape [n], in the order in which they were due: one that was due before all
     earlier ones had ended waited in the same queue as they.
     """
-    if due_ns.size == 0:
-        return np.empty(0, dtype=np.int64)
     free_ns = np.maximum.accumulate(done_ns)[:-1]
-    return np.concatenate([[0], np.cumsum(due_ns[1:] > free_ns)]).astype(np.int64)
+    spells: NDArray[np.int64] = np.concatenate([[0], np.cumsum(due_ns[1:] > free_ns)])
+    return spells
 
 
 def _mean_estimate(mean_ms: float, whole_ms: float, share: Estimate, percentile: Estimate) -> Estimate:

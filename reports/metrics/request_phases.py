@@ -100,7 +100,7 @@ def phase_times(requests: Requests, metric: Metric, streaming: bool, clock: Clie
     sourced = {phase: span for phase, span in spans.items() if phase in _ALWAYS or bool((~np.isnan(span[exists])).any())}
     if not streaming:
         sourced.pop(Phase.STREAM, None)
-    raw = {phase: np.where(exists, np.nan_to_num(span, nan=0.0), np.nan) for phase, span in sourced.items()}
+    raw = {phase: np.where(exists, np.nan_to_num(span), np.nan) for phase, span in sourced.items()}
     has_source = {phase: exists & ~np.isnan(span) for phase, span in sourced.items()}
     rest_ns = latency_ns - sum(raw.values())
     raw[Phase.UNATTRIBUTED] = rest_ns

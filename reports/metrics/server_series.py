@@ -48,7 +48,7 @@ class Series:
         unknown, or the counter fell.
         """
         first = int(np.searchsorted(self.times_ns, start_ns, side="right")) - 1
-        last = int(np.searchsorted(self.times_ns, end_ns, side="left"))
+        last = int(np.searchsorted(self.times_ns, end_ns))
         if first < 0 or last >= self.times_ns.size:
             return None
         times_ns, values = self.times_ns[first : last + 1], self.values[first : last + 1]

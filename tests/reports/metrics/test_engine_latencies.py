@@ -55,7 +55,12 @@ def test_the_buckets_of_several_engines_are_added(latencies_of) -> None:  # type
 
 def test_without_whole_buckets_the_mean_is_left(latencies_of) -> None:  # type: ignore[no-untyped-def]
     counted = metric(f"{_TTFT}_sum", {-1: 0, 2: 1}) + metric(f"{_TTFT}_count", {-1: 0, 2: 10})
-    for buckets in ([], metric(f"{_TTFT}_bucket", {-1: 0, 2: 9}, le="+Inf"), metric(f"{_TTFT}_bucket", {-1: 0, 2: 10}, le="x")):
+    for buckets in (
+        [],
+        metric(f"{_TTFT}_bucket", {-1: 0, 2: 10}),
+        metric(f"{_TTFT}_bucket", {-1: 0, 2: 9}, le="+Inf"),
+        metric(f"{_TTFT}_bucket", {-1: 0, 2: 10}, le="x"),
+    ):
         assert latencies_of(counted + buckets) == {"ttft": EngineLatency("ttft", 10.0, 100.0, None, None)}
 
 
@@ -63,8 +68,9 @@ def test_the_name_with_values_counts_and_the_core_model_s_series_alone(latencies
     old = histogram("vllm:time_per_output_token_seconds", {"+Inf": 4}, 1.0)
     assert latencies_of(histogram("vllm:inter_token_latency_seconds", {"+Inf": 0}, 0.0) + old)["itl"].mean_ms == 250.0
     ours = "inflight_bench_inter_token_latency_seconds"
-    draft = histogram(ours, {"0.1": 1, "0.3": 3, "+Inf": 0}, 40.0, model="draft")
+    draft = histogram(ours, {"0.1": 1, "0.2": 1, "0.3": 2, "+Inf": 0}, 40.0, model="draft")
     core = histogram(ours, {"0.1": 0, "0.3": 4, "+Inf": 0}, 1.0, model="core")
+    assert latencies_of(old, model="core")["itl"].mean_ms == 250.0  # vLLM's names have no label of a Triton model
     between = Between(100.0, 300.0)
     assert latencies_of(core + draft, model="core")["itl"] == EngineLatency("itl", 4.0, 250.0, between, between)
 

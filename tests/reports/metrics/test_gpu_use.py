@@ -82,7 +82,7 @@ def test_a_counter_is_as_precise_as_its_exporter_renews_it(renewed_s: float, err
     assert found.energy_error_j == (None if error_s is None else pytest.approx((found.energy_j or 0.0) * error_s / 10.0))
     if error_s is not None:
         assert abs((found.energy_j or 0.0) - 2_000.0) <= 200.0 * error_s
-        assert found.period_s == pytest.approx(error_s)
+        assert found.period_s == error_s
 
 
 def test_idle_power_is_read_before_the_start() -> None:
@@ -94,7 +94,7 @@ def test_what_held_the_clocks_down_has_its_time_and_the_lowest_clock() -> None:
     limited = _series("gpu_clocks_limited", {float(k): float(12 <= k < 15) for k in range(30)}, uuid="a", reason="power cap")
     never = _series("gpu_clocks_limited", {float(k): 0.0 for k in range(30)}, uuid="a", reason="heat")
     clock = _series("gpu_sm_clock_hertz", {float(k): 1.35e9 if k == 13 else 1.98e9 for k in range(30)}, uuid="a")
-    (gpu,) = _use(_constant("gpu_power_watts", 700.0), limited, never, clock).gpus
+    (gpu,) = _use(_constant("gpu_power_watts", 700.0), never, limited, clock).gpus
     assert gpu.limits == (ClockLimit("power cap", 3.0, pytest.approx(1350.0)),)
 
 
@@ -139,7 +139,7 @@ def test_every_number_of_two_gpus_by_the_names_and_units_of_each_source(
     times = [4.0 * k for k in range(-1, 8)]
     a, b = {label: "a"}, {label: "b"}
     series = [
-        _series(power, {t: 300.0 if t > 0 else 50.0 for t in times}, **a),
+        _series(power, {**dict.fromkeys(times, 300.0), -4.0: 70.0, 0.0: 50.0}, **a),
         _series(power, dict.fromkeys(times, 25.0), **b),
         _series(energy, {t: joule * (500.0 + 320.0 * t) for t in times}, **a),
         _series(energy, {t: joule * 25.0 * t for t in times}, **b),
@@ -212,6 +212,19 @@ def test_energy_by_power_needs_readings_on_both_sides_of_the_window() -> None:
         )
     for times in ([10.5, 20.0], [10.0, 19.5], [15.0]):
         assert _use(_series("gpu_power_watts", dict.fromkeys(times, 100.0), uuid="a")).gpus[0].energy_j is None
+
+
+def test_a_counter_of_two_renewals_and_power_of_one_reading_are_known() -> None:
+    counter = _series("gpu_energy_joules_total", {9.0: 0.0, 15.0: 6.0, 15.5: 6.5, 21.0: 6.5}, uuid="a")
+    found = _use(_series("gpu_power_watts", {10.0: 100.0}, uuid="a"), counter)
+    assert (found.energy_j, found.period_s, found.gpus[0].power_w) == (5.5, 0.5, 100.0)
+
+
+def test_the_readings_at_the_ends_of_a_window_count_however_short_it_is() -> None:
+    power = _series("gpu_power_watts", {0.0: 9.0, 1.0: 100.0, 1.25: 300.0, 1.5: 200.0, 2.0: 9.0}, uuid="a")
+    found = _use(power, window=_window(1.0, 1.5))
+    assert (found.gpus[0].power_w, found.energy_j) == (200.0, pytest.approx(112.5))
+    assert gpu_use(_telemetry(power), _window(1.0, 1.0)) is None
 
 
 def test_without_readings_or_a_window_nothing_is_known() -> None:

@@ -83,7 +83,13 @@ def test_an_unknown_reading_in_the_window_makes_its_energy_unknown_and_one_outsi
     assert outside.cpu.energy_j == pytest.approx(600.0)
 
 
+def test_dram_alone_in_a_short_window() -> None:
+    found = _found(_window(1.0, 1.5), dram={0.0: 0.0, 2.0: 4.0})
+    assert found == HostEnergy(1.0, 1.5, 2.0, 250.0, None, Drawn((Zone("package-0", 1.0, 2.0),), 1.0, 4.0, 2.0, 0.004, 0.016))
+
+
 def test_readings_that_do_not_cover_the_window_are_no_energy() -> None:
+    assert _found(cpu={10.0: 60.0}) is None
     assert _found(cpu={k: 60.0 * k for k in (10.5, 15.0, 21.0)}) is None
     assert _found(cpu={k: 60.0 * k for k in (5.0, 15.0, 19.5)}) is None
 

@@ -159,6 +159,59 @@ def test_few_arrivals_and_a_burst_show_no_growth(in_order: Callable[..., Request
 # ---- what the growth is compared with
 
 
+def _of_spans(came: Sequence[int], went: Sequence[int], in_system: Sequence[float], before: int = 0) -> Queue:
+    """A sending of 16 spans of 1 s, after ``before`` arrivals at its beginning, with what came and went in each."""
+    arrivals_ns, done_ns = (
+        np.concatenate([k * 1e9 + 1e8 + np.arange(count) for k, count in enumerate(counts)]) for counts in (came, went)
+    )
+    edges = np.linspace(0.0, 16e9, 13)
+    return Queue(np.concatenate([np.full(before, -1e9), arrivals_ns]), done_ns, edges, np.array(in_system))
+
+
+_NUMBERS = [9.0, 25.0, 16.0, 30.0, 9.5, 40.0, 12.0, 20.0, 30.0, 40.0, 50.0, 60.0]  # the mean of the last four is 45
+
+
+@pytest.mark.parametrize(
+    ("came", "went", "of_service", "of_arrivals"),
+    [
+        ([10] * 16, [8, 8, 12, 12] * 4, 4 / 10, 0.0),
+        ([8, 12] * 8, [8, 12] * 8, 0.0, 4 / 10),  # the arrivals go at once
+        ([8, 12] * 8, [8, 12, 8, 16, 8, 8, 8, 12] * 2, 0.0, 4 / 10),  # the number varies less than the arrivals
+        ([10] * 16, [0, 20] * 8, 5.0, 0.0),  # answers in bursts: 100 / 10 over a span, 0 over several
+        ([10] * 16, [0, 0, 0, 0, 20, 20, 20, 20] * 2, 10.0, 0.0),  # 10 over a span, and more over several
+    ],
+)
+def test_chance_growth_is_that_of_service_arrivals_and_number(
+    came: list[int], went: list[int], of_service: float, of_arrivals: float
+) -> None:
+    """With 160 arrivals after the beginning there are ten a span; a variance of ±2 is 4 requests squared, or 0.4 an arrival."""
+    queue = _of_spans(came, went, _NUMBERS, before=7)
+    assert queue.chance_growth == pytest.approx(20 * of_service + 5 * of_arrivals + 3.0)
+
+
+@pytest.mark.parametrize(
+    ("went", "variance"),
+    [
+        (
+            [8, 8, 12, 12] * 4,
+            128 / 15 / 17.5,
+        ),  # over two: 4, 0, -4, 0 and so on, in 15 of 20 (1 − 2/16) arrivals
+        ([8, 12] * 8, 4 / 10),  # over two spans there is none
+    ],
+)
+def test_every_number_of_the_course_of_a_queue(went: list[int], variance: float) -> None:
+    """In units of the standard deviation of 160 arrivals after the beginning; ``deviation`` is that of all 200."""
+    course = _of_spans([10] * 16, went, _NUMBERS, before=40).course
+    unit = np.sqrt(160 * variance)
+    assert (course.growth, course.spread) == (pytest.approx((45 - 9) / unit), pytest.approx((60 - 9) / unit))
+    assert course.deviation == pytest.approx(np.sqrt(200 * variance))
+
+
+def test_a_queue_that_does_not_vary_moves_by_one_request_at_least() -> None:
+    course = _of_spans([10] * 16, [10] * 16, _NUMBERS).course
+    assert (course.growth, course.spread, course.deviation) == (36.0, 51.0, 1.0)
+
+
 def test_an_even_server_takes_one_request_after_the_other() -> None:
     arrivals = np.array([100.0, 110.0, 120.0, 200.0, 201.0])
     assert ends_at_even_server(arrivals, 15.0).tolist() == [115.0, 130.0, 145.0, 215.0, 230.0]

@@ -62,6 +62,7 @@ def _parts(requests: Requests, q: float = 0.99) -> PercentileParts:
         (1_000, 0.99, 980, 20),  # ten would be too few: the slowest
         (1_000, 0.50, 490, 20),
         (10_000, 0.999, 9_940, 60),  # to one side there are no more
+        (2_000, 0.999, 1_980, 20),
         (300, 0.90, 280, 20),
         (300, 0.89, 257, 20),
         (2_100, 0.50, 1_039, 22),
@@ -176,9 +177,50 @@ def test_requests_of_one_queue_have_no_interval(make_requests: MakeRequests, ans
 
 def test_fewer_requests_than_spells_are_needed_are_too_few(make_requests: MakeRequests, answered: Make) -> None:
     """One request says nothing about queues."""
-    for count in (1, 4):
-        parts = _parts(make_requests(_queued(answered, range(count))))
-        assert parts.by_phase[Phase.QUEUE].share.reason == TooFew(count, 5)
+    for count in (1, 4, 5):
+        share = _parts(make_requests(_queued(answered, range(count)))).by_phase[Phase.QUEUE].share
+        assert share.reason == (TooFew(count, 5) if count < 5 else None)
+        assert (share.interval is None) is (count < 5)
+
+
+def test_a_share_that_drifts_over_the_requests_around_a_percentile_has_no_interval(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Each takes 1 µs longer than the one before, so that those around the median are the 100 in the middle of the run."""
+    records = [
+        answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + 1_000 + 1e-3 * k, 1)], server_queue_ns=_ns(150 + k % 7 + k / 20))
+        for k in range(10_000)
+    ]
+    parts = _parts(make_requests(records), 0.5)
+    queue = parts.by_phase[Phase.QUEUE]
+    assert (parts.around, queue.share.interval, queue.share.reason) == (100, None, Cause.DRIFTS)
+    assert queue.share.value == pytest.approx(0.401, abs=0.003)
+    assert queue.mean_ms == Estimate(pytest.approx(403, abs=1), reason=Cause.DRIFTS)
+
+
+def test_a_percentile_of_clustered_arrivals_has_no_interval_without_a_phase_either(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """700 requests in ten crowds: their latencies alone would have an interval."""
+    waits = np.random.default_rng(2).normal(300.0, 60.0, 700)
+    records = [
+        answered(k, due, due, [(due + 20 + wait, 1)], server_queue_ns=_ns(wait), server_prefill_ns=_ns(10 + k % 3))
+        for k, wait in enumerate(waits.tolist())
+        for due in [100_000.0 * (k // 70) + k % 70]
+    ]
+    parts = _parts(make_requests(records), 0.5)
+    assert parts.percentile.reason is Cause.CLUSTERED_ARRIVALS
+    without = parts.by_phase[Phase.PREFILL].without
+    assert (without.interval, without.reason) == (None, Cause.CLUSTERED_ARRIVALS)
+
+
+def test_the_stream_is_a_part_of_the_latency_of_a_streamed_answer(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + 30, 1), (1e3 * k + 70, 1)]) for k in range(5)])
+    for streaming, expected in ((True, {Phase.SLIP: 0.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 30.0}), (False, None)):
+        found = latency_parts(MeasuredRun(requests, streaming), E2E, ClientClock(), (0.5,))
+        assert found is not None
+        of_phases = {share.phase: share.mean_ms.value for share in found.percentiles[0].shares}
+        assert of_phases == (expected or {Phase.SLIP: 0.0, Phase.UNATTRIBUTED: 70.0})
 
 
 def test_limits_of_a_share_are_shares(make_requests: MakeRequests, answered: Make) -> None:
@@ -280,6 +322,7 @@ def test_the_mean_of_a_phase_is_as_uncertain_as_its_share_and_as_the_percentile(
     of_percentile = [queue.mean_ms.value * limit / parts.value_ms for limit in parts.percentile.interval]
     assert queue.mean_ms.interval == pytest.approx(of_share if is_steady else of_percentile)
     assert queue.mean_ms.reason is None
+    assert parts.by_phase[Phase.SLIP].mean_ms == Estimate(0.0, (0.0, 0.0))
     together = {True: parts.percentile.interval, False: queue.share.interval}[is_steady]
     assert together[1] == pytest.approx(together[0])
 
@@ -350,6 +393,13 @@ def test_the_slowest_and_the_chosen_requests_by_their_phases(make_requests: Make
     assert slowest_requests(requests, latency, 2) == expected
     assert chosen_requests(requests, latency, [9, 11, 7, 9, 10]) == expected
     assert [each.index for each in slowest_requests(requests, latency, 9)] == [9, 7, 8]
+
+
+def test_of_equally_slow_requests_the_last_one_comes_first(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests(_queued(answered, [1.0, 2.0] * 200))
+    latency = latency_parts(MeasuredRun(requests, True), TTFT, ClientClock(), ())
+    assert latency is not None
+    assert [each.index for each in slowest_requests(requests, latency, 201)] == [*range(399, 0, -2), 398]
 
 
 def test_the_clock_s_error_is_in_ms(make_requests: MakeRequests, answered: Make) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from tests.reports.manifests import clock_readings, run_manifest
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
+Bounds = list[tuple[float, float]]  # in ms
 
 _START_NS = 7_000_000_000_000_123  # of the run, on the monotonic clock
 
@@ -137,48 +140,89 @@ def test_a_start_that_is_read_late_is_moved_until_no_event_comes_before_its_caus
     assert not found.by_phase[Phase.UNATTRIBUTED].any()
 
 
+def _offset(ns: int, uncertainty_ns: int) -> ClockOffset:
+    return ClockOffset(ns, uncertainty_ns, at_ns=0)
+
+
 _MINUTE = 60_000.0  # ms between requests, which no bound is near
 
 
-def _bounded(make: Make, number: int, earliest_ms: float, latest_ms: float, took_ms: float = 200.0) -> Record:
-    """A request whose times say that the run began at ``earliest_ms`` to ``latest_ms`` on the server's clock."""
-    due = number * _MINUTE
+def _bounded(make: Make, number: int, earliest_ms: float, latest_ms: float, decode_ms: float = 0.0) -> Record:
+    """A request of 200 ms whose times say that the run began at ``earliest_ms`` to ``latest_ms`` on the server's clock. All of
+    its tokens come together, after ``decode_ms``.
+    """
+    due, took_ms = number * _MINUTE, 200.0
     in_engine_ms = earliest_ms - latest_ms + took_ms
-    of_server = {"server_queue_ns": _ns(in_engine_ms), "server_prefill_ns": 0}
+    of_server = {"server_queue_ns": _ns(in_engine_ms - decode_ms), "server_prefill_ns": 0, "server_decode_ns": _ns(decode_ms)}
     return make(number, due, due, [(due + took_ms, 1)], server_arrival_ns=_ns(due + latest_ms), **of_server)
 
 
+@pytest.mark.parametrize("decode_ms", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("bounds_ms", "start_ms", "error_ms"),
     [
         ([(0.0, 10.0)], 5.0, 5.0),
         ([(0.0, 10.000_001)], 5.0, 5.000_000_5),  # the start is a whole number
         ([(0.0, 20.0)], 10.0, 10.0),
-        ([(0.0, 20.1)], None, None),  # off by more than 5 % of 200 ms
+        ([(0.0, 20.1)], None, 10.05),  # off by more than 5 % of 200 ms
         ([(0.0, 10.0), (4.0, 12.0)], 7.0, 3.0 + 3.0),
         ([(4.0, 12.0), (0.0, 10.0)], 7.0, 3.0 + 3.0),
         ([(0.0, 10.0), (4.0, 12.0), (5.0, 16.0)], 7.5, 2.5 + 3.5),  # the second half is 5 to 12
         ([(3.0, 4.0), (0.0, 8.0), (0.0, 8.0), (2.0, 5.0)], 3.5, 0.5),
         ([(5.0, 5.0), (0.0, 10.0)], 5.0, 0.0),
-        ([(0.0, 4.0), (4.000_001, 8.0)], None, None),  # they contradict each other
+        ([(0.0, 4.0), (4.000_001, 8.0)], None, 0.0),  # they contradict each other
     ],
 )
 def test_the_start_by_bounds_is_their_middle_and_as_uncertain_as_they_and_its_drift(
     make_requests: MakeRequests,
     answered: Make,
-    bounds_ms: list[tuple[float, float]],
+    bounds_ms: Bounds,
     start_ms: float | None,
     error_ms: float | None,
+    decode_ms: float,
 ) -> None:
     """The middle of the first half of the requests and that of the second half differ by the drift."""
-    records = [_bounded(answered, k, earliest, latest) for k, (earliest, latest) in enumerate(bounds_ms)]
+    records = [_bounded(answered, k, earliest, latest, decode_ms) for k, (earliest, latest) in enumerate(bounds_ms)]
     found = phase_times(make_requests(records), TTFT, True, ClientClock())
-    assert found.clock_error_ns == (None if error_ms is None else pytest.approx(error_ms * 1e6, abs=0.01))
+    assert found.clock_error_ns == (None if start_ms is None else pytest.approx(error_ms * 1e6, abs=0.01))
     if start_ms is None:
         assert not {Phase.FRONT_END, Phase.RETURN} & found.by_phase.keys()
         return
     ways = zip(found.by_phase[Phase.FRONT_END].tolist(), found.by_phase[Phase.RETURN].tolist(), strict=True)
-    assert list(ways) == [(_ns(latest - start_ms), _ns(start_ms - earliest)) for earliest, latest in bounds_ms]
+    assert list(ways) == [(_ns(latest - start_ms), _ns(start_ms - earliest + decode_ms)) for earliest, latest in bounds_ms]
+
+
+@pytest.mark.parametrize(
+    ("bounds_ms", "late_ms", "error_ms"),
+    [
+        ([(-0.5, 0.5), (0.25, 0.75)], 0.25, 0.25),
+        ([(-0.5, 0.25), (0.25, 0.75)], 0.25, 0.25),
+        ([(-0.9, -0.5), (0.5, 0.9)], 0.0, 0.0),  # each may be off by 1 ms, and they contradict each other
+        ([(-0.5, 0.5)] * 99 + [(40.0, 50.0)], 0.0, 0.0),
+        ([(-0.5, 0.5)] * 98 + [(40.0, 50.0)] * 2, None, None),  # too many of them are not in order
+    ],
+)
+def test_a_start_that_is_known_is_moved_by_what_the_events_in_order_show(
+    make_requests: MakeRequests, answered: Make, bounds_ms: Bounds, late_ms: float | None, error_ms: float | None
+) -> None:
+    requests = make_requests([_bounded(answered, k, *bounds) for k, bounds in enumerate(bounds_ms)])
+    found = phase_times(requests, TTFT, True, ClientClock(0))
+    assert found.clock_error_ns == (None if error_ms is None else _ns(error_ms))
+    if late_ms is not None:
+        assert found.by_phase[Phase.FRONT_END].tolist() == [max(0.0, _ns(latest - late_ms)) for _, latest in bounds_ms]
+
+
+def test_events_may_be_out_of_order_by_the_error_of_a_worker_s_clock(make_requests: MakeRequests, answered: Make) -> None:
+    """The server took the request in 1.5 ms before its worker sent it, by a clock that may be 2 ms off."""
+    record = with_fields(_bounded(answered, 0, -4.0, -1.5), worker=1)
+    assert phase_times(make_requests([record]), TTFT, True, ClientClock(0, {1: _ns(2)})).clock_error_ns == _ns(2 + 1.5)
+
+
+def test_workers_that_send_to_a_target_each_have_clocks_of_their_own(make_requests: MakeRequests, answered: Make) -> None:
+    """The first worker sent nothing to the first target."""
+    records = [with_fields(_bounded(answered, k, 1e3 * k, 1e3 * k + 8.0), worker=k, target=1 - k) for k in range(2)]
+    found = phase_times(make_requests(records), TTFT, True, ClientClock(None, dict.fromkeys(range(2), math.inf)))
+    assert (found.by_phase[Phase.FRONT_END] / 1e6).tolist() == [4.0, 4.0]
 
 
 def _of_worker(make: Make, worker: int, off_ms: float) -> list[Record]:
@@ -228,30 +272,65 @@ def test_targets_on_two_hosts_have_a_clock_each(make_requests: MakeRequests, ans
 
 
 def test_the_decode_of_an_unstreamed_answer_is_no_return(make_requests: MakeRequests, answered: Make) -> None:
-    """The server says nothing of its decode, and the client has all tokens at the end."""
+    """The server says nothing of its decode, and the client has all tokens at the end; where it does, there is no stream."""
     record = _timed(answered, 0, 0.0, _PARTS)
     at_end = record.token_times_ns[-1]
     at_once = with_fields(record, token_times_ns=(at_end, at_end), server_decode_ns=None)
     found = _found_ms(phase_times(make_requests([at_once]), E2E, False, ClientClock(_START_NS)))
     assert Phase.RETURN not in found
     assert found[Phase.UNATTRIBUTED] == pytest.approx(_PARTS[Phase.DECODE] + _PARTS[Phase.RETURN])
+    decoded = make_requests([with_fields(record, token_times_ns=(at_end, at_end))])
+    assert _found_ms(phase_times(decoded, E2E, False, ClientClock(_START_NS))) == pytest.approx(
+        _PARTS | {Phase.UNATTRIBUTED: 0.0}
+    )
+
+
+def test_the_return_is_that_of_the_token_to_which_the_server_timed_the_answer(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """The stream took 30 ms, and the decode 28: the last token returned 2 ms later. The decode of the second is unknown."""
+    record = _timed(answered, 0, 100.0, _PARTS)
+    decoded = with_fields(record, server_decode_ns=_ns(28))
+    requests = make_requests([decoded, with_fields(record, index=1, server_decode_ns=None)])
+    found = phase_times(requests, E2E, True, ClientClock(_START_NS))
+    shown = {phase: (found.by_phase[phase] / 1e6).tolist() for phase in (Phase.DECODE, Phase.STREAM, Phase.RETURN)}
+    assert shown == {Phase.DECODE: [28.0, 0.0], Phase.STREAM: [0.0, 30.0], Phase.RETURN: [4.5, 2.5]}
+    assert found.by_phase[Phase.UNATTRIBUTED].tolist() == [0.0, 0.0]
+
+
+def test_decode_beside_prefill_is_a_part_of_the_decode(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([_timed(answered, k, 100.0 * k, _PARTS) for k in range(3)])
+    beside = replace(requests, server_beside_prefill_ns=np.array([12e6, 31e6, np.nan]))
+    found = phase_times(beside, E2E, True, ClientClock(_START_NS))
+    parts = [(found.by_phase[Phase.DECODE] / 1e6).tolist(), (found.by_phase[Phase.DECODE_BESIDE_PREFILL] / 1e6).tolist()]
+    assert parts == [[18.0, 0.0, 30.0], [12.0, 30.0, 0.0]]
 
 
 @pytest.mark.parametrize(
-    ("offsets_ns", "error_ns"),
+    ("clock", "error_ns"),
     [
-        (((7, 2_000), (7, 3_000)), 3_000.0),
-        (((7, 2_000), (90_007, 3_000)), 93_000.0),
-        (((7, 2_000), None), float("inf")),
+        (WorkerClock(_offset(7, 2_000), _offset(7, 3_000)), 3_000.0),
+        (WorkerClock(_offset(7, 4_000), _offset(7, 3_000)), 4_000.0),
+        (WorkerClock(_offset(7, 2_000), _offset(90_007, 3_000)), 93_000.0),
+        (WorkerClock(_offset(7, 2_000), _offset(7, 3_000), jump_ns=-500), 3_500.0),
+        (WorkerClock(_offset(7, 2_000), None), math.inf),
+        (WorkerClock(None, _offset(7, 2_000)), math.inf),
+        (None, math.inf),
     ],
 )
 def test_the_clock_of_a_worker_elsewhere_is_off_by_what_was_found_at_the_start_and_the_end(
-    offsets_ns: tuple[tuple[int, int] | None, ...], error_ns: float
+    clock: WorkerClock | None, error_ns: float
 ) -> None:
-    start, end = (None if each is None else ClockOffset(*each, at_ns=0) for each in offsets_ns)
-    worker = DistributedWorker(number=3, host="b", clock=WorkerClock(start, end))
+    worker = DistributedWorker(number=3, host="b", clock=clock)
     manifest = with_fields(manifest_of(run_manifest()), distribution=Distribution(workers=(worker,)))
-    assert client_clock(manifest).elsewhere == {3: error_ns}
+    assert client_clock(manifest) == ClientClock(None, {3: error_ns})
+
+
+def test_a_run_of_this_host_has_no_clock_elsewhere() -> None:
+    manifest = manifest_of(run_manifest(**clock_readings(), started_at="2026-11-22T01:23:51.000007+00:00"))
+    start_ns = monotonic_start_ns(manifest)
+    assert start_ns is not None
+    assert client_clock(manifest) == ClientClock(start_ns, {})
 
 
 @pytest.mark.parametrize("drift", [-1e-3, 1e-3])
@@ -359,6 +438,10 @@ def test_a_request_that_the_server_did_not_time_is_unattributed_among_others(
         Phase.SLIP: 3.0, Phase.STREAM: 40.0, Phase.UNATTRIBUTED: 47.0,
     }  # fmt: skip
     assert _found_ms(found, 0)[Phase.STREAM] == 0.0
+    of_client = (Phase.SLIP, Phase.UNATTRIBUTED)
+    assert {phase: which.tolist() for phase, which in found.sourced.items()} == {
+        phase: [phase is not Phase.STREAM, phase in (*of_client, Phase.STREAM)] for phase in found.by_phase
+    }
 
 
 def test_parts_that_are_longer_than_the_whole_contradict_it(make_requests: MakeRequests, answered: Make) -> None:
@@ -383,6 +466,7 @@ def test_what_has_no_latency_has_no_phases(make_requests: MakeRequests, answered
     found = phase_times(requests, E2E, True, ClientClock())
     for span in (found.latency_ns, found.contradiction_ns, *found.by_phase.values()):
         assert np.isnan(span).tolist() == [False, True, True]
+    assert all(which.tolist() == [True, False, False] for which in found.sourced.values())
 
 
 _SPAN = st.integers(0, 10**12)

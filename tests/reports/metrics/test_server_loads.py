@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench_records.record import Outcome, Record
-from bench_records.server_table import MetricSample
-from reports.metrics.server_load import CacheReuse
+from bench_records.server_table import MetricSample, read_server_table, write_server_table
+from reports.metrics.configuration import ConfiguredTarget
+from reports.metrics.model_statistics import ModelWork
+from reports.metrics.requests import Requests
+from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad, Speculation
+from reports.metrics.server_loads import ServerLoads, server_loads
+from reports.metrics.server_series import telemetry_of
 from reports.run.pictures.server import server_pictures
 from reports.run.target_table import console_target_table, server_level_table, target_table
 from reports.run_report import RunReport
@@ -20,6 +26,7 @@ from tests.reports.watched import metric
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
+MakeRequests = Callable[[Sequence[Record]], Requests]
 SteadyRun = Callable[..., list[Record]]
 
 _PAGES = ("http://a:1/metrics", "http://b:1/metrics")
@@ -99,6 +106,86 @@ def test_a_sum_is_unknown_where_a_server_does_not_have_the_count(
     assert report.server is not None
     assert (report.server.finished_requests, report.server.generated_tokens) == (None, None)
     assert finding_of(report, "counters_disagree") is None
+
+
+def _all_counts(page: int, times: int, until_s: float = 60.0, cache: str = "prefix_cache") -> list[MetricSample]:
+    """Every count that a page may have, ``times`` those of the first server, and one of its gauges."""
+    grown = {
+        "vllm:request_success_total": 1, "vllm:generation_tokens_total": 2, "vllm:prompt_tokens_total": 3,
+        f"vllm:{cache}_hits_total": 4, f"vllm:{cache}_queries_total": 5, "vllm:num_preemptions_total": 6,
+        "vllm:spec_decode_num_drafts_total": 7, "vllm:spec_decode_num_draft_tokens_total": 8,
+        "vllm:spec_decode_num_accepted_tokens_total": 9, "vllm:time_to_first_token_seconds_count": 10,
+        "vllm:time_to_first_token_seconds_sum": 11, "nv_inference_request_success": 12, "nv_inference_request_failure": 13,
+    }  # fmt: skip
+    samples = [
+        sample
+        for name, by in grown.items()
+        for sample in metric(name, {-1: 100, until_s: 100 + by * times}, model="tensorrt_llm")
+    ]
+    limit = metric("nv_trt_llm_request_metrics", {0.5: 16 * times}, model="tensorrt_llm", request_type="max")
+    return _of(page, [*samples, *limit, *metric("vllm:num_requests_running", {0.1 * k: 1 for k in range(3 + times)})])
+
+
+def _loads(make_requests: MakeRequests, records: list[Record], tmp_path: Path, samples: list[MetricSample]) -> ServerLoads:
+    write_server_table(samples, tmp_path / "server.parquet")
+    target = ConfiguredTarget(model="tensorrt_llm", protocol="grpc", streaming=True, embedded=False, address=None)
+    telemetry = telemetry_of(read_server_table(tmp_path / "server.parquet"))
+    return server_loads(telemetry, 2, make_requests(records), target, (_WORK,))
+
+
+_WORK = ModelWork("tensorrt_llm", 3, 0, 3, None, None, None)
+
+
+@pytest.mark.parametrize(("until_s", "until_end"), [(60.0, True), (0.6, False)])
+def test_every_number_of_two_servers_together(
+    make_requests: MakeRequests, steady_run: SteadyRun, tmp_path: Path, until_s: float, until_end: bool
+) -> None:
+    loads = _loads(make_requests, steady_run(100), tmp_path, _all_counts(0, 1) + _all_counts(1, 2, until_s))
+    assert loads.total == ServerLoad(
+        readings=4,
+        until_end=until_end,
+        active_requests=None,
+        scheduled_requests=None,
+        waiting_requests=None,
+        batch_limit=48,
+        kv_cache_used_fraction=None,
+        gpu_utilization=None,
+        cpu_utilization=None,
+        metrics_requests=75.0,
+        finished_requests=3.0,
+        generated_tokens=6.0,
+        prompt_tokens=9.0,
+        cache_reuse=CacheReuse(12.0, 15.0, "tokens"),
+        times=EngineTimes(requests=30.0, queue_ms=None, ttft_ms=None, e2e_ms=None),
+        models=(_WORK,),
+        preemptions=18.0,
+        speculation=Speculation(21.0, 24.0, 27.0),
+    )
+    first, second = loads.each.values()
+    assert (first.readings, first.models, first.until_end) == (4, (), True)
+    assert (second.readings, second.cache_reuse, second.until_end) == (5, CacheReuse(8.0, 10.0, "tokens"), until_end)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        _of(1, metric("vllm:num_requests_running", {0.0: 1, 60.0: 1})),
+        _of(
+            1,
+            metric("inflight_bench_engine_kv_reused_blocks", {-1: 2, 60: 12})
+            + metric("inflight_bench_engine_kv_prompt_blocks", {-1: 10, 60: 50}),
+        ),
+        [],
+    ],
+    ids=["no reuse", "in blocks", "no page"],
+)
+def test_reuse_and_speculation_that_a_server_does_not_have_alike_have_no_sum(
+    make_requests: MakeRequests, steady_run: SteadyRun, tmp_path: Path, second: list[MetricSample]
+) -> None:
+    loads = _loads(make_requests, steady_run(100), tmp_path, _all_counts(0, 1) + second)
+    assert loads.total is not None
+    assert (loads.total.cache_reuse, loads.total.speculation, loads.total.batch_limit) == (None, None, None)
+    assert next(iter(loads.each.values())).speculation == Speculation(7.0, 8.0, 9.0)
 
 
 def test_differences_of_two_servers_that_cancel_each_other_are_found(make_report: MakeReport, steady_run: SteadyRun) -> None:

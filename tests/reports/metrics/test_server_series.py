@@ -188,6 +188,7 @@ def test_series_of_several_pages_are_those_of_each(tmp_path: Path) -> None:
     own = metric("gpu_power_watts", {-1: 100, 2: 300}) + metric("host_cpu_energy_joules_total", {-1: 1, 2: 3})
     telemetry = _read(tmp_path, samples + own)
     assert telemetry.servers == ("http://a", "http://b")
+    assert [telemetry.select(name)[0].server for name in ("n", "gpu_power_watts")] == ["http://b", ""]
     assert telemetry.increase("n") == 5.0 + 4.0
     of_a = telemetry.of_server("http://a")
     assert list(of_a.by_name) == ["n"]
