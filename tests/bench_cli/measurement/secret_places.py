@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,15 +26,21 @@ from tests.harness.threaded_http import threaded_http
 
 _SHARED_MEMORY = Path("/dev/shm")
 _PERIOD_S = 0.1
-_PAUSE_S = 0.2  # within an answer, so that the journals of a run can be read while it lasts
+_HELD_FROM = 8  # the first requests have their records by then, among them some of each kind of failure
+_LONGEST_HOLD_S = 60.0
 
 
 @dataclass
 class Echo:
-    """A running server that repeats what it is sent: its port, and all that it received."""
+    """A running server that repeats what it is sent: its port, and all that it received.
+
+    Its last answers are ``held`` until ``go_on``: so that a search has the time to look while a run lasts.
+    """
 
     port: int = 0
     received: list[str] = field(default_factory=list)
+    held: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
@@ -56,7 +63,9 @@ def echo_server() -> Iterator[Echo]:
         def do_POST(self) -> None:
             said = self._said(self.rfile.read(int(self.headers["Content-Length"])).decode())
             number = next(numbers)
-            time.sleep(_PAUSE_S if number else 0.0)
+            if number >= _HELD_FROM:
+                echo.held.set()
+                echo.go_on.wait(_LONGEST_HOLD_S)
             if number % 4 == 1:
                 self._send(401, "application/json", json.dumps({"error": {"message": said}}).encode())
                 return
@@ -131,11 +140,18 @@ class Search:
                 self.text(f"live page {path}", content)
                 self.has_failures |= b"server_error" in content
 
-    def while_alive(self, processes: Sequence[subprocess.Popen[bytes]], folders: Sequence[Path], argv: bool) -> None:
-        """Search folders, shared memory, the live page and, for ``argv``, the process list until the first process ends."""
+    def while_alive(
+        self, processes: Sequence[subprocess.Popen[bytes]], folders: Sequence[Path], echo: Echo, argv: bool, page: bool = False
+    ) -> None:
+        """Search folders, shared memory, the live page and, for ``argv``, the process list until the first process ends.
+
+        The last answers of ``echo`` come when all has been searched after the first ones, and for ``page`` the live page has
+        shown failures.
+        """
         before = set(_shared_memory())
         deadline_s = time.monotonic() + 120
         while processes[0].poll() is None and time.monotonic() < deadline_s:
+            was_held = echo.held.is_set()
             for folder in folders:
                 self.folder(folder)
             for path in set(_shared_memory()) - before:
@@ -144,6 +160,8 @@ class Search:
             if argv:
                 self.process_list(processes)
             self.live_page(folders[0].with_name("errors"))
+            if was_held and (self.has_failures or not page):
+                echo.go_on.set()
             time.sleep(_PERIOD_S)
 
 

@@ -21,9 +21,7 @@ from tests.bench_cli.measurement.secret_places import Echo, Search, echo_server
 from tests.free_port import free_port
 
 _TOKENIZER = str(Path(__file__).parents[3] / "serving" / "demo_engine")
-_REQUESTS = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--warmup_requests", "2"]
-_LOAD = [*_REQUESTS, "--concurrency", "2"]
-_WATCHED_LOAD = [*_REQUESTS, "--request_rate", "4"]  # so long that its live page can be read
+_LOAD = ["--isl", "4", "--osl", "5", "--num_requests", "8", "--warmup_requests", "2", "--concurrency", "2"]
 _SECRETS = {
     "--header": "canary-of-the-header",
     "--header, Authorization": "canary-of-authorization",
@@ -105,14 +103,14 @@ def test_secrets_by_reference_are_in_no_file_log_page_memory_or_process_list(tmp
         options["--header"] = [f"X-Signature: {spelled['--header']}", f"Authorization: @{secrets / 'authorization'}"]
         port, page = str(free_port()), str(free_port())
         awaiting = ["--distributed", "--expect_workers", "1", "--master_bind_port", port, "--web_ui", "--web_port", page]
-        apart, load = (awaiting, _WATCHED_LOAD) if distributed else (["--workers", "1"], _LOAD)
-        line = ["token_norm_dist", "-i", "openai", *_words(options), *load, "--tokenizer_dir", _TOKENIZER, *apart]
+        apart = awaiting if distributed else ["--workers", "1"]
+        line = ["token_norm_dist", "-i", "openai", *_words(options), *_LOAD, "--tokenizer_dir", _TOKENIZER, *apart]
         with (tmp_path / "errors").open("wb") as file:
             processes = [_bench(*line, "--run_dir", str(run), cwd=tmp_path, environment=environment, errors=file)]
         if distributed:
             of_worker = ["--work_dir", str(work), "--worker_token_file", str(secrets / "token")]
             processes.append(_bench("worker", "--master_port", port, *of_worker, cwd=tmp_path, environment={}))
-        search.while_alive(processes, [run, work], argv=True)
+        search.while_alive(processes, [run, work], echo, argv=True, page=distributed)
         for process in processes:
             output, own_errors = process.communicate(timeout=120)
             search.text("output", output)
@@ -145,7 +143,7 @@ def test_literal_secrets_are_in_no_file_and_no_message(tmp_path: Path, place: st
         given = _words(options) if place == "command line" else ["--config", str(config)]
         line = ["token_norm_dist", "-i", "openai", *given, *_LOAD, "--tokenizer_dir", _TOKENIZER, "--workers", "1"]
         process = _bench(*line, "--run_dir", str(run), cwd=tmp_path, environment={})
-        search.while_alive([process], [run], argv=place == "--config")
+        search.while_alive([process], [run], echo, argv=place == "--config")
         output, errors = process.communicate(timeout=120)
         _check_sent(echo)
     search.text("output", output)
@@ -208,6 +206,7 @@ def test_the_plan_of_an_experiment_has_no_secret_and_is_continued(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", _SECRETS["OPENAI_API_KEY"])
     with echo_server() as echo:
+        echo.go_on.set()  # nothing is searched meanwhile
         options = _words(_options(echo, dict(_SECRETS)))
         runs = ["token_norm_dist", "-i", "openai", *options, *_LOAD, "--tokenizer_dir", _TOKENIZER, "--workers", "1"]
         for repeats in ("1", "2"):
