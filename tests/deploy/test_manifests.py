@@ -187,6 +187,18 @@ def test_only_workers_reach_the_masters_port() -> None:
     assert policies["bench-egress"]["podSelector"]["matchLabels"] == {_PART_OF: "inflight-bench"}
 
 
+def test_a_manifest_is_applied_to_the_namespace_that_it_names() -> None:
+    """kubectl refuses an object that names another namespace than --namespace does."""
+    guide = DEPLOY.parent / "docs" / "how-to" / "distribute-the-load.md"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (guide, *KUBERNETES))
+    commands = re.findall(r"kubectl apply ?(?:--namespace (\S+))? -f (\S+)$", text, re.MULTILINE)
+    assert len(commands) == text.count("kubectl apply ")
+    assert {Path(file).name for _, file in commands} == {path.name for path in KUBERNETES}
+    for namespace, file in commands:
+        named = {document["metadata"].get("namespace") for document in _documents(DEPLOY.parent / file)}
+        assert named == {None} if namespace else None not in named
+
+
 def _commands() -> list[list[str]]:
     (compose,) = _documents(DEPLOY / "compose.yaml")
     services = [service["command"] for service in compose["services"].values()]
