@@ -92,6 +92,12 @@ FAILED: p99_ttft > +5%: at least +10.0%"""
     )
 
 
+def test_a_long_name_of_a_measure_wraps_on_a_terminal(run: RunReport) -> None:
+    lines = COMPARISON.terminal_text(_of(comparison(run, difference(Measure(OUTPUT_TOKEN_THROUGHPUT))))).splitlines()
+    assert lines[4].startswith("Output token throughput,  100.00  125.00")
+    assert lines[5].rstrip() == "tokens/s"
+
+
 def test_the_text_of_a_pull_request(pair: ArmComparison) -> None:
     only = replace(pair, disagreements=pair.disagreements[:2])
     assert (

@@ -398,6 +398,11 @@ def test_how_often_one_of_several_arms_is_called_different_by_chance(run: RunRep
             (9.0, 9.0),
             "All repeats of B come from one start of its server, so this verdict is about that start of B.",
         ),
+        (
+            (1.0, 1.0),
+            (5.0, 9.0),
+            "All repeats of A come from one start of its server, so this verdict is about that start of A.",
+        ),
         ((1.0, 5.0), (9.0, 13.0), None),
         ((None, None), (9.0, None), None),
         ((1.0,), (9.0,), None),  # of which the note on single runs says it
@@ -433,3 +438,5 @@ def test_no_experiment_is_advised_of_simulations_which_have_no_starts(
 def test_small_numbers_of_both_sides_are_no_zeros() -> None:
     cells = difference_row(difference(RATE, a=0.0042, b=0.0039))[1:4]
     assert [cell.text for cell in cells if isinstance(cell, Quantity)] == ["0.0042", "0.0039", "-0.0003"]
+    for b, text in ((100.0, "+0.00"), (100.25, "+0.25"), (99.75, "-0.25")):
+        assert difference_row(difference(P99, b=b))[3] == Quantity(b - 100.0, text)
