@@ -58,6 +58,8 @@ def test_intervals_and_p_values_pay_for_the_looks_and_fewer_than_three_blocks_sh
 def test_the_measure_that_decides_has_most_of_the_error() -> None:
     errors = {"p50_ttft": 0.1, "p99_ttft": math.inf, "p99_e2e": 0.2}
     assert Looks(10).weights(errors) == pytest.approx({"p50_ttft": 0.1, "p99_ttft": 0.1, "p99_e2e": 0.8})
+    assert Looks(10).weights({"p50_ttft": 0.1, "p99_e2e": 0.2}) == pytest.approx({"p50_ttft": 0.2, "p99_e2e": 0.8})
+    assert Looks(10).weights({"p99_e2e": 0.2}) == {"p99_e2e": 1.0}
     assert Looks(10, "p50_ttft").deciding(errors) == "p50_ttft"
     assert Looks(10, "p99_ttft").deciding(errors) is None
     assert Looks(10, "p99_ttft").weights({"p50_ttft": 1.0, "p50_e2e": 1.0}) == {"p50_ttft": 0.5, "p50_e2e": 0.5}

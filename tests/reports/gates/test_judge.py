@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -146,6 +147,7 @@ def test_requests_that_were_cut_off_are_said_to_be_left_out(
     ]
     assert gate_of(text, judged(records)).why.endswith("; 100 requests that were cut off are left out") is left_out
     assert "left out" not in gate_of(text, judged(records[1:10])).why
+    assert gate_of(text, judged(records[:10])).why.endswith("; 1 request that was cut off is left out") is left_out
 
 
 def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> None:
@@ -314,6 +316,40 @@ def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise)
 
 def test_goodput_that_many_requests_show_passes(run_of: MakeRun, noise: Noise) -> None:
     assert gate_of("goodput>=90", run_of(noise(2_000), "ttft<=500ms")).status is Status.PASSED
+
+
+# ---- in words
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "why"),
+    [
+        ("p99_ttft<=500ms", Status.PASSED, "79.9 ms; 0.0 % of 2,000 were over 500 ms; upper bound # %, 1.0 % allowed; "
+            "events rarer than one in 6.7 s could have been missed"),
+        ("p99_ttft>=500ms", Status.FAILED, "79.9 ms; 0.0 % of 2,000 were at least 500 ms; 95 %: 0.0 – # %, 1.0 % needed"),
+        ("p50_ttft<=1ms", Status.FAILED, "49.8 ms; 100.0 % of 2,000 were over 1 ms; lower bound # %, 50.0 % allowed"),
+        ("p50_ttft>=1ms", Status.PASSED, "49.8 ms; 100.0 % of 2,000 were at least 1 ms; 95 %: # – 100.0 %, 50.0 % needed"),
+        ("p50_ttft>=50ms", Status.UNDECIDED, "49.8 ms; 49.1 % of 2,000 were at least 50 ms; 95 %: # – # %, 50.0 % needed; "
+            "# or more requests would decide it"),
+        ("p50_ttft<=50ms", Status.UNDECIDED, "49.8 ms; 49.1 % of 2,000 were over 50 ms; 95 %: # – # %, 50.0 % allowed; "
+            "# or more requests would decide it"),
+        ("attainment>=70%", Status.PASSED, "100.0 %; 0.0 % of 2,000 missed an objective; upper bound # %, 30.0 % allowed"),
+        ("attainment<=50%", Status.FAILED, "100.0 %; 0.0 % of 2,000 missed an objective; 95 %: 0.0 – # %, 50.0 % needed"),
+        ("failed_share>=1%", Status.FAILED, "0.0 %; 0.0 % of 2,000 failed; 95 %: 0.0 – # %, 1.0 % needed"),
+        ("mean_ttft<=51ms", Status.UNDECIDED, "50.9 ms, 95 %: # – # ms; "
+            "it is too close to the limit for any number of requests"),
+        ("mean_ttft>=1s", Status.FAILED, "50.9 ms, 95 %: # – # ms"),
+        ("goodput>=90", Status.PASSED, "100 requests/s, 95 %: # – 100 requests/s"),
+        ("goodput>=150", Status.FAILED, "100 requests/s, 95 %: # – 100 requests/s"),
+        ("goodput<=200", Status.PASSED, "100 requests/s, 95 %: # – 100 requests/s"),
+        ("output_token_throughput>=190", Status.PASSED, "199 tokens/s, 95 %: # – # tokens/s"),
+    ],
+)  # fmt: skip
+def test_the_evidence_of_each_kind_of_gate_in_words(run_of: MakeRun, noise: Noise, text: str, status: Status, why: str) -> None:
+    """2,000 requests in 20 s; # is a limit."""
+    gate = gate_of(text, run_of(noise(2_000), "ttft<=500ms"))
+    assert gate.status is status
+    assert re.fullmatch(re.escape(why).replace("\\#", r"[\d,]+(?:\.\d+)?"), gate.why), gate.why
 
 
 # ---- validity, and JSON
