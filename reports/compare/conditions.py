@@ -11,8 +11,9 @@ from reports.compare.measures import MEASURES, Measure
 from reports.compare.spread import CONFIDENCE
 from reports.criteria import Requirement, parse_fail_if
 from reports.errors import ConditionError
-from reports.gates.gate import Status
+from reports.gates.gate import Gate, Status
 from reports.gates.judge import judge_together
+from reports.metrics.catalogue import FAILED_SHARE
 from reports.render.counts import counted
 from reports.run_report import RunReport
 from reports.statistics.estimate import reason_text
@@ -97,11 +98,26 @@ def check_conditions(
     by_name = {difference.measure.name: difference for difference in differences}
     together = sum(isinstance(condition, Condition) for condition in conditions)
     return tuple(
-        _without_failed(_checked(condition, by_name.get(condition.measure.name), together), failed_runs)
+        _without_failed(_of_change(condition, by_name.get(condition.measure.name), together, runs), failed_runs)
         if isinstance(condition, Condition)
         else _of_arm(condition, runs)
         for condition in conditions
     )
+
+
+def _of_change(
+    condition: Condition, difference: Difference | None, together: int, runs: Sequence[RunReport]
+) -> ConditionResult:
+    """The result of a condition on a change. Where no request of either side failed, there is no spread, and other runs may
+    have failures all the same: how many, the ``runs`` of the arm show as in a gate.
+    """
+    result = _checked(condition, difference, together)
+    none_failed = difference is not None and condition.measure.metric is FAILED_SHARE and difference.a == difference.b == 0.0
+    if not (none_failed and condition.above and runs and result.status is Status.PASSED):
+        return result
+    gate = _gate(Requirement(FAILED_SHARE, None, True, condition.amount), runs)
+    status = Status.PASSED if gate.status is Status.PASSED else Status.UNDECIDED
+    return replace(result, status=status, why=f"{result.change}; {'; '.join(gate.grounds)}")
 
 
 def _without_failed(result: ConditionResult, failed_runs: int) -> ConditionResult:
@@ -112,8 +128,12 @@ def _without_failed(result: ConditionResult, failed_runs: int) -> ConditionResul
 
 
 def _of_arm(condition: AbsoluteCondition, runs: Sequence[RunReport]) -> ConditionResult:
-    gate = judge_together(condition.requirement, [run.judged for run in runs], max(run.validity for run in runs))
+    gate = _gate(condition.requirement, runs)
     return ConditionResult(condition, gate.status, gate.why)
+
+
+def _gate(requirement: Requirement, runs: Sequence[RunReport]) -> Gate:
+    return judge_together(requirement, [run.judged for run in runs], max(run.validity for run in runs))
 
 
 def _checked(condition: Condition, difference: Difference | None, together: int) -> ConditionResult:
@@ -130,6 +150,8 @@ def _checked(condition: Condition, difference: Difference | None, together: int)
         status = Status.PASSED if sign * (far - condition.amount) <= 0.0 else Status.UNDECIDED
     starts = " between these starts" if difference.evidence is not None and difference.evidence.single_starts else ""
     change = f"changed by {_amount(difference.measure, difference.change, _decimals(difference.measure))}{starts}"
+    if near == far and difference.reason is not None:  # without an interval
+        return ConditionResult(condition, status, f"{change}: {difference.reason}", change)
     judged = "" if together == 1 else f" of {together} conditions together"
     bounds = _bounds(condition, status, near, far)
     return ConditionResult(condition, status, f"{change}, {bounds} by the 95 % interval{judged}", change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from reports.compare.spread import Evidence, Spread
 from reports.errors import ConditionError
 from reports.metrics.catalogue import FAILED_SHARE, TTFT
 from reports.run_report import RunReport
-from reports.statistics.estimate import TooFew
+from reports.statistics.estimate import Cause, TooFew
 
 P99_TTFT, FAILED = Measure(TTFT, 0.99), Measure(FAILED_SHARE)
 T_975, T_9875 = 2.228138852, 2.633766914  # Student's t with 10 degrees of freedom
@@ -199,6 +200,42 @@ def test_a_limit_is_a_requirement_of_the_compared_runs(text: str, name: str, at_
     assert (condition.requirement.name, condition.requirement.at_most) == (name, at_most)
     assert condition.requirement.limit == pytest.approx(limit)
     assert condition.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "status", "why"),
+    [
+        ("failed_share > 1pp", 1_000, Status.PASSED, r"0\.0 % of 1,000 failed; upper bound 0\.30 %, 1\.0 % allowed; "),
+        ("failed_share > 0.1pp", 1_000, Status.UNDECIDED, r"0\.0 % of 1,000 failed; 95 %: .*, 0\.10 % allowed; [\d,]+ "),
+        ("failed_share > 1pp", 120, Status.UNDECIDED, r"0\.0 % of 120 failed; 95 %: .*, 1\.0 % allowed; "),
+        ("failed_share > 0pp", 1_000, Status.UNDECIDED, r"0\.0 % of 1,000 failed; no number of requests can show that$"),
+        ("failed_share > -1pp", 1_000, Status.FAILED, "at least"),
+        ("failed_share < -1pp", 120, Status.PASSED, "at least"),
+    ],
+)
+def test_failures_that_no_run_has_are_bounded_by_the_requests_of_the_arm(
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    text: str,
+    count: int,
+    status: Status,
+    why: str,
+) -> None:
+    """The difference of two shares of 0 has no error: 120 requests without a failure passed any condition."""
+    (result,) = check_conditions([parse_condition(text)], [_points(0.0, 0.0)], [make_report(steady_run(count))])
+    assert result.status is status, result.why
+    assert re.match(f"changed by \\+0\\.00 pp[;,] {why}", result.why), result.why
+
+
+def test_a_change_without_any_spread_has_no_interval_in_its_words() -> None:
+    spread = Spread(0.2, 0.0, 2.0, Evidence.RUNS)
+    change = math.expm1(0.2)
+    known = Difference(
+        P99_TTFT, 10.0, 12.2, change, None, None, 0.0, 0.0, Evidence.RUNS, Verdict.WORSE, Cause.NO_SPREAD, spread
+    )
+    results = [check_conditions([parse_condition(f"p99_ttft > +{limit}%")], [known])[0] for limit in (5, 25)]
+    assert [result.status for result in results] == [Status.FAILED, Status.PASSED]
+    assert {result.why for result in results} == {"changed by +22.1%: no spread"}
 
 
 def test_a_relative_change_is_named_in_per_cent() -> None:
