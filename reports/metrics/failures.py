@@ -52,7 +52,7 @@ def failures_as_slowest_ms(requests: Requests) -> FloatArray:
     """
     ttft_ms = latencies_by_request(requests, requests.first_token_ns, requests.scheduled_ns).values_ms
     failed = failed_by_request(requests)
-    return np.where(failed > 0, np.inf, np.nan_to_num(ttft_ms, nan=0.0))[~np.isnan(failed)]
+    return np.where(failed > 0, np.inf, np.nan_to_num(ttft_ms))[~np.isnan(failed)]
 
 
 def conversations_of_ended(requests: Requests) -> NDArray[np.int64]:

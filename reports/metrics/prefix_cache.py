@@ -69,10 +69,8 @@ def prefix_cache(manifest: Manifest, requests: Requests, server: ServerLoad | No
 
 
 def cached_tokens(requests: Requests) -> CachedTokens | None:
-    """None where no answer reported it."""
+    """None where no answer reported it, or the server counted no token in any prompt."""
     counted = requests.done & requests.server_counted_input & ~np.isnan(requests.input_tokens)
     cached = requests.cached_input_tokens[counted]
-    reporting = int((~np.isnan(cached)).sum())
-    if not reporting:
-        return None
-    return CachedTokens(float(np.nansum(cached)), float(requests.input_tokens[counted].sum()), cached.size, reporting)
+    reporting, prompt = int((~np.isnan(cached)).sum()), float(requests.input_tokens[counted].sum())
+    return CachedTokens(float(np.nansum(cached)), prompt, cached.size, reporting) if reporting and prompt else None

@@ -10,7 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2, kstest
 
-from reports.metrics.arrival_law import ArrivalTest, at_even_rate_ns, check_arrivals, index_of_dispersion, wandering_rate
+from reports.metrics.arrival_law import (
+    ArrivalTest,
+    at_even_rate_ns,
+    check_arrivals,
+    index_of_dispersion,
+    squared_variation,
+    wandering_rate,
+)
 from reports.metrics.configuration import Law
 from workloads.arrivals.processes import Arrivals, Constant, Exponential, Gamma, RampedUp, Weibull
 
@@ -214,3 +221,16 @@ def test_gaps_are_those_before_the_wait_at_the_ceiling() -> None:
     law = Law("constant", 100.0)
     due_ns, waits_ns = np.arange(30) * 10_000_000, np.where(np.arange(30) % 3, 0, 7_000_000)
     assert check_arrivals(_Sent(due_ns + waits_ns, waits_ns), law) == ArrivalTest(law, 29, 0.0, None, False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        (Law("exponential", 50.0), 1.0),
+        (Law("gamma", 50.0, 0.25), 4.0),
+        (Law("weibull", 50.0, 1.0), 1.0),
+        (Law("weibull", 50.0, 0.5), 5.0),  # Γ(5) / Γ(3)² - 1
+    ],
+)
+def test_squared_variation_of_the_gaps_of_each_law(law: Law, expected: float) -> None:
+    assert squared_variation(law) == pytest.approx(expected)

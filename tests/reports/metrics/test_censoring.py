@@ -13,6 +13,7 @@ from bench_records.record import Outcome, Record
 from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.requests import Requests
+from reports.statistics.estimate import Cause, Estimate
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -75,6 +76,17 @@ def test_a_limit_is_exceeded_surely_or_perhaps() -> None:
     above, unknown = latencies.exceeds(500.0)
     assert above.tolist() == [False, False, True, True, False, True, True]
     assert unknown.tolist() == [False] * 4 + [True, False, False]
+
+
+def test_a_summary_counts_the_bounds_and_has_the_reason_for_no_interval_from_outside() -> None:
+    """60 values of 1 to 60 ms and 60 bounds of 61 ms and more, beside one request that does not count."""
+    order = np.append(np.random.default_rng(1).permutation(120), 120)
+    values_ms, is_bound = np.append(np.arange(1.0, 121.0), np.nan), np.append(np.arange(120) >= 60, False)
+    found = CensoredLatencies(values_ms[order], is_bound[order]).summary(Cause.FEW_CONVERSATIONS)
+    assert found is not None
+    assert (found.n, found.censored, found.failed) == (60, 60, 0)
+    assert found.percentile(0.5) == Estimate(60.0, reason=Cause.FEW_CONVERSATIONS)
+    assert found.percentile(0.99) == Estimate(None, reason=Cause.FEW_CONVERSATIONS, lower_bound=119.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0.1, 1e6)), min_size=1), st.floats(0.1, 1e6))

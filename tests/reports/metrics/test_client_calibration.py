@@ -76,8 +76,8 @@ def test_the_finding_names_the_rate_that_was_too_high(make_report: MakeReport, s
 
 def test_the_limits_are_those_of_as_many_workers_as_the_run_had(make_report: MakeReport, steady_run: SteadyRun) -> None:
     limits = [
-        {"workers": 1, "requests": rate_limit(50), "responses": rate_limit(1000)},
         {"workers": 2, "requests": rate_limit(120), "responses": rate_limit(2000)},
+        {"workers": 1, "requests": rate_limit(50), "responses": rate_limit(1000)},
         {"workers": 8, "requests": rate_limit(1), "responses": rate_limit(1)},
     ]
     limited = calibration(None, None, limits=limits)

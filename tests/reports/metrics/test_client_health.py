@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench_records.client_sample import ClientSample
 from bench_records.client_table import read_client_table, write_client_table
 from bench_records.record import Outcome, Record
-from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad, client_health
+from reports.metrics.client_health import ClientHealth, LoopLag, ThreadLoad, WakeUps, client_health, wake_ups
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from tests.reports.watched import WorkerUsage, machine_samples, worker_samples
@@ -216,3 +217,40 @@ def test_a_request_that_never_ended_or_was_never_sent_keeps_no_loop_busy(
     lag = _summed(tmp_path, [_woke(600, 1), _woke(1_100, 2), _woke(1_300, 3)], requests).lag
     assert lag is not None
     assert (lag.samples, lag.max_ms) == (1, 2.0)
+
+
+def test_the_cores_of_another_machine_are_not_the_client_s(tmp_path: Path, one_request: Requests) -> None:
+    write_client_table(machine_samples(2), tmp_path / "client.parquet")
+    health = client_health(read_client_table(tmp_path / "client.parquet"), one_request, machine_is_its_own=False)
+    assert health is not None
+    assert health.parent is not None
+    assert (health.busy_cores, health.steal_cores) == (None, None)
+
+
+def test_wake_ups_are_all_that_are_known(tmp_path: Path) -> None:
+    write_client_table([_woke(10, 2), *machine_samples(1), _woke(30, 0.5)], tmp_path / "client.parquet")
+    found = wake_ups(read_client_table(tmp_path / "client.parquet"))
+    assert found is not None
+    assert sorted(zip(found.due_ns.tolist(), found.woke_ns.tolist(), strict=True)) == [(8e6, 10e6), (29.5e6, 30e6)]
+    write_client_table(machine_samples(1), tmp_path / "client.parquet")
+    assert wake_ups(read_client_table(tmp_path / "client.parquet")) is None
+    assert wake_ups(None) is None
+
+
+@pytest.mark.parametrize(
+    ("begin_ms", "end_ms", "delay_ms"),
+    [
+        (0.0, 1_000.0, 70.0),  # all of the longest
+        (150.0, 1_000.0, 20.0),  # the last part of it
+        (0.0, 120.0, 20.0),
+        (110.0, 140.0, 30.0),  # within it
+        (20.0, 90.0, 5.0),  # before the longest, and all of another
+        (12.0, 90.0, 5.0),
+        (200.0, 300.0, 0.0),
+        (40.0, 40.0, 0.0),
+    ],
+)
+def test_the_longest_delay_within_a_time_is_the_part_of_a_late_wake_up(begin_ms: float, end_ms: float, delay_ms: float) -> None:
+    """Loops were due at 10, 30 and 100 ms, and woke 3, 5 and 70 ms later."""
+    loops = WakeUps(1e6 * np.array([10.0, 30.0, 100.0]), 1e6 * np.array([13.0, 35.0, 170.0]))
+    assert loops.longest_delay_ms(1e6 * begin_ms, 1e6 * end_ms) == delay_ms

@@ -54,6 +54,13 @@ def test_failed_requests_and_prompts_that_the_server_did_not_count_are_left_out(
     assert make_report(records).prefix_cache.usage == CachedTokens(10, 20, 2, 2)
 
 
+def test_a_server_that_counts_no_token_of_any_prompt_says_nothing_of_its_cache(
+    make_report: MakeReport, steady_run: SteadyRun
+) -> None:
+    records = [with_fields(record, input_tokens=0) for record in _records(steady_run, [0, 0])]
+    assert make_report(records).prefix_cache.usage is None
+
+
 def test_what_nothing_reports_is_unknown(make_report: MakeReport, steady_run: SteadyRun) -> None:
     assert make_report(steady_run(5)).prefix_cache == _UNKNOWN
 
