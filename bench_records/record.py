@@ -58,7 +58,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     ``server_counted_input`` the client's.
     ``output_tokens`` excludes an echoed prompt. ``text_tokens`` is the client's own count of the returned text where the server
     counted, too, made for some requests to check it. ``text_chunks`` are the chunks with a piece of an answer made of text,
-    and ``empty_chunks`` those of them without any text, except one that only ends the answer.
+    and ``empty_chunks`` those of them without any text, except one that only ends the answer. ``hidden_tokens`` are those of
+    ``output_tokens`` that the server counts as reasoning and did not send.
     ``has_reasoning`` is whether the server marked a part of the answer as reasoning; then ``first_output_ns`` is the arrival of
     the first response with text besides it. ``parent`` is the index of the request whose answer a later turn of a session
     waited for, of several the one before it in its session, or the failed one of a turn that was not sent; ``planned_ns`` is
@@ -125,3 +126,4 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     written_ns: int | None = None
     head_ns: int | None = None
     empty_chunks: int | None = None
+    hidden_tokens: int | None = None

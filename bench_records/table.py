@@ -243,6 +243,13 @@ REQUEST_COLUMNS = (
         "how many of `text_chunks` have no text, without one that only ends the answer",
         "`text_chunks` is unknown, or the run is older than this column",
     ),
+    Column(
+        "hidden_tokens",
+        pa.int64(),
+        "tokens",
+        "those of `output_tokens` that the server counts as reasoning, and did not send; TPOT counts the others",
+        "the server does not report them, sent its reasoning, or the run is older than this column",
+    ),
 )
 """The columns of ``requests.parquet``: the fields of Record in their order."""
 

@@ -212,6 +212,7 @@ def as_requests(run: Run) -> Requests:
         router_ns=np.full(n, np.nan),
         written_ns=np.full(n, np.nan),
         head_ns=np.full(n, np.nan),
+        hidden_tokens=np.full(n, np.nan),
         server_beside_prefill_ns=np.full(n, np.nan),
         target=np.zeros(n),
         counted_from_text=np.zeros(n, dtype=np.bool_),

@@ -75,7 +75,7 @@ def is_beyond(record: Record, requirement: Requirement) -> bool:
         return True
     times_ns, is_cut = record.token_times_ns, record.outcome in _CUT_OFF
     if metric is TPOT:
-        tokens = record.output_tokens or 0
+        tokens = (record.output_tokens or 0) - (record.hidden_tokens or 0)
         if is_cut or len(times_ns) < 2 or tokens < 2:
             return False
         return (times_ns[-1] - times_ns[0]) / _NS_PER_MS / (tokens - 1) > limit

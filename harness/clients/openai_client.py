@@ -179,7 +179,9 @@ class Choice(msgspec.Struct, gc=False):
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: TokenCount | None = None
     completion_tokens: TokenCount | None = None
-    prompt_tokens_details: Any = None  # no server's oddity here may fail a request
+    total_tokens: Any = None  # no server's oddity here, or in the details, may fail a request
+    prompt_tokens_details: Any = None
+    completion_tokens_details: Any = None
 
 
 AnyChoice = TypeVar("AnyChoice", bound=Choice)
@@ -255,6 +257,9 @@ class ChunkReader(Generic[AnyChoice]):
             choices=max(map(_number, choices), default=1),
             finish_reasons=finish_reasons,
             server_tokens_so_far=usage.completion_tokens,
+            server_reasoning_tokens=reasoning_tokens(
+                usage.completion_tokens_details, usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+            ),
             server_input_tokens=usage.prompt_tokens,
             server_cached_tokens=cached_tokens(usage.prompt_tokens_details),
             server_times=_server_times(chunk),
@@ -297,5 +302,19 @@ def _finish_reason(choice: Choice) -> str:
 
 def cached_tokens(details: Any) -> int | None:
     """``cached_tokens`` of the details of a usage, whatever they are; None where the server does not report it."""
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return cached if type(cached) is int and 0 <= cached <= _MOST_TOKENS else None
+    return _detail(details, "cached_tokens")
+
+
+def reasoning_tokens(details: Any, prompt: int | None, output: int | None, total: Any) -> int | None:
+    """``reasoning_tokens`` of the details of a usage, whatever they are; None where the server does not report them, or does
+    not count them among the tokens of the ``output``, as the ``total`` shows.
+    """
+    reasoning = _detail(details, "reasoning_tokens")
+    if not reasoning or output is None or reasoning > output:
+        return None
+    return None if total == (prompt or 0) + output + reasoning else reasoning
+
+
+def _detail(details: Any, name: str) -> int | None:
+    count = details.get(name) if isinstance(details, dict) else None
+    return count if type(count) is int and 0 <= count <= _MOST_TOKENS else None

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from harness.clients.openai_client import OpenAIClient, cached_tokens, encodable, text_prompt
+from harness.clients.openai_client import OpenAIClient, cached_tokens, encodable, reasoning_tokens, text_prompt
 from harness.clients.openai_server import BASE, RESPONSES
 from harness.clients.protocol import (
     Connection,
@@ -87,7 +87,9 @@ class OpenAIResponsesClient(OpenAIClient, frozen=True, tag="openai_responses"):
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: TokenCount | None = None
     output_tokens: TokenCount | None = None
-    input_tokens_details: Any = None  # no server's oddity here may fail a request
+    total_tokens: Any = None  # no server's oddity here, or in the details, may fail a request
+    input_tokens_details: Any = None
+    output_tokens_details: Any = None
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -136,6 +138,9 @@ def _end(answer: _Answer) -> Response:
     return Response(
         finish_reasons=(_finish_reason(answer),),
         server_tokens_so_far=usage.output_tokens,
+        server_reasoning_tokens=reasoning_tokens(
+            usage.output_tokens_details, usage.input_tokens, usage.output_tokens, usage.total_tokens
+        ),
         server_input_tokens=usage.input_tokens,
         server_cached_tokens=cached_tokens(usage.input_tokens_details),
         server_times=None if answer.metrics is None else of_vllm(answer.metrics),

@@ -117,7 +117,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
     ``token_ids`` are those that the server returned, an echoed prompt included; ``server_tokens`` is the server's count of
     the generated tokens in this response, ``server_tokens_so_far`` its count of all up to the end of this response (in
-    protocols with such a count, and perhaps in the last response alone). The server found ``server_cached_tokens`` of the
+    protocols with such a count, and perhaps in the last response alone). ``server_reasoning_tokens`` are those of it that the
+    server calls reasoning, whether it sends them or not. The server found ``server_cached_tokens`` of the
     prompt's ``server_input_tokens`` in its prefix cache. ``error`` is set where the request failed; ``refused`` is True where
     it failed because the server is full. ``request_id`` is the id of the request, where the server repeats it; ``final`` is the
     server's mark of the last response. ``opening`` marks a chunk that names the role and has no text. The first
@@ -131,6 +132,7 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     text: str | None = None
     server_tokens: int | None = None
     server_tokens_so_far: int | None = None
+    server_reasoning_tokens: int | None = None
     server_input_tokens: int | None = None
     server_cached_tokens: int | None = None
     error: str | None = None

@@ -158,8 +158,9 @@ class Recorder:
         of_server = _last_count(responses) if own is None else sum(own)
         if of_server == 0 and any(texts):  # the server does not count, or its count was cut off
             of_server = None
-        attribution = attribute_tokens(responses, texts, of_server) if own is None else attribute_each(own)
-        text_chunks, empty_chunks = count_text_chunks(responses, of_server)
+        hidden = None if own is not None else _hidden_tokens(responses, of_server)
+        attribution = attribute_tokens(responses, texts, of_server, hidden or 0) if own is None else attribute_each(own)
+        text_chunks, empty_chunks = count_text_chunks(responses, None if of_server is None else of_server - (hidden or 0))
         timed = replace(
             record,
             token_times_ns=answered.times_of(attribution.carries_tokens),
@@ -174,6 +175,7 @@ class Recorder:
                 timed,
                 output_tokens=of_server,
                 output_tokens_source=TokenSource.SERVER,
+                hidden_tokens=hidden,
                 text_tokens=self._checked(record.index, texts),
             )
         if self.count_tokens is None:
@@ -224,6 +226,16 @@ def _last_count(responses: Sequence[Response]) -> int | None:
         if response.text or response.token_ids:
             return None
     return None
+
+
+def _hidden_tokens(responses: Sequence[Response], total: int | None) -> int | None:
+    """The tokens among the ``total`` that the server calls reasoning and did not send; None where it sent reasoning, or more
+    texts than it has other tokens.
+    """
+    reasoning = next((r.server_reasoning_tokens for r in reversed(responses) if r.server_reasoning_tokens is not None), None)
+    if reasoning is None or total is None or any(response.reasoning_characters for response in responses):
+        return None
+    return reasoning if sum(bool(response.text) for response in responses) <= total - reasoning else None
 
 
 def _outcome(exchange: Exchange, responses: Sequence[Response], finish_reason: str | None) -> tuple[Outcome, str | None]:

@@ -22,19 +22,20 @@ class Attribution:
     counts: tuple[int, ...] | None
 
 
-def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total: int | None) -> Attribution:
+def attribute_tokens(responses: Sequence[Response], texts: Sequence[str], total: int | None, hidden: int = 0) -> Attribution:
     """Attribute ``total`` tokens (None: the server gave no count) to ``responses``, whose own text is ``texts``, echo removed.
+    The ``hidden`` ones among them, which were generated before the others and not sent, count with the first response.
 
     By the first rule that fits: the running counts where every message has one; one token a message (all but the opening one,
     which names the role) where they are as many as the tokens; one token a text where those are. Else the responses with text
     carry tokens, and how many is unknown.
     """
     if total is not None:
-        for attribution in (_running_counts(responses, total), _one_each(are_messages(responses), total)):
+        for attribution in (_running_counts(responses, total), _one_each(are_messages(responses), total, hidden)):
             if attribution is not None:
                 return attribution
     with_text = tuple(map(bool, texts))
-    return (None if total is None else _one_each(with_text, total)) or Attribution(with_text, None)
+    return (None if total is None else _one_each(with_text, total, hidden)) or Attribution(with_text, None)
 
 
 def attribute_each(counts: Sequence[int]) -> Attribution:
@@ -93,5 +94,8 @@ def are_messages(responses: Sequence[Response]) -> tuple[bool, ...]:
     return tuple(response.text is not None and (number >= first) for number, response in enumerate(responses))
 
 
-def _one_each(carriers: tuple[bool, ...], total: int) -> Attribution | None:
-    return Attribution(carriers, (1,) * total) if sum(carriers) == total else None
+def _one_each(carriers: tuple[bool, ...], total: int, hidden: int) -> Attribution | None:
+    count = sum(carriers)
+    if count != total - hidden or (hidden and not count):
+        return None
+    return Attribution(carriers, (1 + hidden, *(1,) * (count - 1)) if count else ())

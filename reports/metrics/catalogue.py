@@ -85,7 +85,8 @@ TPOT = Metric(
     "tpot_ms",
     "TPOT",
     "ms",
-    "(last token − first token) / (output tokens − 1), of requests with at least 2 tokens that came in at least 2 responses",
+    "(last token − first token) / (output tokens − 1), without reasoning that the server counts and does not send, of requests "
+    "with at least 2 tokens that came in at least 2 responses",
     Better.LOWER,
     streamed_only=True,
     series_ms=time_per_output_token_ms,

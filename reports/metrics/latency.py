@@ -48,7 +48,8 @@ def causal_delays_ms(requests: Requests) -> FloatArray:
 
 
 def time_per_output_token_ms(requests: Requests) -> FloatArray:
-    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens.
+    """(last token − first token) / (output tokens − 1) of each successful request with at least 2 tokens, without reasoning
+    that the server did not send.
 
     Where all came in one response the time between them is unknown, not 0: such a request has no TPOT.
     """
@@ -58,9 +59,9 @@ def time_per_output_token_ms(requests: Requests) -> FloatArray:
 def time_per_output_token_by_request_ms(requests: Requests) -> FloatArray:
     """The same for every request, shape [requests]: NaN for those that have none."""
     span_ms = (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS
-    usable = requests.done & (requests.output_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
+    usable = requests.done & (requests.sent_tokens >= 2) & (np.diff(requests.token_starts) >= 2)
     values = np.full(len(requests.outcome), np.nan)
-    values[usable] = span_ms[usable] / (requests.output_tokens[usable] - 1)
+    values[usable] = span_ms[usable] / (requests.sent_tokens[usable] - 1)
     return values
 
 
@@ -68,7 +69,7 @@ def time_per_output_token_as_objective(requests: Requests) -> CensoredLatencies:
     """TPOT of every request, shape [requests]: 0 for an answer in one response, since there was no wait between its tokens. NaN
     where the tokens are unknown, or none came; above 0 where the request was cut off.
     """
-    gaps = np.maximum(requests.output_tokens - 1, 1)
+    gaps = np.maximum(requests.sent_tokens - 1, 1)
     one_response = np.diff(requests.token_starts) < 2
     values_ms = np.where(one_response, 0.0, (requests.last_token_ns - requests.first_token_ns) / _NS_PER_MS / gaps)
     values_ms[~requests.has_tokens] = np.nan
@@ -78,7 +79,7 @@ def time_per_output_token_as_objective(requests: Requests) -> CensoredLatencies:
 def answers_without_time_per_output_token(requests: Requests) -> NDArray[np.bool_]:
     """Which successes have no TPOT although they have several tokens, or an unknown number of them; shape [requests]."""
     tpot_ms = time_per_output_token_by_request_ms(requests)
-    single = (requests.output_tokens < 2) | (requests.requested_output_tokens < 2)  # NaN is not below 2
+    single = (requests.sent_tokens < 2) | (requests.requested_output_tokens < 2)  # NaN is not below 2
     without: NDArray[np.bool_] = requests.done & ~single & np.isnan(tpot_ms)
     return without
 

@@ -79,6 +79,7 @@ class Requests:
     counted_from_text: NDArray[np.bool_]
     written_ns: FloatArray
     head_ns: FloatArray
+    hidden_tokens: FloatArray
     server_beside_prefill_ns: FloatArray
 
     @cached_property
@@ -167,6 +168,11 @@ class Requests:
         return np.diff(self.token_starts) > 0
 
     @cached_property
+    def sent_tokens(self) -> FloatArray:
+        """The output tokens without reasoning that the server did not send."""
+        return self.output_tokens - np.nan_to_num(self.hidden_tokens)
+
+    @cached_property
     def first_token_ns(self) -> FloatArray:
         return self._at_token(self.token_starts[:-1])
 
@@ -245,6 +251,7 @@ def from_columns(read: Callable[[Sequence[str]], pa.Table]) -> Requests:
         counted_from_text=_texts_or_empty(table["output_tokens_source"]) == TokenSource.TEXT.value,
         written_ns=floats(table["written_ns"]),
         head_ns=floats(table["head_ns"]),
+        hidden_tokens=floats(table["hidden_tokens"]),
         server_beside_prefill_ns=np.full(len(outcome), np.nan),
     )
 
@@ -256,7 +263,7 @@ _SMALL_COLUMNS = (
     "parent", "planned_ns",
     "cached_input_tokens", "traffic_class", "session", "finish_reason", "end_marker_missing",
     "server_arrival_ns", "server_queue_ns", "server_prefill_ns", "server_decode_ns", "connect_ns",
-    "router_ns", "target", "written_ns", "head_ns",
+    "router_ns", "target", "written_ns", "head_ns", "hidden_tokens",
 )  # fmt: skip
 _NOT_BY_REQUEST = frozenset(
     {"token_times_ns", "token_counts", "token_starts", "errors", "output_tokens_sources", "class_names"}

@@ -139,8 +139,8 @@ def _explained_by_cut_answers(requests: Requests, silences: _Silences, count: in
 
 def _median_gap_ns(requests: Requests) -> float:
     """The median over the successful requests of their mean time between two tokens; NaN where it is unknown."""
-    several = requests.done & (requests.output_tokens > 1)
-    gaps_ns = (requests.last_token_ns - requests.first_token_ns)[several] / (requests.output_tokens[several] - 1)
+    several = requests.done & (requests.sent_tokens > 1)
+    gaps_ns = (requests.last_token_ns - requests.first_token_ns)[several] / (requests.sent_tokens[several] - 1)
     gaps_ns = gaps_ns[~np.isnan(gaps_ns)]
     return float(np.median(gaps_ns)) if gaps_ns.size else float("nan")
 

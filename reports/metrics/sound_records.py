@@ -21,6 +21,7 @@ _TOKENS = (
     "output_tokens",
     "text_tokens",
     "cached_input_tokens",
+    "hidden_tokens",
 )
 
 

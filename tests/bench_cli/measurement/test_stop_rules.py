@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from bench_cli.measurement.stop_rules import StopIf, is_beyond
 from bench_records.record import Outcome, Record
@@ -39,6 +40,7 @@ def _record(
         ("p99_e2e>8ms", _record(0), True),
         ("p99_tpot>2ms", _record(0), False),
         ("p99_tpot>1.9ms", _record(0), True),
+        ("p99_tpot>3.9ms", replace(_record(0), hidden_tokens=1), True),  # two tokens came
         ("p99_ttft>60s", _record(0, Outcome.SERVER_ERROR, first_ms=None), True),
         ("p99_ttft>8ms", _record(0, Outcome.TIMEOUT, first_ms=None), True),
         ("p99_ttft>9ms", _record(0, Outcome.WITHDRAWN, first_ms=None), False),

@@ -326,6 +326,41 @@ def test_an_answer_without_reasoning_has_no_output_time_of_its_own() -> None:
     assert _record([(20, {"error": "no"})]).has_reasoning is None
 
 
+@pytest.mark.parametrize(
+    ("usage", "deltas", "hidden", "counts"),
+    [
+        ({"completion_tokens": 12, "total_tokens": 21}, [{"content": "The"}, {"content": " sea"}], 10, (11, 1)),
+        ({"completion_tokens": 12}, [{"content": "The"}, {"content": " sea"}], 10, (11, 1)),
+        ({"completion_tokens": 13}, [{"content": "The"}, {"content": " sea"}], 10, None),  # three tokens in two chunks
+        ({"completion_tokens": 10}, [], 10, None),  # nothing but reasoning
+        ({"completion_tokens": 12}, [{"reasoning": "Hm"}, {"content": " sea"}], None, None),  # the server sent it
+        ({"completion_tokens": 11}, [{"content": "<think>"}, {"content": "Hm"}], None, None),  # so it did in the text
+        (
+            {"completion_tokens": 12, "total_tokens": 31},
+            [{"content": "The"}, {"content": " sea"}],
+            None,
+            None,
+        ),  # not among them
+        ({"completion_tokens": 9}, [{"content": "The"}, {"content": " sea"}], None, None),
+    ],
+)
+def test_reasoning_that_is_counted_and_not_sent_is_hidden(
+    usage: dict[str, int], deltas: list[dict[str, str]], hidden: int | None, counts: tuple[int, ...] | None
+) -> None:
+    last = {"choices": [], "usage": {"prompt_tokens": 9, **usage, "completion_tokens_details": {"reasoning_tokens": 10}}}
+    record = _record([*((10 * k, _delta(**delta)) for k, delta in enumerate(deltas, 1)), (50, last)])
+    assert (record.hidden_tokens, record.token_counts, record.output_tokens) == (hidden, counts, usage["completion_tokens"])
+    assert record.token_times_ns == (10, 20)[: len(deltas)]
+
+
+@pytest.mark.parametrize(
+    "details", [None, [], {}, {"reasoning_tokens": None}, {"reasoning_tokens": 0}, {"reasoning_tokens": "5"}]
+)
+def test_details_without_a_number_of_reasoning_tokens_hide_none(details: object) -> None:
+    last = {"choices": [], "usage": {"completion_tokens": 4, "completion_tokens_details": details, "total_tokens": "x"}}
+    assert _record([(10, _delta(content="The sea")), (50, last)]).hidden_tokens is None
+
+
 def test_as_many_chunks_as_tokens_have_one_each() -> None:
     record = _record([(10 * k, _delta(content=word)) for k, word in enumerate("abcd", 1)] + [(50, _USAGE)])
     assert (record.token_counts, record.token_times_ns) == ((1, 1, 1, 1), (10, 20, 30, 40))

@@ -113,6 +113,10 @@ def _event(kind: str, **fields: Any) -> dict[str, Any]:
          Response(text="{}", finish_reasons=("stop",), **_COUNTED)),
         (_answer(error={}, output=[], usage=None), Response(text="", finish_reasons=("stop",))),
         (_answer(output=[], usage=None), Response(text="", finish_reasons=("stop",))),
+        (
+            _answer(output=[], usage={"output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 5}}),
+            Response(text="", finish_reasons=("stop",), server_tokens_so_far=9, server_reasoning_tokens=5),
+        ),
         (_answer(status="failed", error={"message": "it broke"}), Response(error="it broke")),
     ],
 )  # fmt: skip

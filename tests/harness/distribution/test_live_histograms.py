@@ -48,6 +48,12 @@ def test_latencies_count_from_the_schedule_to_the_last_token() -> None:
     assert update.in_flight == 4
 
 
+def test_tokens_that_the_server_did_not_send_take_no_part_in_the_time_per_output_token() -> None:
+    histograms = LiveHistograms(streamed=True)
+    histograms.add(replace(_record(0), token_counts=(101, 1, 1), output_tokens=103, hidden_tokens=100))
+    assert {histogram.name: histogram.sum_ms for histogram in histograms.take(0).histograms}[TPOT] == 15.0
+
+
 def test_an_answer_in_one_piece_has_no_latencies_of_tokens() -> None:
     histograms = LiveHistograms(streamed=False)
     histograms.add(_record(0))

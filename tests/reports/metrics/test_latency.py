@@ -18,6 +18,7 @@ from reports.metrics.latency import (
     inter_chunk_latencies_ms,
     inter_token_latencies_ms,
     schedule_slip_ms,
+    time_per_output_token_as_objective,
     time_per_output_token_ms,
 )
 from reports.metrics.requests import Requests
@@ -44,6 +45,21 @@ def test_each_request_has_its_value_its_failure_or_none(make_requests: MakeReque
         np.testing.assert_array_equal(metric.by_request(requests).values_ms, values_ms)
         assert not metric.by_request(requests).is_bound.any()
     assert time_per_output_token_ms(requests).tolist() == [40.0 / 3]
+
+
+def test_tokens_that_the_server_did_not_send_take_no_part_in_the_time_per_output_token(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    requests = make_requests(
+        [
+            answered(0, 0, 0, [(30, 101), (50, 1), (70, 1)], hidden_tokens=100),
+            answered(1, 0, 0, [(30, 11)], hidden_tokens=10),  # one token came
+        ]
+    )
+    assert time_per_output_token_ms(requests).tolist() == [20.0]
+    np.testing.assert_array_equal(time_per_output_token_as_objective(requests).values_ms, [20.0, 0.0])
+    assert inter_token_latencies_ms(requests).tolist() == [20.0, 20.0]
+    assert answers_without_time_per_output_token(requests).tolist() == [False, False]
 
 
 def test_waits_at_the_ceiling_are_those_of_the_requests_sent(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
