@@ -35,14 +35,6 @@ class Replay:
     spread_ticks: bool = False
     duration_s: float | None = None
 
-    def replayed(self, workload: Workload, seed: int) -> Workload:
-        """The window's rows, as ``on_clock``. Where a conversation began before the window, its remaining turns have no parent.
-
-        Raises WorkloadError.
-        """
-        timed = self.timed(workload, seed)
-        return self.on_clock(rows_of(timed, self.window(timed)))
-
     def timed(self, workload: Workload, seed: int) -> Workload:
         """The whole workload with its ticks spread, if they are to be. Raises WorkloadError for one without arrival times."""
         arrivals, name = workload.table["arrival_ns"], workload.facts.source
@@ -75,7 +67,10 @@ class Replay:
         return range(first, end)
 
     def on_clock(self, rows: Workload) -> Workload:
-        """Rows of the window with the times at which they are sent, from its start on, and think times divided by ``speed``."""
+        """Rows of the window with the times at which they are sent, from its start on, and think times divided by ``speed``.
+
+        Raises WorkloadError.
+        """
         timed = _on_clock(rows, rows.table["arrival_ns"].to_numpy() - self._start_ns, 1.0 / self.speed, ("speed", self.speed))
         if self.duration_s is None:
             return timed

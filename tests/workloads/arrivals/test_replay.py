@@ -23,35 +23,41 @@ def _trace(times_ns: list[int], tick_ns: int | None = None) -> Workload:
     return Workload.of_columns(WorkloadFacts("azure", "trace.csv", tick_ns=tick_ns), len(times_ns), columns)
 
 
+def _replayed(replay: Replay, workload: Workload, seed: int) -> Workload:
+    """The rows of the window at the times at which they are sent."""
+    timed = replay.timed(workload, seed)
+    return replay.on_clock(rows_of(timed, replay.window(timed)))
+
+
 def _arrivals(workload: Workload) -> list[int]:
     return list(workload.table["arrival_ns"].to_pylist())
 
 
 def test_a_trace_is_replayed_at_its_own_times() -> None:
-    replayed = Replay().replayed(_trace([0, 2, 2, 15]), seed=0)
+    replayed = _replayed(Replay(), _trace([0, 2, 2, 15]), seed=0)
     assert _arrivals(replayed) == [0, 2, 2, 15]
     assert replayed.table["session"].to_pylist() == ["s"] * 4
     assert replayed.facts == _trace([5]).facts
 
 
 def test_the_start_is_cut_and_rows_keep_their_lengths() -> None:
-    replayed = Replay(start_s=2.0).replayed(_trace([0, _SECOND, 2 * _SECOND, 5 * _SECOND]), seed=0)
+    replayed = _replayed(Replay(start_s=2.0), _trace([0, _SECOND, 2 * _SECOND, 5 * _SECOND]), seed=0)
     assert _arrivals(replayed) == [0, 3 * _SECOND]
     assert replayed.table["input_tokens"].to_pylist() == [3, 4]
 
 
 def test_a_window_begins_with_its_silence() -> None:
     trace = _trace([0, 200 * _SECOND, 230 * _SECOND])
-    assert _arrivals(Replay(start_s=60.0).replayed(trace, 0)) == [140 * _SECOND, 170 * _SECOND]
-    assert _arrivals(Replay(start_s=180.0, duration_s=40.0).replayed(trace, 0)) == [20 * _SECOND]
-    assert _arrivals(Replay(start_s=180.0, speed=10.0, duration_s=60.0).replayed(trace, 0)) == [2 * _SECOND, 5 * _SECOND]
-    assert _arrivals(Replay().replayed(_trace([5, 7]), 0)) == [5, 7]  # a part of a trace that begins with silence
+    assert _arrivals(_replayed(Replay(start_s=60.0), trace, 0)) == [140 * _SECOND, 170 * _SECOND]
+    assert _arrivals(_replayed(Replay(start_s=180.0, duration_s=40.0), trace, 0)) == [20 * _SECOND]
+    assert _arrivals(_replayed(Replay(start_s=180.0, speed=10.0, duration_s=60.0), trace, 0)) == [2 * _SECOND, 5 * _SECOND]
+    assert _arrivals(_replayed(Replay(), _trace([5, 7]), 0)) == [5, 7]  # a part of a trace that begins with silence
 
 
 def _one_window(trace: Workload, replay: Replay, seed: int) -> list[tuple[int, int]]:
     """The requests of a window, by their input length, with their times; none where it is empty."""
     try:
-        rows = replay.replayed(trace, seed)
+        rows = _replayed(replay, trace, seed)
     except WorkloadError:
         return []
     return list(zip(rows.table["input_tokens"].to_pylist(), _arrivals(rows), strict=True))
@@ -85,7 +91,7 @@ def test_windows_that_follow_each_other_have_every_request_once(
 
 @given(times=_times, speed=st.floats(0.01, 100.0))
 def test_speed_divides_every_time(times: list[int], speed: float) -> None:
-    replayed = np.array(_arrivals(Replay(speed=speed).replayed(_trace(times), seed=0)))
+    replayed = np.array(_arrivals(_replayed(Replay(speed=speed), _trace(times), seed=0)))
     assert np.all(np.abs(replayed * speed - np.array(times)) <= speed)
 
 
@@ -110,18 +116,18 @@ def test_requests_that_arrive_at_once_have_no_rate() -> None:
 def test_spread_arrivals_stay_in_their_tick_and_in_order(ticks: list[int], seed: int) -> None:
     tick_ns = 3 * _SECOND
     trace = _trace([tick * tick_ns for tick in ticks], tick_ns)
-    spread = Replay(spread_ticks=True).replayed(trace, seed)
+    spread = _replayed(Replay(spread_ticks=True), trace, seed)
     times = np.array(_arrivals(spread))
     assert np.all(np.diff(times) >= 0)
     offset = times - np.array(ticks) * tick_ns
     assert offset.max() < tick_ns
     assert offset.min() >= 0
-    assert _arrivals(Replay(spread_ticks=True).replayed(trace, seed)) == _arrivals(spread)
+    assert _arrivals(_replayed(Replay(spread_ticks=True), trace, seed)) == _arrivals(spread)
 
 
 def test_spread_arrivals_are_even_within_the_tick() -> None:
     tick_ns = 3 * _SECOND
-    times = np.array(_arrivals(Replay(spread_ticks=True).replayed(_trace([0] * 5_000, tick_ns), seed=1)))
+    times = np.array(_arrivals(_replayed(Replay(spread_ticks=True), _trace([0] * 5_000, tick_ns), seed=1)))
     assert times.mean() == pytest.approx(tick_ns / 2, rel=0.03)
     assert np.unique(times).size > 4_990
 
@@ -145,7 +151,7 @@ def test_spread_arrivals_are_even_within_the_tick() -> None:
 )
 def test_what_cannot_be_replayed_is_refused(replay: Replay, trace: Workload, problem: str) -> None:
     with pytest.raises(WorkloadError, match=problem):
-        replay.replayed(trace, seed=0)
+        _replayed(replay, trace, seed=0)
 
 
 def test_a_schedule_has_the_times_of_the_trace() -> None:
@@ -180,15 +186,15 @@ def test_joins_are_taken_with_those_of_their_rows_that_are_taken() -> None:
 
 
 def test_a_conversation_that_began_before_the_start_goes_on_without_its_parent() -> None:
-    replayed = Replay(start_s=1.0).replayed(_turns([0, _SECOND, 2 * _SECOND], [None, 0, 1], [None, 5, 6]), 0)
+    replayed = _replayed(Replay(start_s=1.0), _turns([0, _SECOND, 2 * _SECOND], [None, 0, 1], [None, 5, 6]), 0)
     assert replayed.table["parent"].to_pylist() == [None, 0]
 
 
 def test_think_times_have_the_factor_of_the_arrivals() -> None:
     trace = _turns([0, 10, 20], [None, 0, None], [None, 8, None])
-    assert Replay(speed=2.0).replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 4, None]
-    assert Replay(speed=0.5).replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 16, None]
-    assert Replay().replayed(trace, 0).table["think_time_ns"].to_pylist() == [None, 8, None]
+    assert _replayed(Replay(speed=2.0), trace, 0).table["think_time_ns"].to_pylist() == [None, 4, None]
+    assert _replayed(Replay(speed=0.5), trace, 0).table["think_time_ns"].to_pylist() == [None, 16, None]
+    assert _replayed(Replay(), trace, 0).table["think_time_ns"].to_pylist() == [None, 8, None]
     rated = at_rate(trace, 2 / 60e-9)
     assert (rated.table["think_time_ns"].to_pylist(), _arrivals(rated)) == ([None, 24, None], [0, 30, 60])
 
@@ -197,13 +203,13 @@ def test_times_that_no_clock_counts_are_refused_and_not_sent_at_once() -> None:
     day = 86_400 * _SECOND
     trace = _trace([0, day])
     with pytest.raises(WorkloadError, match="speed 1e-06 is so low that the last request would come centuries from now"):
-        Replay(speed=1e-6).replayed(trace, 0)
+        _replayed(Replay(speed=1e-6), trace, 0)
     with pytest.raises(WorkloadError, match="request_rate 1e-10 is so low that the last request would come centuries from now"):
         at_rate(trace, 1e-10)
     waits = Workload.of_columns(trace.facts, 2, {"arrival_ns": [0, 1], "think_time_ns": [None, day]})
     with pytest.raises(WorkloadError, match=r"request_rate 0\.01 is so low"):
         at_rate(waits, 0.01)
-    assert _arrivals(Replay(speed=1e-4).replayed(trace, 0)) == [0, 10_000 * day]
+    assert _arrivals(_replayed(Replay(speed=1e-4), trace, 0)) == [0, 10_000 * day]
 
 
 def test_rows_are_taken_in_the_order_given() -> None:
