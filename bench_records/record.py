@@ -6,6 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+PROBE = "probe"
+"""The class of the probes beside a load; no class of --class has this name."""
+
 
 class Outcome(StrEnum):
     """How a request ended: done, withdrawn, or the kind of its failure."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench_records.manifest import LoadFacts
+from bench_records.record import PROBE
 from bench_records.run_folder import RunFolder, unreadable
 from bench_records.table import read_table
 from simulator.arrays import BoolArray, FloatArray, IntArray
@@ -27,6 +28,7 @@ _COLUMNS = (
     "output_tokens",
     "cached_input_tokens",
     "session",
+    "traffic_class",
     "target",
     "server_arrival_ns",
     "server_queue_ns",
@@ -65,6 +67,7 @@ class Observed:
     ``may_be_cached`` is the share of the prompts' tokens, or bytes, that repeats the beginnings of earlier prompts, where the
     server does not say how much of them its cache had, else 0; None for sessions of which the run does not say it. ``servers``
     is the number of targets that the client sent to. ``by_engine`` are the engine's own times, None where it says none.
+    ``is_probe``: which requests are probes beside the load, None for none.
     """
 
     name: str
@@ -83,9 +86,15 @@ class Observed:
     may_be_cached: float | None = 0.0
     servers: int = 1
     by_engine: EngineTimes | None = None
+    is_probe: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.sent_s)
+
+    @property
+    def is_load(self) -> BoolArray:
+        """Which requests a report of the run covers: those that are no probes; shape [requests]."""
+        return np.ones(len(self), bool) if self.is_probe is None else ~self.is_probe
 
     @property
     def first_s(self) -> FloatArray:
@@ -227,6 +236,7 @@ def _observed(name: str, table: pa.Table, left_out: int) -> Observed:
         counts=_counts(table["token_counts"], lengths),
         users=users_of(sent_s, last_s),
         left_out=left_out,
+        is_probe=pc.fill_null(pc.equal(table["traffic_class"], PROBE), False).to_numpy(),
     )
 
 

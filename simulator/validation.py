@@ -79,7 +79,8 @@ def validate(model: Model, observed: Observed, draws: int, seed: int, dealing: D
     """Predict a run from its arrivals and lengths alone: the mean over _SEEDS simulations. The ranges have these, one with each
     of the first ``draws`` of the model's constants, and the error that the fit had on what was not fitted. Where
     the speed of the server moves between runs, _FEWEST_DRAWS draws or more count alone, since the simulations have one speed.
-    The requests are dealt as in ``dealing``, whose server is the model's; to one server without.
+    The requests are dealt as in ``dealing``, whose server is the model's; to one server without. Probes load it and are in no
+    figure, as in a report.
 
     Raises SimulatorError for a run that was simulated, counts its tokens by another tokenizer, or names another number of
     servers.
@@ -91,16 +92,19 @@ def validate(model: Model, observed: Observed, draws: int, seed: int, dealing: D
             f"{observed.name} was measured on {observed.servers} servers: give --replicas {observed.servers}, and the router "
             "that deals as its client did, rr for --balance round_robin"
         )
-    true = measured(observed, observed.scheduled_s).figures()
+    is_load = observed.is_load
+    if not is_load.any():
+        raise SimulatorError(f"{observed.name} has no successful request but probes: there is nothing to compare")
+    true = measured(observed, observed.scheduled_s).of(is_load).figures()
 
     def answers_of(server: Server, number: int) -> Answers:
         traffic = observed.traffic(np.maximum.accumulate(observed.scheduled_s))
         return simulate_deployment(replace(deployment, server=server), traffic, clients_of(traffic), seed + number)
 
     simulations = [answers_of(model.server, number) for number in range(_SEEDS)]
-    repeated = [simulated(answers).figures() for answers in simulations]
+    repeated = [simulated(answers).of(is_load).figures() for answers in simulations]
     others = [
-        simulated(answers_of(drawn_server(model, number), _SEEDS + number)).figures()
+        simulated(answers_of(drawn_server(model, number), _SEEDS + number)).of(is_load).figures()
         for number in range(min(draws, len(model.draws)))
     ]
     predicted = {key: float(np.mean([figures[key] for figures in repeated])) for key in true}
@@ -110,7 +114,8 @@ def validate(model: Model, observed: Observed, draws: int, seed: int, dealing: D
         Prediction(key, true[key], predicted[key], *ranges[key]) for key in KEYS if np.isfinite(true[key]) and true[key] > 0
     )
     outside = _beyond(model, observed, deployment, simulations[0])
-    return Validation(observed.name, len(observed), observed.users, outside, predictions, _dealt(deployment))
+    requests = int(np.count_nonzero(is_load))
+    return Validation(observed.name, requests, observed.users, outside, predictions, _dealt(deployment))
 
 
 def _dealt(deployment: Deployment) -> str:

@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bench_records.record import FAILED_BY_TARGET, TIMEOUTS, Outcome, TokenSource
+from bench_records.record import FAILED_BY_TARGET, PROBE, TIMEOUTS, Outcome, TokenSource
 from reports.metrics.columns import booleans, floats, integers, nearest_floats
 from reports.metrics.sound_records import check_records
 from reports.statistics.arrays import FloatArray
 
-PROBE = "probe"
-"""The class of the probes beside a load; no class of --class has this name."""
 # A request that the client cancelled, never sent or lost is no failure of the target.
 _FAILED_BY_TARGET = [outcome.value for outcome in FAILED_BY_TARGET]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_records.record import FAILURES
+from bench_records.record import FAILURES, PROBE
 from reports.metrics.censoring import latencies_by_request
 from reports.metrics.clustered_arrivals import clustered_arrivals
 from reports.metrics.full_batch import FullBatch, without_rare_tails
 from reports.metrics.goodput import Goodput, Objective, good_ends_ns, goodput
-from reports.metrics.requests import PROBE, Requests
+from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray, known
 from reports.statistics.percentiles import Distribution
 

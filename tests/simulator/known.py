@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_records.record import Outcome, Record, TokenSource
+from bench_records.record import PROBE, Outcome, Record, TokenSource
 from bench_records.table import write_table
 from simulator.answers import Answers, Deployment
 from simulator.clients import Clients, clients_of
@@ -81,6 +81,7 @@ def write_run(observed: Observed, path: Path) -> Path:
                 input_tokens=int(observed.input_tokens[request]),
                 output_tokens=int(observed.output_tokens[request]),
                 output_tokens_source=TokenSource.SERVER,
+                traffic_class=None if observed.is_load[request] else PROBE,
                 **_server_times(observed.by_engine, request),
             )
         )

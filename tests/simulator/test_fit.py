@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from simulator.errors import SimulatorError
 from simulator.fit import doubts, fit, fit_engine, fit_structure, unfit
 from simulator.front_end_fit import not_contradicted, with_unshown
 from simulator.hull import beyond, extents_of, hull_of
+from simulator.latencies import THROUGHPUT
 from simulator.model import Model
-from simulator.observed import Observed
+from simulator.observed import Observed, read_observed
 from simulator.plausible import edits, implausible
 from simulator.recorded import Responses, observed_of, simulated_run
 from simulator.routers import Router
@@ -27,7 +29,7 @@ from simulator.step_law import FittedLaw
 from simulator.steps import Steps, recover_steps
 from simulator.structure import known_structure
 from simulator.validation import Validation, validate, verdict
-from tests.simulator.known import SERVER, poisson
+from tests.simulator.known import SERVER, poisson, write_run
 
 _SILENT: Callable[[str], None] = lambda line: None  # noqa: E731
 
@@ -197,6 +199,25 @@ def test_requests_that_failed_are_said(model: Model) -> None:
 
 def test_a_prefix_cache_of_which_the_server_says_nothing_is_in_doubt(model: Model) -> None:
     assert any(finding.startswith("at 50: 40% of the prompts, by length, repeat earlier ones") for finding in model.findings)
+
+
+def test_probes_beside_a_load_are_simulated_and_in_no_figure(model: Model, tmp_path: Path) -> None:
+    traffic = poisson(25, 300, 11)
+    is_probe = np.arange(300) % 3 > 0
+    traffic = replace(traffic, output_tokens=np.where(is_probe, 2, traffic.output_tokens + 20))
+    recorded = replace(simulated_run(SERVER, traffic, 3, "probed"), is_probe=is_probe)
+    observed = read_observed(write_run(recorded, tmp_path / "requests.parquet"))
+    assert observed.is_load.tolist() == (~is_probe).tolist()
+    found = validate(model, observed, draws=0, seed=5)
+    e2e_ms = np.sort((recorded.last_s - recorded.sent_s)[~is_probe]) * 1e3
+    assert found.requests == e2e_ms.size == 100
+    assert found.of(("e2e", "p50")).measured == pytest.approx(e2e_ms[49], rel=1e-4)
+    assert abs(found.of(("e2e", "p50")).error) < 0.05
+    assert found.of((THROUGHPUT, "mean")).measured == pytest.approx(
+        100 / (recorded.last_s.max() - recorded.sent_s.min()), rel=1e-3
+    )
+    with pytest.raises(SimulatorError, match=r"requests\.parquet has no successful request but probes"):
+        validate(model, replace(observed, is_probe=np.ones(300, bool)), draws=0, seed=5)
 
 
 def test_sessions_of_which_nothing_is_known_are_in_doubt(model: Model) -> None:
