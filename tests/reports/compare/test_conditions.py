@@ -161,6 +161,8 @@ def test_a_result_names_the_change_its_bound_and_single_starts(text: str, eviden
         ("failed_share > 0.05pp", 0.0004, Status.PASSED, "changed by +0.04 pp, at most +0.04 pp"),
         ("failed_share > 0.5pp", 0.0050004, Status.FAILED, "changed by +0.50 pp, at least +0.50004 pp"),
         ("failed_share > 0.5pp", 0.0049996, Status.PASSED, "changed by +0.50 pp, at most +0.50 pp"),
+        ("failed_share > 0.496pp", 0.0049599, Status.PASSED, "changed by +0.50 pp, at most +0.496 pp"),
+        ("failed_share < -0.496pp", -0.0049599, Status.PASSED, "changed by -0.50 pp, at least -0.496 pp"),
         ("failed_share < -0.5pp", -0.0050004, Status.FAILED, "changed by -0.50 pp, at most -0.50004 pp"),
         ("failed_share < -0.7pp", -0.0069996, Status.PASSED, "changed by -0.70 pp, at least -0.70 pp"),
     ],

@@ -62,6 +62,7 @@ def test_the_measure_that_decides_has_most_of_the_error() -> None:
     assert Looks(10).weights({"p99_e2e": 0.2}) == {"p99_e2e": 1.0}
     assert Looks(10, "p50_ttft").deciding(errors) == "p50_ttft"
     assert Looks(10, "p99_ttft").deciding(errors) is None
+    assert Looks(10).deciding({"p99_e2e": 0.0, "p50_e2e": 0.1, "p99_ttft": 0.0}) == "p50_e2e"
     assert Looks(10, "p99_ttft").weights({"p50_ttft": 1.0, "p50_e2e": 1.0}) == {"p50_ttft": 0.5, "p50_e2e": 0.5}
     assert weighted_holm([0.03, 0.001], [0.8, 0.2]) == pytest.approx([0.03, 0.005])
     assert weighted_holm([0.03, 0.02], [0.8, 0.2]) == pytest.approx([0.0375, 0.0375])

@@ -197,6 +197,8 @@ def test_the_gap_of_an_open_loop_is_that_of_its_schedule_with_the_error_of_indep
     expected = pytest.approx((math.log(10e6), 0.5 / math.sqrt(120)))
     requests = make_requests(records[::-1])
     assert open_loop_gap(requests) == expected
+    assert open_loop_gap(make_requests(records[:2])) == pytest.approx((math.log(5e6), 0.0))
+    assert open_loop_gap(make_requests(records[:1])) is None
     assert {name for name, measured in measure_run(requests, True).items() if measured.gap == expected} == {
         m.name for m in MEASURES
     }
