@@ -152,6 +152,7 @@ def test_a_condition_without_a_bound_is_undecided_for_a_reason(differences: list
 def test_a_result_names_the_change_its_bound_and_single_starts(text: str, evidence: Evidence, why: str) -> None:
     (result,) = check_conditions([parse_condition(text)], [_points(0.10, 0.01, evidence)])
     assert result.why == why
+    assert result.change == why.partition(", ")[0]
     assert result.condition.text == text
 
 

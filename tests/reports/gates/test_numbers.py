@@ -319,6 +319,13 @@ def test_equal_repeats_keep_the_widest_of_their_own_limits() -> None:
     assert without == KnownNumber(10.0, None, Cause.DRIFTS)
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_rate_that_the_queue_makes_worse_is_that_of_one_run_and_of_repeats(grows: bool) -> None:
+    one, other = Estimate(10.0, (9.0, 11.0)), Estimate(12.0, None, Cause.DRIFTS)
+    for rates in ([one], [one, one], [one, other]):
+        assert of_rates(rates, grows=grows).grows is grows
+
+
 def test_a_repeat_without_a_rate_leaves_none() -> None:
     assert of_rates([Estimate(10.0, (9.0, 11.0)), UNKNOWN]) == KnownNumber(None, reason=Cause.NONE_SUCCEEDED)
 
