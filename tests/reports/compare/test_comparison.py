@@ -842,6 +842,21 @@ def test_the_curve_of_repeated_runs_has_the_interval_between_runs(
         assert points[0.5].interval_ms == pytest.approx((middle * math.expm1(low), middle * math.expm1(high)), rel=1e-6)
 
 
+@pytest.mark.parametrize(("digests", "evidence"), [("xxxx", Evidence.RUNS), ("xxyy", Evidence.SCHEDULES)])
+def test_the_curve_has_the_interval_of_the_table_at_its_quantile(
+    noisy_run: Callable[..., RunFolder], digests: str, evidence: Evidence
+) -> None:
+    """With what one schedule differs from another, where each side repeats one of its own."""
+    runs = [read_run(noisy_run(seed, schedule={"digest": digest, "seed": 1})) for seed, digest in enumerate(digests)]
+    (one,) = compare([Arm("a", tuple(runs[:2])), Arm("b", tuple(runs[2:]))]).comparisons
+    median = next(d for d in one.differences if d.measure.name == "p50_ttft")
+    point = next(point for point in one.curve if point.q == 0.5)
+    assert (median.evidence, median.a, median.b) == (evidence, point.a_ms, point.b_ms)
+    assert median.a is not None
+    assert median.interval is not None
+    assert point.interval_ms == pytest.approx([median.a * limit for limit in median.interval])
+
+
 def test_runs_are_paired_where_they_are_said_to_be_measured_in_turn(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:
@@ -868,6 +883,14 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
     assert str(refusal.value) == (
         "here and there cannot be compared. arrivals: constant arrivals at 100 requests/s against other; load.mode: closed "
         "against open. Runs of different work cannot be compared: measure both alike, or use --allow_different."
+    )
+    lost = noisy_run(2, failures=14, arrivals="other", interrupted=True)
+    with pytest.raises(NotComparableError) as refusal:
+        compare([Arm("here", (runs[0],)), Arm("there", (read_run(lost),))], allow_simulated=True)
+    assert str(refusal.value) == (
+        "here and there cannot be compared. validity: valid against errors; arrivals: constant arrivals at 100 requests/s "
+        "against other; load.mode: closed against –. An invalid run cannot be compared; see its report, and measure again. "
+        "Runs of different work cannot be compared: measure both alike, or use --allow_different."
     )
 
 
