@@ -894,6 +894,17 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
     )
 
 
+def test_a_refusal_for_two_reasons_has_the_advice_of_each_once(noisy_run: Callable[..., RunFolder]) -> None:
+    other = {"description": "other", "dropped_too_long": 0}
+    runs = [read_run(noisy_run(1)), read_run(noisy_run(2, failures=10, workload=other, load={"mode": "closed"}))]
+    with pytest.raises(NotComparableError) as refusal:
+        compare([Arm("here", (runs[0],)), Arm("there", (runs[1],))])
+    assert str(refusal.value).endswith(
+        ". An invalid run cannot be compared; see its report, and measure again. "
+        "Runs of different work cannot be compared: measure both alike, or use --allow_different."
+    )
+
+
 def test_settings_that_differ_between_two_servers_fit_a_screen(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:
@@ -982,6 +993,7 @@ def test_repeats_of_one_seed_against_repeats_of_another_are_no_evidence_of_anoth
     comparison = compare([baseline, arm], conditions)
     (one,) = comparison.comparisons
     assert not any(d.verdict.differs for d in one.differences)
+    assert all(low <= 0.0 <= high for low, high in (point.interval_ms for point in one.curve if point.interval_ms is not None))
     assert {result.status for result in one.conditions} == {Status.UNDECIDED}
     assert all(
         phrase in COMPARISON.terminal_text(comparison)
