@@ -222,6 +222,7 @@ def test_what_would_have_been_due_after_a_rules_end_has_no_record_unless_it_was_
     found = account_for_all(_recorder(sessions), {0: _record(0, 0, 5)}, [WorkerEnd(ended, 1, "")])
     assert _kinds(found) == [(0, 0, "done"), (1, 55, "lost")]
 
-    closed = ClosedSchedule((_REQUEST,) * 9, (0,), 0)
-    found = account_for_all(_recorder(closed), {0: _record(0, 0, 25)}, [WorkerEnd(Ended(2, "", (), 20), None, "")])
-    assert _kinds(found) == [(0, 0, "done")]  # its user was free at 25
+    for planned_ns, rule_ns in ((None, 20), (60, 20), (20, 60)):
+        closed = ClosedSchedule((_REQUEST,) * 9, (0,), 0, planned_ns)
+        found = account_for_all(_recorder(closed), {0: _record(0, 0, 25)}, [WorkerEnd(Ended(2, "", (), rule_ns), None, "")])
+        assert _kinds(found) == [(0, 0, "done")]  # its user was free at 25
