@@ -16,6 +16,7 @@ replicas that take requests.
 """
 MOST_MORE = 16  # requests in flight that a replica may have beyond the one with the fewest, to get what it has a prefix of
 _CHANGING = 1 << 20  # no number of replicas: draws of their own
+_OTHERS = 1  # draws of the second of two replicas
 _LEAST_MATCH = 0.5  # of the blocks of a prompt
 
 
@@ -25,7 +26,7 @@ class Router(StrEnum):
     RANDOM = "random"
     ROUND_ROBIN = "rr"
     LEAST_OUTSTANDING = "least_outstanding"  # in turn among equals
-    TWO_CHOICES = "p2c"  # the one with fewer outstanding requests, of two drawn at random
+    TWO_CHOICES = "p2c"  # the one with fewer outstanding requests, of two different ones drawn at random
     PREFIX = "prefix"  # to whom at least half of the prompt was sent before, unless it has many more; else LEAST_OUTSTANDING
     SESSION = "session"  # where the session's first request went, by LEAST_OUTSTANDING
 
@@ -39,7 +40,9 @@ def chooser(router: Router, replicas: int, sessions: Sequence[int], prefixes: Pr
     if in_advance is not None:
         return lambda number, request, outstanding, taking: in_advance[number]
     if router is Router.TWO_CHOICES:
-        one, other = _drawn(replicas, len(sessions), seed).tolist()
+        first = _drawn(replicas, len(sessions), seed)[0]
+        further = np.random.default_rng([seed, replicas, _OTHERS]).integers(1, replicas, size=len(sessions))
+        one, other = first.tolist(), ((first + further) % replicas).tolist()
         return lambda number, request, outstanding, taking: min(one[number], other[number], key=outstanding.__getitem__)
     return _by_load(router, sessions, prefixes)
 
@@ -53,9 +56,16 @@ def chooser_of_changing(router: Router, sessions: Sequence[int], prefixes: Prefi
         return lambda number, request, outstanding, taking: taking[int(one[number] * len(taking))]
     if router is Router.TWO_CHOICES:
         return lambda number, request, outstanding, taking: min(
-            (taking[int(place * len(taking))] for place in (one[number], other[number])), key=outstanding.__getitem__
+            _two_of(taking, one[number], other[number]), key=outstanding.__getitem__
         )
     return _by_load(router, sessions, prefixes)
+
+
+def _two_of(taking: Sequence[int], one: float, other: float) -> tuple[int, int]:
+    """Two different replicas, the same twice where there is one, by two numbers from 0 to below 1."""
+    first = int(one * len(taking))
+    second = (first + 1 + int(other * (len(taking) - 1))) % len(taking)
+    return taking[first], taking[second]
 
 
 def _by_load(router: Router, sessions: Sequence[int], prefixes: Prefixes | None) -> Choose:

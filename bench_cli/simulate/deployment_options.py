@@ -31,7 +31,8 @@ class DeploymentOptions(Concern, title="The simulated deployment"):
         ROUTERS[0],
         type=click.Choice(ROUTERS),
         help="How requests are dealt to replicas: at random, in turn (rr), to the one with the fewest requests in flight, to "
-        "the better of two drawn at random (p2c), to one that got the same prefix before, or a session to one replica.",
+        "the better of two different ones drawn at random (p2c), to one that got the same prefix before, or a session to one "
+        "replica.",
     )
     prefix_cache: int | None = option(
         None,

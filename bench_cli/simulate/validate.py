@@ -39,7 +39,7 @@ class Options(Concern):
         DEALERS[0],
         type=click.Choice(DEALERS),
         help="How requests were dealt to them: at random, in turn (rr), to the one with the fewest requests in flight, or to "
-        "the better of two drawn at random (p2c).",
+        "the better of two different ones drawn at random (p2c).",
     )
     seed: int = option(0, type=SEED, help="Seed of the simulations.")
     html: Path | None = page_file()

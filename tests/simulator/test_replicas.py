@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.answers import Answers, Deployment
 from simulator.clients import Ceiling, Clients, OpenLoop, Turns, Users, clients_of
-from simulator.routers import Router
+from simulator.routers import Router, chooser, chooser_of_changing
 from simulator.server import FrontEnd, Server, StepLaw
 from simulator.simulation import simulate, simulate_deployment
 from simulator.traffic import Traffic
@@ -88,6 +88,25 @@ def test_least_outstanding_waits_less_than_two_choices_and_those_less_than_rando
     waits = {router: (found.last_s - found.sent_s).mean() - 1e-3 for router in Router for found in [_at(traffic, router)]}
     assert waits[Router.LEAST_OUTSTANDING] < waits[Router.TWO_CHOICES] < 0.7 * waits[Router.RANDOM]
     assert waits[Router.RANDOM] == pytest.approx(0.8e-3 / (2 * 0.2), rel=0.1)  # M/D/1 each: a random split is Poisson
+
+
+@pytest.mark.parametrize("taking", [(0, 1), (0, 1, 2, 3, 4)])
+def test_two_choices_are_different_replicas_each_as_often_as_another(taking: tuple[int, ...]) -> None:
+    """As vLLM's and SGLang's routers choose. With two replicas the one with fewer requests gets each."""
+    sessions = range(20_000)
+    for choose in (
+        chooser(Router.TWO_CHOICES, len(taking), sessions, None, 3),
+        chooser_of_changing(Router.TWO_CHOICES, sessions, None, 3),
+    ):
+        loads = list(taking)  # a larger number has more
+        chosen = np.array([choose(number, number, loads, taking) for number in sessions])
+        shares = np.bincount(chosen, minlength=len(taking)) / len(chosen)
+        pairs = len(taking) * (len(taking) - 1) / 2
+        expected = [(len(taking) - 1 - replica) / pairs for replica in taking]
+        assert shares == pytest.approx(np.array(expected), abs=0.015)
+        assert shares[-1] == 0
+    alone = chooser_of_changing(Router.TWO_CHOICES, sessions, None, 3)
+    assert {alone(number, number, [0], (0,)) for number in range(100)} == {0}
 
 
 def _at(traffic: Traffic, router: Router) -> Answers:
