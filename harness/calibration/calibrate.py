@@ -92,7 +92,8 @@ def calibrate(
 ) -> tuple[TransportCalibration, ...]:
     """Calibrate each of ``subjects`` (by transport) with each count of workers; the quiet rate is tried with the first.
 
-    Raises RunError where requests fail at the quiet rate, KeyboardInterrupt where a trial was interrupted.
+    Raises RunError where requests fail at the quiet rate, or are seconds late, and KeyboardInterrupt where a trial was
+    interrupted.
     """
     time_slices = _TimeSlices(effort.budget_s, parts=len(subjects) * 2 * len(worker_counts))
     calibrators = [_Calibrator(name, subject, effort, report) for name, subject in subjects.items()]
@@ -157,7 +158,11 @@ class _Calibrator:
     def measure_quiet(self, workers: int) -> None:
         """Measure the client's errors at a rate far below its limits."""
         effort = self._effort
-        result = self._try(trial_schedule(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s), workers)
+        schedule = trial_schedule(effort.quiet_requests_per_s, effort.quiet_tokens, effort.quiet_s)
+        try:
+            result = self._try(schedule, workers)
+        except OverrunError as error:
+            raise RunError(f"{self._transport}, quiet: {error}; calibrate while the machine is idle") from error
         if result.failed:
             raise RunError(f"{self._transport}: {result.failed} of {result.requests} requests to the null server failed")
         self._quiet = result
