@@ -175,7 +175,8 @@ def _size(path: Path) -> int | None:
 def _mapped_names(folder: Path) -> set[str]:
     """Names of files in ``folder`` that a process of this user has mapped."""
     names = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            names.update(re.findall(rf" {re.escape(str(folder))}/(inflight_bench_\S+)", maps.read_text(errors="replace")))
+            maps = Path("/proc", pid, "maps").read_text(errors="replace")
+            names.update(re.findall(rf" {re.escape(str(folder))}/(inflight_bench_\S+)", maps))
     return names

@@ -179,12 +179,12 @@ def take_snapshot(supervisor: int) -> Snapshot:
                 dead.add(pid)
             read = re.search(r"^read_bytes: (\d+)", Path(f"/proc/{pid}/io").read_text(encoding="ascii"), re.MULTILINE)
             read_bytes += int(read[1]) if read else 0
-        for task in Path(f"/proc/{pid}/task").glob("*"):
+        for task in _threads(pid):
             with suppress(OSError, ValueError):
                 ran_ns, waited_ns, _ = (task / "schedstat").read_text(encoding="ascii").split()
                 demand_ns[int(task.name)] = int(ran_ns) + int(waited_ns)
     for server in servers:
-        for task in Path(f"/proc/{server}/task").glob("*"):
+        for task in _threads(server):
             with suppress(OSError):
                 if (task / "wchan").read_text(encoding="ascii") == "do_wait":
                     awaiting.add(int(task.name))
@@ -194,10 +194,19 @@ def take_snapshot(supervisor: int) -> Snapshot:
 def children(pid: int) -> list[int]:
     """The processes that any thread of ``pid`` started and that were not reaped."""
     found = []
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+    for task in _threads(pid):
         with suppress(OSError):
-            found += [int(child) for child in listing.read_text(encoding="ascii").split()]
+            found += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
     return found
+
+
+def _threads(pid: int) -> list[Path]:
+    """The folders of its threads; none where it has ended, also while it is looked at, which ``Path.glob`` raises."""
+    folder = Path(f"/proc/{pid}/task")
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def _is_beside(pid: int) -> bool:

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +142,28 @@ def test_snapshot_sees_cpu_dead_stubs_and_waiting_threads(tmp_path: Path) -> Non
         assert supervisor.stdin is not None
         supervisor.stdin.close()
         supervisor.wait(120)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError])
+def test_process_that_ends_while_it_is_looked_at_is_no_error(monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+    def raising(look: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def looks(path: Any) -> Any:
+            if os.fspath(path) == f"/proc/{ending.pid}/task":
+                raise error
+            return look(path)
+
+        return looks
+
+    with subprocess.Popen(["sleep", "60"]) as ending:
+        for name in ("listdir", "scandir"):
+            monkeypatch.setattr(os, name, raising(getattr(os, name)))
+        try:
+            seen = take_snapshot(os.getpid())
+            assert children(ending.pid) == []
+        finally:
+            monkeypatch.undo()
+            ending.kill()
+    assert ending.pid in seen.cpu_ticks
 
 
 # ---- two tries: the first of the server is lost, the second is the usual one
