@@ -79,7 +79,7 @@ class OutputLongerThanAsked(Finding):
         return (
             f"{counted(self.requests, 'answer was', 'answers were')} longer than requested: "
             f"{counted(self.tokens_beyond, 'token')} too many, "
-            f"{percent(self.share_of_tokens, 1)} of all."
+            f"{percent(self.share_of_tokens, 1, _TOKENS_BEYOND_INVALID)} of all."
         )
 
 
@@ -248,7 +248,8 @@ class TokensCountedFromText(Finding):
     def _sentence(self) -> str:
         cut = counted(self.requests, "answer that was cut off", "answers that were cut off")
         answers = counted(self.requests, "answer") if self.done else cut
-        text = f"The output tokens of {answers} were counted from text: {percent(self.share, 1)} of all output tokens."
+        share = percent(self.share, 1, _TEXT_SHARE)
+        text = f"The output tokens of {answers} were counted from text: {share} of all output tokens."
         if self.ratio is None or self.ratio < 1 + _TEXT_SHARE:
             return text
         return f"{text} Text of random tokens makes {self.ratio:.2f} times as many when it is tokenised again."

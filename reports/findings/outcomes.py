@@ -107,7 +107,7 @@ class Errors(Finding):
     def _sentence(self) -> str:
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.by_kind.items())
         first = "" if self.first_error is None else f" The first error: {self.first_error}"
-        return f"{counted(self.failed, 'request')} failed ({percent(self.share, 1)}): {kinds}.{first}"
+        return f"{counted(self.failed, 'request')} failed ({percent(self.share, 1, _FAILED_SHARE_INVALID)}): {kinds}.{first}"
 
 
 def _too_long(requests: Requests) -> int:

@@ -12,8 +12,15 @@ def counted(number: float, one: str, many: str | None = None) -> str:
     return f"{number:,.0f} {f'{one}s' if many is None else many}"
 
 
-def percent(share: float, decimals: int = 0) -> str:
-    """``share`` in per cent, with further decimals where these would say 0 or 100 of a share that is neither."""
-    while 0.0 < share < 1.0 and float(f"{100.0 * share:.{decimals}f}") in (0.0, 100.0) and decimals < _MOST_DECIMALS:
+def percent(share: float, decimals: int = 0, limit: float | None = None) -> str:
+    """``share`` in per cent, with further decimals where these would say 0 or 100 of a share that is neither, or would not show
+    that it is above a ``limit``.
+    """
+
+    def hides(shown: float) -> bool:
+        is_none_or_all = 0.0 < share < 1.0 and shown in (0.0, 100.0)
+        return is_none_or_all or (limit is not None and (shown > 100.0 * limit) is not (share > limit))
+
+    while decimals < _MOST_DECIMALS and hides(float(f"{100.0 * share:.{decimals}f}")):
         decimals += 1
     return f"{share:.{decimals}%}"

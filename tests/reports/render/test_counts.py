@@ -38,6 +38,8 @@ def test_a_count_has_its_verb() -> None:
     [
         (Errors(1, 0.5, {"timeout": 1}, None), "1 request failed (50.0%): "),
         (Errors(1, 0.0001, {"timeout": 1}, None), "1 request failed (0.01%): "),
+        (Errors(1, 0.0104, {"timeout": 1}, None), "1 request failed (1.04%): "),  # which makes a run invalid, as 1 % does not
+        (Errors(1, 0.01, {"timeout": 1}, None), "1 request failed (1.0%): "),
         (OutputShorterThanAsked(1, 0.0002, 9.0, 8.0, 0), "1 answer (0.02%) was shorter than requested: "),
         (NothingDone(1), "None of 1 request succeeded."),
         (WarmUpFailed(1, "full"), "1 warm-up request failed. "),
@@ -72,3 +74,10 @@ def test_a_finding_about_one_request_is_in_the_singular(finding: Finding, senten
 )  # fmt: skip
 def test_a_share_of_some_is_never_none_or_all(share: float, decimals: int, text: str) -> None:
     assert percent(share, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0104, "1.04%"), (0.01, "1.0%"), (0.00996, "1.0%"), (0.010004, "1.0004%"), (0.0106, "1.1%")]
+)
+def test_a_share_above_its_limit_is_shown_to_be(share: float, text: str) -> None:
+    assert percent(share, 1, 0.01) == text
