@@ -114,16 +114,16 @@ class FakeCore:
 
 
 class Sender:
-    """Fake response sender: records responses, and reports the client's cancellation."""
+    """Fake response sender: records responses, each of which takes ``delay_s``, and reports the client's cancellation."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0.0) -> None:
         self.responses: list[Any] = []
         self.finals = 0
         self.ended = threading.Event()
         self.came = threading.Event()
         self.cancelled = False
         self.queried_too_late = False
-        self.delay_s = 0.0
+        self.delay_s = delay_s
 
     def send(self, response: Any = None, flags: int = 0) -> None:
         assert self.finals == 0, "a response after the last"
@@ -187,9 +187,9 @@ class Bls:
         backend.Logger = SimpleNamespace(log_error=lambda message: None)
         backend.using_decoupled_model_transaction_policy = lambda config: is_decoupled
 
-    def send(self, inputs: dict[str, Any], outputs: list[str] | None = None) -> Sender:
+    def send(self, inputs: dict[str, Any], outputs: list[str] | None = None, delay_s: float = 0.0) -> Sender:
         self._install()  # another pipeline may have been installed since
-        sender = Sender()
+        sender = Sender(delay_s)
         request = self._backend.Request(inputs, outputs or ["text_output"])
         request.get_response_sender = lambda: sender
         request.inputs = lambda: [self._backend.Tensor(name, values) for name, values in inputs.items()]

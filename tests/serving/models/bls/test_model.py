@@ -51,9 +51,10 @@ def test_text_of_the_tokens_with_or_without_streaming(bls: Bls, stream: bool) ->
 
 def test_tokens_that_accumulate_while_sending_are_joined(bls: Bls) -> None:
     sender = bls.send(
-        request_of(max_tokens=40, stream=True, return_num_output_tokens=True), ["text_output", "num_output_tokens"]
+        request_of(max_tokens=40, stream=True, return_num_output_tokens=True),
+        ["text_output", "num_output_tokens"],
+        delay_s=0.05,
     )
-    sender.delay_s = 0.05
     assert sender.ended.wait(120)
     assert "".join(sender.texts) == _recited(40)
     assert len(sender.texts) < 10
