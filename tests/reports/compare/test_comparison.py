@@ -894,17 +894,6 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
     )
 
 
-def test_a_refusal_for_two_reasons_has_the_advice_of_each_once(noisy_run: Callable[..., RunFolder]) -> None:
-    other = {"description": "other", "dropped_too_long": 0}
-    runs = [read_run(noisy_run(1)), read_run(noisy_run(2, failures=10, workload=other, load={"mode": "closed"}))]
-    with pytest.raises(NotComparableError) as refusal:
-        compare([Arm("here", (runs[0],)), Arm("there", (runs[1],))])
-    assert str(refusal.value).endswith(
-        ". An invalid run cannot be compared; see its report, and measure again. "
-        "Runs of different work cannot be compared: measure both alike, or use --allow_different."
-    )
-
-
 def test_settings_that_differ_between_two_servers_fit_a_screen(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:
