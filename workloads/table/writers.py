@@ -19,7 +19,7 @@ from workloads.table.workload import Workload
 _MS = 1_000_000
 _MOONCAKE_BLOCK_TOKENS = 512
 _BATCH_ROWS = 10_000
-_TEXT_COLUMNS = ("parent", "history", "prompt", "answer", "output_tokens")
+_TEXT_COLUMNS = ("parent", "history", "prompt", "answer", "output_tokens", "arrival_ns")
 
 Row = Mapping[str, Any]
 
@@ -50,7 +50,10 @@ def _write_upstream(workload: Workload, path: Path) -> int:
 
 
 def _write_custom(workload: Workload, path: Path) -> int:
-    return _write_lines(({"prompt": row["prompt"], **_length(row, "output_tokens")} for row in _single_prompts(workload)), path)
+    documents = (
+        {"prompt": row["prompt"], **_length(row, "output_tokens"), **_time(workload, row)} for row in _single_prompts(workload)
+    )
+    return _write_lines(documents, path)
 
 
 def _write_openai(workload: Workload, path: Path) -> int:
@@ -68,7 +71,7 @@ def _bodies(workload: Workload) -> Iterator[dict[str, object]]:
         messages = [*before, *(row["history"] or ()), {"role": "user", "content": row["prompt"]}]
         answered = None if row["answer"] is None else [*messages, {"role": "assistant", "content": row["answer"]}]
         conversations.append(answered)
-        yield {"messages": answered or messages, **_length(row, "max_tokens")}
+        yield {"messages": answered or messages, **_length(row, "max_tokens"), **_time(workload, row)}
 
 
 def _write_azure(workload: Workload, path: Path) -> int:
@@ -122,6 +125,14 @@ def _rows(workload: Workload, *names: str) -> Iterator[Row]:
 
 def _length(row: Row, name: str) -> dict[str, int]:
     return {} if row["output_tokens"] is None else {name: row["output_tokens"]}
+
+
+def _time(workload: Workload, row: Row) -> dict[str, float]:
+    """The arrival in ms; nothing where some rows have none of their own, beside which a reader takes no other."""
+    if workload.table["arrival_ns"].null_count or workload.facts.untimed_rows:
+        return {}
+    whole, rest = divmod(row["arrival_ns"], _MS)
+    return {"timestamp": whole + rest / _MS if rest else whole}
 
 
 def _write_lines(documents: Iterator[dict[str, object]], path: Path) -> int:

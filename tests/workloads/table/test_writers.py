@@ -44,6 +44,26 @@ def test_prompts_with_lengths_are_read_back_equal(name: str, rows: list[tuple[st
     assert _read_back(workload, name, path, ("prompt", "output_tokens")) == workload.table.select(list(columns)).to_pylist()
 
 
+@given(arrivals=st.lists(st.integers(0, 10**15), min_size=1, max_size=5))
+@pytest.mark.parametrize("name", ["custom", "openai"])
+def test_arrivals_of_prompts_are_read_back_to_a_ns(name: str, arrivals: list[int], path: Path) -> None:
+    times = [arrival - min(arrivals) for arrival in sorted(arrivals)]
+    columns = {"prompt": [f"p{number}" for number in range(len(times))], "arrival_ns": times}
+    workload = Workload.of_columns(WorkloadFacts("x", "y"), len(times), columns)
+    assert _read_back(workload, name, path, ("prompt", "arrival_ns")) == workload.table.select(list(columns)).to_pylist()
+
+
+@pytest.mark.parametrize("name", ["custom", "openai"])
+@pytest.mark.parametrize(("arrivals", "untimed"), [([0, None], 0), ([0, 5], 1)])
+def test_arrivals_that_some_rows_lack_are_not_written(name: str, arrivals: list[int | None], untimed: int, path: Path) -> None:
+    facts = WorkloadFacts("x", "y", untimed_rows=untimed)
+    workload = Workload.of_columns(facts, 2, {"prompt": ["a", "b"], "arrival_ns": arrivals})
+    assert _read_back(workload, name, path, ("prompt", "arrival_ns")) == [
+        {"prompt": "a", "arrival_ns": None},
+        {"prompt": "b", "arrival_ns": None},
+    ]
+
+
 _TRACE = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 2_000), st.integers(1, 10**6)), min_size=1, max_size=6)
 
 
