@@ -17,6 +17,7 @@ from reports.compare.comparable import (
     disagreements_in_turn,
     disturbances,
     one_start,
+    other_work,
     refused,
     same_requests,
     where_allowed,
@@ -195,6 +196,8 @@ def test_the_most_serious_disagreement_comes_first(make_report: MakeReport, stea
     found = disagreements([make_report(steady_run(4), workers={"count": 1})], [make_report(steady_run(4), **other)])
     assert [disagreement.what for disagreement in found] == ["arrivals", "bench_version", "target.model", "workers.count"]
     assert [disagreement.weight for disagreement in found] == list(Weight)
+    mine, theirs = make_report(steady_run(4), workers={"count": 1}), make_report(steady_run(4), **other)
+    assert (other_work(mine, theirs), other_work(mine, mine)) == (found[:1], ())
     assert refused(found)
     assert not refused(found[1:])
 

@@ -22,6 +22,12 @@ _SENTENCES = tuple(f"Other programs used 0.{k} of the 2 cores of the machine on 
         (_DIGESTS[:5], _DIGESTS[3:], "5 different | 7 different, 2 in common"),
         (_DIGESTS[:5], _DIGESTS[4:5] * 3, "5 different | 000000000004 (× 3), 1 in common"),
         (_SENTENCES[:1], ("–",), f"{_SENTENCES[0]} | –"),
+        # 60 and 61 characters of three values; values of 20 characters are counted, and of 21 not
+        (("a" * 18, "b" * 18, "c" * 20), ("d",), f"{'a' * 18}; {'b' * 18}; {'c' * 20} | d"),
+        (("a" * 18, "b" * 19, "c" * 20), ("d",), "3 different | d, none in common"),
+        (("a" * 21, "b" * 21, "c" * 21, "a" * 21), ("d",), f"{'a' * 21}; 2 other values | d"),
+        (("x" * 40, "y" * 40, "x" * 40), ("d",), f"{'x' * 40} (× 2); {'y' * 40} | d"),
+        (("f" * 39,), ("f" * 40,), f"{'f' * 39} | {'f' * 12}"),
         (("–", *_SENTENCES), ("–",) * 6, f"{_SENTENCES[0]}; 5 other values | – (× 6)"),
     ],
 )

@@ -23,4 +23,6 @@ def required(text: str) -> Requirement:
 
 
 def gate_of(text: str, *runs: JudgedRun) -> Gate:
-    return judge_together(required(text), runs, Validity.VALID)
+    gate = judge_together(required(text), runs, Validity.VALID)
+    assert gate.requirement == required(text)
+    return gate
