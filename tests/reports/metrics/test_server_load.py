@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from bench_records.manifest import Manifest, manifest_of
 from bench_records.record import Outcome, Record
 from bench_records.server_table import MetricSample, read_server_table, write_server_table
 from reports.metrics.configuration import ConfiguredTarget
+from reports.metrics.engine_latencies import EngineLatency
 from reports.metrics.model_statistics import ModelWork, counted_requests, model_work
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
-from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad, server_load
+from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad, Speculation, server_load
 from reports.metrics.server_series import Level, telemetry_of
 from reports.run_report import RunReport
 from tests.reports.watched import metric, statistics
@@ -421,3 +423,89 @@ def test_metrics_without_a_model_count_beside_those_of_the_core_model(load_of: C
 def test_hits_of_a_cache_without_its_queries_are_no_reuse(load_of: Callable[..., ServerLoad]) -> None:
     assert load_of(_grown("vllm:prefix_cache_hits_total", 3)).cache_reuse is None
     assert load_of(_grown("vllm:prefix_cache_queries_total", 3)).cache_reuse is None
+
+
+def test_every_number_of_a_page(load_of: Callable[..., ServerLoad]) -> None:
+    """Means of 2 requests are half of the sums in s; the last reading of all is at 12 s, after the last answer at 10 s."""
+    counts = {
+        "request_success": 1, "generation_tokens": 2, "prompt_tokens": 3, "num_preemptions": 4, "spec_decode_num_drafts": 5,
+        "spec_decode_num_draft_tokens": 16, "spec_decode_num_accepted_tokens": 4, "prefix_cache_hits": 8,
+        "prefix_cache_queries": 9,
+    }  # fmt: skip
+    sums = {
+        "request_queue_time": 0.2, "request_prefill_time": 0.4, "request_decode_time": 0.6, "time_to_first_token": 0.8,
+        "request_time_per_output_token": 1.0, "inter_token_latency": 1.2, "e2e_request_latency": 1.6,
+    }  # fmt: skip
+    samples = [
+        *(sample for name, by in counts.items() for sample in _grown(f"vllm:{name}_total", by)),
+        *(sample for name, by in sums.items() for sample in _grown(f"vllm:{name}_seconds_sum", by)),
+        *(sample for name in sums for sample in _grown(f"vllm:{name}_seconds_count", 2)),
+        *metric("vllm:num_requests_running", {1: 2, 3: 4, 12: 9}),
+        *metric("vllm:num_requests_waiting", {1: 1, 3: 3}),
+        *metric("vllm:kv_cache_usage_perc", {1: 0.25, 3: 0.75}),
+    ]
+    load = load_of(samples)
+    ms = {"ttft": 400.0, "tpot": 500.0, "itl": 600.0, "e2e": 800.0}
+    near = {key: pytest.approx(value) for key, value in ms.items()}
+    assert load == ServerLoad(
+        readings=3,
+        until_end=True,
+        active_requests=None,
+        scheduled_requests=Level(3.0, 4.0, 2),
+        waiting_requests=Level(2.0, 3.0, 2),
+        batch_limit=None,
+        kv_cache_used_fraction=Level(0.5, 0.75, 2),
+        gpu_utilization=None,
+        cpu_utilization=None,
+        metrics_requests=None,
+        finished_requests=1.0,
+        generated_tokens=2.0,
+        prompt_tokens=3.0,
+        cache_reuse=CacheReuse(8.0, 9.0, "tokens"),
+        times=EngineTimes(
+            2.0,
+            pytest.approx(100.0),
+            near["ttft"],
+            near["e2e"],
+            prefill_ms=pytest.approx(200.0),
+            decode_ms=pytest.approx(300.0),
+        ),
+        models=(),
+        latencies=tuple(EngineLatency(key, 2.0, near[key], None, None) for key in ms),
+        preemptions=4.0,
+        speculation=Speculation(5.0, 16.0, 4.0),
+    )
+    assert (load.times.engine_ms, load.times.front_end_ms) == (pytest.approx(600.0), pytest.approx(200.0))
+    assert load.speculation is not None
+    assert load.speculation.accepted_share == 0.25
+
+
+def test_the_front_end_s_time_is_what_of_the_latency_passed_outside_of_the_engine() -> None:
+    """It is not below 0 where the parts are of other requests, and unknown without one of them."""
+    times = EngineTimes(2.0, 100.0, None, 500.0, prefill_ms=200.0, decode_ms=300.0)
+    assert (times.engine_ms, times.front_end_ms) == (600.0, 0.0)
+    for part in ("queue_ms", "prefill_ms", "decode_ms"):
+        without = replace(times, **{part: None})
+        assert (without.engine_ms, without.front_end_ms) == (None, None)
+    assert replace(times, e2e_ms=None).front_end_ms is None
+
+
+@pytest.mark.parametrize("missing", ["drafts", "draft_tokens", "accepted_tokens"])
+def test_speculation_needs_all_of_its_counts_and_a_token(load_of: Callable[..., ServerLoad], missing: str) -> None:
+    name = "vllm:spec_decode_num_{}_total"
+    parts = [part for part in ("drafts", "draft_tokens", "accepted_tokens") if part != missing]
+    assert load_of([sample for part in parts for sample in _grown(name.format(part), 3)]).speculation is None
+    none = [sample for part in (*parts, missing) for sample in _grown(name.format(part), 0)]
+    assert load_of(none).speculation is None
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(0, None), (0.5, None), (1, 1), (64, 64)])
+def test_a_batch_limit_is_a_number_of_requests(load_of: Callable[..., ServerLoad], largest: float, limit: int | None) -> None:
+    assert load_of(metric(_REQUESTS, {1: largest, 2: largest}, request_type="max")).batch_limit == limit
+
+
+@pytest.mark.parametrize(("last_s", "until_end"), [(9.999, False), (10.0, True)])
+def test_a_page_is_read_until_the_end_where_a_reading_came_after_the_last_answer(
+    load_of: Callable[..., ServerLoad], last_s: float, until_end: bool
+) -> None:
+    assert load_of(metric("vllm:num_requests_running", {1: 1, last_s: 1}) + metric("other", {2: 1})).until_end is until_end
