@@ -39,7 +39,7 @@ def _repeats(responses: Sequence[Response]) -> bool:
     if Repetition.POSSIBLE not in repetitions:
         return Repetition.CERTAIN in repetitions
     texts = [text for response in responses if (text := (response.text or "").rstrip(_UNFINISHED))]
-    if len(texts) <= 1 or len(texts[-1]) == len(texts[0]):
+    if not texts or len(texts[-1]) == len(texts[0]):
         return False
     return all(later.startswith(earlier) for earlier, later in pairwise(texts))
 

@@ -54,6 +54,11 @@ def test_an_answer_that_ends_within_a_character_keeps_its_mark() -> None:
     assert _pieces(["a", "ab", "ab\ufffd", None]) == ["a", "b", "\ufffd", None]
 
 
+def test_an_answer_without_text_or_of_one_text_has_no_other_pieces() -> None:
+    assert _pieces([None, ""], Repetition.CERTAIN) == [None, ""]
+    assert _pieces([None, "a\ufffd"]) == [None, "a\ufffd"]
+
+
 @pytest.mark.parametrize(
     "texts",
     [

@@ -91,10 +91,17 @@ def test_text_counts_where_complete_answers_do_not_show_one_token_a_chunk(others
     assert _count([*others, *(replace(record, target=2) for record in _ONE_EACH)], _uncounted(3)) == _BY_TEXT
 
 
-@pytest.mark.parametrize("others", [3, 4])
-def test_a_few_joined_chunks_do_not_matter(others: int) -> None:
-    """Up to 1 %."""
-    assert _count([*_ONE_EACH[:others], _counted(50, 48)], _uncounted(3))[1] is TokenSource.CHUNKS
+def test_a_few_joined_chunks_do_not_matter() -> None:
+    """One in a hundred."""
+    assert _count([*_ONE_EACH[1:], _counted(50, 48)], _uncounted(3))[1] is TokenSource.CHUNKS
+    assert _count([*_ONE_EACH[1:], _counted(49, 47)], _uncounted(3))[1] is TokenSource.TEXT
+
+
+def test_each_target_shows_its_own_chunks() -> None:
+    two_each = [replace(record, target=1) for record in [_counted(50, 25)] * 4]
+    others = [*two_each, *(replace(record, target=2) for record in _ONE_EACH)]
+    assert _count(others, _uncounted(3, target=2))[1] is TokenSource.CHUNKS
+    assert _count(others, _uncounted(3, target=1)) == _BY_TEXT
 
 
 @pytest.mark.parametrize("answers", [[_counted(34, 34)] * 3, [_counted(96, 96), _counted(2, 2), _counted(2, 2)]])

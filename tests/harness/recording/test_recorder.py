@@ -397,6 +397,9 @@ def test_response_behind_the_last_one_is_malformed() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
     assert (record.outcome, record.output_tokens) == (Outcome.MALFORMED, None)
     assert record.error == "a response came after the one that the server marked as final"
+    exchange = _exchange((6_000, _marked(7, final=True)), (6_500, _marked(8)), (7_000, _marked(8)))
+    record = _recorder(_PROMPT_OF_3, _CORE).record(exchange, 0)
+    assert record.error == "2 responses came after the one that the server marked as final"
 
 
 def test_all_requests_whose_responses_came_are_named() -> None:
@@ -416,8 +419,7 @@ def test_answer_that_ends_with_its_last_response_is_done() -> None:
 
 def test_end_without_any_response_is_malformed() -> None:
     record = _recorder(_PROMPT_OF_3, _CORE).record(_exchange(), 0)
-    assert record.outcome is Outcome.MALFORMED
-    assert "without a response" in (record.error or "")
+    assert (record.outcome, record.error) == (Outcome.MALFORMED, "the server ended its answer without a response")
 
 
 def test_request_that_was_never_sent_is_known_by_its_schedule_alone() -> None:
@@ -456,27 +458,30 @@ def test_a_later_turn_that_was_not_sent_has_its_parent_its_own_time_and_its_canc
 
 @dataclass
 class _Chunks:
-    """As much of a client as recording needs: a body is the number of a response."""
+    """As much of a client as recording needs: a body is the number of a response, and ends as JSON does."""
 
     responses: tuple[Response, ...]
     excludes_prompt: bool = True
 
     def decode(self, body: bytes) -> Response:
-        if int(body) == len(self.responses):
+        number = int(body.removesuffix(b"}"))
+        if number == len(self.responses):
             raise MalformedResponseError("no such response")
-        return self.responses[int(body)]
+        return self.responses[number]
 
 
 _ROLE = Response(text="", opening=True)
 
 
-def _of_chunks(*responses: Response, index: int = 0, count_tokens: CountTokens | None = len, broken: int = 0) -> Record:
+def _of_chunks(
+    *responses: Response, index: int = 0, count_tokens: CountTokens | None = len, broken: int = 0, error: str | None = None
+) -> Record:
     """The record of request ``index``, whose responses, and then ``broken`` others, arrive at 1, 2, 3 … µs."""
     schedule = Schedule((_OF_TEXT,) * (index + 1), (_OFFSET_NS,) * (index + 1), seed=0)
     recorder = Recorder(summarise_schedule(schedule), _Chunks(responses), count_tokens)  # type: ignore[arg-type]
     arrivals = [1_000 * (number + 1) for number in range(len(responses) + broken)]
-    bodies = [str(number).encode() for number in range(len(responses) + broken)]
-    return recorder.record(Exchange(index, 0, 0, 0, _DONE_NS, arrivals, bodies, None, None), 0)
+    bodies = [b"%d}" % number for number in range(len(responses) + broken)]
+    return recorder.record(Exchange(index, 0, 0, 0, _DONE_NS, arrivals, bodies, None, error), 0)
 
 
 def test_text_with_running_counts() -> None:
@@ -530,6 +535,94 @@ def test_counts_of_each_piece_alone_are_added(counts: tuple[int, ...], end: Resp
     record = _of_chunks(_ROLE, *pieces, end)
     assert (record.output_tokens, record.output_tokens_source) == (tokens, TokenSource.SERVER)
     assert record.token_counts is None or sum(record.token_counts) == tokens
+
+
+def test_counts_of_each_piece_alone_are_those_of_its_time() -> None:
+    record = _of_chunks(_ROLE, *(Response(text="a", server_tokens_so_far=count) for count in (3, 1, 4)))
+    assert (record.token_times_ns, record.token_counts) == ((2_000, 3_000, 4_000), (3, 1, 4))
+
+
+def test_a_count_of_no_tokens_beside_text_is_none() -> None:
+    record = _of_chunks(Response(text="The"), Response(text=" sea"), Response(server_tokens_so_far=0))
+    assert (record.output_tokens, record.output_tokens_source) == (len("The sea"), TokenSource.TEXT)
+    empty = _of_chunks(Response(text=""), Response(server_tokens_so_far=0))
+    assert (empty.output_tokens, empty.output_tokens_source) == (0, TokenSource.SERVER)
+
+
+@pytest.mark.parametrize(("total", "chunks"), [(3, 3), (2, 2), (None, 2)])
+def test_an_empty_chunk_at_the_end_is_one_where_the_server_s_total_has_it(total: int | None, chunks: int) -> None:
+    end = Response(text="", finish_reasons=("stop",))
+    record = _of_chunks(_ROLE, Response(text="The"), Response(text=" sea"), end, Response(server_tokens_so_far=total))
+    assert (record.text_chunks, record.empty_chunks) == (chunks, 0)
+
+
+def test_every_field_of_an_answer_of_chunks() -> None:
+    """The server counts 4 tokens in three pieces, of which one has no text, and its answer lacks its last mark."""
+    responses = (
+        _ROLE,
+        Response(text="The"),
+        Response(text=""),
+        Response(text=" sea", finish_reasons=("length",)),
+        Response(server_tokens_so_far=4, server_input_tokens=12, server_cached_tokens=5),
+    )
+    recorder = Recorder(summarise_schedule(Schedule((_OF_TEXT,), (_OFFSET_NS,), seed=0)), _Chunks(responses), len)  # type: ignore[arg-type]
+    arrivals, bodies = [6_000, 6_100, 6_200, 6_300, 6_400], [b"%d}" % number for number in range(5)]
+    exchange = Exchange(
+        0, _DUE_NS, _RELEASED_NS, _SENT_NS, _DONE_NS, arrivals, bodies, None, "no [DONE]",
+        connect_ns=20, router_ns=30, target=1, written_ns=5_150, head_ns=5_950,
+    )  # fmt: skip
+    assert recorder.record(exchange, 3) == Record(
+        index=0,
+        outcome=Outcome.DONE,
+        scheduled_ns=_DUE_NS,
+        requested_output_tokens=_OF_TEXT.output_tokens,
+        released_ns=_RELEASED_NS,
+        sent_ns=_SENT_NS,
+        done_ns=_DONE_NS,
+        connect_ns=20,
+        router_ns=30,
+        written_ns=5_150,
+        head_ns=5_950,
+        token_times_ns=(6_100, 6_300),
+        token_counts=None,
+        text_chunks=3,
+        empty_chunks=1,
+        input_tokens=12,
+        server_counted_input=True,
+        cached_input_tokens=5,
+        requested_input_tokens=_OF_TEXT.input_tokens,
+        output_tokens=4,
+        output_tokens_source=TokenSource.SERVER,
+        text_tokens=7,
+        prompt_echoed=False,
+        ignore_eos=_OF_TEXT.ignore_eos,
+        has_reasoning=False,
+        finish_reason="length",
+        end_marker_missing=True,
+        worker=3,
+        target=1,
+        session=_OF_TEXT.session,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reasons", "choices", "found"),
+    [
+        ([("stop",)], 1, "stop"),
+        ([("stop",)], 2, None),
+        ([("stop",), ("length",)], 2, "stop"),
+        ([("length", "stop")], 2, "length"),
+        ([()], 1, None),
+    ],
+)
+def test_an_answer_ends_when_each_of_its_choices_has_a_finish_reason(
+    reasons: list[tuple[str, ...]], choices: int, found: str | None
+) -> None:
+    record = _of_chunks(*(Response(text="a", finish_reasons=of_chunk, choices=choices) for of_chunk in reasons))
+    assert (record.outcome, record.finish_reason, record.end_marker_missing) == (Outcome.DONE, found, False)
+    lacks_end = _of_chunks(*(Response(text="a", finish_reasons=of_chunk, choices=choices) for of_chunk in reasons), error="cut")
+    assert (lacks_end.outcome, lacks_end.error) == ((Outcome.STREAM_CUT, "cut") if found is None else (Outcome.DONE, None))
+    assert lacks_end.end_marker_missing
 
 
 def test_a_chunk_that_names_the_role_carries_no_token_whatever_its_count() -> None:

@@ -274,6 +274,30 @@ def test_journal_with_a_request_twice_is_refused(tmp_path: Path) -> None:
         recover(folder, basis, None)
 
 
+@pytest.mark.parametrize(
+    ("entry", "refused"),
+    [
+        (replace(_exchange(3), target=2), r"journal-0\.bin contains an exchange with target 2, of 2$"),
+        (replace(_exchange(3), response_ns=[]), r"journal-0\.bin, entry at byte \d+, has 0 times of 1 responses$"),
+        (Ended(13), r"journal-0\.bin counts 13 requests as sent, of 12 that its worker had$"),
+    ],
+)
+def test_journal_that_no_worker_of_the_run_writes_is_refused(tmp_path: Path, entry: Exchange | Ended, refused: str) -> None:
+    folder, basis = RunFolder(tmp_path), replace(_basis(1), further=(None,))
+    _write(folder, basis, 0, entry)
+    with pytest.raises(JournalError, match=refused):
+        recover(folder, basis, None)
+
+
+def test_records_name_their_worker_and_are_judged_by_what_their_target_sends(tmp_path: Path) -> None:
+    """The second target was seen to send a finish_reason, which no answer here has."""
+    folder, basis = RunFolder(tmp_path), replace(_basis(2), further=(True,))
+    _write(folder, basis, 0, _exchange(0))
+    _write(folder, basis, 1, replace(_exchange(1), target=1))
+    records = recover(folder, basis, None).result.records[:2]
+    assert [(record.worker, record.outcome) for record in records] == [(0, Outcome.DONE), (1, Outcome.INCOMPLETE)]
+
+
 def test_journal_of_more_workers_than_there_were_is_refused(tmp_path: Path) -> None:
     folder, basis = RunFolder(tmp_path), _basis(1)
     _write(folder, basis, 0, _exchange(0))

@@ -481,7 +481,7 @@ def test_every_number_of_a_page(load_of: Callable[..., ServerLoad]) -> None:
 
 
 def test_the_front_end_s_time_is_what_of_the_latency_passed_outside_of_the_engine() -> None:
-    """It is not below 0 where the parts are of other requests, and unknown without one of them."""
+    """It is not below 0 where the parts belong to other requests, and unknown without one of them."""
     times = EngineTimes(2.0, 100.0, None, 500.0, prefill_ms=200.0, decode_ms=300.0)
     assert (times.engine_ms, times.front_end_ms) == (600.0, 0.0)
     for part in ("queue_ms", "prefill_ms", "decode_ms"):
