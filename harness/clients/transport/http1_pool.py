@@ -41,6 +41,8 @@ _SEARCHED_BYTES = 1 << 20  # of a body, for its first event: no more than an eve
 _UNCOMPRESSED = (b"", b"identity", b"none")  # the last by servers that forbid proxies to compress a stream
 _COMPRESSED = "compressed, which was not offered"
 _USER_AGENT = "inflight-bench"
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"\xef\xbb\xbfdata:")  # with which an event stream begins
+_LONGEST_FIELD = max(map(len, _EVENT_FIELDS))
 _PATH_SAFE = "/%:@!$&'()*+,;=~?"
 
 
@@ -163,6 +165,42 @@ class _Events:
         self._answer.on_events(times_ns, events)
 
 
+class _Unnamed:
+    """The body of a success that is called neither an event stream nor JSON: its beginning shows which it is.
+
+    Implements ``http1.Body``.
+    """
+
+    __slots__ = ("_answer", "_begun", "_body")
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._begun = b""
+        self._body: _Events | _Whole | None = None
+
+    def feed(self, part: bytes) -> None:
+        if self._body is not None:
+            self._body.feed(part)
+            return
+        self._begun += part
+        if len(self._begun) >= _LONGEST_FIELD:
+            self._decide().feed(self._begun)
+
+    def event_sink(self) -> OnEvents | None:
+        return None if self._body is None else self._body.event_sink()
+
+    def end(self) -> None:
+        if self._body is None:
+            self._decide().feed(self._begun)
+        assert self._body is not None
+        self._body.end()
+
+    def _decide(self) -> _Events | _Whole:
+        is_stream = self._begun.startswith(_EVENT_FIELDS)
+        self._body = self._answer.as_events() if is_stream else self._answer.as_whole()
+        return self._body
+
+
 class _UnprocessedError(ExchangeFailedError):
     """The server closed the connection, and provably never received the whole request."""
 
@@ -217,9 +255,19 @@ class _Answer:
         self.router_ns = router_ns(headers, self._arrival.ns - self._sent_ns)
         if status < 300 and _is_compressed(headers):  # the status of an error says more
             self._fail(Outcome.MALFORMED, f"the server's answer is {_COMPRESSED}")
-        is_stream = headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
-        self._is_stream = is_stream and status < 300  # the body of an error is read whole, whatever it calls itself
-        return _Events(self, self._at_once, self._limits) if self._is_stream else _Whole(self._whole, self._limits)
+        kind = headers.get(b"content-type", b"").lower()
+        if status >= 300 or b"json" in kind:  # the body of an error is read whole, whatever it calls itself
+            return self.as_whole()
+        return self.as_events() if kind.startswith(b"text/event-stream") else _Unnamed(self)
+
+    def as_events(self) -> _Events:
+        """The receiver of a body that is an event stream."""
+        self._is_stream = True
+        return _Events(self, self._at_once, self._limits)
+
+    def as_whole(self) -> _Whole:
+        """The receiver of any other."""
+        return _Whole(self._whole, self._limits)
 
     def on_end(self) -> None:
         body = bytes(self._whole)

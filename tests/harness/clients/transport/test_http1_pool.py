@@ -128,6 +128,31 @@ def test_events_are_handed_on_one_by_one_and_other_bodies_whole() -> None:
     assert _answered(plain(b'{"whole": 1}')) == ([b'{"whole": 1}'], None, "")
 
 
+@pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n", b"Content-Type: text/html; charset=utf-8\r\n"])
+@pytest.mark.parametrize(
+    ("parts", "bodies"),
+    [
+        ((b"data: one\n\n", b"data: two\n\n", b"data: [DONE]\n\n"), [b"one", b"two"]),
+        ((b"da", b"ta: one\n\ndata: [DONE]\n\n"), [b"one"]),
+        ((b": wait\n\n", b"event: x\ndata: one\n\n", b"data: [DONE]\n\n"), [b"one"]),
+        ((b"data: a",), [b"a"]),
+        ((b'{"whole":', b" 1}"), [b'{"whole": 1}']),
+        ((b"{}",), [b"{}"]),
+        ((), [b""]),
+    ],
+)
+def test_a_body_without_a_telling_type_is_what_it_begins_like(
+    kind: bytes, parts: tuple[bytes, ...], bodies: list[bytes]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + kind + b"Transfer-Encoding: chunked\r\n\r\n"
+    found, outcome, _ = _answered(head, *(b"%x\r\n%b\r\n" % (len(part), part) for part in parts), b"0\r\n\r\n", marker=_MARK)
+    assert (found, outcome) == (bodies, None)
+
+
+def test_json_is_no_event_stream_whatever_it_begins_like() -> None:
+    assert _answered(plain(b"data: 1", headers=b"Content-Type: application/json\r\n"))[0] == [b"data: 1"]
+
+
 @pytest.mark.parametrize("head_alone", [False, True])
 def test_the_first_event_is_handed_on_at_once(head_alone: bool) -> None:
     seen: list[bytes] = []
