@@ -86,11 +86,11 @@ def _longest_silences(requests: Requests) -> _Silences | None:
     if not begins_ns.size:
         return None
     first = np.minimum(np.searchsorted(ends_ns, times_ns[:-1], side="right"), begins_ns.size - 1)
-    last = np.maximum(np.searchsorted(begins_ns, times_ns[1:], side="left") - 1, 0)
+    last = np.maximum(np.searchsorted(begins_ns, times_ns[1:]) - 1, 0)
     starts_ns, stops_ns = np.maximum(times_ns[:-1], begins_ns[first]), np.minimum(times_ns[1:], ends_ns[last])
     lengths_ns = stops_ns - starts_ns
     chosen = np.argsort(-lengths_ns, kind="stable")[: min(_LONGEST, int((lengths_ns > 0).sum()))]
-    before_stop = np.searchsorted(at_ns, stops_ns[chosen], side="left") - 1
+    before_stop = np.searchsorted(at_ns, stops_ns[chosen]) - 1
     return _Silences(starts_ns[chosen], lengths_ns[chosen], in_flight[before_stop])
 
 
@@ -159,7 +159,7 @@ def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -
     order = np.argsort(requests.first_token_ns, kind="stable")  # NaN last
     first_ns, sent_ns, tokens = (of[order] for of in (requests.first_token_ns, requests.sent_ns, prompt_tokens))
     sums = np.concatenate([[0.0], np.cumsum(tokens)])
-    begin, end = np.searchsorted(first_ns, ends_ns, side="left"), np.searchsorted(first_ns, ends_ns + usual_ns, side="right")
+    begin, end = np.searchsorted(first_ns, ends_ns), np.searchsorted(first_ns, ends_ns + usual_ns, side="right")
     usual_tokens = (sums[end] - sums[begin])[count:]
     is_after = (starts_ns[count:, None] >= starts_ns[:count]) & (starts_ns[count:, None] <= ends_ns[:count] + usual_ns)
     most_tokens = float(usual_tokens[~is_after.any(axis=1)].max(initial=0.0))

@@ -14,8 +14,10 @@ from reports.metrics.in_flight import (
     QueueGrowth,
     drain_start_ns,
     ends_at_even_server,
+    filling_ns,
     first_user_end_ns,
     mean_in_system,
+    number_over_time,
     queue_growth,
     queue_of,
 )
@@ -160,11 +162,11 @@ def test_few_arrivals_and_a_burst_show_no_growth(in_order: Callable[..., Request
 
 
 def _of_spans(came: Sequence[int], went: Sequence[int], in_system: Sequence[float], before: int = 0) -> Queue:
-    """A sending of 16 spans of 1 s, after ``before`` arrivals at its beginning, with what came and went in each."""
+    """A sending of spans of 1 s, after ``before`` arrivals at its beginning, with what came and went in each."""
     arrivals_ns, done_ns = (
         np.concatenate([k * 1e9 + 1e8 + np.arange(count) for k, count in enumerate(counts)]) for counts in (came, went)
     )
-    edges = np.linspace(0.0, 16e9, 13)
+    edges = np.linspace(0.0, 1e9 * len(came), 13)
     return Queue(np.concatenate([np.full(before, -1e9), arrivals_ns]), done_ns, edges, np.array(in_system))
 
 
@@ -190,21 +192,43 @@ def test_chance_growth_is_that_of_service_arrivals_and_number(
 
 
 @pytest.mark.parametrize(
-    ("went", "variance"),
+    ("came", "went", "variance"),
     [
-        (
-            [8, 8, 12, 12] * 4,
-            128 / 15 / 17.5,
-        ),  # over two: 4, 0, -4, 0 and so on, in 15 of 20 (1 − 2/16) arrivals
-        ([8, 12] * 8, 4 / 10),  # over two spans there is none
+        ([10] * 16, [8, 8, 12, 12] * 4, 128 / 15 / 17.5),  # over two spans 4, 0, -4, 0 and so on, 15 times, of 20 (1 - 2/16)
+        ([10] * 16, [8, 12] * 8, 4 / 10),  # over two spans there is none
+        ([8, 12] * 8, [12, 8] * 8, 16 / 10),
+        ([10] * 16, [8] * 8 + [12] * 8, 14 * 16 / 15 / 17.5),  # longer spans than an eighth do not count
+        ([10] * 12, [8, 8, 12, 12] * 3, 4 / 10),  # an eighth is one span
     ],
 )
-def test_every_number_of_the_course_of_a_queue(went: list[int], variance: float) -> None:
-    """In units of the standard deviation of 160 arrivals after the beginning; ``deviation`` is that of all 200."""
-    course = _of_spans([10] * 16, went, _NUMBERS, before=40).course
-    unit = np.sqrt(160 * variance)
+def test_every_number_of_the_course_of_a_queue(came: list[int], went: list[int], variance: float) -> None:
+    """In units of the standard deviation of the arrivals after the beginning; ``deviation`` is that of all, 40 more."""
+    course = _of_spans(came, went, _NUMBERS, before=40).course
+    unit = np.sqrt(sum(came) * variance)
     assert (course.growth, course.spread) == (pytest.approx((45 - 9) / unit), pytest.approx((60 - 9) / unit))
-    assert course.deviation == pytest.approx(np.sqrt(200 * variance))
+    assert course.deviation == pytest.approx(np.sqrt((sum(came) + 40) * variance))
+
+
+_LOWEST_LATER = [12.0] * 5 + [9.0, 12.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    ("last", "rate_per_s", "found"),
+    [
+        ([13.0] * 4, None, True),
+        ([11.0] * 4, None, False),  # 9 may be 12 by chance
+        ([14.0, 14.0, 14.0, 11.0], None, False),  # it grew by 4.25, and has been drained to less than half of that
+        ([14.0, 14.0, 14.0, 11.5], None, True),
+        ([13.0] * 4, 20.0, True),
+        ([13.0] * 4, 5.0, False),  # any server for 5 a second would have a queue of 10 a second
+    ],
+)
+def test_growth_is_above_that_of_chance_and_of_the_arrivals_alone(
+    last: list[float], rate_per_s: float | None, found: bool
+) -> None:
+    """Ten requests come and go each second; the middles of the sixth and of the last part are at 7.33 and 15.33 s."""
+    growth = _of_spans([10] * 16, [10] * 16, [*_LOWEST_LATER, *last]).growth(rate_per_s)
+    assert growth == (QueueGrowth(9.0, last[-1], 80, pytest.approx(rate_per_s or 10.0), pytest.approx(10.0)) if found else None)
 
 
 def test_a_queue_that_does_not_vary_moves_by_one_request_at_least() -> None:
@@ -216,6 +240,39 @@ def test_an_even_server_takes_one_request_after_the_other() -> None:
     arrivals = np.array([100.0, 110.0, 120.0, 200.0, 201.0])
     assert ends_at_even_server(arrivals, 15.0).tolist() == [115.0, 130.0, 145.0, 215.0, 230.0]
     assert ends_at_even_server(arrivals, 1.0).tolist() == [101.0, 111.0, 121.0, 201.0, 202.0]
+    services = np.array([5.0, 20.0, 30.0, 1.0, 9.0])
+    assert ends_at_even_server(arrivals, services).tolist() == [105.0, 130.0, 160.0, 201.0, 210.0]
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "answers_ms", "later_ms", "filling_ms"),
+    [
+        ([0.0] * 10, range(10, 110, 10), 100.0, 1.5 * 91),  # not streamed: nine tenths take 91 ms at most
+        (range(2, 22, 2), range(10, 110, 10), 100.0, 1.5 * (11 + 91)),  # the typical wait is 11 ms
+        (range(2, 22, 2), range(10, 110, 10), 306.0, 1.5 * (11 + 91)),  # thrice as long
+        (range(2, 22, 2), range(10, 110, 10), 307.0, 0.0),
+        ([0.0] * 10, range(10, 110, 10), 274.0, 0.0),
+    ],
+)
+def test_a_queue_fills_in_half_as_long_again_as_the_first_tenth_takes(
+    make_requests: MakeRequests,
+    answered: Make,
+    waits_ms: Sequence[float],
+    answers_ms: Sequence[float],
+    later_ms: float,
+    filling_ms: float,
+) -> None:
+    """A hundred requests, of which the last half takes ``later_ms``, beside some that were not sent or have no end. A first
+    wait of 0 is one token at the end.
+    """
+    records = [answered(200, 0, 0, [(1, 1)], outcome=Outcome.LOST, done_ns=None)]
+    for k in range(100):
+        at = 10.0 * k
+        wait, answer = (waits_ms[k], answers_ms[k]) if k < 10 else (5.0, 50.0 if k < 50 else later_ms - 5.0)
+        end = at + wait + answer
+        records.append(answered(k, at, at, [(at + wait, 1), (end, 1)] if wait else [(end, 1)], done=end))
+    assert filling_ns(make_requests(records[1:])) == pytest.approx(1e6 * filling_ms)
+    assert filling_ns(make_requests(records)) == pytest.approx(1e6 * filling_ms)
 
 
 def _events(counts: Sequence[int], width: float) -> NDArray[np.float64]:
@@ -406,3 +463,10 @@ def test_an_overload_is_found_whose_latencies_reach_the_length_of_the_sending(
     arrivals_ms = [10.0 * k for k in range(1_000)]
     ends_ms = ends_at_even_server(np.array(arrivals_ms), 10.0 * times).tolist()
     assert queue_growth(in_order(arrivals_ms, ends_ms)) is not None
+
+
+def test_the_number_over_time_rises_before_it_falls_at_the_same_time() -> None:
+    times_ns, numbers = number_over_time(np.array([0.0, 10.0, 20.0]), np.array([10.0, 30.0, 15.0]))
+    assert (times_ns.tolist(), numbers.tolist()) == ([0, 10, 10, 15, 20, 30], [1, 2, 1, 0, 1, 0])
+    at_once = np.arange(100.0)
+    assert number_over_time(at_once, at_once)[1].tolist() == [1, 0] * 100

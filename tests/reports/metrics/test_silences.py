@@ -39,21 +39,20 @@ def _found(make_requests: MakeRequests, records: list[Record]) -> Pause | None:
 def test_a_stop_of_all_streams_is_a_pause(make_requests: MakeRequests, answered: Make) -> None:
     pause = _found(make_requests, _run(answered, 8, [(7_000.0, 3_000.0)]))
     assert pause is not None
-    assert (pause.at_s, pause.length_s, pause.pauses) == (pytest.approx(7.0, abs=0.03), pytest.approx(3.02), 1)
+    assert (pause.at_s, pause.length_s, pause.usual_s, pause.pauses) == (7.0, 3.02, 0.02, 1)
     assert pause.in_flight >= 7
-    assert pause.usual_s == pytest.approx(0.02)
 
 
 def test_steps_are_no_pauses(make_requests: MakeRequests, answered: Make) -> None:
     assert _found(make_requests, _run(answered, 8)) is None
 
 
-@pytest.mark.parametrize(("length_ms", "found"), [(470.0, False), (490.0, True)])
+@pytest.mark.parametrize(("length_ms", "found"), [(479.999, False), (480.0, True)])
 def test_a_pause_is_half_a_second_at_least(make_requests: MakeRequests, answered: Make, length_ms: float, found: bool) -> None:
     assert (_found(make_requests, _run(answered, 8, [(7_000.0, length_ms)])) is not None) is found
 
 
-@pytest.mark.parametrize(("other_ms", "found"), [(300.0, True), (400.0, False)])
+@pytest.mark.parametrize(("other_ms", "found"), [(320.0, True), (320.001, False)])
 def test_a_pause_is_thrice_as_long_as_what_happens_otherwise(
     make_requests: MakeRequests, answered: Make, other_ms: float, found: bool
 ) -> None:
@@ -114,9 +113,11 @@ def test_a_pause_before_the_first_tokens_of_users_in_step_is_one(make_requests: 
     assert (pause.length_s, pause.usual_s, pause.in_flight) == (pytest.approx(2.1), pytest.approx(0.1), 8)
 
 
-def test_too_few_silences_tell_nothing(make_requests: MakeRequests, answered: Make) -> None:
-    records = [answered(k, 0, 0, [*((20.0 * step, 1) for step in range(1, 20)), (3_400.0, 1)]) for k in range(4)]
-    assert _found(make_requests, records) is None
+@pytest.mark.parametrize(("steps", "found"), [(20, False), (99, False), (100, True)])
+def test_too_few_silences_tell_nothing(make_requests: MakeRequests, answered: Make, steps: int, found: bool) -> None:
+    """They are the steps but the first, and a stop after the last."""
+    records = [answered(k, 0, 0, [*((20.0 * step, 1) for step in range(1, steps + 1)), (5_400.0, 1)]) for k in range(4)]
+    assert (_found(make_requests, records) is not None) is found
 
 
 def test_a_run_without_any_response_has_no_pause(make_requests: MakeRequests, answered: Make) -> None:
@@ -243,14 +244,14 @@ def test_the_rest_of_a_cancelled_answer_is_no_pause(
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, (20_000.0, 3_000.0), {50: received})) is not None
 
 
-@pytest.mark.parametrize("requested", [60, 120])
+@pytest.mark.parametrize("requested", [60, 93, 94, 120])
 def test_a_silence_longer_than_the_cancelled_answer_is_a_pause(
     make_requests: MakeRequests, answered: Make, failed: Make, requested: int
 ) -> None:
-    """3.84 s of silence are 192 tokens."""
+    """3.84 s of silence are 94 tokens that take twice as long as others, and two usual silences of 40 ms."""
     records = _one_at_a_time(answered, failed, 4, cut={20: 10})
     records[20] = replace(records[20], requested_output_tokens=requested)
-    assert (_found(make_requests, records) is not None) is (requested == 60)
+    assert (_found(make_requests, records) is not None) is (requested < 94)
 
 
 def test_requests_that_are_given_up_during_a_stop_do_not_explain_it(
