@@ -61,12 +61,33 @@ def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
         return judge_number(requirement, of_rates([run.metrics.rates[metric] for run in runs]), runs)
     if any(run.metrics.latencies.get(metric) is None for run in runs):
         return Gate(requirement, Status.UNDECIDED, Evidence(None), "unknown", (f"this run has no {metric.label}",))
-    gate = _latency(requirement, runs)
-    left_out = _count_left_out(requirement, runs)
+    return _without_empty_answers(_without_cut_off(_latency(requirement, runs), runs), runs)
+
+
+def _without_cut_off(gate: Gate, runs: Sequence[JudgedRun]) -> Gate:
+    left_out = _count_left_out(gate.requirement, runs)
     if left_out == 0:
         return gate
     words = counted(left_out, "request that was cut off is", "requests that were cut off are")
     return replace(gate, grounds=(*gate.grounds, f"{words} left out"))
+
+
+def _without_empty_answers(gate: Gate, runs: Sequence[JudgedRun]) -> Gate:
+    """The gate with the number of successes without a token, which have no TTFT or E2E latency. No percentile passes where they
+    are more than may be beyond the limit: a target that sheds load by them would keep every limit.
+    """
+    requirement = gate.requirement
+    if requirement.metric.ends_ns is None:
+        return gate
+    empty = sum(int(np.count_nonzero(run.requests.done & ~run.requests.has_tokens)) for run in runs)
+    if empty == 0:
+        return gate
+    done = sum(int(np.count_nonzero(run.requests.done)) for run in runs)
+    too_many = requirement.q is not None and requirement.at_most and empty > round(1.0 - requirement.q, _DIGITS) * done
+    words = f"{counted(empty, 'answer')} without a token {'is' if empty == 1 else 'are'} left out"
+    if gate.status is not Status.PASSED or not too_many:
+        return replace(gate, grounds=(*gate.grounds, words))
+    return replace(gate, status=Status.UNDECIDED, grounds=(*gate.grounds, f"{words}, more than may be beyond the limit"))
 
 
 def _count_left_out(requirement: Requirement, runs: Sequence[JudgedRun]) -> int:

@@ -88,7 +88,33 @@ def test_latency_of_successes_without_a_token_is_not_that_of_a_run_without_a_suc
     run = judged([answered(k, 10 * k, 10 * k, []) for k in range(200)])
     for text in ("mean_ttft<=1s", "p99_ttft<=1s"):
         gate = gate_of(text, run)
-        assert (gate.status, gate.why) == (Status.UNDECIDED, "no request has a value")
+        assert (gate.status, gate.why) == (Status.UNDECIDED, "no request has a value; 200 answers without a token are left out")
+
+
+@pytest.mark.parametrize(
+    ("text", "empty", "status", "words"),
+    [
+        ("p99_ttft<=1s", 1, Status.PASSED, "; 1 answer without a token is left out"),
+        ("p99_ttft<=1s", 20, Status.PASSED, "; 20 answers without a token are left out"),
+        ("p99_ttft<=1s", 21, Status.UNDECIDED, "; 21 answers without a token are left out, more than may be beyond the limit"),
+        ("p99_e2e<=1s", 21, Status.UNDECIDED, "; 21 answers without a token are left out, more than may be beyond the limit"),
+        ("p50_ttft<=1s", 900, Status.PASSED, "; 900 answers without a token are left out"),
+        ("mean_ttft<=1s", 21, Status.PASSED, "; 21 answers without a token are left out"),
+        ("p99_ttft<=1ms", 900, Status.FAILED, "; 900 answers without a token are left out"),
+        ("p99_ttft>=10ms", 900, Status.PASSED, "; 900 answers without a token are left out"),
+    ],
+)
+def test_answers_without_a_token_do_not_keep_a_limit(
+    judged: MakeRun, answered: Make, noise: Noise, text: str, empty: int, status: Status, words: str
+) -> None:
+    """A target that answers half of its requests by nothing at once held any load, by the others' TTFT."""
+    chosen = set(np.random.default_rng(7).permutation(2_000)[:empty].tolist())
+    records = [
+        answered(k, 10 * k, 10 * k, [] if k in chosen else [(10 * k + ms, 1)], done=10 * k + ms + 1)
+        for k, ms in enumerate(noise(2_000))
+    ]
+    gate = gate_of(text, judged(records))
+    assert (gate.status, gate.why.endswith(words)) == (status, True), gate.why
 
 
 @pytest.mark.parametrize("name", ["tpot", "itl", "icl", "e2e", "ttft"])
