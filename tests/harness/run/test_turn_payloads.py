@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_records.record import Outcome
 from harness.clients.openai_chat import OpenAIChatClient
 from harness.clients.openai_responses import OpenAIResponsesClient
 from harness.clients.transport.url import Origin
@@ -14,7 +15,7 @@ from harness.journal.worker_journal import Exchange
 from harness.run.routing import Payload
 from harness.run.turn_payloads import AnsweredTurns, RecordedTurns
 from tests.harness.chat_server import chunk
-from workloads.elements.request import Request
+from workloads.elements.request import Message, Request
 
 _DELTA = {"type": "response.output_text.delta", "delta": "All of it"}
 _COMPLETED = {"type": "response.completed", "response": {"object": "response", "status": "completed"}}
@@ -68,3 +69,54 @@ def test_an_answer_that_the_server_cut_is_none(
     ):
         assert payloads.answered(exchange) is answered
         assert payloads.behind(exchange, 0, 1) == (second if answered else None)
+
+
+def _exchange(*events: dict[str, Any], failure: Outcome | None = None) -> Exchange:
+    bodies = [json.dumps(event).encode() for event in events]
+    return Exchange(0, 0, 0, 10, 9_000, list(range(len(bodies))), bodies, failure, None)
+
+
+def test_a_turn_has_the_answers_of_the_server_before_it_and_nothing_of_another_conversation() -> None:
+    sent: list[Request] = []
+
+    def encode(place: int, request: Request) -> Payload:
+        sent.append(request)
+        return Payload(0, (str(place).encode(),))
+
+    system, said, between = Message("system", "Be brief."), Message("assistant", "A tool."), Message("user", "Its result.")
+    requests = [
+        Request(9, prompt="one", session="a", history=(system,)),
+        Request(9, prompt="two", session="a", history=(said, between)),
+        Request(9, prompt="three", session="a"),
+        Request(9, prompt="four", session="b"),
+    ]
+    turns = AnsweredTurns(requests, encode, [_CHAT])
+    for place, text in enumerate(("First", "Second", "Third")):
+        answer = _exchange(chunk(reasoning="Hm"), chunk(content=text), chunk(content="."), _END)
+        assert turns.behind(answer, place, place + 1) == Payload(0, (str(place + 1).encode(),))
+    first = (system, Message("user", "one"), Message("assistant", "First."))
+    second = (*first, said, between, Message("user", "two"), Message("assistant", "Second."))
+    assert [(request.prompt, request.history) for request in sent] == [
+        ("two", (*first, said, between)),
+        ("three", second),
+        ("four", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "answered"),
+    [
+        (_exchange(_TEXT, _END), True),
+        (_exchange(), False),
+        (_exchange(_TEXT, failure=Outcome.TIMEOUT), False),
+        (_exchange(_TEXT, failure=Outcome.WITHDRAWN), True),
+        (_exchange(failure=Outcome.WITHDRAWN), True),  # cancelled before its first response
+        (_exchange(_TEXT, {"error": {"message": "it broke"}}), False),
+        (_exchange(_TEXT, {"choices": 5}), False),
+    ],
+)
+def test_a_failure_is_no_answer_and_a_planned_cancellation_is_one(exchange: Exchange, answered: bool) -> None:
+    second = Payload(0, (b"second",))
+    turns = [Request(9, prompt="a"), Request(9, prompt="b")]
+    assert AnsweredTurns(turns, lambda _place, _turn: second, [_CHAT]).answered(exchange) is answered
+    assert RecordedTurns([second, second], [_CHAT]).answered(exchange) is answered
