@@ -116,7 +116,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True):
                 counts = {len(self.requests)} if starts_ns else set()
             case SessionTimes(offsets_ns=offsets, parents=parents, think_times_ns=think_times):
                 counts = {len(offsets), len(parents), len(think_times), len(self.times.joins or parents)}
-                joins = self.times.joins if len(counts) == 1 else ()
+                joins = self.times.joins
                 waits = [*enumerate(parents), *((index, other) for index, joined in enumerate(joins) for other in joined)]
                 if not all(other is None or 0 <= other < index for index, other in waits):
                     raise ValueError("a turn waits for itself or a later one")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from harness.recording.schedule_summary import (
     ClosedTimes,
     OpenTimes,
     RequestSummary,
+    ScheduleSummary,
     SessionTimes,
     summarise_schedule,
     user_free_ns,
@@ -97,3 +99,58 @@ def test_the_times_of_sessions_are_those_of_their_schedule() -> None:
     requests = (Request(output_tokens=1, session="s"),) * 3
     schedule = SessionSchedule(requests, (5, None, 70), (None, 0, 1), (0, 9, 0), 0)
     assert summarise_schedule(schedule).times == SessionTimes((5, None, 70), (None, 0, 1), (0, 9, 0))
+
+
+def test_turns_that_wait_for_other_sessions_are_kept_and_sent_by_one_worker() -> None:
+    """The last turn of the first session waits for the first answer of the second one."""
+    requests, parents, joins = (Request(output_tokens=1),) * 5, (None, None, 0, 2, None), ((), (), (), (1,), ())
+    schedule = SessionSchedule(requests, tuple(range(5)), parents, (0,) * 5, 0, joins=joins)
+    summary = summarise_schedule(schedule)
+    assert summary.times == SessionTimes(tuple(range(5)), parents, (0,) * 5, joins)
+    assert isinstance(summary.times, SessionTimes)
+    assert [summary.times.waited_for(index) for index in range(5)] == [(), (), (0,), (2, 1), ()]
+    assert SessionTimes((0, 1), (None, 0), (0, 0)).waited_for(1) == (0,)
+    assert [tuple(summary.indices(worker, 2)) for worker in range(2)] == [(0, 1, 2, 3), (4,)]
+
+
+def test_ids_of_a_prompt_have_a_text_too_where_they_can_be_decoded() -> None:
+    """The last character is not complete: the answer may complete it."""
+
+    def decode(ids: tuple[int, ...]) -> str:
+        return "\ufffd".join(chr(96 + number) for number in ids) + "\ufffd\ufffd"
+
+    of_ids, of_text = Request(output_tokens=1, input_ids=(1, 2)), Request(output_tokens=1, prompt="x", input_ids=(1, 2))
+    decoded, kept = summarise_schedule(Schedule((of_ids, of_text), (0, 0), 0), decode).requests  # type: ignore[arg-type]
+    assert decoded.text is not None
+    assert (decoded.text.length, decoded.text.begins_text("a\ufffdbc")) == (3, True)
+    assert kept.text is not None
+    assert kept.text.begins_text("x")
+    assert summarise_schedule(Schedule((of_ids,), (0,), 0)).requests[0].text is None
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        (OpenTimes((0,)), "its times are not those of its requests"),
+        (ClosedTimes((), None), "its times are not those of its requests"),
+        (SessionTimes((0, 1), (None, None), (0,)), "its times are not those of its requests"),
+        (SessionTimes((0, 1), (None, None), (0, 0), ((),)), "its times are not those of its requests"),
+        (SessionTimes((0, 1), (None, 1), (0, 0)), "a turn waits for itself or a later one"),
+        (SessionTimes((0, 1), (1, None), (0, 0)), "a turn waits for itself or a later one"),
+        (SessionTimes((0, 1), (None, -1), (0, 0)), "a turn waits for itself or a later one"),
+        (SessionTimes((0, 1), (None, 0), (0, 0), ((), (1,))), "a turn waits for itself or a later one"),
+        (SessionTimes((0, 1), (None, None), (0, 0), ((), (0,))), "a first turn waits for others"),
+    ],
+)
+def test_times_that_no_schedule_has_are_refused(times: OpenTimes | ClosedTimes | SessionTimes, problem: str) -> None:
+    requests = summarise_schedule(Schedule((Request(output_tokens=1),) * 2, (0, 0), 0)).requests
+    with pytest.raises(ValueError, match=f"^{problem}$"):
+        ScheduleSummary("", times, requests)
+
+
+@pytest.mark.parametrize(
+    "times", [OpenTimes((0, 0)), ClosedTimes((0,), None), SessionTimes((0, None), (None, 0), (0, 0), ((), (0,)))]
+)
+def test_times_of_as_many_requests_are_taken(times: OpenTimes | ClosedTimes | SessionTimes) -> None:
+    requests = summarise_schedule(Schedule((Request(output_tokens=1),) * 2, (0, 0), 0)).requests
+    assert ScheduleSummary("", times, requests).times == times

@@ -53,7 +53,14 @@ def test_a_longer_copy_replaces_the_folders_own_and_a_shorter_one_does_not(tmp_p
 def test_the_copies_of_every_source_are_joined_and_named(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"abc")
     sources = [_files(tmp_path / "one", journal_0=b"abcdef"), _files(tmp_path / "other", journal_1=b"new")]
-    assert join_worker_copies(RunFolder(run), _RUN_ID, sources).names == ("journal-0.bin", "journal-1.bin")
+    foreign = [_files(source, _head(_OTHER), journal_7=b"") / "journal-7.bin" for source in sources]
+    expected = Joined(("journal-0.bin", "journal-1.bin"), tuple(foreign))
+    assert join_worker_copies(RunFolder(run), _RUN_ID, sources) == expected
+
+
+def test_the_samples_of_an_older_worker_are_joined(tmp_path: Path) -> None:
+    run, source = _files(tmp_path / "run"), _files(tmp_path / "source", journal_0=b"", probe_0=b"p", probe_1=b"q")
+    assert join_worker_copies(RunFolder(run), _RUN_ID, [source]).names == ("journal-0.bin", "probe-0.bin")
 
 
 @given(own=st.binary(max_size=40), more=st.binary(max_size=40), chunk=st.integers(1, 7))
@@ -81,8 +88,16 @@ def _damaged(entries: bytes, byte: int = 120) -> bytes:
         (_damaged(_ENTRIES), _ENTRIES[:-9], "{run}/journal-0.bin is damaged at byte {second}; move it away"),
         (_ENTRIES, _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
         (_ENTRIES[:-9], _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
-        (_damaged(_ENTRIES), _damaged(_ENTRIES, 121), "both are damaged before byte"),
-        (_ENTRIES, _ENTRIES[:_SECOND] * 2, "neither is damaged; move the wrong one away"),
+        (
+            _damaged(_ENTRIES),
+            _damaged(_ENTRIES, 121),
+            "both are damaged before byte {both}; move one of them away, and recover again",
+        ),
+        (
+            _ENTRIES,
+            _ENTRIES[:_SECOND] * 2,
+            "both name the same run, and neither is damaged; move the wrong one away, and recover again",
+        ),
     ],
 )
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
@@ -91,7 +106,7 @@ def test_of_two_copies_that_differ_the_damaged_one_is_named(
 ) -> None:
     monkeypatch.setattr(worker_copies, "_CHUNK_BYTES", chunk)
     run, source = _files(tmp_path / "run", journal_0=own), _files(tmp_path / "source", journal_0=copy)
-    expected = problem.format(run=run, source=source, second=len(_HEAD) + _SECOND)
+    expected = problem.format(run=run, source=source, second=len(_HEAD) + _SECOND, both=len(_HEAD) + 121)
     with pytest.raises(JournalError, match=f"does not continue .*{re.escape(expected)}"):
         join_worker_copies(RunFolder(run), _RUN_ID, [source])
     assert (run / "journal-0.bin").read_bytes() == _HEAD + own
@@ -123,5 +138,5 @@ def test_journals_of_other_runs_are_left_out_and_named(tmp_path: Path, head: byt
 
 
 def test_a_folder_without_journals_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"holds no journal"):
+    with pytest.raises(JournalError, match=rf"holds no journal \(journal-\*\.bin\) of a worker of this run, {_RUN_ID}$"):
         join_worker_copies(RunFolder(_files(tmp_path / "run")), _RUN_ID, [_files(tmp_path / "source", other=b"x")])
