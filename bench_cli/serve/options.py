@@ -65,7 +65,7 @@ class LauncherOptions(Concern, title="Launcher"):
     launcher: str | None = option(
         None,
         type=click.Choice(LAUNCHERS),
-        show_default="embedded; mpirun with --world_size or --multi_model",
+        show_default="embedded; mpirun with --world_size, --multi_model or --oversubscribe",
         common=True,
         help="How to start the models. embedded: the five models over the CPU engine, on the server installed with bench. "
         "tritonserver: one process; mpirun: one rank per GPU; docker: a container; slurm: a script for sbatch. These serve "

@@ -102,7 +102,7 @@ class RunningOptions(Concern, title="Running"):
     ready_timeout: float | None = option(
         None,
         type=click.FloatRange(min=1),
-        show_default="embedded: 180; else 600",
+        show_default="embedded: 180, or 900 with another engine than openvino; else 600",
         common=True,
         help="Seconds to wait until the server is ready.",
     )
