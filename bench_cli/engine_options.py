@@ -67,7 +67,9 @@ class EngineSettings(Concern, title="Engine (embedded)"):
         type=click.Choice(["guaranteed_no_evict", "max_utilization"]),
         help="Start a request when its worst case fits the KV cache, or at once, pausing requests when the cache is full.",
     )
-    max_tokens_in_paged_kv_cache: int = option(131_072, type=_TOKENS, help="Capacity of the KV cache in tokens.")
+    max_tokens_in_paged_kv_cache: int = option(
+        131_072, type=_TOKENS, help="Capacity of the KV cache in tokens; on a GPU by default what its memory holds."
+    )
     kv_cache_free_gpu_mem_fraction: float = option(
         0.9,
         type=click.FloatRange(0, 1, min_open=True),

@@ -225,10 +225,10 @@ class EngineOptions:
     """Settings common to all engines, named after the parameters of upstream's ``tensorrt_llm/config.pbtxt``.
 
     The cache holds ``max_tokens_in_paged_kv_cache`` tokens, or as many as fit into ``kv_cache_free_gpu_mem_fraction`` of the
-    memory that is free at load time (on a CPU: of the available RAM), whichever is less. ``max_queue_size`` 0 is no limit; an
-    empty ``guided_decoding_backend`` disables guided decoding. ``step_log`` is the absolute path of the file to which the
-    openvino engine writes its steps (``serving/engines/step_log.py``); empty is none. ``min_step_time`` is the least time of
-    its steps (``serving/engines/openvino/step_time.py``); empty is none.
+    memory that is free at load time (on a CPU: of the available RAM), whichever is less; on a GPU the memory alone decides by
+    default. ``max_queue_size`` 0 is no limit; an empty ``guided_decoding_backend`` disables guided decoding. ``step_log`` is
+    the absolute path of the file to which the openvino engine writes its steps (``serving/engines/step_log.py``); empty is
+    none. ``min_step_time`` is the least time of its steps (``serving/engines/openvino/step_time.py``); empty is none.
 
     The last three are for an engine in another environment: its ``engine_python``, the GPUs that share each layer, and further
     settings of the library, as KEY=VALUE.
@@ -250,6 +250,12 @@ class EngineOptions:
     engine_python: str = ""
     tensor_parallel_size: int = 1
     engine_arg: tuple[str, ...] = ()
+
+    @property
+    def gpu_cache_tokens(self) -> int | None:
+        """``max_tokens_in_paged_kv_cache`` for a GPU; None, with the option's default, for as many as fit into its memory."""
+        tokens = self.max_tokens_in_paged_kv_cache
+        return None if tokens == EngineOptions().max_tokens_in_paged_kv_cache else tokens
 
 
 @dataclass(frozen=True, slots=True)

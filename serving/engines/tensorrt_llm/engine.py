@@ -325,7 +325,7 @@ def _load(library: Any, engine_dir: Path, options: EngineOptions) -> Any:
             enable_chunked_prefill=options.enable_chunked_context,
             kv_cache_config=KvCacheConfig(
                 enable_block_reuse=options.enable_kv_cache_reuse,
-                max_tokens=options.max_tokens_in_paged_kv_cache,
+                max_tokens=options.gpu_cache_tokens,
                 free_gpu_memory_fraction=options.kv_cache_free_gpu_mem_fraction,
             ),
             scheduler_config=SchedulerConfig(

@@ -87,7 +87,7 @@ class VllmEngine(ProcessEngine):
 def _start(engine_dir: Path, options: EngineOptions, listener: socket.socket | None) -> Link:
     settings = {
         "arguments": engine_arguments(engine_dir, options),
-        "kv_cache_tokens": _cache_tokens(options),
+        "kv_cache_tokens": options.gpu_cache_tokens,
         "bounds_s": HISTOGRAM_BOUNDS_S,
         "listener": None if listener is None else listener.fileno(),
     }
@@ -155,9 +155,3 @@ def _further_arguments(options: EngineOptions) -> Mapping[str, object]:
         except ValueError:
             arguments[key] = value
     return arguments
-
-
-def _cache_tokens(options: EngineOptions) -> int | None:
-    """The capacity of the cache; None, with the option's default, for as many as fit into the memory."""
-    tokens = options.max_tokens_in_paged_kv_cache
-    return None if tokens == EngineOptions().max_tokens_in_paged_kv_cache else tokens

@@ -131,7 +131,7 @@ class LLM:
         self.max_batch_size = max_batch_size
         self.kv_cache_config = kv_cache_config
         self.scheduler_config = scheduler_config
-        self._blocks = (kv_cache_config.max_tokens or 4096) // 32
+        self._blocks = (kv_cache_config.max_tokens or 131_072) // 32
         self._lock = threading.Lock()
         self._waiting: list[RequestOutput] = []
         self._scheduled: list[RequestOutput] = []

@@ -101,6 +101,15 @@ def test_options_are_passed_to_the_library(checkpoint: Path, library: dict[str, 
         engine.close()
 
 
+def test_the_memory_alone_bounds_the_cache_by_default(checkpoint: Path, library: dict[str, Any]) -> None:
+    engine = open_engine("tensorrt_llm", checkpoint, EngineOptions())
+    try:
+        cache = engine._llm.kv_cache_config  # type: ignore[attr-defined]
+        assert (cache.max_tokens, cache.free_gpu_memory_fraction) == (None, 0.9)
+    finally:
+        engine.close()
+
+
 def test_engine_of_trtllm_build_uses_the_tensorrt_class(checkpoint: Path, library: dict[str, Any]) -> None:
     (checkpoint / "rank0.engine").touch()
     engine = open_engine("tensorrt_llm", checkpoint, EngineOptions())
