@@ -894,6 +894,16 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
     )
 
 
+def test_seeds_of_one_schedule_are_no_difference(noisy_run: Callable[..., RunFolder]) -> None:
+    """A schedule that was replayed has another seed, or none."""
+    drawn, replayed, other = (
+        read_run(noisy_run(1, schedule={"digest": digest, "seed": seed})) for digest, seed in (("x", 1), ("x", None), ("y", 2))
+    )
+    for run, differing in ((replayed, set()), (other, {"schedule.digest", "schedule.seed"})):
+        (one,) = compare([Arm("here", (drawn,)), Arm("there", (run,))]).comparisons
+        assert {disagreement.what for disagreement in one.disagreements} == differing
+
+
 def test_settings_that_differ_between_two_servers_fit_a_screen(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:

@@ -230,6 +230,9 @@ def test_arrivals_in_few_clusters_pass_nothing(judged: MakeRun, answered: Make, 
     gate = gate_of("p99_ttft<=500ms", run)
     assert (gate.status, _beyond(gate).high) == (Status.UNDECIDED, 1.0)
     assert gate.why.endswith("; too few clusters of arrivals to generalise to other runs")
+    mean = gate_of("mean_ttft<=500ms", run)
+    assert (mean.status, mean.evidence.low, mean.evidence.high) == (Status.UNDECIDED, None, None)
+    assert mean.why.endswith(f"; {run.clustered.sentence}")
     assert gate_of("p99_ttft<=1ms", run).status is Status.FAILED
 
 
