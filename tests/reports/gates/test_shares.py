@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +15,12 @@ from numpy.typing import NDArray
 
 from bench_records.record import Outcome, Record
 from reports.findings.checks import Validity
-from reports.gates.gate import Beyond, Gate, Status
+from reports.gates.gate import Beyond, Gate, Status, growth_of
 from reports.gates.judge import judge_together
 from reports.gates.shares import FAR_ABOVE, ShareClaim, ShareOfRun, fewest_to_pass, joined_groups, judge_share
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.full_batch import FullBatch
+from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.exceedances import MARKOV, Exceedances
 from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
@@ -102,6 +105,19 @@ def test_a_tail_that_is_too_close_says_how_many_requests_would_show_its_end(run_
     assert 4_000 < least < most <= 50_000
 
 
+def test_the_sooner_of_clusters_and_tail_would_decide(run_of: MakeRun) -> None:
+    """By clusters 8,000 requests or more would do; the farther the limit, the fewer by the tail, first more than any number."""
+    run = run_of(_one_server(2_000, 3))
+    gates = [gate_of(f"p99_ttft<={limit}ms", run) for limit in (*range(610, 628), 640, 655, 670, 685)]
+    found = [re.search(r"; 8,000 (?:or more|to ([\d,]+)) requests would decide it$", gate.why) for gate in gates]
+    most = [math.inf if each is None or each[1] is None else int(each[1].replace(",", "")) for each in found]
+    assert None not in found
+    assert (most[0], most[-4:]) == (math.inf, [500_000, 150_000, 80_000, 50_000])
+    assert most == sorted(most, reverse=True)
+    both = run_of(_one_server(4_000, 1))
+    assert gate_of("p99_ttft<=490ms", both).why.endswith("; 15,000 to 100,000 requests would decide it")
+
+
 def test_a_tail_decides_nothing_before_ten_are_expected_above_the_limit(run_of: MakeRun) -> None:
     """150 requests whose tail ends at a tenth of the limit, in spells of 10."""
     spells = np.repeat(np.random.default_rng(2).uniform(30.0, 50.0, 15), 10)
@@ -156,6 +172,14 @@ def test_overload_fails_a_gate_and_says_by_how_much_the_queue_grew(judged: MakeR
     assert grew is not None, gate.why
     assert float(grew[1]) > 98
     assert float(grew[2]) == pytest.approx(26, abs=3)
+
+
+@pytest.mark.parametrize(("left", "grows"), [(19.0, False), (20.0, True)])
+def test_a_queue_that_leaves_fewer_than_two_per_cent_of_the_arrivals_does_not_grow(left: float, grows: bool) -> None:
+    found = QueueGrowth(5.0, 5.0 + left, 1_000, 100.0, 98.0)
+    queue: Any = SimpleNamespace(growth=lambda rate: found if rate == 100.0 else None)
+    assert growth_of(queue, 100.0) == (found if grows else None)
+    assert growth_of(queue, None) is growth_of(None, 100.0) is None
 
 
 @pytest.mark.parametrize("name", ["p99_ttft", "p50_ttft", "p99_e2e"])
