@@ -97,6 +97,24 @@ def test_what_a_worker_sent_has_records_though_most_of_its_journal_did_not_come(
     assert _kinds(found) == [(0, 0, "done"), (1, 40, "lost"), (2, 40, "lost"), (3, 40, "lost")]
 
 
+@pytest.mark.parametrize(
+    ("records", "lost"),
+    [
+        # Request 2 was due at 50; its end, at which 4 was due, is not known: it was taken after 3, which was due at 55.
+        ([_record(0, 0, 50), _record(1, 0, 55), _record(3, 55, 80), _record(5, 70, 90)], [(2, 50, "lost"), (4, 55, "lost")]),
+        # Both users were free at 50.
+        ([_record(0, 0, 50), _record(1, 0, 50), _record(3, 50, 80)], [(2, 50, "lost")]),
+    ],
+)
+def test_a_request_in_a_gap_of_a_journal_was_due_between_its_neighbours(
+    records: list[Record], lost: list[tuple[int, int, str]]
+) -> None:
+    schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0), 0)
+    end = WorkerEnd(None, len(records) + len(lost), _KILLED)
+    found = account_for_all(_recorder(schedule), {record.index: record for record in records}, [end])
+    assert [kind for kind in _kinds(found) if kind[2] == "lost"] == lost
+
+
 def test_what_a_worker_of_a_closed_loop_could_not_write_was_sent_and_the_rest_was_not() -> None:
     schedule = ClosedSchedule((_REQUEST,) * 9, (0, 0, 0), 0)
     ended = Ended(3, "the disk is full", (1,))
@@ -207,6 +225,15 @@ def test_every_turn_of_a_session_that_never_began_is_accounted_for_by_its_own_wo
     ]
     later = account_for_all(_recorder(schedule), {2: _record(2, 5, 7)}, [ends[0], WorkerEnd(Ended(2, "full", (3,)), 2, "")])
     assert _kinds(later)[2:] == [(2, 5, "done"), (3, 11, "lost")]
+
+
+def test_a_turn_that_joins_others_and_was_not_sent_was_due_after_the_last_of_them() -> None:
+    schedule = SessionSchedule((_REQUEST,) * 3, (0, 0, None), (None, None, 0), (0, 0, 7), 0, joins=((), (), (1,)))
+    for first_ns, second_ns in ((20, 30), (30, 20)):
+        records = {0: _record(0, 0, first_ns), 1: _record(1, 0, second_ns, Outcome.TIMEOUT)}
+        found = account_for_all(_recorder(schedule), records, [WorkerEnd(Ended(2), 2, "")])
+        assert _kinds(found)[-1] == (2, 37, "not_sent")
+        assert found[-1].error == "request 1, whose answer it waited for, failed"
 
 
 # ---- runs that a rule ended
