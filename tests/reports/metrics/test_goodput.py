@@ -14,7 +14,7 @@ from bench_records.run_folder import RunFolderError
 from reports.criteria import parse_slo
 from reports.metrics.catalogue import E2E, OBJECTIVE_METRICS, TTFT
 from reports.metrics.full_load import full_load, rate_of_run
-from reports.metrics.goodput import Goodput, Objective, goodput
+from reports.metrics.goodput import Goodput, Objective, good_ends_ns, goodput, severities
 from reports.metrics.metric import Metric
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
@@ -75,6 +75,47 @@ def test_every_objective_must_be_met_at_its_limit_or_below(make_requests: MakeRe
     assert _goodput_of(requests, "e2e_ms<=120").good == 3
     assert found.rate is not None
     assert found.rate.value == pytest.approx(2 / 0.5)  # first scheduled arrival to the end of the last success
+
+
+def test_severity_is_the_largest_ratio_to_a_limit_and_a_bound_where_it_is_not_decided(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """TTFT is 200 ms at most, and E2E latency 100 ms."""
+    records = [
+        answered(0, 0, 5, [(100, 1), (120, 1)]),
+        answered(1, 10, 15, [(60, 1), (70, 1)], done=75),
+        answered(2, 20, 25, [(120, 1)], done=130),
+        failed(3, 30, Outcome.SERVER_ERROR, 30, 31),
+        failed(4, 40, Outcome.NOT_SENT),
+        failed(5, 50, Outcome.WITHDRAWN, 50, 200),  # E2E latency is 150 ms or more
+        failed(6, 60, Outcome.WITHDRAWN, 60, 110),
+        answered(7, 70, 70, []),
+    ]
+    requests, objectives = make_requests(records), [Objective(TTFT, 200.0), Objective(E2E, 100.0)]
+    found = severities(requests, objectives)
+    assert found.values_ms.tolist() == [1.2, 0.6, 1.0, math.inf, 1.5, 0.5, math.inf]
+    assert found.is_bound.tolist() == [False] * 5 + [True, False]
+    assert good_ends_ns(requests, objectives).tolist() == [75e6, 130e6]
+    assert good_ends_ns(requests, []).tolist() == []
+
+
+def test_attainment_of_few_conversations_is_less_certain_than_that_of_as_many_requests(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """One request in five misses its limit: all of some conversations, where there are any."""
+    intervals = {}
+    for conversations in (None, 50):
+        records = [
+            answered(k, due, due, [(due + (10 if k % 5 else 90), 1)], session=conversations and str(k % conversations))
+            for k, due in enumerate(range(0, 1_000_000, 1_000))
+        ]
+        found = _goodput_of(make_requests(records), "ttft<=50ms")
+        assert found.attainment == 0.8
+        assert found.attainment_interval is not None
+        low, high = intervals[conversations] = found.attainment_interval
+        assert 0.0 < low < 0.8 < high < 1.0
+        assert found.from_send_interval == found.attainment_interval
+    assert intervals[50][0] < intervals[None][0] < intervals[None][1] < intervals[50][1]
 
 
 def test_latency_counts_from_the_schedule(make_requests: MakeRequests, answered: Make) -> None:
