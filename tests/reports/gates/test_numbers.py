@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -238,6 +239,21 @@ def test_a_mean_of_one_conversation_has_no_limits_and_says_why(calm: JudgedRun) 
     two = over_groups(known, values, np.arange(200) % 2)
     assert two.interval is None or two.interval[0] < 40.0
     assert over_groups(known, values, np.full(200, -1)) == known
+
+
+def test_a_mean_of_conversations_has_the_wider_limits() -> None:
+    """40 of 50 requests each, alike in each and 2 ms apart: Student's t with 39 degrees of freedom is 2.0227, and the error
+    grows with the square of the mean.
+    """
+    each = 11.0 + 2.0 * np.arange(40)
+    values, groups = np.repeat(each, 50), np.repeat(np.arange(40), 50)
+    half = 2.0227 * float(each.std(ddof=1)) / math.sqrt(40)
+    limits = 50.0 / (1.0 + half / 50.0), 50.0 + half * (1.0 + half / 50.0) ** 2
+    wider = over_groups(KnownNumber(50.0, (49.9, 50.1), grows=True), values, groups)
+    assert (wider.value, wider.grows, wider.interval) == (50.0, True, pytest.approx(limits, rel=1e-4))
+    assert over_groups(KnownNumber(50.0, (1.0, 99.0)), values, groups).interval == (1.0, 99.0)
+    failed = np.concatenate([values, [np.inf] * 9])
+    assert over_groups(KnownNumber(50.0, (49.9, 50.1), grows=True), failed, np.concatenate([groups, [3] * 9])) == wider
 
 
 # ---- in words
