@@ -65,6 +65,7 @@ def test_an_answer_without_text_or_of_one_text_has_no_other_pieces() -> None:
         [" 0", " 1", " 2"],
         [" a", " a", " a"],  # one word again and again: its texts do not grow
         [" a", " ab", " c"],
+        [" a", " ab", " cde"],
         ["", " the", " end"],
         [None, " the", " end"],
         ["\ufffd", "\ufffd", "\ufffd", " the"],  # a character in pieces
