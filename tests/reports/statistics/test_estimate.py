@@ -16,6 +16,7 @@ from reports.statistics.estimate import Cause, Correlated, Estimate, FewClusters
         (Estimate(None, reason=Cause.AMONG_FAILURES), "failed"),
         (Estimate(0.0042, (0.0031, 0.0123)), "0.0031 – 0.01"),
         (Estimate(0.0042, None, TooFew(99, 100), 0.0031), "≥ 0.0031; n too small"),
+        (Estimate(0.005, (0.0, 0.01)), "0.00 – 0.01"),
         (Estimate(20.0), ""),
     ],
 )

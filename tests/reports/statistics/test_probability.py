@@ -22,6 +22,7 @@ from reports.statistics.probability import (
     normal_quantile,
     student_quantile,
     student_tail,
+    student_tail_of,
     weibull_share,
     weibull_squared_variation,
 )
@@ -181,3 +182,15 @@ def test_at_least_some_of_unequal_trials() -> None:
     assert at_least(2, [0.3, 0.5]) == pytest.approx(0.15)
     assert at_least(3, [0.5] * 3) == pytest.approx(0.125)
     assert gamma_quantile(0.5, 1.0) == pytest.approx(math.log(2.0))
+
+
+def test_tails_and_shares_of_several_values_by_their_closed_forms() -> None:
+    """Student's t with one degree of freedom is Cauchy's law; gamma variables of shape 1 and 2 have sums of exponentials."""
+    assert student_tail_of(np.array([-1.0, 0.0, 1.0, math.inf]), 1.0).tolist() == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    values = np.array([-1.0, 0.0, 0.5, 3.0])
+    exponential = [0.0, 0.0, 1.0 - math.exp(-0.5), 1.0 - math.exp(-3.0)]
+    for share in (gamma_share, weibull_share):
+        assert share(values, 1.0).tolist() == pytest.approx(exponential)
+    assert gamma_share(values, 2.0).tolist() == pytest.approx(
+        [0.0, 0.0, 1.0 - 2.0 * math.exp(-1.0), 1.0 - 7.0 * math.exp(-6.0)]
+    )
