@@ -10,7 +10,7 @@ import numpy as np
 from reports.capacity.probe import Violations
 from reports.capacity.violations import stalled, violations
 from reports.criteria import Requirement, parse_limit
-from reports.gates.samples import failure_sample, latency_sample, severity_sample
+from reports.gates.samples import failure_sample, latency_sample_of_all, severity_sample
 from reports.gates.shares import ShareOfRun
 from reports.metrics.catalogue import ATTAINMENT, E2E, FAILED_SHARE, TPOT, TTFT
 from reports.metrics.failures import SLOWEST_MS
@@ -98,7 +98,7 @@ class Limit:
             return failure_sample(requests, growth), SLOWEST_MS
         if metric is ATTAINMENT:
             return severity_sample(requests, self.objectives), 1.0
-        return latency_sample(metric, requests), self.requirement.limit
+        return latency_sample_of_all(metric, requests), self.requirement.limit
 
 
 @dataclass(frozen=True, slots=True)

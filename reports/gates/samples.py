@@ -26,6 +26,16 @@ def latency_sample(metric: Metric, requests: Requests) -> ShareOfRun:
     return _sample(limited_latencies(metric, requests), groups_of(metric, requests))
 
 
+def latency_sample_of_all(metric: Metric, requests: Requests) -> ShareOfRun:
+    """The same, where an answer without a token, which has no TTFT and no E2E latency, is slower than every limit on them."""
+    if metric.ends_ns is None:
+        return latency_sample(metric, requests)
+    found = metric.by_request(requests)
+    is_empty = requests.done & ~requests.has_tokens & np.isnan(found.values_ms)
+    values_ms = np.where(is_empty, np.inf, found.values_ms)
+    return _sample(CensoredLatencies(values_ms, found.is_bound).counted, requests.session_of[~np.isnan(values_ms)])
+
+
 def limited_latencies(metric: Metric, requests: Requests) -> CensoredLatencies:
     """The latencies that a limit on a percentile counts, from the schedule."""
     return _tpot_of_all(requests) if metric is TPOT else metric.values(requests)

@@ -134,6 +134,24 @@ def test_a_failed_request_is_beyond_a_limit_on_tpot_and_a_cut_one_where_it_was_t
 
 
 @pytest.mark.parametrize(
+    ("text", "above"), [("p99_ttft<=1s", 40), ("p99_e2e<=1s", 40), ("p99_tpot<=1s", 0), ("failed_share<=1%", 0)]
+)
+def test_an_answer_without_a_token_is_beyond_a_limit_on_the_time_of_one(
+    make_requests: Callable[..., Requests], steady_run: Callable[..., list[Record]], answered: _Make, text: str, above: int
+) -> None:
+    """A target that sheds load by empty answers would hold any load by the others' latencies."""
+    records = steady_run(700)
+    for k in range(300, 340):
+        records[k] = answered(k, 10 * k, 10 * k, [], done=10 * k + 1)
+    [limit] = limit_set(None, [text]).limits
+    requests = make_requests(records)
+    found = limit.violations(requests, None)
+    assert (found.n, found.above) == (700 - (40 if text.startswith("p99_tpot") else 0), above)
+    attainment = limit_set(None, ["attainment>=99%", "ttft<=1s"]).limits[0]
+    assert attainment.violations(requests, None).above == 40  # as objectives have it
+
+
+@pytest.mark.parametrize(
     ("limits", "shown"),
     [
         (("p95_ttft<=150ms",), "p95_ttft<=150ms"),
