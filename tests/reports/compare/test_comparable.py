@@ -307,6 +307,19 @@ def test_shorter_answers_are_a_warning(make_report: MakeReport, answered: Make) 
     assert disagreements([cut], [cut]) == ()
 
 
+def test_answers_to_other_requests_are_compared_as_a_whole(make_report: MakeReport, answered: Make) -> None:
+    """The first 100 have equal answers on both sides; 20 more of another schedule end after half of what was requested."""
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 50, 20 if k < 100 else 10)], requested_output_tokens=20) for k in range(120)
+    ]
+    a, b = make_report(records[:100]), make_report(records, schedule={"digest": "1e" * 32, "seed": 7})
+    found = {disagreement.what: disagreement.values for disagreement in disagreements([a], [b])}
+    assert found["output_tokens"] == (
+        "20.0 tokens an answer, 100% of those requested",
+        "18.3 tokens an answer, 92% of those requested",
+    )
+
+
 def test_a_warning_of_one_side_alone_is_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
     calm, stepped = (make_report(steady_run(20), **clock_readings(stepped_ms)) for stepped_ms in (0.0, 500.0))
     (one,) = disagreements([calm, calm], [stepped, calm])

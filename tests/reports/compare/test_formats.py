@@ -390,6 +390,7 @@ def _assert_marks(picture: Picture | None, *expected: Mark) -> None:
         for field in fields(mark):
             value, other = getattr(mark, field.name), getattr(wanted, field.name)
             if isinstance(other, np.ndarray):
+                assert value.shape == other.shape, field.name
                 np.testing.assert_allclose(value, other, err_msg=field.name)
             else:
                 assert value == other, field.name

@@ -11,7 +11,7 @@ import pytest
 
 from bench_records.record import Outcome
 from reports.gates.gate import Evidence, JudgedRun, Status
-from reports.gates.numbers import KnownNumber, judge_number, of_mean, of_rates, over_groups
+from reports.gates.numbers import KnownNumber, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.statistics.estimate import UNKNOWN, Cause, Correlated, Estimate, Reason
@@ -126,6 +126,31 @@ def test_fewer_than_700_requests_fail_a_goodput_only_far_below_its_limit(
     """100 requests/s arrive, at a rate that no option set."""
     gate = gate_of(f"goodput>={limit}", run_of(noise(n), "ttft<=500ms"))
     assert gate.status is status, gate.why
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "clear"),
+    [
+        ("mean_ttft<=100ms", 150.0, True),
+        ("mean_ttft<=100ms", 149.9, False),
+        ("goodput>=100", 50.0, True),
+        ("goodput>=100", 50.1, False),
+        ("goodput>=100", None, True),
+    ],
+)
+def test_few_requests_are_evidence_of_what_is_far_beyond_the_limit(
+    run_of: MakeRun, noise: Noise, calm: JudgedRun, text: str, value: float | None, clear: bool
+) -> None:
+    few = run_of(noise(300))
+    assert is_clear(required(text), value, [few, few]) is clear
+    assert is_clear(required(text), value, [calm])
+    assert is_clear(required(text), value, [few, few, few])
+
+
+def test_few_requests_that_missed_an_objective_fail_no_goodput_at_a_rate_that_was_set(run_of: MakeRun, noise: Noise) -> None:
+    """50 good requests/s where 90 are wanted are more than half, and the 300 may all lie within one slow time."""
+    gate = gate_of("goodput>=90", run_of(noise(300, 120, 600.0), "ttft<=500ms", load=ConfiguredLoad(rate_per_s=100.0)))
+    assert gate.status is Status.UNDECIDED, gate.why
 
 
 def test_a_limit_above_the_rate_that_was_set_fails_a_goodput_of_few_requests(run_of: MakeRun, noise: Noise) -> None:

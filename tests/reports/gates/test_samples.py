@@ -34,7 +34,7 @@ def requests(make_requests: Callable[[Sequence[Record]], Requests], answered: Ma
             answered(0, 0, 5, [(50, 1), (60, 1), (90, 1)], session="a"),
             answered(1, 0, 0, [(70, 1)], session="b"),  # one token, which has no time per token
             answered(2, 0, 0, [], session="a"),
-            lost(3, Outcome.REFUSED, 5, None, "b"),
+            lost(3, Outcome.REFUSED, 2, None, "b"),
             lost(4, Outcome.SERVER_ERROR, 1, 40, None),
             lost(5, Outcome.WITHDRAWN, 5, 50, "b"),
             lost(6, Outcome.WITHDRAWN, 5, None, "a"),
