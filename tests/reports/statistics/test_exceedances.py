@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, nbinom, poisson
+from scipy.stats import beta, binom, chi2, nbinom, poisson
 
 from reports.statistics.autocorrelation import mean_cluster_size
 from reports.statistics.exceedances import (
@@ -315,6 +315,32 @@ def test_a_tail_of_few_clusters_needs_a_limit_that_is_farther_away() -> None:
     assert leaves(448.7, 241.1) < 0.001  # below a limit of 500 ms
     assert leaves(198.7, 241.1) > 0.001
     assert leaves(448.7, 400.0) == 1.0  # in 4 clusters
+
+
+@pytest.mark.parametrize(
+    ("share", "allowed", "distance", "clusters", "factor"),
+    [
+        (0.2, 1.0, 30.0, 200.0, 1.0),
+        (0.2, 3.0, 30.0, 100.0, 1.0),
+        (0.01, 1.0, 30.0, 10.0, 1.0),
+        (0.009, 1.0, 60.0, 9.0, 100.0),  # fewer than ten may be a hundred times as far off
+        (0.005, 1.0, 60.0, 5.0, 100.0),
+    ],
+)
+def test_what_a_tail_leaves_above_a_limit_by_the_upper_limits_of_its_number_and_mean(
+    share: float, allowed: float, distance: float, clusters: float, factor: float
+) -> None:
+    """The number of clusters is Poisson, and the mean of their excesses gamma: Garwood's limits, by chi-squared variables."""
+    share_at_most = share * chi2.isf(0.05, 2.0 * clusters + 2.0) / (2.0 * clusters)
+    excess_at_most = 2.0 * (2.0 * clusters) / chi2.isf(0.95, 2.0 * clusters)
+    found = Tail(1_000, share, 2.0, distance, 1.0, allowed).above_limit
+    assert found == pytest.approx(factor * share_at_most * math.exp(-distance / excess_at_most), rel=1e-9)
+
+
+def test_a_tail_of_fewer_than_five_clusters_or_at_its_limit_leaves_anything_above_and_one_without_excess_nothing() -> None:
+    assert Tail(1_000, 0.0049, 2.0, 1e6, 1.0, 1.0).above_limit == 1.0
+    assert Tail(1_000, 0.009, 2.0, 0.1, 1.0, 1.0).above_limit == pytest.approx(1.0)
+    assert Tail(1_000, 0.2, 0.0, 0.1, 1.0, 1.0).above_limit == 0.0
 
 
 def test_a_queue_that_grows_slowly_has_too_few_clusters_to_know_its_tail_by() -> None:
