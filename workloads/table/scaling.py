@@ -63,8 +63,7 @@ class Scaling:
         else:
             inputs = _rounded(inputs * self.input)
         for column, values in (("input_tokens", inputs), ("output_tokens", _rounded(outputs * self.output))):
-            if values.max(initial=0) > LONGEST_TOKENS:
-                raise WorkloadError(*_fields(self), f": requests more than {LONGEST_TOKENS:,} tokens in a request; lower it")
+            self._check_lengths(values)
             columns[column] = pa.chunked_array([pa.array(values)])
         return Workload(pa.Table.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA), workload.facts)
 
@@ -82,6 +81,10 @@ class Scaling:
                 Field("prefix_factor"), f": {name} has no block hashes, so nothing that its prompts share is known"
             )
 
+    def _check_lengths(self, tokens: Integers) -> None:
+        if tokens.max(initial=0) > LONGEST_TOKENS:
+            raise WorkloadError(*_fields(self), f": requests more than {LONGEST_TOKENS:,} tokens in a request; lower it")
+
     def _scaled_blocks(self, hashes: pa.ListArray, inputs: Integers, block_tokens: int) -> tuple[pa.ListArray, Integers]:
         """The hashes of each row, and its tokens."""
         factor = self.prefix * self.input
@@ -93,6 +96,7 @@ class Scaling:
         own = np.where(own > 0, _rounded(own * self.input), 0)
         kept = np.where(shared > 0, _rounded(shared * factor), 0)
         tokens = kept * block_tokens - (shared * block_tokens - shared_tokens) + own  # a partial last block stays partial
+        self._check_lengths(tokens)  # before the hashes of all these blocks fill the memory
         made = array("q")
         ends = [0]
         starts = np.cumsum(blocks) - blocks

@@ -141,6 +141,14 @@ def test_blocks_that_are_repeated_or_added_have_hashes_of_their_own() -> None:
     assert len({block_hash for row in own for block_hash in row}) == 4 + 4 + 2
 
 
+def test_prompts_that_get_too_long_are_refused_before_their_blocks_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.table.scaling.array", None)
+    with pytest.raises(WorkloadError, match=r"prefix_factor 4e[+]06: requests more than 10,000,000 tokens in a request"):
+        Scaling(prefix=4e6).scaled(_blocks([[1], [1, 2]], [4, 8]))
+    with pytest.raises(WorkloadError, match=r"input_factor 4e[+]06: requests more than 10,000,000 tokens in a request"):
+        Scaling(input=4e6).scaled(_blocks([[1], [2]], [4, 4]))
+
+
 def test_a_row_without_hashes_is_scaled_by_its_length() -> None:
     columns = {"input_tokens": [6, 8, 8], "output_tokens": [1] * 3, "block_hashes": [None, [1, 2], [1, 2]]}
     trace = Workload.of_columns(WorkloadFacts("mooncake", "trace.jsonl", block_tokens=_BLOCK), 3, columns)
