@@ -126,11 +126,13 @@ def _all_counts(page: int, times: int, until_s: float = 60.0, cache: str = "pref
     return _of(page, [*samples, *limit, *metric("vllm:num_requests_running", {0.1 * k: 1 for k in range(3 + times)})])
 
 
-def _loads(make_requests: MakeRequests, records: list[Record], tmp_path: Path, samples: list[MetricSample]) -> ServerLoads:
+def _loads(
+    make_requests: MakeRequests, records: list[Record], tmp_path: Path, samples: list[MetricSample], pages: int | None = 2
+) -> ServerLoads:
     write_server_table(samples, tmp_path / "server.parquet")
     target = ConfiguredTarget(model="tensorrt_llm", protocol="grpc", streaming=True, embedded=False, address=None)
     telemetry = telemetry_of(read_server_table(tmp_path / "server.parquet"))
-    return server_loads(telemetry, 2, make_requests(records), target, (_WORK,))
+    return server_loads(telemetry, pages, make_requests(records), target, (_WORK,))
 
 
 _WORK = ModelWork("tensorrt_llm", 3, 0, 3, None, None, None)
@@ -186,6 +188,18 @@ def test_reuse_and_speculation_that_a_server_does_not_have_alike_have_no_sum(
     assert loads.total is not None
     assert (loads.total.cache_reuse, loads.total.speculation, loads.total.batch_limit) == (None, None, None)
     assert next(iter(loads.each.values())).speculation == Speculation(7.0, 8.0, 9.0)
+
+
+@pytest.mark.parametrize("pages", [None, 1])
+def test_one_page_has_the_whole_load_and_an_unknown_number_of_pages_no_sums(
+    make_requests: MakeRequests, steady_run: SteadyRun, tmp_path: Path, pages: int | None
+) -> None:
+    one = _loads(make_requests, steady_run(100), tmp_path, _all_counts(0, 1), pages)
+    assert one.total is not None
+    assert (one.total.finished_requests, one.total.models, dict(one.each)) == (1.0, (_WORK,), {})
+    both = _loads(make_requests, steady_run(100), tmp_path, _all_counts(0, 1) + _all_counts(1, 2), pages)
+    assert both.total is not None
+    assert (both.total.finished_requests, list(both.each)) == (None, list(_PAGES))
 
 
 def test_differences_of_two_servers_that_cancel_each_other_are_found(make_report: MakeReport, steady_run: SteadyRun) -> None:
