@@ -156,14 +156,14 @@ def _admission(options: DeploymentOptions, fitted: Admission) -> Admission:
 
 def _changes(options: DeploymentOptions) -> tuple[str, ...]:
     """What no fitted run had: whether the server's law holds there is not known."""
-    said = {
-        "scheduler {}": options.scheduler,
-        "at most {} tokens a step": options.chunk,
-        "at most {} sequences a step": options.max_num_sequences,
-        "a KV cache of {} blocks": options.kv_blocks,
-    }
-    values = {text: value for text, value in said.items() if value is not None}
-    return tuple(f"{text.format(f'{v:,}' if isinstance(v, int) else v)}, which was not fitted" for text, v in values.items())
+    chunk, sequences, blocks = options.chunk, options.max_num_sequences, options.kv_blocks
+    said = (
+        None if options.scheduler is None else f"scheduler {options.scheduler}",
+        None if chunk is None else f"at most {counted(chunk, 'token')} a step",
+        None if sequences is None else f"at most {counted(sequences, 'sequence')} a step",
+        None if blocks is None else f"a KV cache of {counted(blocks, 'block')}",
+    )
+    return tuple(f"{text}, which was not fitted" for text in said if text is not None)
 
 
 def simulated_target(simulated: Simulated, options: MeasureOptions) -> Target:

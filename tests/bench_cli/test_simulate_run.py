@@ -369,6 +369,8 @@ def test_another_scheduler_than_the_fitted_one_is_simulated_and_said_first(
     assert " ".join(said.out.split()).startswith(begin)
     for text in ("at most 64 tokens a step", "at most 2 sequences a step", "a KV cache of 12 blocks"):
         assert f"{text}, which was not fitted" in " ".join(said.err.split())
+    _simulated(tmp_path, "single", "--draws", "0", "--chunk", "1", "--max_num_sequences", "1")
+    assert "at most 1 token a step, which was not fitted; at most 1 sequence a step, which" in capsys.readouterr().err
     assert (other.first_s - other.sent_s).mean() > 2 * (one.first_s - one.sent_s).mean()
 
 
