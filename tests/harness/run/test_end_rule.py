@@ -109,13 +109,13 @@ def test_users_and_sessions_begin_nothing_after_the_end_and_sessions_come_to_the
 
 def test_what_waits_is_not_known_once_a_worker_is_dead(tmp_path: Path, server: ScriptedServer) -> None:
     """Its requests are not sent any more: a rule on latencies must not take them for slow ones."""
-    schedule = Schedule(_requests(200), tuple(k * 20 * _MS for k in range(200)), 0)
+    schedule = Schedule(_requests(300), tuple(k * 20 * _MS for k in range(300)), 0)
     rule = _AfterRecords(10_000)
     run = Run(_plan(server, tmp_path, schedule, rule))
     killed_at: list[int] = []
 
     def kill(snapshot: Snapshot) -> None:
-        if not killed_at and snapshot.done >= 40:
+        if not killed_at and snapshot.done >= 20:
             worker = run.workers[1]
             assert isinstance(worker, WorkerProcess)
             worker.process.kill()
