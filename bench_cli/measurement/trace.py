@@ -38,7 +38,7 @@ class TraceOptions(Concern, title="Trace"):
         0.0,
         type=click.FloatRange(min=0, max=1e9),
         common=True,
-        help="Second of the trace at which the run begins, if with silence; --duration counts from there, in the trace's time.",
+        help="Second of the trace, in its own time, at which the run begins; --duration counts from there.",
     )
     speed: float = option(
         1.0,

@@ -175,7 +175,7 @@ def _beside(condition: Condition, bound: float) -> str:
     found = (
         decimals
         for decimals in range(usual, _MOST_DECIMALS)
-        if (sign * (round(100.0 * bound, decimals) - round(100.0 * condition.amount, _MOST_DECIMALS)) > 0.0) is beyond
+        if (sign * (round(100.0 * bound, decimals) - round(100.0 * condition.amount, _MOST_DECIMALS)) > 0.0) == beyond
     )
     return _amount(condition.measure, bound, next(found, usual))
 

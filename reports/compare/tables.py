@@ -285,7 +285,7 @@ def _probability(p: float) -> str:
         return "<0.001"
     level = round(1.0 - CONFIDENCE, _MOST_DECIMALS)
     texts = (f"{p:.{decimals}f}" for decimals in range(3, _MOST_DECIMALS))
-    return next((text for text in texts if (float(text) < level) is (p < level)), f"{p:.3f}")
+    return next((text for text in texts if (float(text) < level) == (p < level)), f"{p:.3f}")
 
 
 def _value(measure: Measure, value: float | None, *, signed: bool = False) -> Quantity | None:

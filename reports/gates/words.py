@@ -38,7 +38,7 @@ def _beside(text: str, value: float, limit: float) -> str:
     """The ``text`` of a value, or one with as many decimals as it takes."""
 
     def side(shown: float) -> int:
-        return (shown > limit) - (shown < limit)
+        return int(shown > limit) - int(shown < limit)
 
     texts = (text, *(f"{value:,.{decimals}f}" for decimals in range(1, _MOST_DECIMALS)))
     return next((each for each in texts if side(float(each.replace(",", ""))) == side(value)), text)

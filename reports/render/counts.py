@@ -19,7 +19,7 @@ def percent(share: float, decimals: int = 0, limit: float | None = None) -> str:
 
     def hides(shown: float) -> bool:
         is_none_or_all = 0.0 < share < 1.0 and shown in (0.0, 100.0)
-        return is_none_or_all or (limit is not None and (shown > 100.0 * limit) is not (share > limit))
+        return is_none_or_all or (limit is not None and (shown > 100.0 * limit) != (share > limit))
 
     while decimals < _MOST_DECIMALS and hides(float(f"{100.0 * share:.{decimals}f}")):
         decimals += 1
