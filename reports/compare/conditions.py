@@ -14,14 +14,15 @@ from reports.errors import ConditionError
 from reports.gates.gate import Gate, Status
 from reports.gates.judge import judge_together
 from reports.metrics.catalogue import FAILED_SHARE
-from reports.render.counts import counted
+from reports.render.counts import counted, decimals_that_show
 from reports.run_report import RunReport
 from reports.statistics.estimate import reason_text
 
 _FORM = re.compile(
     r"\s*(?P<name>\w+)\s*(?P<sign><=|>=|=<|=>|[<>])\s*(?P<amount>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|pp)\s*", re.IGNORECASE
 )
-_MOST_DECIMALS = 7
+_MOST_DECIMALS = 6
+_DIGITS = 7  # of an amount in per cent: those that the binary error of a product leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +172,9 @@ def _bounds(condition: Condition, status: Status, near: float, far: float) -> st
 def _beside(condition: Condition, bound: float) -> str:
     """A bound with as many digits as show on which side of the condition's amount it lies."""
     usual, sign = _decimals(condition.measure), 1.0 if condition.above else -1.0
-    beyond = sign * (bound - condition.amount) > 0.0
-    found = (
-        decimals
-        for decimals in range(usual, _MOST_DECIMALS)
-        if (sign * (round(100.0 * bound, decimals) - round(100.0 * condition.amount, _MOST_DECIMALS)) > 0.0) == beyond
-    )
-    return _amount(condition.measure, bound, next(found, usual))
+    amount, beyond = round(100.0 * condition.amount, _DIGITS), sign * (bound - condition.amount) > 0.0
+    found = decimals_that_show(100.0 * bound, usual, _MOST_DECIMALS, lambda shown: (sign * (shown - amount) > 0.0) == beyond)
+    return _amount(condition.measure, bound, usual if found is None else found)
 
 
 def _amount(measure: Measure, change: float, decimals: int) -> str:

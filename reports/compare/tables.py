@@ -12,7 +12,7 @@ from reports.compare.looks import DECIDING_SHARE, FIRST_LOOK, Looks
 from reports.compare.measures import Measure
 from reports.compare.recommendation import preferred
 from reports.compare.spread import CONFIDENCE
-from reports.render.counts import counted, percent
+from reports.render.counts import counted, decimals_that_show, percent
 from reports.render.document import Code, Notes
 from reports.render.tables import UNKNOWN, Cell, Quantity, Table
 from reports.statistics.estimate import reason_text, two_decimals
@@ -20,7 +20,7 @@ from reports.statistics.estimate import reason_text, two_decimals
 DIFFERENCE_COLUMNS = ("measure", "A", "B", "B − A", "change", "95 % interval", "p (Holm)", "could have shown", "verdict")
 _SIDES = f"l{'r' * 7}l"
 LARGEST_SHARE = 10.0
-_MOST_DECIMALS = 7
+_FEWEST_DECIMALS, _MOST_DECIMALS = 3, 6  # of a probability
 SETTINGS = "Differences in the settings, A | B"
 _REPEATS = 5  # the default of bench experiment
 _EXPERIMENT = f"'bench experiment --repeats {_REPEATS}'"
@@ -284,8 +284,8 @@ def _probability(p: float) -> str:
     if p < 0.001:
         return "<0.001"
     level = round(1.0 - CONFIDENCE, _MOST_DECIMALS)
-    texts = (f"{p:.{decimals}f}" for decimals in range(3, _MOST_DECIMALS))
-    return next((text for text in texts if (float(text) < level) == (p < level)), f"{p:.3f}")
+    found = decimals_that_show(p, _FEWEST_DECIMALS, _MOST_DECIMALS, lambda shown: (shown < level) == (p < level))
+    return f"{p:.{_FEWEST_DECIMALS if found is None else found}f}"
 
 
 def _value(measure: Measure, value: float | None, *, signed: bool = False) -> Quantity | None:

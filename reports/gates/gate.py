@@ -53,8 +53,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A requirement and its result; ``shown`` is the number in words, with its interval where it has one, ``grounds`` the rest
-    of the evidence.
+    """A requirement and its result; ``shown`` is the number in words, ``limits`` those of its interval where it has one, and
+    ``grounds`` the rest of the evidence.
     """
 
     requirement: Requirement
@@ -62,11 +62,13 @@ class Gate:
     evidence: Evidence
     shown: str
     grounds: tuple[str, ...] = ()
+    limits: str | None = None
 
     @property
     def why(self) -> str:
         """The evidence in words."""
-        return "; ".join((self.shown, *self.grounds))
+        shown = self.shown if self.limits is None else f"{self.shown}, 95 %: {self.limits}"
+        return "; ".join((shown, *self.grounds))
 
 
 def growth_of(queue: Queue | None, rate_per_s: float | None) -> QueueGrowth | None:

@@ -15,7 +15,7 @@ from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, between_starts, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.gates.samples import failure_sample, groups_of, latency_sample, limited_latencies, severity_sample
 from reports.gates.shares import ShareClaim, ShareOfRun, joined_groups, judge_share
-from reports.gates.words import LIMITS, NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, significant
+from reports.gates.words import NO_OBJECTIVE, NO_VALUE, OTHER_OBJECTIVES, significant
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE, GOODPUT, REQUEST_THROUGHPUT, TPOT
 from reports.metrics.censoring import CensoredLatencies
 from reports.metrics.failures import SLOWEST_MS
@@ -43,8 +43,7 @@ def judge_together(requirement: Requirement, runs: Sequence[JudgedRun], validity
     gate = _gate(requirement, runs)
     if validity is Validity.VALID or (validity is Validity.REQUESTS_FAILED and gate.status is Status.FAILED):
         return gate
-    shown = gate.shown.partition(LIMITS)[0]
-    return Gate(requirement, Status.UNDECIDED, gate.evidence, shown, ("the run is not valid",))
+    return Gate(requirement, Status.UNDECIDED, gate.evidence, gate.shown, ("the run is not valid",))
 
 
 def _gate(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
@@ -197,7 +196,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     by_attainment = judge_share(needed, _severities(runs), runs)
     if by_attainment.status is not Status.FAILED:
         return gate
-    return replace(by_attainment, requirement=requirement, evidence=gate.evidence, shown=gate.shown)
+    return replace(by_attainment, requirement=requirement, evidence=gate.evidence, shown=gate.shown, limits=gate.limits)
 
 
 def _largest_rate(run: JudgedRun) -> float | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reports.criteria import Requirement
 from reports.gates.gate import Evidence, Gate, JudgedRun, Status
 from reports.gates.shares import FAR_ABOVE
-from reports.gates.words import LIMITS, amount, number, significant, would_decide
+from reports.gates.words import amount, number, significant, would_decide
 from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.arrays import FloatArray, shifted_mean
 from reports.statistics.autocorrelation import SHORT_RUN, mean_over_groups
@@ -48,7 +48,7 @@ def judge_number(requirement: Requirement, known: KnownNumber, runs: Sequence[Ju
     if status is Status.FAILED and known.grows and not growing and not is_clear(requirement, known.value, runs):
         status = Status.UNDECIDED
     grounds = _grounds(requirement, evidence, status, known, runs)
-    return Gate(requirement, status, evidence, _shown(requirement, evidence, known), grounds)
+    return Gate(requirement, status, evidence, _shown(requirement, evidence, known), grounds, _limits(requirement, evidence))
 
 
 def is_clear(requirement: Requirement, value: float | None, runs: Sequence[JudgedRun]) -> bool:
@@ -134,12 +134,14 @@ def _far_above(requirement: Requirement, value: float | None) -> bool:
 def _shown(requirement: Requirement, evidence: Evidence, known: KnownNumber) -> str:
     if evidence.value is None:
         return "unknown"
-    at_least = "at least " if known.bounded else ""
+    return f"{'at least ' if known.bounded else ''}{amount(requirement, evidence.value)}"
+
+
+def _limits(requirement: Requirement, evidence: Evidence) -> str | None:
     low, high = evidence.low, evidence.high
-    limits = ""
-    if low is not None and high is not None and low != high:
-        limits = f"{LIMITS}{number(requirement, low)} – {amount(requirement, high)}"
-    return f"{at_least}{amount(requirement, evidence.value)}{limits}"
+    if evidence.value is None or low is None or high is None or low == high:
+        return None
+    return f"{number(requirement, low)} – {amount(requirement, high)}"
 
 
 def _grounds(

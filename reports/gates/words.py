@@ -6,11 +6,11 @@ import math
 
 from reports.criteria import Requirement
 from reports.metrics.catalogue import ATTAINMENT, FAILED_SHARE
+from reports.render.counts import decimals_that_show
 
 SHARES = (ATTAINMENT, FAILED_SHARE)
-_MOST_DECIMALS = 8
+_MOST_DECIMALS = 7
 _MORE = 1.1  # times the requests of a run that they left undecided: as many may do so again
-LIMITS = ", 95 %: "  # between a number and its limits
 NO_VALUE = "no request has a value"
 OTHER_OBJECTIVES = "the runs have different objectives: give those that are to hold with --slo"
 NO_OBJECTIVE = "give a per-request objective, for example --slo 'ttft<=200ms'"
@@ -37,11 +37,13 @@ def percentage_beside(share: float, limit: float) -> str:
 def _beside(text: str, value: float, limit: float) -> str:
     """The ``text`` of a value, or one with as many decimals as it takes."""
 
-    def side(shown: float) -> int:
-        return int(shown > limit) - int(shown < limit)
+    def shows(shown: float) -> bool:
+        return (shown > limit, shown < limit) == (value > limit, value < limit)
 
-    texts = (text, *(f"{value:,.{decimals}f}" for decimals in range(1, _MOST_DECIMALS)))
-    return next((each for each in texts if side(float(each.replace(",", ""))) == side(value)), text)
+    if shows(float(text.replace(",", ""))):
+        return text
+    decimals = decimals_that_show(value, 1, _MOST_DECIMALS, shows)
+    return text if decimals is None else f"{value:,.{decimals}f}"
 
 
 def significant(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 _MOST_DECIMALS = 6
 
 
@@ -17,10 +19,16 @@ def percent(share: float, decimals: int = 0, limit: float | None = None) -> str:
     that it is above a ``limit``.
     """
 
-    def hides(shown: float) -> bool:
+    def shows(shown: float) -> bool:
         is_none_or_all = 0.0 < share < 1.0 and shown in (0.0, 100.0)
-        return is_none_or_all or (limit is not None and (shown > 100.0 * limit) != (share > limit))
+        return not is_none_or_all and (limit is None or (shown > 100.0 * limit) == (share > limit))
 
-    while decimals < _MOST_DECIMALS and hides(float(f"{100.0 * share:.{decimals}f}")):
-        decimals += 1
-    return f"{share:.{decimals}%}"
+    found = decimals_that_show(100.0 * share, decimals, _MOST_DECIMALS, shows)
+    return f"{share:.{max(decimals, _MOST_DECIMALS) if found is None else found}%}"
+
+
+def decimals_that_show(value: float, fewest: int, most: int, shows: Callable[[float], bool]) -> int | None:
+    """The fewest decimals, from ``fewest`` to ``most``, with which ``value`` as it is printed ``shows`` what it has to, for
+    example the side of a limit; None where none do.
+    """
+    return next((decimals for decimals in range(fewest, most + 1) if shows(float(f"{value:.{decimals}f}"))), None)
