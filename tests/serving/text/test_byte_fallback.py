@@ -13,9 +13,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.byte_fallback import read_byte_fallback
-from serving.text.detokenization import CONTEXT_TOKENS, decode, decode_piece, next_context
+from serving.text.detokenization import CONTEXT_TOKENS, decode
 from serving.text.generated_text import GeneratedText, TextStream
 from serving.text.tokenizer import FileTokenizer, load_tokenizer
+from tests.serving.text.streams import from_context, from_stream, split
 
 _END = 2
 _SPECIAL = (0, 1, _END)
@@ -47,32 +48,16 @@ def _ids(tokenizer: FileTokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def _stream(tokenizer: FileTokenizer, parts: Sequence[Sequence[int]], skip: bool = True) -> list[str]:
-    """Pieces from the few tokens before them only, as in ``postprocessing``."""
-    context: list[int] = []
-    pieces = []
-    for number, part in enumerate(parts, start=1):
-        pieces.append(decode_piece(tokenizer, context, part, number == len(parts), skip))
-        context = next_context(context, part, _SPECIAL)
-    return pieces
-
-
-def _text_stream(tokenizer: FileTokenizer, parts: Sequence[Sequence[int]], skip: bool = True) -> list[str]:
-    """Pieces from one object that reads every token, as in BLS."""
-    stream = TextStream(tokenizer, skip, _SPECIAL)
-    return [stream.add(part, number == len(parts)) for number, part in enumerate(parts, start=1)]
-
-
-@pytest.mark.parametrize("stream", [_stream, _text_stream])
+@pytest.mark.parametrize("stream", [from_context, from_stream])
 @pytest.mark.parametrize("text", ["€é", "😀😀", "日本語を話す", "a 😀😀😀😀😀😀 b", "ภาษาไทย" * 20])
 def test_neighbouring_characters_of_several_bytes_are_streamed_whole(tokenizer: FileTokenizer, stream: Any, text: str) -> None:
-    pieces = stream(tokenizer, [[id_] for id_ in _ids(tokenizer, text)])
+    pieces = stream(tokenizer, _SPECIAL, [[id_] for id_ in _ids(tokenizer, text)])
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
 
 
 def test_a_character_is_shown_with_its_last_byte(tokenizer: FileTokenizer) -> None:
-    pieces = _stream(tokenizer, [[id_] for id_ in _ids(tokenizer, "é€")])
+    pieces = from_context(tokenizer, _SPECIAL, [[id_] for id_ in _ids(tokenizer, "é€")])
     assert pieces == ["", "", "é", "", "", "€"]  # the first is the space before the text
 
 
@@ -86,11 +71,9 @@ def test_a_character_is_shown_with_its_last_byte(tokenizer: FileTokenizer) -> No
 @example(ids=[0xC3 + 3, 0xA9 + 3, 0xFF + 3, 259], cuts=[1, 2, 3])  # é, a byte of no character, and a space
 @example(ids=[0xE2 + 3, _END, 0x82 + 3, 0xAC + 3], cuts=[1, 2, 3])
 def test_pieces_of_any_tokens_join_to_the_whole(tokenizer: FileTokenizer, skip: bool, ids: list[int], cuts: list[int]) -> None:
-    inner = [min(cut, len(ids)) for cut in cuts]
-    parts = [ids[start:end] for start, end in zip([0, *inner], [*inner, len(ids)], strict=True)]
-    whole = decode(tokenizer, ids, skip)
-    assert "".join(_stream(tokenizer, parts, skip)) == whole
-    assert "".join(_text_stream(tokenizer, parts, skip)) == whole
+    parts, whole = split(ids, cuts), decode(tokenizer, ids, skip)
+    assert "".join(from_context(tokenizer, _SPECIAL, parts, skip)) == whole
+    assert "".join(from_stream(tokenizer, _SPECIAL, parts, skip)) == whole
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=25))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from serving.engines.openvino.folder import DEMO_ENGINE_DIR
 from serving.text.detokenization import (
     CONTEXT_TOKENS,
     decode,
-    decode_piece,
     next_context,
     special_token_ids,
 )
-from serving.text.generated_text import TextStream
 from serving.text.tokenizer import load_tokenizer
+from tests.serving.text.streams import from_context, from_stream, split
 
 _TOKENIZER = load_tokenizer(DEMO_ENGINE_DIR)
 _SPECIAL = special_token_ids(DEMO_ENGINE_DIR)
@@ -38,25 +37,8 @@ def _encode(text: str) -> list[int]:
     return ids
 
 
-def _split(ids: Sequence[int], cuts: Sequence[int]) -> list[Sequence[int]]:
-    inner = [min(cut, len(ids)) for cut in cuts]
-    return [ids[start:end] for start, end in zip([0, *inner], [*inner, len(ids)], strict=True)]
-
-
-def _stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
-    """Pieces from the few tokens before them only, as in ``postprocessing``."""
-    context: list[int] = []
-    pieces = []
-    for number, part in enumerate(parts, start=1):
-        pieces.append(decode_piece(_TOKENIZER, context, part, number == len(parts), skip))
-        context = next_context(context, part, _SPECIAL)
-    return pieces
-
-
-def _text_stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
-    """Pieces from one object that reads every token, as in BLS."""
-    text_stream = TextStream(_TOKENIZER, skip, _SPECIAL)
-    return [text_stream.add(part, number == len(parts)) for number, part in enumerate(parts, start=1)]
+_from_context = partial(from_context, _TOKENIZER, _SPECIAL)
+_from_stream = partial(from_stream, _TOKENIZER, _SPECIAL)
 
 
 @_SKIP
@@ -68,8 +50,8 @@ def _text_stream(parts: Sequence[Sequence[int]], skip: bool) -> list[str]:
 @example(ids=_encode("😀") * 10, cuts=list(range(40)))
 def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts: list[int]) -> None:
     whole = decode(_TOKENIZER, ids, skip)
-    assert "".join(_stream(_split(ids, cuts), skip)) == whole
-    assert "".join(_text_stream(_split(ids, cuts), skip)) == whole
+    assert "".join(_from_context(split(ids, cuts), skip)) == whole
+    assert "".join(_from_stream(split(ids, cuts), skip)) == whole
 
 
 @_SKIP
@@ -77,19 +59,19 @@ def test_pieces_of_any_tokens_join_to_the_whole(skip: bool, ids: list[int], cuts
 @given(text=_TEXTS)
 def test_text_streamed_token_by_token_is_unchanged(skip: bool, text: str) -> None:
     ids = _encode(text)
-    pieces = _stream([[token] for token in ids] or [[]], skip)
+    pieces = _from_context([[token] for token in ids] or [[]], skip)
     assert "".join(pieces) == text
 
 
 @settings(max_examples=50)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=25))
 def test_pieces_hold_complete_characters(text: str) -> None:
-    assert not any("\ufffd" in piece for piece in _stream([[token] for token in _encode(text)] or [[]], True))
+    assert not any("\ufffd" in piece for piece in _from_context([[token] for token in _encode(text)] or [[]], True))
 
 
 def test_spaces_are_preserved() -> None:
     ids = _encode("The king and the queen went to the sea")
-    pieces = _stream([[token] for token in ids], True)
+    pieces = _from_context([[token] for token in ids], True)
     assert len(pieces) > 4
     assert any(piece.startswith(" ") for piece in pieces[1:])
     assert "".join(pieces) == "The king and the queen went to the sea"
@@ -98,10 +80,10 @@ def test_spaces_are_preserved() -> None:
 def test_end_of_the_sequence_releases_withheld_bytes() -> None:
     (first, *_rest) = _encode("€")
     assert first in _BYTES
-    assert _stream([[first], []], True) == ["", "\ufffd"]
+    assert _from_context([[first], []], True) == ["", "\ufffd"]
 
 
-@pytest.mark.parametrize("stream", [_stream, _text_stream])
+@pytest.mark.parametrize("stream", [_from_context, _from_stream])
 def test_half_a_character_before_many_special_tokens_is_not_lost(stream: Any) -> None:
     first, *rest = _encode("€")
     ids = [first, *[_TOKENIZER.eos_token_id] * 5 * CONTEXT_TOKENS, *rest, *_encode("a")]
