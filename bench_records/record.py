@@ -130,3 +130,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     head_ns: int | None = None
     empty_chunks: int | None = None
     hidden_tokens: int | None = None
+
+    @property
+    def sent_tokens(self) -> int:
+        """The output tokens without reasoning that the server did not send; 0 where their number is unknown."""
+        return (self.output_tokens or 0) - (self.hidden_tokens or 0)

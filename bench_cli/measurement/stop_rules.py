@@ -75,10 +75,9 @@ def is_beyond(record: Record, requirement: Requirement) -> bool:
         return True
     times_ns, is_cut = record.token_times_ns, record.outcome in _CUT_OFF
     if metric is TPOT:
-        tokens = (record.output_tokens or 0) - (record.hidden_tokens or 0)
-        if is_cut or len(times_ns) < 2 or tokens < 2:
+        if is_cut or len(times_ns) < 2 or record.sent_tokens < 2:
             return False
-        return (times_ns[-1] - times_ns[0]) / _NS_PER_MS / (tokens - 1) > limit
+        return (times_ns[-1] - times_ns[0]) / _NS_PER_MS / (record.sent_tokens - 1) > limit
     reached = times_ns[:1] if metric is TTFT else () if is_cut else times_ns[-1:]
     end_ns = reached[0] if reached else record.done_ns if is_cut else None
     return end_ns is not None and (end_ns - record.scheduled_ns) / _NS_PER_MS > limit

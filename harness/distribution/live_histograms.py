@@ -99,9 +99,8 @@ def _latencies_ms(record: Record) -> list[tuple[str, float]]:
         found.append((E2E, (last_ns - record.scheduled_ns) / 1e6))
     if times_ns:
         found.append((TTFT, (times_ns[0] - record.scheduled_ns) / 1e6))
-    tokens = (record.output_tokens or 0) - (record.hidden_tokens or 0)
-    if len(times_ns) > 1 and tokens > 1:
-        found.append((TPOT, (times_ns[-1] - times_ns[0]) / 1e6 / (tokens - 1)))
+    if len(times_ns) > 1 and record.sent_tokens > 1:
+        found.append((TPOT, (times_ns[-1] - times_ns[0]) / 1e6 / (record.sent_tokens - 1)))
     if sent_ns is not None:
         found.append((SLIP, (sent_ns - record.scheduled_ns) / 1e6))
     return found

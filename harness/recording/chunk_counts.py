@@ -78,7 +78,7 @@ def _tokens(record: Record) -> int | None:
     if record.outcome is not Outcome.DONE or record.prompt_echoed:
         return None
     if record.output_tokens_source is TokenSource.SERVER:
-        tokens = (record.output_tokens or 0) - (record.hidden_tokens or 0)
+        tokens = record.sent_tokens
     else:
         tokens = record.requested_output_tokens if record.finish_reason == _AT_LENGTH else 0
     return tokens if tokens > 1 else None
