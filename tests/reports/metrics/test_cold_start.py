@@ -179,6 +179,26 @@ def test_long_requests_at_first_are_a_load(make_requests: MakeRequests, answered
     assert find_cold_start(make_requests(unknown)) is not None
 
 
+@pytest.mark.parametrize(
+    ("tokens", "slow_ms", "found"),
+    [(1_020, 197, False), (1_020, 198, True), (1_050, 284, False), (1_050, 285, True), (1_080, 10_000, False)],
+)
+def test_arrivals_explain_a_beginning_where_they_make_half_of_its_excess_or_double_the_latencies(
+    make_requests: MakeRequests, answered: Make, tokens: int, slow_ms: int, found: bool
+) -> None:
+    """The first 51 prompts, a 24th of the sending, have this many tokens, and the others 1,000. In an even server at its
+    capacity the first take 1.478, 1.905 or 2.029 times as long as those of the second half. So they explain latencies that are
+    1 + 2 · 0.478 = 1.956 times as long, 1 + 2 · 0.905 = 2.810 times, and any number of times. Only 50 of the 51 are slow.
+    """
+    requests = make_requests(
+        [
+            answered(k, 10 * k, 10 * k, [(10 * k + (slow_ms if k < 50 else 100), 1)], input_tokens=tokens if k < 51 else 1_000)
+            for k in range(1_201)
+        ]
+    )
+    assert (find_cold_start(requests) is not None) is found
+
+
 def test_early_requests_that_failed_were_a_load_too(make_requests: MakeRequests, answered: Make) -> None:
     """Two in three of the first were cut off: those that were answered came at the later rate."""
     due_ms = _poisson_ms(np.random.default_rng(2), [95] * 8 + [30] * 22)

@@ -144,6 +144,20 @@ def test_there_is_no_batch_to_see_in_a_closed_loop_a_short_run_and_a_queue_of_on
     assert full_batch(make_requests(apart), 1) == FullBatch(200, 1, 0, 0, 1, near_limit=True)
 
 
+@pytest.mark.parametrize(("second_ms", "waited"), [(0, 100), (49, 100), (50, 0)])
+def test_a_request_is_in_the_system_from_its_send_until_its_end(
+    make_requests: MakeRequests, answered: Make, second_ms: int, waited: int
+) -> None:
+    """Pairs 200 ms apart, each in the system for 50 ms, at a published limit of one. Both count where they are sent at once."""
+    if second_ms == 0:
+        waited *= 2
+    due_ms = [200 * pair + after for pair in range(100) for after in (0, second_ms)]
+    requests = make_requests([answered(k, at, at, [(at + 20, 1)], done=at + 50) for k, at in enumerate(due_ms)])
+    found = full_batch(requests, 1)
+    assert found is not None
+    assert (found.waited, found.spells) == (waited, 100 if waited else 0)
+
+
 @pytest.mark.parametrize(("answers", "q", "refused"), [(9_999, 0.99, True), (10_001, 0.99, False), (10_001, 0.999, True)])
 def test_one_spell_matters_to_a_tail_that_a_long_one_would_fill(answers: int, q: float, refused: bool) -> None:
     """A spell of a hundred requests is 1 % of 10,000."""

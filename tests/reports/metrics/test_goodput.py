@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from reports.metrics.requests import Requests
 from reports.run.full import render
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
-from reports.statistics.estimate import UNKNOWN, Cause
+from reports.statistics.estimate import UNKNOWN, Cause, Estimate
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -237,6 +238,33 @@ def test_the_error_of_a_goodput_is_that_of_the_throughput_under_full_load_and_of
     of_throughput = 1.0 - of_ends.interval[0] / of_ends.value
     of_attainment = 1.0 - found.attainment_interval[0] / found.attainment
     assert 1.0 - found.rate.interval[0] / found.rate.value == pytest.approx(math.hypot(of_throughput, of_attainment))
+
+
+def test_no_number_has_an_interval_where_there_is_a_reason_against_it(
+    make_requests: MakeRequests, steady_run: Callable[..., list[Record]]
+) -> None:
+    """700 requests in 7.111 s, from the first send to the end of the last answer, all of which are good."""
+    requests, objectives = make_requests(steady_run(700)), [Objective(TTFT, 100.0)]
+    known, found = goodput(requests, objectives), goodput(requests, objectives, Cause.DRIFTS)
+    assert known is not None
+    assert found is not None
+    assert None not in (known.attainment_interval, known.from_send_interval, known.rate.interval)
+    assert (found.attainment_interval, found.from_send_interval) == (None, None)
+    assert found.rate == Estimate(pytest.approx(700 / 7.111), reason=Cause.DRIFTS)
+    assert found.attainment == 1.0
+
+
+def test_requests_that_were_not_sent_do_not_change_the_error_of_a_goodput(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Half of the 1,000 that were sent are good, by chance."""
+    good = np.random.default_rng(0).permutation(1_000) < 500
+    sent = [answered(k, 10 * k, 10 * k, [(10 * k + (5 if good[k] else 8), 1)]) for k in range(1_000)]
+    unsent = [failed(1_000 + k, 9_990, Outcome.NOT_SENT) for k in range(1_000)]
+    alone, among = (_goodput_of(make_requests(records), "ttft_ms<=5") for records in (sent, [*sent, *unsent]))
+    assert (alone.attainment, among.attainment) == (0.5, 0.5)
+    assert alone.rate.interval is not None
+    assert among.rate.interval == alone.rate.interval
 
 
 def test_a_goodput_without_an_interval_of_attainment_has_none(make_requests: MakeRequests, answered: Make) -> None:

@@ -384,6 +384,17 @@ def test_a_conversation_whose_last_turn_failed_ended_with_it(make_requests: Make
     assert drain_start_ns(make_requests(records), 60e6) == 40e6
 
 
+def test_where_failures_cut_every_conversation_the_drain_begins_with_the_last_send(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [
+        answered(0, 0, 0, [(9, 1)], done=10),
+        failed(1, 15, Outcome.TIMEOUT, 15, 25, parent=0),
+        failed(2, 25, Outcome.NOT_SENT, parent=1),
+    ]
+    assert drain_start_ns(make_requests(records), 15e6) == 15e6
+
+
 def test_a_branch_of_a_conversation_that_ends_early_is_not_its_end(make_requests: MakeRequests, answered: Make) -> None:
     """Each of two conversations has three turns, and a request beside the first that nothing follows."""
     records = [

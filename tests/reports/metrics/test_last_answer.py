@@ -51,12 +51,50 @@ def test_a_server_that_comes_back_answers_to_the_end(make_requests: MakeRequests
 
 
 @pytest.mark.parametrize(("count", "found"), [(4, False), (5, True)])
-def test_five_failures_behind_the_last_answer_are_enough(
-    make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool
+@pytest.mark.parametrize(("kind", "lasts_ms"), [(Outcome.TIMEOUT, 2_000), (Outcome.CONNECT, 1)])
+def test_five_failures_after_the_last_answer_are_enough(
+    make_requests: MakeRequests, answered: Make, failed: Make, count: int, found: bool, kind: Outcome, lasts_ms: int
 ) -> None:
     records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5) for k in range(100)]
-    records += [failed(100 + k, 1_000 + 10 * k, Outcome.TIMEOUT, 1_000 + 10 * k, 3_000) for k in range(count)]
-    assert last_answer(make_requests(records)) == (LastAnswer(995e6, count, "timeout") if found else None)
+    records += [failed(100 + k, 1_000 + 10 * k, kind, 1_000 + 10 * k, 1_000 + 10 * k + lasts_ms) for k in range(count)]
+    assert last_answer(make_requests(records)) == (LastAnswer(995e6, count, kind.value) if found else None)
+
+
+def test_a_request_sent_at_the_time_of_the_last_answer_was_not_sent_after_it(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """It is one of the five that then hang, and so was in flight."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5) for k in range(100)]
+    records += [failed(100 + k, 995 + k, Outcome.TIMEOUT, 995 + k, 3_000) for k in range(5)]
+    assert last_answer(make_requests(records)) == LastAnswer(995e6, 5, "timeout", in_flight=1)
+
+
+def test_requests_that_were_cut_after_a_token_had_an_answer(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Every other one was cut. Had they had none, five failures in a row would be chance: 3 %."""
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], done=10 * k + 5, **({} if k % 2 else {"outcome": Outcome.STREAM_CUT}))
+        for k in range(100)
+    ]
+    records += [failed(100 + k, 1_000 + 10 * k, Outcome.CONNECT, 1_000 + 10 * k, 1_001 + 10 * k) for k in range(5)]
+    assert last_answer(make_requests(records)) == LastAnswer(995e6, 5, "connect")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent_ms", "done_ms", "found"),
+    [
+        (Outcome.REFUSED, 20, 30, False),  # ended at the last answer: it failed before
+        (Outcome.REFUSED, 20, 31, True),  # ended after it, and went with the target
+        (Outcome.TIMEOUT, 30, 900, False),  # sent at the last answer, and may have hung by itself
+    ],
+)
+def test_a_request_that_failed_at_the_time_of_the_last_answer_failed_before_it(
+    make_requests: MakeRequests, answered: Make, failed: Make, kind: Outcome, sent_ms: int, done_ms: int, found: bool
+) -> None:
+    """Where one in three failed before, five failures in a row are chance: 0.4 %."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 20, 1)], done=10 * k + 20) for k in range(2)]
+    records += [failed(2, sent_ms, kind, sent_ms, done_ms)]
+    records += [failed(3 + k, 40 + k, Outcome.CONNECT, 40 + k, 41 + k) for k in range(5)]
+    assert last_answer(make_requests(records)) == (LastAnswer(30e6, 5, "connect") if found else None)
 
 
 def test_a_server_that_goes_before_any_answer_has_ended_is_found(

@@ -11,6 +11,7 @@ from bench_records.record import Outcome, Record
 from reports.metrics.output_events import (
     Events,
     completions,
+    mean_rate,
     output_tokens,
     rate,
     rate_value,
@@ -168,6 +169,14 @@ def test_a_rate_is_the_amount_in_the_window_by_its_length() -> None:
     assert rate_value(amounts, 0.25e9, 0.75e9) == 18.0
     assert rate_value(amounts, 1e9, 1e9) is None
     assert rate(amounts, 1e9, 1e9) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("times_s", "rate_per_s"),
+    [((4.0, 1.0, np.nan, 2.0), 2 / 3), ((1.0, 3.0), 0.5), ((1.0, 1.0), None), ((1.0, np.nan), None), ((np.nan,), None)],
+)
+def test_a_mean_rate_is_the_gaps_by_their_sum(times_s: Sequence[float], rate_per_s: float | None) -> None:
+    assert mean_rate(np.array(times_s) * 1e9) == rate_per_s
 
 
 def test_a_rate_of_100_events_has_an_interval() -> None:
