@@ -281,5 +281,7 @@ def _pair(text: str, part: str, between: str) -> tuple[float, float]:
     if not found or rate_per_s is None or at_s is None:
         raise WorkloadError(_FIELD, f" {text}: {part!r} is no stage or point; write {FORMS}")
     if rate_per_s > _FASTEST_PER_S or at_s > _LONGEST_S:
-        raise WorkloadError(_FIELD, f" {text}: {part!r} is out of range")
+        raise WorkloadError(
+            _FIELD, f" {text}: {part!r}: give at most {_FASTEST_PER_S:,.0f} requests/s, and at most {_LONGEST_S:,.0f} s"
+        )
     return (rate_per_s, at_s) if between == "*" else (at_s, rate_per_s)

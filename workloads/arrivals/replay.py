@@ -88,13 +88,14 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     request has no rate. Raises WorkloadError.
     """
     times_ns = workload.table["arrival_ns"].to_numpy()
-    length_ns = int(times_ns[-1] - times_ns[0])
-    field = ("request_rate", rate_per_s)
+    since_first_ns = times_ns - times_ns[0]
+    length_ns = int(since_first_ns[-1])
     if times_ns.size == 1:
-        return _on_clock(workload, times_ns - times_ns[0], 1.0, field)
+        return _with(workload, workload.table, "arrival_ns", pa.array(since_first_ns))
     if not length_ns:
         raise WorkloadError(Field("request_rate"), f" {rate_per_s:g}: all requests of the trace arrive at once")
-    return _on_clock(workload, times_ns - times_ns[0], (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns, field)
+    factor = (times_ns.size - 1) * _SECOND_NS / rate_per_s / length_ns
+    return _on_clock(workload, since_first_ns, factor, ("request_rate", rate_per_s))
 
 
 def rows_of(workload: Workload, rows: Sequence[int] | NDArray[np.int64]) -> Workload:

@@ -51,9 +51,11 @@ def _point(spelt: SpeltTexts) -> CancelPoint:
             raise spelt.error(f"the tokens must be from 1 to {LONGEST_TOKENS:,}")
         return CancelPoint(after_tokens=count)
     seconds = None if after[-1:].isdigit() else number_of(after.lower())
-    after_ns = None if seconds is None else round(min(seconds, 2 * _LONGEST_S) * 1e9)
-    if seconds is None or not after_ns or seconds > _LONGEST_S:
+    if seconds is None:
         raise spelt.error(f"{after!r} is neither a time with its unit nor a number of tokens")
+    after_ns = round(seconds * 1e9) if seconds <= _LONGEST_S else None
+    if not after_ns:
+        raise spelt.error(f"the time must be above 0 s, and at most {_LONGEST_S:,.0f} s")
     return CancelPoint(after_ns=after_ns)
 
 

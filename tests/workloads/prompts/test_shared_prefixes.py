@@ -146,17 +146,24 @@ def test_groups_of_a_given_size_are_complete_and_shuffled() -> None:
     found = SharedPrefixes(7, 4, prompts_per_group=30).groups_of(210, 5).tolist()
     assert Counter(found) == dict.fromkeys(range(7), 30)
     assert 100 < sum(group != other for group, other in pairwise(found)) < 210
-    with pytest.raises(WorkloadError, match="prompts_per_group 30: the groups have no 211 prompts"):
+    with pytest.raises(WorkloadError, match="^prompts_per_group 30: the groups have no 211 prompts$"):
         SharedPrefixes(7, 4, prompts_per_group=30).groups_of(211, 5)
 
 
 @pytest.mark.parametrize(
-    ("shared", "option"),
-    [(SharedPrefixes(1, 9_000_000, 9_000_000), "prefix_len"), (SharedPrefixes(10_001, 1, 0, 1_000), "prompts_per_group")],
+    ("shared", "problem"),
+    [
+        (SharedPrefixes(1, 9_000_000, 1_000_001), "prefix_len and system_prompt_len: together at most 10,000,000 tokens"),
+        (
+            SharedPrefixes(10_001, 1, 0, 1_000),
+            "prompts_per_group: 10,001,000 prompts of all groups are too many; at most 10,000,000",
+        ),
+    ],
 )
-def test_what_no_memory_holds_is_refused(shared: SharedPrefixes, option: str) -> None:
-    with pytest.raises(WorkloadError, match=option):
+def test_what_no_memory_holds_is_refused(shared: SharedPrefixes, problem: str) -> None:
+    with pytest.raises(WorkloadError) as refused:
         shared.check()
+    assert str(refused.value) == problem
 
 
 def test_as_many_prompts_as_a_run_can_have_are_allowed() -> None:

@@ -117,5 +117,6 @@ def test_probes_beside_sessions_join_nothing() -> None:
 
 
 def test_more_probes_than_memory_holds_are_refused_by_their_own_option() -> None:
-    with pytest.raises(WorkloadError, match=r"^probe_rate 1e\+06: more than 5,000,000 probes in"):
-        probe_offsets_ns(ProbeStream(1e6, 4, 2), _schedule(200), 3)
+    schedule = Schedule(_schedule(2).requests, (0, 2_500_000_000_000), 3)
+    with pytest.raises(WorkloadError, match=r"^probe_rate 2000\.5: more than 5,000,000 probes in 2,500 s; lower it$"):
+        probe_offsets_ns(ProbeStream(2_000.5, 4, 2), schedule, 3)
