@@ -65,6 +65,9 @@ def test_size_does_not_grow_with_the_prompts(tmp_path: Path) -> None:
     assert sizes[1] < 45_000
 
 
+_NOT_DECODED = "without it the journals cannot be decoded"
+
+
 def test_damage_at_any_byte_is_seen_and_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "schedule.bin"
     write_basis(_basis(), path)
@@ -75,19 +78,21 @@ def test_damage_at_any_byte_is_seen_and_names_the_file(tmp_path: Path) -> None:
             with pytest.raises(JournalError, match=r"schedule\.bin"):
                 read_basis(path)
     path.write_bytes(whole + b"x")
-    with pytest.raises(JournalError, match="is damaged"):
+    with pytest.raises(JournalError, match=rf"^{path} is damaged: its checksum does not match; {_NOT_DECODED}$"):
         read_basis(path)
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"schedule\.bin cannot be read \(No such file or directory\)"):
+    with pytest.raises(JournalError, match=rf"schedule\.bin cannot be read \(No such file or directory\); {_NOT_DECODED}$"):
         read_basis(tmp_path / "schedule.bin")
 
 
 def test_schedule_of_another_version_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "schedule.bin"
     path.write_bytes(b"inflight-bench schedule 1\n" + bytes(40))
-    with pytest.raises(JournalError, match="another version"):
+    with pytest.raises(
+        JournalError, match=f"^{path} was written by another version of bench: recover the run with that version$"
+    ):
         read_basis(path)
 
 
@@ -95,5 +100,7 @@ def test_a_schedule_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
     """Whole, with a right checksum, and not what this version writes."""
     path = tmp_path / "schedule.bin"
     path.write_bytes(b"inflight-bench schedule 3\n" + framed(msgspec.msgpack.encode({"workers": "many"})))
-    with pytest.raises(JournalError, match=r"schedule\.bin cannot be read by this version"):
+    with pytest.raises(
+        JournalError, match=rf"^{path} cannot be read by this version of bench: Expected `int`, got `str` - at `\$.workers`"
+    ):
         read_basis(path)

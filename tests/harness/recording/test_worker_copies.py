@@ -84,10 +84,14 @@ def _damaged(entries: bytes, byte: int = 120) -> bytes:
 @pytest.mark.parametrize(
     ("own", "copy", "problem"),
     [
-        (_damaged(_ENTRIES), _ENTRIES, "{run}/journal-0.bin is damaged at byte {second}; move it away"),
-        (_damaged(_ENTRIES), _ENTRIES[:-9], "{run}/journal-0.bin is damaged at byte {second}; move it away"),
-        (_ENTRIES, _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
-        (_ENTRIES[:-9], _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away"),
+        (_damaged(_ENTRIES), _ENTRIES, "{run}/journal-0.bin is damaged at byte {second}; move it away, and recover again"),
+        (_damaged(_ENTRIES), _ENTRIES[:-9], "{run}/journal-0.bin is damaged at byte {second}; move it away, and recover again"),
+        (_ENTRIES, _damaged(_ENTRIES), "{source}/journal-0.bin is damaged at byte {second}; move it away, and recover again"),
+        (
+            _ENTRIES[:-9],
+            _damaged(_ENTRIES),
+            "{source}/journal-0.bin is damaged at byte {second}; move it away, and recover again",
+        ),
         (
             _damaged(_ENTRIES),
             _damaged(_ENTRIES, 121),
@@ -107,21 +111,23 @@ def test_of_two_copies_that_differ_the_damaged_one_is_named(
     monkeypatch.setattr(worker_copies, "_CHUNK_BYTES", chunk)
     run, source = _files(tmp_path / "run", journal_0=own), _files(tmp_path / "source", journal_0=copy)
     expected = problem.format(run=run, source=source, second=len(_HEAD) + _SECOND, both=len(_HEAD) + 121)
-    with pytest.raises(JournalError, match=f"does not continue .*{re.escape(expected)}"):
+    with pytest.raises(JournalError, match=rf"^{tmp_path}\S+ does not continue {tmp_path}\S+: {re.escape(expected)}$"):
         join_worker_copies(RunFolder(run), _RUN_ID, [source])
     assert (run / "journal-0.bin").read_bytes() == _HEAD + own
 
 
 def test_a_journal_of_the_folder_whose_first_line_is_damaged_is_named(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", _damaged(_HEAD, 0), journal_0=_ENTRIES)
-    with pytest.raises(JournalError, match=f"{run}/journal-0.bin is damaged at byte 0"):
+    with pytest.raises(JournalError, match=f"{run}/journal-0.bin is damaged at byte 0; move it away, and recover again$"):
         join_worker_copies(RunFolder(run), _RUN_ID, [_files(tmp_path / "source", journal_0=_ENTRIES)])
 
 
 def test_samples_that_differ_are_judged_by_their_own_frames(tmp_path: Path) -> None:
     run = _files(tmp_path / "run", journal_0=b"", samples_0=_ENTRIES)
     source = _files(tmp_path / "source", journal_0=b"", samples_0=_damaged(_ENTRIES))
-    with pytest.raises(JournalError, match=f"{source}/samples-0.bin is damaged at byte {_SECOND}"):
+    with pytest.raises(
+        JournalError, match=f"{source}/samples-0.bin is damaged at byte {_SECOND}; move it away, and recover again$"
+    ):
         join_worker_copies(RunFolder(run), _RUN_ID, [source])
 
 
@@ -133,7 +139,10 @@ def test_journals_of_other_runs_are_left_out_and_named(tmp_path: Path, head: byt
     foreign = _files(source / "foreign", head, journal_0=b"", samples_0=b"p") / "journal-0.bin"
     assert join_worker_copies(RunFolder(run), _RUN_ID, [source]) == Joined(("journal-1.bin",), (foreign,))
     assert [path.name for path in run.iterdir()] == ["journal-1.bin"]
-    with pytest.raises(JournalError, match=rf"foreign holds no journal .* of this run, {_RUN_ID}, but 1 of other runs"):
+    with pytest.raises(
+        JournalError,
+        match=rf"foreign holds no journal \(journal-\*\.bin\) of a worker of this run, {_RUN_ID}, but 1 of other runs$",
+    ):
         join_worker_copies(RunFolder(run), _RUN_ID, [source / "foreign"])
 
 

@@ -184,5 +184,5 @@ def test_as_many_requests_as_the_limit_are_drawn_and_one_more_is_refused(monkeyp
 def test_gaps_of_nearly_nothing_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.arrivals.client_profiles.MOST_REQUESTS", 1_000)
     profile = _profile(RateWindow(0, 10, 10.0, GapFamily.GAMMA, 1e-6))
-    with pytest.raises(WorkloadError, match="^a client's gaps of shape 1e-06 make a burst of more than 1,000 requests$"):
+    with pytest.raises(WorkloadError, match=r"^a client's gaps of shape 1e-06 make a burst of more than 1,000 requests$"):
         profile_workload([profile], "p", 0, 10.0)

@@ -199,7 +199,7 @@ def test_a_burstiness_just_beyond_the_range_is_named_as_it_was_given() -> None:
 
 @pytest.mark.parametrize(("rate", "dist"), [(10.0, "exponential_dist"), (10.0, "constant")])
 def test_a_burstiness_that_would_be_ignored_is_refused(rate: float, dist: str) -> None:
-    with pytest.raises(WorkloadError, match="^burstiness is the shape of gamma gaps; it needs gamma_dist and a request_rate$"):
+    with pytest.raises(WorkloadError, match=r"^burstiness is the shape of gamma gaps; it needs gamma_dist and a request_rate$"):
         arrivals_at(rate, law_of_upstream(dist, 2.0))
 
 

@@ -113,7 +113,7 @@ def test_constant_gaps_that_are_no_whole_nanoseconds_do_not_accumulate() -> None
 
 
 def test_a_rate_too_low_for_nanoseconds_is_named() -> None:
-    with pytest.raises(WorkloadError, match="^request_rate is so low that the last request would come years from now$"):
+    with pytest.raises(WorkloadError, match=r"^request_rate is so low that the last request would come years from now$"):
         Constant(1e-12).offsets_ns(2, seed=0)
 
 

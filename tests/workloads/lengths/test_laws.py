@@ -321,17 +321,21 @@ def test_a_parameter_out_of_range_is_named_with_the_option(law: Lengths, paramet
     [
         (Normal(0, 1), "own 0: the mean must lie between 1 and 10,000,000 tokens"),
         (Normal(5, -1), "own -1: the deviation must lie between 0 and 10,000,000 tokens"),
-        (Normal(100, 1, 200, 300), "own 200: less than 1% of the law lies within 200..300"),
+        (Normal(100, 1, 200, 300), "own 200: less than 1% of the law lies within 200..300; widen min and max"),
         (Lognormal(0.5, 3), "own 0.5: the mean must lie between 1 and 10,000,000 tokens"),
         (Lognormal(5, -1), "own -1: the deviation must lie between 0 and 10,000,000 tokens"),
-        (Lognormal(5, 0), "own 0: the deviation of a lognormal must be above 0"),
+        (Lognormal(5, 0), "own 0: the deviation of a lognormal must be above 0; constant:tokens=N is a constant length"),
         (Zipf(101, 1, 5), "own 101: the exponent must lie between 0 and 100"),
         (Constant(0), "own 0: the length must lie between 1 and 10,000,000 tokens"),
         (Constant(10_000_001), "own 10000001: the length must lie between 1 and 10,000,000 tokens"),
         (Uniform(0, 5), "own 0: the min must lie between 1 and 10,000,000 tokens"),
+        (Normal(100, 10, 60, 50), "own 60: min=60 is above max=50"),
         (Uniform(5, 10_000_001), "own 10000001: the max must lie between 1 and 10,000,000 tokens"),
         (Uniform(6, 5), "own 6: min=6 is above max=5"),
-        (Histogram((), "h"), "own 0: the histogram is empty"),
+        (
+            Histogram((), "h"),
+            "own 0: the histogram is empty: give at least one bucket [min, max, count] with a count above 0",
+        ),
         (Histogram((Bucket(0, 5, 1),), "h"), "own 0: the bucket [0, 5, 1] is no [min, max, count] of lengths"),
         (Histogram((Bucket(4, 5, 2**53),) * 2, "h"), "own 1.8014398509481984e+16: the counts add up to more than 2^53"),
         (Empirical((), "f"), "own 0: the file has no length"),
@@ -343,7 +347,10 @@ def test_a_fault_is_its_value_and_the_rule_that_it_breaks(law: Lengths, problem:
     assert fault is not None
     with pytest.raises(WorkloadError) as raised:
         check(law, "isl", {fault.parameter: "own"})
-    assert str(raised.value).startswith(problem)
+    assert str(raised.value) == problem
+    with pytest.raises(WorkloadError) as raised:
+        check(law, "isl")
+    assert str(raised.value) == f"isl {law.spelling}: {problem.partition(': ')[2]}"
 
 
 @pytest.mark.parametrize(

@@ -128,18 +128,27 @@ def test_prompts_that_are_too_long_are_counted() -> None:
     assert len(drawn.requests) == 30 - drawn.dropped_too_long
 
 
+_NONE_CUT = "the corpus has 13 tokens, and no prompt can be cut from it"
+
+
 @pytest.mark.parametrize(
     ("pieces", "length", "limits", "problem"),
     [
-        (Pieces.CONSECUTIVE, 10_000_000, NO_LIMITS, "no prompt can be cut from it: it is shorter than one"),
-        (Pieces.RANDOM, 10_000_000, NO_LIMITS, "a prompt of 10,000,000 is requested"),
-        (Pieces.RANDOM, 9, LengthLimits(max_input_len=5), "all are longer than max_input_len 5 allows"),
-        (Pieces.CONSECUTIVE, 9, LengthLimits(context_tokens=11), "all are longer than the context of 11 tokens allows"),
+        (Pieces.CONSECUTIVE, 10_000_000, NO_LIMITS, f"{_NONE_CUT}: it is shorter than one"),
+        (Pieces.RANDOM, 10_000_000, NO_LIMITS, "the corpus has 13 tokens, and a prompt of 10,000,000 is requested"),
+        (Pieces.RANDOM, 9, LengthLimits(max_input_len=5), f"{_NONE_CUT}: all are longer than max_input_len 5 allows"),
+        (
+            Pieces.CONSECUTIVE,
+            9,
+            LengthLimits(context_tokens=11),
+            f"{_NONE_CUT}: all are longer than the context of 11 tokens allows",
+        ),
     ],
 )
 def test_what_cannot_be_cut_is_refused(pieces: Pieces, length: int, limits: LengthLimits, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=problem):
-        _cut(Constant(length), pieces, 2, limits=limits)
+    with pytest.raises(WorkloadError) as refused:
+        _cut(Constant(length), pieces, 2, limits=limits, text="one two three")
+    assert str(refused.value) == problem
 
 
 def test_prompt_and_output_may_fill_the_context() -> None:
@@ -153,5 +162,7 @@ def test_a_corpus_is_its_paragraphs_with_blank_lines_between_them() -> None:
 
 def test_parts_of_characters_alone_are_no_prompts() -> None:
     in_bytes = TextCodec(lambda ids: bytes(ids).decode("utf-8", "replace"), lambda text: list(text.encode("utf-8")))
-    with pytest.raises(WorkloadError, match="no text has so few tokens"):
+    with pytest.raises(
+        WorkloadError, match=r"^the corpus has 6 tokens, and no prompt can be cut from it: no text has so few tokens$"
+    ):
         _cut(Constant(1), count=2, codec=in_bytes, text="東京")

@@ -146,7 +146,7 @@ def test_groups_of_a_given_size_are_complete_and_shuffled() -> None:
     found = SharedPrefixes(7, 4, prompts_per_group=30).groups_of(210, 5).tolist()
     assert Counter(found) == dict.fromkeys(range(7), 30)
     assert 100 < sum(group != other for group, other in pairwise(found)) < 210
-    with pytest.raises(WorkloadError, match="^prompts_per_group 30: the groups have no 211 prompts$"):
+    with pytest.raises(WorkloadError, match=r"^prompts_per_group 30: the groups have no 211 prompts$"):
         SharedPrefixes(7, 4, prompts_per_group=30).groups_of(211, 5)
 
 

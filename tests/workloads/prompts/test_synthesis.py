@@ -93,7 +93,7 @@ def test_a_partial_last_block_without_a_hash_is_the_row_s_own() -> None:
 
 def test_of_blocks_of_one_token_none_may_be_missing() -> None:
     facts, columns = WorkloadFacts("qwen", "t", block_tokens=1), {"input_tokens": [2], "output_tokens": [1]}
-    with pytest.raises(WorkloadError, match="row 1: 1 blocks are fewer than its 2 tokens need"):
+    with pytest.raises(WorkloadError, match=r"^row 1: 1 blocks are fewer than its 2 tokens need$"):
         Synthesis(Workload.of_columns(facts, 1, columns | {"block_hashes": [[5]]}), range(9), 1).draw(None)
 
 
@@ -156,13 +156,27 @@ def test_ids_come_from_the_vocabulary() -> None:
 @pytest.mark.parametrize(
     ("workload", "codec", "problem"),
     [
-        (_blocks([[1]], [3]), _WORDS, "token ids"),
+        (
+            _blocks([[1]], [3]),
+            _WORDS,
+            "trace.jsonl: its shared prefixes are made of token ids; model must name one that takes them, as tensorrt_llm, or "
+            "protocol openai_completions with tokenizer_dir sends them to a server of OpenAI's protocols",
+        ),
         (_blocks([[1, 2], [1]], [8, 9]), None, "row 2: 1 blocks are fewer than its 9 tokens need"),
         (_blocks([[1]], [8]), None, "row 1: 1 blocks are fewer than its 8 tokens need"),
-        (Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [4]}), None, "neither a prompt nor both"),
-        (_lengths((99, 1)), None, "longer than max_input_len 50 allows"),
+        (
+            Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [4]}),
+            None,
+            "t.csv: some rows have neither a prompt nor both lengths",
+        ),
+        (
+            _lengths((99, 1)),
+            None,
+            "every prompt of trace.csv is longer than max_input_len 50 allows; nothing is left to send",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_refused(workload: Workload, codec: TextCodec | None, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=problem):
+    with pytest.raises(WorkloadError) as refused:
         Synthesis(workload, range(10), 0, codec, LengthLimits(max_input_len=50)).draw(None)
+    assert str(refused.value) == problem

@@ -40,7 +40,7 @@ def test_whichever_comes_first_ends_an_open_loop(num_requests: int | None, most:
 
 def test_a_load_whose_requests_all_come_later_is_refused() -> None:
     silent = Profiled(Exponential(1.0), parse_profile("stages:0/s*60s,5/s*60s"), 1.0)
-    with pytest.raises(WorkloadError, match="^rate_profile: no request arrives in the first 30 s$"):
+    with pytest.raises(WorkloadError, match=r"^rate_profile: no request arrives in the first 30 s$"):
         OpenLoop(silent, 30.0).most_requests(0, 7)
     assert OpenLoop(silent, 61.0).most_requests(0, 1) == 1
     assert OpenLoop(silent, 30.0).most_requests(0, 0) == 0

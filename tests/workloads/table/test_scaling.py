@@ -143,9 +143,13 @@ def test_blocks_that_are_repeated_or_added_have_hashes_of_their_own() -> None:
 
 def test_prompts_that_get_too_long_are_refused_before_their_blocks_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.table.scaling.array", None)
-    with pytest.raises(WorkloadError, match=r"prefix_factor 4e[+]06: requests more than 10,000,000 tokens in a request"):
+    with pytest.raises(
+        WorkloadError, match=r"^prefix_factor 4e[+]06: requests more than 10,000,000 tokens in a request; lower it$"
+    ):
         Scaling(prefix=4e6).scaled(_blocks([[1], [1, 2]], [4, 8]))
-    with pytest.raises(WorkloadError, match=r"input_factor 4e[+]06: requests more than 10,000,000 tokens in a request"):
+    with pytest.raises(
+        WorkloadError, match=r"^input_factor 4e[+]06: requests more than 10,000,000 tokens in a request; lower it$"
+    ):
         Scaling(input=4e6).scaled(_blocks([[1], [2]], [4, 4]))
 
 
@@ -167,18 +171,29 @@ def test_no_rows_are_scaled_to_none_and_the_longest_request_is_allowed() -> None
 @pytest.mark.parametrize(
     ("scaling", "trace", "problem"),
     [
-        (Scaling(prefix=2.0), _lengths([5], [5]), "prefix_factor: trace.csv has no block hashes"),
-        (Scaling(input=2e6), _lengths([50], [5]), "input_factor 2e[+]06: requests more than 10,000,000 tokens"),
-        (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("openai", "p.json"), 1, {"prompt": ["a"]}), "of their text"),
+        (
+            Scaling(prefix=2.0),
+            _lengths([5], [5]),
+            "prefix_factor: trace.csv has no block hashes, so nothing that its prompts share is known",
+        ),
+        (
+            Scaling(input=2e6),
+            _lengths([50], [5]),
+            "input_factor 2e+06: requests more than 10,000,000 tokens in a request; lower it",
+        ),
         (
             Scaling(input=0.5, output=2.0),
             Workload.of_columns(WorkloadFacts("openai", "p.json"), 1, {"prompt": ["a"]}),
-            "0.5, output",
+            "input_factor 0.5, output_factor 2: p.json has prompts of its own, of which the length is that of their text",
         ),
-        (Scaling(output=2.0), Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [1]}), "without len"),
+        (
+            Scaling(output=2.0),
+            Workload.of_columns(WorkloadFacts("azure", "t.csv"), 1, {"input_tokens": [1]}),
+            "output_factor 2: t.csv has rows without lengths",
+        ),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(scaling: Scaling, trace: Workload, problem: str) -> None:
-    with pytest.raises(WorkloadError, match=problem) as raised:
+    with pytest.raises(WorkloadError) as raised:
         scaling.scaled(trace)
-    assert str(raised.value).startswith(tuple(scaling.entries()))
+    assert str(raised.value) == problem
