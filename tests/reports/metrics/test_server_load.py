@@ -14,7 +14,7 @@ from bench_records.record import Outcome, Record
 from bench_records.server_table import MetricSample, read_server_table, write_server_table
 from reports.metrics.configuration import ConfiguredTarget
 from reports.metrics.engine_latencies import EngineLatency
-from reports.metrics.model_statistics import ModelWork, counted_requests, model_work
+from reports.metrics.model_statistics import ModelWork, counted_requests, failed_requests, model_work
 from reports.metrics.phases import Phase
 from reports.metrics.requests import Requests
 from reports.metrics.server_load import CacheReuse, EngineTimes, ServerLoad, Speculation, server_load
@@ -64,6 +64,17 @@ def test_failed_requests_are_counted_and_have_no_times() -> None:
     assert counted_requests(_changed(statistics(core=(0, 0.0)), after), "core") == 3
 
 
+def test_failures_are_those_of_the_model_during_the_run() -> None:
+    before, after = (statistics(core=(count, 1.0), pre=(count, 1.0)) for count in (4, 9))
+    for model, failures in (("core", (2, 5)), ("pre", (1, 2))):
+        before[model]["fail"]["count"], after[model]["fail"]["count"] = failures
+    manifest = _changed(before, after)
+    assert [(work.name, work.succeeded, work.failed) for work in model_work(manifest)] == [("core", 5, 3), ("pre", 5, 1)]
+    assert [failed_requests(manifest, model) for model in ("core", "pre", "post")] == [3, 1, 0]
+    assert [counted_requests(manifest, model) for model in ("core", "pre", "post")] == [8, 6, None]
+    assert failed_requests(Manifest(), "core") == 0
+
+
 def test_a_model_of_one_request_has_work() -> None:
     assert [work.succeeded for work in model_work(_changed(statistics(core=(4, 1.0)), statistics(core=(5, 1.0))))] == [1]
 
@@ -94,6 +105,22 @@ def test_a_model_that_fell_at_one_of_two_servers_has_no_sum() -> None:
     targets = [{"address": address, "server_statistics": known} for address, known in (("a:1", anew), ("b:1", other))]
     found = model_work(manifest_of({"targets": targets, "server_statistics": both}))
     assert [(work.name, work.succeeded) for work in found] == [("pre", 3)]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        {"before": None, "after": statistics(core=(9, 1.0))},
+        {"before": statistics(core=(9, 1.0)), "after": None},
+        {"before": statistics(pre=(9, 1.0)), "after": statistics(core=(9, 1.0))},
+        {"before": statistics(core=(9, 1.0)), "after": statistics(pre=(9, 1.0))},
+    ],
+)
+def test_a_server_whose_count_of_a_model_is_not_known_on_both_sides_does_not_take_the_sum_away(known: Any) -> None:
+    both = {"before": statistics(core=(0, 1.0)), "after": statistics(core=(30, 1.0))}
+    manifest = manifest_of({"targets": [{"address": "a:1", "server_statistics": known}], "server_statistics": both})
+    assert [(work.name, work.succeeded) for work in model_work(manifest)] == [("core", 30)]
 
 
 def test_a_model_that_is_known_on_one_side_alone_has_no_count() -> None:
