@@ -412,7 +412,7 @@ class TextTokensDisagree(Finding):
     def _sentence(self) -> str:
         return (
             f"The server reported {counted(self.reported, 'token')} for {counted(self.requests, 'answer')} whose text has "
-            f"{self.in_text:,.0f} by the run's tokenizer, and which came in {self.chunks:,.0f} chunks."
+            f"{self.in_text:,.0f} by the run's tokenizer, and which came in {counted(self.chunks, 'chunk')}."
         )
 
 

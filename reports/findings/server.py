@@ -120,7 +120,7 @@ class RequestsDisagree(CountersDisagree):
             ours += f" to {self.ours_most:,}"
         at = "" if self.target is None else f" at {self.target}"
         if self.server < 0:
-            return f"The count of requests of the server{at} fell by {-self.server:,}; {ours} of this run reached it."
+            return f"The count of requests of the server{at} fell by {-self.server:,.0f}; {ours} of this run reached it."
         return f"The server{at} counted {counted(self.server, 'request')}; {ours} of this run reached it."
 
 
