@@ -295,7 +295,7 @@ def _by_bounds(bounds: _Bounds, typical_ns: float) -> _ServerClock | None:
     half = earliest_ns.size // 2
     middles = [
         (float(earliest_ns[part].max()) + float(latest_ns[part].min())) / 2.0
-        for part in ((slice(0, half), slice(half, None)) if half else (slice(None),))
+        for part in ((slice(half), slice(half, None)) if half else (slice(None),))
     ]
     error_ns = (high_ns - low_ns) / 2.0 + max(middles) - min(middles)
     if low_ns > high_ns or error_ns > _MOST_ERROR * typical_ns:

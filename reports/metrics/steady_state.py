@@ -121,7 +121,7 @@ def _falls(due_ns: FloatArray, latency_ns: FloatArray) -> bool:
 
 
 def _rank_correlation_with_time(values: NDArray[np.float64]) -> float:
-    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    ranks = np.argsort(np.argsort(values, kind="stable"))
     return float(np.corrcoef(ranks, np.arange(values.size))[0, 1])
 
 

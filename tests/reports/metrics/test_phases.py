@@ -137,3 +137,9 @@ def test_answers_of_one_token_come_in_one_response(make_requests: MakeRequests, 
     requests = make_requests([answered(k, 0, 0, [(10, 1)]) for k in range(2)])
     found = _by_name(phases(requests, _server(times=replace(_TIMES, ttft_ms=9.0)), _TARGET))
     assert found[ENGINE_TTFT].unexplained_ms == 1.0
+
+
+def test_two_tokens_in_one_response_did_not_come_in_pieces(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([answered(k, 0, 0, [(10, 2)]) for k in range(2)])
+    found = _by_name(phases(requests, _server(times=replace(_TIMES, ttft_ms=9.0)), _TARGET))
+    assert found[ENGINE_TTFT] == Phase(ENGINE_TTFT, 9.0, None, 10.0)

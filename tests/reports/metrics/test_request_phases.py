@@ -198,6 +198,10 @@ def test_the_start_by_bounds_is_their_middle_and_as_uncertain_as_they_and_its_dr
         ([(-0.5, 0.5), (0.25, 0.75)], 0.25, 0.25),
         ([(-0.5, 0.25), (0.25, 0.75)], 0.25, 0.25),
         ([(-0.9, -0.5), (0.5, 0.9)], 0.0, 0.0),  # each may be off by 1 ms, and they contradict each other
+        ([(0.999_999, 5.0)], 0.999_999, 0.999_999),
+        ([(1.0, 5.0)], 3.0, 2.0),  # off by 1 ms or more: not in order, and known by bounds alone
+        ([(-5.0, -0.999_999)], -0.999_999, 0.999_999),
+        ([(-5.0, -1.0)], -3.0, 2.0),
         ([(-0.5, 0.5)] * 99 + [(40.0, 50.0)], 0.0, 0.0),
         ([(-0.5, 0.5)] * 98 + [(40.0, 50.0)] * 2, None, None),  # too many of them are not in order
     ],
@@ -216,6 +220,21 @@ def test_events_may_be_out_of_order_by_the_error_of_a_worker_s_clock(make_reques
     """The server took the request in 1.5 ms before its worker sent it, by a clock that may be 2 ms off."""
     record = with_fields(_bounded(answered, 0, -4.0, -1.5), worker=1)
     assert phase_times(make_requests([record]), TTFT, True, ClientClock(0, {1: _ns(2)})).clock_error_ns == _ns(2 + 1.5)
+
+
+@pytest.mark.parametrize(("off_ms", "error_ms"), [(10.0, 10.0), (10.000_001, 5.0)])
+def test_a_worker_s_clock_that_is_off_by_more_than_a_twentieth_of_the_wait_is_not_used(
+    make_requests: MakeRequests, answered: Make, off_ms: float, error_ms: float
+) -> None:
+    """A wait of 200 ms for the first token; by bounds, the start is known to 5 ms."""
+    record = with_fields(_bounded(answered, 0, -4.0, 6.0), worker=1)
+    found = phase_times(make_requests([record]), TTFT, True, ClientClock(0, {1: _ns(off_ms)}))
+    assert found.clock_error_ns == _ns(error_ms)
+
+
+def test_a_request_without_a_worker_is_stamped_by_the_measuring_host(make_requests: MakeRequests, answered: Make) -> None:
+    requests = make_requests([_timed(answered, 0, 0.0, _PARTS)])
+    assert phase_times(requests, TTFT, True, ClientClock(_START_NS, {0: _ns(0.5)})).clock_error_ns == 0.0
 
 
 def test_workers_that_send_to_a_target_each_have_clocks_of_their_own(make_requests: MakeRequests, answered: Make) -> None:

@@ -323,7 +323,7 @@ def test_readings_are_those_of_the_series_with_most(
     work = ModelWork("core", 1, 0, 1, None, None, None)
     without = server_load(None, make_requests([]), _target("core"), (work,))
     assert without is not None
-    assert (without.readings, without.models) == (0, (work,))
+    assert (without.readings, without.until_end, without.models) == (0, False, (work,))
     assert server_load(None, make_requests([]), _target("core"), ()) is None
 
 

@@ -18,7 +18,8 @@ from reports.metrics.mser import mser5
 from reports.metrics.output_events import completions
 from reports.metrics.requests import Requests
 from reports.metrics.run_metrics import compute_metrics
-from reports.metrics.steady_state import find_steady
+from reports.metrics.steady_state import Steady, find_steady
+from tests.reports.findings.runs import withdrawn
 
 Make = Callable[..., Record]
 MakeRequests = Callable[[Sequence[Record]], Requests]
@@ -122,13 +123,28 @@ def test_conversations_that_end_one_after_another_from_the_beginning_have_no_ste
     assert steady.reason == "the load on the server was still changing in the second half of the run"
 
 
-def _conversations(answered: Make, turns: Sequence[int]) -> list[Record]:
-    """Conversations with these numbers of ``turns``: one each 100 ms, with an answer after 50 ms."""
-    due = sorted((100 * turn + 12 * user, user) for user, count in enumerate(turns) for turn in range(count))
+@pytest.mark.parametrize("start_ms", [0, 1_000_000])
+@pytest.mark.parametrize(("turns", "is_steady"), [(40, True), (39, False)])
+def test_conversations_that_end_after_half_of_the_sending_have_a_steady_part(
+    make_requests: MakeRequests, answered: Make, turns: int, is_steady: bool, start_ms: int
+) -> None:
+    """Eight conversations over 8 s: of the sixth, the first that ends, the 40th turn is due after 3.96 s and takes 40 ms."""
+    records = _conversations(answered, [81, 80, 80, 80, 80, turns, 80, 80], answer_ms=40, start_ms=start_ms)
+    steady = find_steady(requests := make_requests(records), completions(requests), ConfiguredLoad(sessions=True))
+    if is_steady:
+        assert steady.window_ns is not None
+        assert steady.window_ns[1] == start_ms * 1e6 + 4e9
+    else:
+        assert steady.reason == "the load on the server was still changing in the second half of the run"
+
+
+def _conversations(answered: Make, turns: Sequence[int], answer_ms: int = 50, start_ms: int = 0) -> list[Record]:
+    """Conversations with these numbers of ``turns``: one each 100 ms, with an answer after ``answer_ms``."""
+    due = sorted((start_ms + 100 * turn + 12 * user, user) for user, count in enumerate(turns) for turn in range(count))
     last: dict[int, int] = {}
     records = []
     for index, (at, user) in enumerate(due):
-        records.append(answered(index, at, at, [(at + 49, 1)], done=at + 50, parent=last.get(user)))
+        records.append(answered(index, at, at, [(at + answer_ms - 1, 1)], done=at + answer_ms, parent=last.get(user)))
         last[user] = index
     return records
 
@@ -196,6 +212,32 @@ def test_the_steady_part_ends_when_all_users_hang(make_requests: MakeRequests, a
     assert window[1] <= 31e9
 
 
+def test_the_steady_part_ends_with_the_last_send_before_the_last_answer(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """10 requests/s for 60 s, of which those from 30.1 s on, when the last answer ends, have no answer in 600 s."""
+    records = [
+        answered(k, 100 * k, 100 * k, [(100 * k + 50, 1)], done=100 * k + 100)
+        if k <= 300
+        else failed(k, 100 * k, Outcome.TIMEOUT, 100 * k, 100 * k + 600_000)
+        for k in range(600)
+    ]
+    assert _window_s(make_requests(records)) == (0.0, 30.1)
+
+
+def test_an_open_loop_whose_requests_are_due_as_others_end_sends_until_its_end(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Answers take 200 ms, twenty times the gap between requests, except that of the 50th, which takes 205 ms."""
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], done=10 * k + 200 + 5 * (k == 50)) for k in range(1_001)]
+    assert _window_s(make_requests(records))[1] == 10.0
+
+
+def test_a_run_whose_requests_are_all_cancelled_as_planned_may_be_steady(make_requests: MakeRequests, answered: Make) -> None:
+    records = [withdrawn(answered(k, 10 * k, 10 * k, [(10 * k + 100, 1), (10 * k + 201, 1)]), tokens=1) for k in range(1_001)]
+    assert _window_s(make_requests(records)) == (pytest.approx(0.2), pytest.approx(10.0))
+
+
 def test_few_requests_are_too_few_for_a_steady_state(make_requests: MakeRequests, answered: Make) -> None:
     steady = find_steady(requests := make_requests([answered(k, k, k, [(k + 5, 1)]) for k in range(99)]), completions(requests))
     assert steady.window_ns is None
@@ -231,6 +273,27 @@ def _window_s(requests: Requests) -> tuple[float, float]:
     window = find_steady(requests, completions(requests)).window_ns
     assert window is not None
     return window[0] / 1e9, window[1] / 1e9
+
+
+@pytest.mark.parametrize("start_ms", [0, 1_000_000])
+@pytest.mark.parametrize(("latency_ms", "is_steady"), [(200.0, True), (200.001, False)])
+def test_the_steady_part_of_a_closed_loop_lasts_five_median_latencies_or_more(
+    make_requests: MakeRequests, answered: Make, start_ms: int, latency_ms: float, is_steady: bool
+) -> None:
+    """20 users who think, a request each 10 ms for 1.2 s: from 0.2 s on 20 are in flight, for 1 s."""
+    records = [answered(k, at, at, [(at + 1, 1)], done=at + latency_ms) for k in range(121) for at in [start_ms + 10 * k]]
+    steady = find_steady(requests := make_requests(records), completions(requests), ConfiguredLoad(closed=True, concurrency=20))
+    if is_steady:
+        assert steady == Steady((pytest.approx(start_ms * 1e6 + 0.2e9), pytest.approx(start_ms * 1e6 + 1.2e9)), None)
+    else:
+        assert steady == Steady(None, "without ramp and drain it is shorter than 5 median E2E latencies")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_closed_loop_whose_requests_all_fail_may_be_steady(make_requests: MakeRequests, failed: Make) -> None:
+    records = [failed(k, 10 * k, Outcome.SERVER_ERROR, 10 * k, 10 * k + 5) for k in range(101)]
+    steady = find_steady(requests := make_requests(records), completions(requests), ConfiguredLoad(closed=True, concurrency=1))
+    assert steady == Steady((0.0, 1e9), None)
 
 
 def _streams(answered: Make, ttft_ms: Sequence[float], *, every_ms: float = 10.0, start_ms: float = 0.0) -> list[Record]:
@@ -359,6 +422,16 @@ def test_a_burst_late_on_the_clock_of_which_one_has_no_end(make_requests: MakeRe
     ]
     lost = answered(len(records), late_ms, late_ms, [], outcome=Outcome.LOST, done_ns=None)
     assert _window_s(make_requests([*records, lost])) == pytest.approx((1_000.0, 1_010.0), abs=0.15)
+
+
+def test_a_request_of_a_burst_that_the_client_cut_off_does_not_prolong_it(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [answered(k, 0, 0, [(end, 1)], done=end) for k, end in enumerate(_at_rates((10, 100)))]
+    cut = failed(len(records), 0, Outcome.WITHDRAWN, 0, 60_000)
+    assert (
+        _window_s(make_requests([*records, cut])) == _window_s(make_requests(records)) == pytest.approx((0.0, 10.0), abs=0.15)
+    )
 
 
 @pytest.mark.parametrize(

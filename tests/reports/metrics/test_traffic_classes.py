@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,10 @@ from msgspec.structs import replace
 
 from bench_records.record import Outcome, Record, TokenSource
 from reports.criteria import parse_slo
+from reports.metrics.full_batch import FullBatch
 from reports.metrics.output_events import output_tokens
+from reports.metrics.requests import Requests
+from reports.metrics.traffic_classes import Judged, traffic_classes
 from reports.run.class_table import class_table
 from reports.run.console import render_answer
 from reports.run.full import render
@@ -21,11 +24,13 @@ from reports.run.page import run_page, run_pictures
 from reports.run.summary_json import summary
 from reports.run.tables import failure_tables
 from reports.run_report import RunReport, read_run
+from reports.statistics.estimate import Cause
 from tests.reports.findings.runs import withdrawn
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
 
+_CLUSTERED = Cause.CLUSTERED_ARRIVALS
 _MIXTURE: dict[str, Any] = {
     "classes": [{"name": "chat", "weight": 3.0}, {"name": "code", "weight": 1.0}],
     "objectives": {"code": ["ttft<=40ms"]},
@@ -66,6 +71,40 @@ def test_each_class_has_the_numbers_of_its_own_requests(make_report: MakeReport,
 def test_an_unstreamed_run_has_no_first_tokens_of_any_class(make_report: MakeReport, records: list[Record]) -> None:
     for numbers in make_report(records, streaming=False).classes:
         assert (numbers.ttft_ms, numbers.e2e_ms is None) == (None, False)
+
+
+def test_latencies_and_goodput_of_a_class_with_clustered_arrivals_have_no_interval(
+    make_requests: Callable[[Sequence[Record]], Requests], answered: Make
+) -> None:
+    """700 requests of one class in ten crowds, and 700 of another one at an even rate."""
+    records = []
+    for k, wait in enumerate(np.random.default_rng(2).normal(300.0, 60.0, 700).tolist()):
+        for number, (name, due) in enumerate((("crowded", 100_000.0 * (k // 70) + k % 70), ("even", 1_000.0 * k))):
+            records.append(answered(2 * k + number, due, due, [(due + wait, 1), (due + wait + 9, 1)], traffic_class=name))
+    requests = make_requests(records)
+    limit = parse_slo("ttft<=300ms")
+    for numbers, reason in zip(traffic_classes(requests, Judged([limit], {}), streaming=True), (_CLUSTERED, None), strict=True):
+        assert numbers.ttft_ms is not None
+        assert numbers.e2e_ms is not None
+        assert numbers.goodput is not None
+        estimates = (numbers.ttft_ms.percentile(0.5), numbers.e2e_ms.percentile(0.5), numbers.goodput.rate)
+        assert [estimate.reason for estimate in estimates] == [reason] * 3
+
+
+def test_a_batch_that_is_full_too_rarely_leaves_the_tails_of_each_class_without_an_upper_limit(
+    make_requests: Callable[[Sequence[Record]], Requests], answered: Make
+) -> None:
+    waits = np.random.default_rng(3).normal(300.0, 60.0, 1_000).tolist()
+    requests = make_requests(
+        [answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + wait, 1)], traffic_class="chat") for k, wait in enumerate(waits)]
+    )
+    rare = FullBatch(answers=1_000, largest=8, waited=0, spells=0, limit=8, near_limit=True)
+    for batch, reason in ((None, None), (rare, Cause.FEW_QUEUES)):
+        (chat,) = traffic_classes(requests, Judged([], {}), streaming=True, batch=batch)
+        for latency in (chat.ttft_ms, chat.e2e_ms):
+            assert latency is not None
+            p99 = latency.percentile(0.99)
+            assert (p99.reason, p99.interval is None) == (reason, reason is not None)
 
 
 def test_probes_stand_behind_all_classes(make_report: MakeReport, answered: Make) -> None:

@@ -12,7 +12,7 @@ from bench_records.record import Record
 from reports.findings.in_flight import UsersInStep
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.requests import Requests
-from reports.metrics.waves import waves_of
+from reports.metrics.waves import Waves, waves_of
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import AT_ONCE, closed_loop, in_step, served_in_batches
@@ -109,6 +109,26 @@ def test_answers_of_two_lengths_to_requests_served_at_once_are_not_in_waves(
     """They end after 0.3 and 1.5 s, with nothing between."""
     services_ms = [300.0 + k / 10 if k % 2 else 1_500.0 + k / 10 for k in range(200)]
     assert waves_of(make_requests(served_in_batches(answered, 200, services_ms))) is None
+
+
+@pytest.mark.parametrize(
+    ("answers_at_s", "waves"),
+    [
+        ({1: 80, 2: 40}, 2),  # two thirds of them in one wave
+        ({1: 81, 2: 39}, None),
+        ({1: 60, 3: 60}, 3),  # two of three waves have answers
+        ({1: 60, 4: 60}, None),  # two of four
+        ({1: 40, 2: 40, 5: 40}, 5),  # three of five
+        ({1: 40, 2: 40, 6: 40}, None),  # three of six
+    ],
+)
+def test_most_waves_of_a_burst_have_answers_and_none_has_more_than_two_thirds(
+    make_requests: MakeRequests, answered: Make, answers_at_s: dict[int, int], waves: int | None
+) -> None:
+    """120 requests at once, whose first answers take 1 s."""
+    ends_ms = [1_000.0 * at_s for at_s, count in answers_at_s.items() for _ in range(count)]
+    found = waves_of(make_requests([answered(k, 0, 0, [(end, 1)], done=end) for k, end in enumerate(ends_ms)]))
+    assert found == (None if waves is None else Waves(pytest.approx(1.0), waves, 1.0))
 
 
 def _in_one_piece(records: Sequence[Record]) -> list[Record]:
