@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from bench_records.record import Record
 from reports.compare.answers import Answers, answers_of, equally_long, known_on_one_side, lengths_differ
@@ -99,8 +102,18 @@ def test_answers_of_records(answered: Callable[..., Record], make_requests: Call
     found = answers_of(make_requests(records))
     assert (found.tokens.tolist(), found.requested.tolist()) == ([2.0] * 3, [4.0] * 3)
     assert str(found) == "2.0 tokens an answer, 50% of those requested"
-    without = answers_of(make_requests([*records, answered(3, 0, 0, [(10, 6)], requested_output_tokens=0)]))
-    assert without.index.tolist() == [0, 1, 2]
+    others = [answered(k, 0, 0, [(10, 6)], requested_output_tokens=requested) for k, requested in ((3, 0), (4, 1))]
+    assert answers_of(make_requests([*records, *others])).index.tolist() == [0, 1, 2, 4]
+
+
+def test_lengths_are_estimates_where_any_known_one_is_counted_from_text(
+    answered: Callable[..., Record], make_requests: Callable[..., Requests]
+) -> None:
+    by_server = answered(0, 0, 0, [(10, 1)], requested_output_tokens=4)
+    from_text = answered(1, 0, 0, [(10, 1)], requested_output_tokens=4, output_tokens_source="text")
+    of_nothing = structs.replace(from_text, index=2, requested_output_tokens=0)  # has no part in the comparison
+    for records, estimated in (([by_server, of_nothing], False), ([by_server, from_text], True)):
+        assert answers_of(make_requests(records)).counted_from_text is estimated
 
 
 def test_lengths_that_one_side_alone_knows() -> None:
@@ -117,3 +130,23 @@ def test_answers_may_be_equally_long_whatever_was_requested() -> None:
     assert lengths_differ([a], [b], paired=False)
     assert equally_long([a], [b])
     assert not equally_long([a], [_answers(np.full(700, 20.5), 40.0)])
+
+
+def test_a_difference_of_exactly_one_per_cent_is_none() -> None:
+    """Of lengths, and of shares: 100 and 101 tokens for each that was requested."""
+    a, b = _answers(np.full(700, 100.0), 1.0), _answers(np.full(700, 101.0), 1.0)
+    assert equally_long([a], [b])
+    assert equally_long([a], [a, b])
+    assert not equally_long([a], [_answers(np.full(700, 101.5), 1.0)] * 2)
+    assert not lengths_differ([a], [b], paired=False)
+    assert lengths_differ([a], [_answers(np.full(700, 101.5), 1.0)], paired=False)
+
+
+def test_the_error_of_a_share_is_wider_where_few_conversations_make_it() -> None:
+    """1, 2 and 3 tokens for 2 requested ones each: deviations of -1, 0 and 1, whose sum has a variance of 2 · 3/2."""
+    normal, student = (law.ppf((1.0 + 0.9973) / 2.0) for law in (stats.norm(), stats.t(2)))
+    few = _answers([1.0, 2.0, 3.0], 2.0)
+    assert few.error == pytest.approx(math.sqrt(3.0) / 6.0 * student / normal)
+    of_one = replace(few, conversation_of=np.zeros(3, dtype=np.int64))
+    assert of_one.error == math.inf
+    assert not lengths_differ([of_one], [_answers([9.0, 9.0, 9.0], 2.0)], paired=False)

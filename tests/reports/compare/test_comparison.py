@@ -718,6 +718,31 @@ def test_an_arm_is_named_by_its_folder_and_holds_its_runs_in_order(
     assert (alone.name, [run.metrics.scheduled for run in alone.runs]) == ("b", [3])
 
 
+def test_an_arm_of_a_relative_path_is_named_by_the_folder_it_leads_to(
+    make_report: Callable[..., RunReport],
+    steady_run: Callable[..., list[Record]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "arm").mkdir()
+    make_report(steady_run(2)).folder.path.rename(tmp_path / "arm" / "a")
+    (tmp_path / "arm" / "link").symlink_to(tmp_path / "arm" / "a")
+    monkeypatch.chdir(tmp_path / "arm" / "a")
+    assert [read_arm(Path(path)).name for path in ("", ".", "..", "../a", "../link")] == ["a", "a", "arm", "a", "link"]
+
+
+def test_a_copy_of_a_run_in_an_arm_is_named_with_its_original(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
+) -> None:
+    for name, run_id in (("1", "a"), ("2", "b"), ("3", "a")):
+        make_report(steady_run(2), run_id=run_id * 32).folder.path.rename(tmp_path / name)
+    with pytest.raises(RunFolderError) as refusal:
+        read_arm(tmp_path)
+    assert str(refusal.value) == (
+        f"{tmp_path / '1'} and {tmp_path / '3'} hold the same run, and a copy is no repeat; move one of them elsewhere"
+    )
+
+
 @pytest.fixture
 def experiment(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], tmp_path: Path
@@ -748,6 +773,8 @@ def test_the_runs_of_an_arm_and_of_an_experiment_are_read_by_the_criteria_given(
         run.folder.path.rename(experiment.path / "arm" / str(block))
     for arm in (*arms, read_arm(experiment.path / "arm", criteria)):
         assert [[gate.requirement for gate in run.gates] for run in arm.runs] == [criteria, criteria]
+    (alone,) = read_arm(experiment.path / "arm" / "1", criteria).runs
+    assert [gate.requirement for gate in alone.gates] == criteria
 
 
 def test_the_sound_blocks_of_an_experiment_stay_paired(experiment: ExperimentFolder) -> None:
@@ -762,8 +789,13 @@ def test_an_experiment_without_a_sound_block_is_refused(experiment: ExperimentFo
     for run in experiment.read().runs:
         if run.block in (0, 3) and run.arm == 0:
             shutil.rmtree(experiment.run_folder(run).path)
-    with pytest.raises(NoValidBlockError, match=r"every block has an invalid run, .*report\.html"):
+    (invalid,) = (run for run in experiment.read().runs if (run.block, run.arm) == (2, 0))
+    with pytest.raises(NoValidBlockError) as refusal:
         read_experiment(experiment)
+    assert str(refusal.value) == (
+        f"{experiment.path}: every block has an invalid run, so there is nothing to compare; see the findings in "
+        f"{experiment.run_folder(invalid).html} first"
+    )
     for run in experiment.read().runs:
         if run.arm == 0:
             shutil.rmtree(experiment.run_folder(run).path, ignore_errors=True)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from reports.compare.conditions import check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
-from reports.compare.looks import weighted_holm
+from reports.compare.looks import Looks, weighted_holm
 from reports.compare.measures import Measure, Measured, mean, percentile, share
 from reports.compare.single_runs import quantiles_within_runs
 from reports.compare.spread import Evidence, Spread
 from reports.gates.gate import Status
 from reports.metrics.catalogue import E2E, FAILED_SHARE, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
+from reports.statistics.autocorrelation import mean_of
 from reports.statistics.estimate import Cause, TooFew
 
 LATENCY = Measure(TTFT, 0.50)
@@ -219,6 +220,17 @@ def test_one_failure_in_each_repeat_of_a_side_is_no_certainty(paired: bool) -> N
     assert (difference.verdict, difference.reason) == (Verdict.NONE, None)
 
 
+def test_repeats_without_a_spread_have_the_error_of_their_counts() -> None:
+    """One failure among 700 in each of two runs, and none in three: the error of one run over the root of two."""
+    failed = np.zeros(700)
+    failed[350] = 1.0
+    a, b = ([{"failed_share": share(happened)}] * runs for happened, runs in ((np.zeros(700), 3), (failed, 2)))
+    (difference,) = compare_measures([FAILURES], a, b, requests_paired=False, runs_paired=False)
+    assert difference.spread is not None
+    assert difference.spread.error == pytest.approx(mean_of(failed).standard_error / math.sqrt(2.0))
+    assert mean_of(failed).standard_error == pytest.approx(1 / 700, rel=0.5)
+
+
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize(("repeats", "n"), [(3, 2_000), (5, 300), (5, 600), (6, 1_200)])
 def test_a_rounded_sum_of_equal_repeats_is_no_certainty(repeats: int, n: int, paired: bool) -> None:
@@ -295,6 +307,23 @@ def test_measures_are_judged_together_and_the_smallest_change_shown_is_of_the_fi
     assert found[0].smallest_shown == pytest.approx(
         math.expm1(float(t.ppf(1.0 - 0.05 / 6.0, freedom) + t.ppf(0.8, freedom)) * alone.spread.error)
     )
+
+
+def test_the_measure_that_decides_has_four_fifths_of_the_significance_and_the_others_the_rest() -> None:
+    """All have p. The first of Holm's steps has p / 0.8; the rest, with a tenth each, share what is left: p / 0.1 · 0.2."""
+    measures = [LATENCY, Measure(E2E, 0.5), RATE]
+    sides = ((100.0, 101.0, 99.0, 100.5), (102.0, 104.0, 101.5, 101.0))
+    a_runs, b_runs = ([{m.name: _known(v) for m in measures} for v in side] for side in sides)
+    first, *others = compare_measures(
+        measures, a_runs, b_runs, requests_paired=False, runs_paired=True, looks=Looks(10, "p50_ttft")
+    )
+    assert first.p_value is not None
+    assert 0.0 < first.p_value < 0.5
+    assert first.p_adjusted == pytest.approx(first.p_value / 0.8)
+    assert [other.p_adjusted for other in others] == pytest.approx([2.0 * first.p_value] * 2)
+    assert first.smallest_shown is not None
+    assert others[0].smallest_shown is not None
+    assert first.smallest_shown < others[0].smallest_shown
 
 
 @pytest.mark.parametrize("singly", ["a", "b"])
