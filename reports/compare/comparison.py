@@ -32,8 +32,9 @@ from reports.compare.recommendation import Recommendation, affordable, preferred
 from reports.criteria import Criterion
 from reports.errors import NotComparableError, NoValidBlockError
 from reports.findings.checks import Validity
-from reports.metrics.catalogue import E2E
+from reports.metrics.catalogue import E2E, TTFT
 from reports.metrics.censoring import CensoredLatencies
+from reports.metrics.metric import Metric
 from reports.run_report import RunReport, read_run
 from reports.statistics.percentiles import Distribution, summarise
 
@@ -47,16 +48,18 @@ _QUANTILES = (0.01, 0.02, *(percent / 100 for percent in range(5, 100, 5)), 0.98
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: a configuration, measured by one or several runs, which are all streamed or all unstreamed.
+    """One side of a comparison: a configuration, measured by one or several runs.
 
     ``blocks_left_out`` counts an experiment's blocks with a missing or invalid run, and ``left_out`` are the arm's runs in them
     that show what it did: those that are valid, or invalid for failed requests alone. Limits of the arm alone judge them.
+    ``compared_by`` is the latency that all compared arms have, where an arm has another one.
     """
 
     name: str
     runs: tuple[RunReport, ...]
     blocks_left_out: int = 0
     left_out: tuple[RunReport, ...] = ()
+    compared_by: Metric | None = None
 
     @property
     def failed(self) -> tuple[RunReport, ...]:
@@ -65,18 +68,18 @@ class Arm:
 
     @property
     def streaming(self) -> bool:
-        return self.runs[0].metrics.streamed
+        return all(run.metrics.streamed for run in self.runs)
 
     @property
-    def latency_title(self) -> str:
-        """The latency of the curves, from the schedule."""
-        metric, _ = self.runs[0].metrics.latency
-        return metric.label
+    def latency(self) -> Metric:
+        """The latency of the curves and of paired requests: TTFT, or E2E latency where a run with answers has no TTFT."""
+        answered = [run.metrics for run in self.runs if run.metrics.done]
+        return self.compared_by or next((E2E for metrics in answered if metrics.latency[0] is E2E), TTFT)
 
     @cached_property
     def latencies(self) -> tuple[CensoredLatencies, ...]:
-        """The latencies of each run, by request, in the order of the schedule."""
-        return tuple(run.metrics.latency[0].by_request(run.requests) for run in self.runs)
+        """The latencies of each run from the schedule, by request, in the order of the schedule."""
+        return tuple(self.latency.by_request(run.requests) for run in self.runs)
 
     @cached_property
     def measured(self) -> tuple[dict[str, Measured], ...]:
@@ -312,6 +315,7 @@ def compare(
 
     Raises NotComparableError, unless ``allow_different``, and where one side alone was simulated, unless ``allow_simulated``.
     """
+    arms = _by_one_latency(arms)
     baseline, *others = arms
     by_arm = [_disagreements(baseline, arm, runs_paired=runs_paired) for arm in others]
     for arm, found in zip(others, by_arm, strict=True):
@@ -325,6 +329,11 @@ def compare(
             for arm, found in zip(others, by_arm, strict=True)
         ),
     )
+
+
+def _by_one_latency(arms: Sequence[Arm]) -> Sequence[Arm]:
+    """The arms; by their E2E latencies where some have TTFT and others, which are not streamed, have none."""
+    return arms if len({arm.latency for arm in arms}) == 1 else [replace(arm, compared_by=E2E) for arm in arms]
 
 
 def _disagreements(baseline: Arm, arm: Arm, *, runs_paired: bool) -> tuple[Disagreement, ...]:

@@ -30,7 +30,7 @@ def latency_pictures(comparison: Comparison) -> tuple[Picture, ...]:
     known = [line for line in series if line.curve is not None]
     if not known:
         return ()
-    title = f"{comparison.arms[0].latency_title} from schedule"
+    title = f"{comparison.arms[0].latency.label} from schedule"
     return (
         percentile_picture("percentiles", f"{title}, by percentile", known),
         distribution_picture(known, "distribution"),
@@ -94,7 +94,7 @@ def quantile_difference_picture(comparison: ArmComparison, name: str) -> Picture
     if known:
         low, high = (np.array([point.interval_ms[k] for point in known if point.interval_ms]) for k in (0, 1))
         marks.append(Whiskers("B − A", quantile_positions([point.q for point in known]), low, high, Colour.SKY))
-    title = comparison.baseline.latency_title
+    title = comparison.baseline.latency.label
     return Picture(
         f"{name}-quantiles",
         f"{title}: difference by percentile",

@@ -148,7 +148,7 @@ def notes(comparison: ArmComparison) -> list[str]:
         d = comparison.pairs.difference_ms
         interval = d.percentile(0.50).interval_text
         texts.append(
-            f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency_title} is {d.p50:+.2f} ms in the median "
+            f"Request by request ({d.n:,} pairs of one schedule): B − A in {a.latency.label} is {d.p50:+.2f} ms in the median "
             f"(95 %: {interval}); {percent(comparison.pairs.share_slower)} of the requests were slower in B."
         )
     if comparison.looks is not None and len(b.runs) >= FIRST_LOOK:

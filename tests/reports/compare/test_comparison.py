@@ -29,6 +29,7 @@ from reports.compare.comparable import Weight, schedules_apart
 from reports.compare.comparison import (
     MIXED,
     Arm,
+    ArmComparison,
     compare,
     differences_between,
     is_inconclusive,
@@ -43,8 +44,9 @@ from reports.compare.formats import COMPARISON
 from reports.compare.json_file import document
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.page import comparison_page, difference_cards, tone_of
+from reports.compare.pictures import latency_pictures
 from reports.compare.spread import Evidence, Spread
-from reports.compare.tables import headline, summary_sentence
+from reports.compare.tables import headline, notes, summary_sentence
 from reports.criteria import parse_slo
 from reports.errors import ConditionError, NotComparableError, NoValidBlockError
 from reports.metrics.catalogue import TTFT
@@ -834,6 +836,31 @@ def test_pairs_without_any_two_answers_have_no_difference(
 ) -> None:
     runs = [make_report([failed(k, 10 * k, Outcome.TIMEOUT, 10 * k, 10 * k + 9) for k in range(3)]) for _ in range(2)]
     assert compare([Arm("a", runs[:1]), Arm("b", runs[1:])], allow_different=True).comparisons[0].pairs is None
+
+
+def test_streamed_and_unstreamed_answers_are_compared_by_their_ends(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    """The same answers, which begin after 100 ms and end after 120 ms: E2E latencies less TTFTs were 20 ms, "slower in B"."""
+    streamed, unstreamed = (make_report(steady_run(120), streaming=streaming) for streaming in (True, False))
+    arms = [Arm("streamed", (streamed,)), Arm("unstreamed", (unstreamed,)), Arm("both", (streamed, unstreamed))]
+
+    def quantiles_ms(pair: ArmComparison) -> set[float]:
+        return {round(latency_ms, 6) for point in pair.curve for latency_ms in (point.a_ms, point.b_ms)}
+
+    for order in (arms, [arms[1], arms[0]], [arms[2], arms[0]]):
+        compared = compare(order, allow_different=True)
+        for pair in compared.comparisons:
+            assert quantiles_ms(pair) == {120.0}
+            assert not any(difference.measure.metric.streamed_only for difference in pair.differences)
+        pictures = latency_pictures(compared)
+        assert pictures[0].title == "E2E latency from schedule, by percentile"
+    pair = compare(arms, allow_different=True).comparisons[0]
+    assert pair.pairs is not None
+    assert (pair.pairs.difference_ms.p50, pair.pairs.share_slower) == (0.0, 0.0)
+    assert "B − A in E2E latency is +0.00 ms in the median" in notes(pair)[0]
+    (alike,) = compare([arms[0], Arm("again", (streamed,))]).comparisons
+    assert quantiles_ms(alike) == {100.0}
 
 
 def test_the_curve_has_the_differences_of_quantiles_in_ms(noisy_run: Callable[..., RunFolder]) -> None:
