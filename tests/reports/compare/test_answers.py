@@ -89,8 +89,10 @@ def test_failures_of_long_answers_make_no_other_shorter() -> None:
 
 def test_counts_of_other_kinds_and_no_answers_show_nothing() -> None:
     counted, estimated = _answers(np.full(700, 20.0)), _answers(np.full(700, 15.0), from_text=True)
-    assert not lengths_differ([counted], [estimated], paired=False)
-    assert lengths_differ([_answers(np.full(700, 20.0), from_text=True)], [estimated], paired=False)
+    for paired in (False, True):
+        assert not lengths_differ([counted], [estimated], paired=paired)
+        assert lengths_differ([_answers(np.full(700, 20.0), from_text=True)], [estimated], paired=paired)
+    assert lengths_differ([counted], [_answers(np.full(700, 15.0))], paired=True)
     none = _answers([])
     assert not lengths_differ([counted], [none], paired=False)
     assert str(none) == "no answer of known length"

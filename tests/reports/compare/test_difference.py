@@ -13,12 +13,12 @@ from reports.compare.conditions import check_conditions, parse_condition
 from reports.compare.difference import Difference, Verdict, between_pairs, between_runs, compare_measures
 from reports.compare.looks import Looks, weighted_holm
 from reports.compare.measures import Measure, Measured, mean, percentile, share
-from reports.compare.single_runs import quantiles_within_runs
+from reports.compare.single_runs import quantiles_within_runs, within_runs
 from reports.compare.spread import Evidence, Spread
 from reports.gates.gate import Status
 from reports.metrics.catalogue import E2E, FAILED_SHARE, OUTPUT_TOKEN_THROUGHPUT, REQUEST_THROUGHPUT, TPOT, TTFT
 from reports.statistics.autocorrelation import mean_of
-from reports.statistics.estimate import Cause, TooFew
+from reports.statistics.estimate import Cause, OtherSchedules, TooFew
 
 LATENCY = Measure(TTFT, 0.50)
 RATE = Measure(REQUEST_THROUGHPUT)
@@ -324,6 +324,46 @@ def test_the_measure_that_decides_has_four_fifths_of_the_significance_and_the_ot
     assert first.smallest_shown is not None
     assert others[0].smallest_shown is not None
     assert first.smallest_shown < others[0].smallest_shown
+
+
+def _of_requests(value: float, deviation: float, seed: int) -> Measured:
+    """A run whose contributions are ±``deviation``, all of which lengths would explain."""
+    sample = deviation * np.random.default_rng(seed).choice([-1.0, 1.0], 1_000)
+    return Measured(value, sample, covariates=sample[:, np.newaxis])
+
+
+def test_repeats_of_other_schedules_have_the_larger_error_of_a_pair_beside_their_own() -> None:
+    """Welch's sum of two variances: that of the repeats, and that of the second runs, with what their lengths would explain."""
+    a, b = [_of_requests(10.0, 0.1, 1), _of_requests(10.2, 0.3, 2)], [_of_requests(12.0, 0.1, 3), _of_requests(12.5, 0.2, 4)]
+    (difference,) = compare_measures(
+        [LATENCY_MEAN], *([{"mean_tpot": run} for run in side] for side in (a, b)),
+        requests_paired=False, runs_paired=False, schedules_apart=True,
+    )  # fmt: skip
+    runs = between_runs(*(np.log([run.value for run in side]) for side in (a, b)))
+    within = within_runs(*(Measured(run.value, run.sample) for run in (a[1], b[1])), 0.0)
+    assert isinstance(within, Spread)
+    assert within.error == pytest.approx(math.sqrt((0.3**2 + 0.2**2) / 1_000), rel=0.3)
+    found = difference.spread
+    assert isinstance(found, Spread)
+    assert (found.evidence, found.estimate) == (Evidence.SCHEDULES, pytest.approx(runs.estimate))
+    assert found.error == pytest.approx(math.hypot(runs.error, within.error))
+    assert found.freedom == pytest.approx(found.error**4 / (runs.error**4 / runs.freedom + within.error**4 / within.freedom))
+
+
+def test_repeats_of_other_schedules_without_any_variation_have_no_error() -> None:
+    a, b = ([{"mean_tpot": Measured(value, np.zeros(200))}] * 3 for value in (10.0, 11.0))
+    (difference,) = compare_measures([LATENCY_MEAN], a, b, requests_paired=False, runs_paired=False, schedules_apart=True)
+    assert isinstance(difference.spread, Spread)
+    assert (difference.spread.error, difference.spread.freedom, difference.reason) == (0.0, 8.0, Cause.NO_SPREAD)
+
+
+def test_what_a_schedule_changes_is_unknown_where_a_run_is_too_short_to_know_its_error() -> None:
+    few = {"mean_tpot": Measured(10.0, np.zeros(99))}
+    (difference,) = compare_measures(
+        [LATENCY_MEAN], [few] * 2, [few] * 2, requests_paired=False, runs_paired=False, schedules_apart=True
+    )
+    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, OtherSchedules(TooFew(99, 100)))
+    assert str(difference.reason) == "other schedules: n too small"
 
 
 @pytest.mark.parametrize("singly", ["a", "b"])

@@ -98,6 +98,19 @@ def test_a_long_name_of_a_measure_wraps_on_a_terminal(run: RunReport) -> None:
     assert lines[5].rstrip() == "tokens/s"
 
 
+def test_a_long_value_of_a_setting_is_one_word_on_a_terminal(run: RunReport) -> None:
+    """A path or an address that is broken at a hyphen, or at the end of a line, cannot be copied."""
+    path = "-".join(["/models/of-a-name"] * 7)
+    found = Disagreement("target.tokenizer_dir", Weight.CHANGED, ((path,), ("b",)), "the subject")
+    assert COMPARISON.terminal_text(_of(comparison(run, difference(P99), disagreements=(found,)))).endswith(
+        f"""
+ changed  target.tokenizer_dir:
+              {path}
+              | b
+          the subject"""
+    )
+
+
 def test_the_text_of_a_pull_request(pair: ArmComparison) -> None:
     only = replace(pair, disagreements=pair.disagreements[:2])
     assert (

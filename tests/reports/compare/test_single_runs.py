@@ -664,14 +664,15 @@ def test_pairs_that_all_cross_in_one_direction_are_as_uncertain_as_their_slow_ch
     assert spread.freedom < 5.0  # as far as 1,200 such pairs are few
 
 
-def test_a_drain_of_few_independent_ones_leaves_few_degrees_of_freedom() -> None:
-    """Drains of 12 independent ones have two degrees, and most of the error."""
-    a, b = (Measured(1.0, 0.01 * _signs(seed, 1_000), None, 0.03, other_independent=12.0) for seed in (1, 2))
+@pytest.mark.parametrize(("independent", "degrees"), [(12.0, 2.0), (6.0, 1.0), (3.0, 1.0)])
+def test_a_drain_of_few_independent_ones_leaves_few_degrees_of_freedom(independent: float, degrees: float) -> None:
+    """Drains of 12 independent ones have two degrees, fewer at least one; and they make most of the error."""
+    a, b = (Measured(1.0, 0.01 * _signs(seed, 1_000), None, 0.03, other_independent=independent) for seed in (1, 2))
     spread = within_runs(a, b, 0.0)
     assert isinstance(spread, Spread)
     variances = [mean_of(run.sample).standard_error ** 2 for run in (a, b)]
-    degrees = [mean_of(run.sample).long_run.degrees for run in (a, b)]
-    parts = [*zip(variances, degrees, strict=True), (0.03**2, 2.0), (0.03**2, 2.0)]
+    own = [mean_of(run.sample).long_run.degrees for run in (a, b)]
+    parts = [*zip(variances, own, strict=True), (0.03**2, degrees), (0.03**2, degrees)]
     total = sum(variance for variance, _ in parts)
     assert spread.error == pytest.approx(math.sqrt(total))
     assert spread.freedom == pytest.approx(total**2 / sum(v**2 / f for v, f in parts))

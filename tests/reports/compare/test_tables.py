@@ -370,9 +370,7 @@ def test_sides_that_repeat_schedules_of_their_own_are_noted(run: RunReport) -> N
         "these runs show it. The same seeds on both sides, drawn by one release (--seed), show smaller changes."
     )
     assert headline(found).startswith("Inconclusive: 2 runs of each side cannot show a change of TTFT p99 below 50%; ")
-    assert headline(apart) == (
-        f"{headline(found)[:-1]}; repeats of the same schedules on both sides would show smaller ones."
-    )
+    assert headline(apart) == (f"{headline(found)[:-1]}; repeats of the same schedules on both sides would show smaller ones.")
 
 
 def test_how_often_one_of_several_arms_is_called_different_by_chance(run: RunReport) -> None:
