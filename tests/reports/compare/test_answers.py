@@ -135,7 +135,7 @@ def test_answers_may_be_equally_long_whatever_was_requested() -> None:
 
 
 def test_a_difference_of_exactly_one_per_cent_is_none() -> None:
-    """Of lengths, and of shares: 100 and 101 tokens for each that was requested."""
+    """The answers have 100 and 101 tokens for each that was requested, so lengths and shares differ by 1 %."""
     a, b = _answers(np.full(700, 100.0), 1.0), _answers(np.full(700, 101.0), 1.0)
     assert equally_long([a], [b])
     assert equally_long([a], [a, b])

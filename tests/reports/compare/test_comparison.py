@@ -42,6 +42,7 @@ from reports.compare.difference import Difference, Verdict, compare_measures
 from reports.compare.documents import full_document
 from reports.compare.formats import COMPARISON
 from reports.compare.json_file import document
+from reports.compare.looks import Looks, SpreadAtLook
 from reports.compare.measures import MEASURES, Measure
 from reports.compare.page import comparison_page, difference_cards, tone_of
 from reports.compare.pictures import latency_pictures
@@ -923,6 +924,17 @@ def test_runs_are_paired_where_they_are_said_to_be_measured_in_turn(
     by_default, in_turn = differences_between(*arms), differences_between(*arms, runs_paired=True)
     assert {d.evidence for d in by_default} - {None} == {Evidence.RUNS}
     assert {d.evidence for d in in_turn} - {None} == {Evidence.RUN_PAIRS}
+
+
+def test_differences_of_an_experiment_that_ends_when_it_is_decided_pay_for_its_looks(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    run, looks = make_report(steady_run(120)), Looks(10)
+    (one,) = compare([Arm("a", (run,) * 3), Arm("b", (run,) * 3)], runs_paired=True, looks=looks).comparisons
+    assert one.looks is looks
+    assert {(type(d.spread), getattr(d.spread, "blocks", None)) for d in one.differences} == {(SpreadAtLook, 3)}
+    (plain,) = compare([one.baseline, one.arm], runs_paired=True).comparisons
+    assert (plain.looks, {type(d.spread) for d in plain.differences}) == (None, {Spread})
 
 
 def test_arms_measured_in_turn_have_as_many_runs(

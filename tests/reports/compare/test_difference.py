@@ -364,6 +364,15 @@ def test_what_a_schedule_changes_is_unknown_where_a_run_is_too_short_to_know_its
     )
     assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, OtherSchedules(TooFew(99, 100)))
     assert str(difference.reason) == "other schedules: n too small"
+    waves = []
+    for seed in (0, 1):
+        level, levels = 0.0, []
+        for step in np.random.default_rng(seed).normal(0.0, 0.2, 120):
+            level = 0.9 * level + step
+            levels.append(level)
+        waves.append([{"p50_ttft": percentile(np.exp(levels), 0.5)}] * 2)
+    (difference,) = compare_measures([LATENCY], *waves, requests_paired=False, runs_paired=False, schedules_apart=True)
+    assert (difference.verdict, difference.reason) == (Verdict.UNKNOWN, OtherSchedules(Cause.SHORT_RUNS))
 
 
 @pytest.mark.parametrize("singly", ["a", "b"])
@@ -490,14 +499,18 @@ def _tokens(value: float) -> Measured:
     return Measured(value, np.random.default_rng(int(value)).normal(0.0, 0.1, 1_000))
 
 
-@pytest.mark.parametrize(("runs", "paired", "verdict"), [
-    (1, False, Verdict.STARTS_WORSE), (3, False, Verdict.WORSE), (3, True, Verdict.WORSE),
+@pytest.mark.parametrize(("runs", "paired", "verdict", "evidence"), [
+    (1, False, Verdict.STARTS_WORSE, Evidence.REQUESTS),
+    (3, False, Verdict.WORSE, Evidence.RUNS),
+    (3, True, Verdict.WORSE, Evidence.RUN_PAIRS),
 ])  # fmt: skip
-def test_a_target_that_generates_no_token_any_more_is_worse(runs: int, paired: bool, verdict: Verdict) -> None:
+def test_a_target_that_generates_no_token_any_more_is_worse(
+    runs: int, paired: bool, verdict: Verdict, evidence: Evidence
+) -> None:
     """The logarithm of 0 has no difference from another one, so that the verdict was unknown, and every condition passed."""
     a, b = [{_TOKENS.name: _tokens(100.0 + k)} for k in range(runs)], [{_TOKENS.name: _NOTHING}] * runs
     (difference,) = compare_measures([_TOKENS], a, b, requests_paired=False, runs_paired=paired)
-    assert (difference.verdict, difference.change, difference.b) == (verdict, -1.0, 0.0)
+    assert (difference.verdict, difference.change, difference.b, difference.evidence) == (verdict, -1.0, 0.0, evidence)
     assert (difference.interval, difference.smallest_shown, difference.reason) == (None, None, Cause.ALL_ZERO)
     (result,) = check_conditions([parse_condition("output_token_throughput < -5%")], [difference])
     assert result.status is Status.FAILED

@@ -455,20 +455,24 @@ def test_a_change_is_drawn_up_to_ten_times(run: RunReport, change: float, interv
 
 
 def test_the_picture_of_what_differs_by_percentile(run: RunReport, pair: ArmComparison) -> None:
-    picture = quantile_difference_picture(pair, "some")
+    points = (*pair.curve, QuantilePoint(0.99, 300.0, 330.0, (5.0, 50.0)))
+    picture = quantile_difference_picture(replace(pair, curve=points), "some")
     assert picture is not None
     assert (picture.name, picture.title) == ("some-quantiles", "TTFT: difference by percentile")
     assert picture.caption == (
         "How much longer (above 0) or shorter B's percentile is than A's. A bar is the 95 % interval of that point alone, "
         "where it has an end. Each further nine takes the same space."
     )
-    assert (picture.y, [text for _, text in picture.x.ticks]) == (Axis("TTFT, B − A", "ms"), ["0", "50", "75", "90"])
-    curve = (
-        Line("no difference", _at(0, 1), _at(0, 0), Colour.GREY, Stroke.DASHED),
-        Line("B − A", _at(np.log10(2), 1), _at(10, -10), Colour.BLUE),
+    assert (picture.y, [text for _, text in picture.x.ticks]) == (
+        Axis("TTFT, B − A", "ms"),
+        ["0", "50", "75", "90", "99"],
     )
-    _assert_marks(picture, *curve, Whiskers("B − A", _at(np.log10(2)), _at(-1), _at(2), Colour.SKY))
-    bare = [replace(point, interval_ms=None) for point in pair.curve]
+    curve = (
+        Line("no difference", _at(0, 2), _at(0, 0), Colour.GREY, Stroke.DASHED),
+        Line("B − A", _at(np.log10(2), 1, 2), _at(10, -10, 30), Colour.BLUE),
+    )
+    _assert_marks(picture, *curve, Whiskers("B − A", _at(np.log10(2), 2), _at(-1, 5), _at(2, 50), Colour.SKY))
+    bare = [replace(point, interval_ms=None) for point in points]
     _assert_marks(quantile_difference_picture(replace(pair, curve=tuple(bare)), "some"), *curve)
     assert quantile_difference_picture(replace(pair, curve=()), "some") is None
 
