@@ -174,7 +174,7 @@ def _summarise_request(request: Request, decode: Decode | None) -> RequestSummar
 
 
 def _text_fingerprint(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_FINGERPRINT_BYTES).digest()
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=_FINGERPRINT_BYTES).digest()
 
 
 def _ids_fingerprint(ids: Sequence[int]) -> bytes:

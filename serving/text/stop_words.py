@@ -68,7 +68,7 @@ def to_word_list(tokenizer: Any, words: Sequence[bytes]) -> NDArray[np.int32]:
 
     Words without a token are skipped; without words n is 0. Source: upstream preprocessing ``_to_word_list_format``.
     """
-    encoded = [ids for word in words if (ids := tokenizer.encode(word.decode("utf-8"), add_special_tokens=False))]
+    encoded = [ids for word in words if (ids := tokenizer.encode(word.decode(), add_special_tokens=False))]
     ids = [token for tokens in encoded for token in tokens]
     ends = np.cumsum([len(tokens) for tokens in encoded])
     table = np.zeros((2, len(ids)), dtype=np.int32)

@@ -110,8 +110,7 @@ def exact_requests(
     made: Iterable[tuple[str | None, Sequence[int]]] = ((None, piece) for piece in pieces)
     if codec is not None:
         makings = (exact_text(piece, draw) for piece, draw in zip(pieces, further, strict=True))
-        mean_tokens = sum(input_tokens for input_tokens, _ in lengths) / max(1, len(lengths))
-        made = codec.make_each(makings, texts_at_once(mean_tokens))
+        made = codec.make_each(makings, texts_at_once([input_tokens for input_tokens, _ in lengths]))
     for (text, ids), (input_tokens, output_tokens) in zip(made, lengths, strict=True):
         yield Request(
             output_tokens=output_tokens,

@@ -37,9 +37,10 @@ def encoded(text: str) -> Making[TokenIds]:
     return ids
 
 
-def texts_at_once(mean_tokens: float) -> int:
-    """How many texts of this mean length are made at once: enough for all cores, and few enough for memory and Ctrl-C."""
-    return int(min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, _TOKENS_AT_ONCE / max(1.0, mean_tokens))))
+def texts_at_once(lengths: Sequence[int]) -> int:
+    """How many texts of these lengths, in tokens, are made at once: enough for all cores, few enough for memory and Ctrl-C."""
+    of_mean_length = _TOKENS_AT_ONCE * len(lengths) // max(1, sum(lengths))
+    return min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, of_mean_length))
 
 
 def made_in_rounds(

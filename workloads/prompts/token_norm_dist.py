@@ -98,7 +98,7 @@ class TokenNormDist:
             _dropped() if drawn is None else text_after(prefixes(drawn[0]).prompt, drawn[1], self._redraw(drawn[0]))
             for drawn in sent
         )
-        return self.codec.make_each(makings, texts_at_once(self._shared_tokens + sum(lengths) / max(1, len(lengths))))
+        return self.codec.make_each(makings, texts_at_once([self._shared_tokens + tokens for tokens in lengths]))
 
     def _prefixes(self, count: int) -> Callable[[int], GroupPrefix]:
         """The prefix of each of ``count`` requests, by its number."""

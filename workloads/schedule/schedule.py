@@ -297,4 +297,4 @@ def _message(message: Message) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+    return text.encode(errors="surrogatepass")

@@ -74,7 +74,7 @@ def _packed(requests: Sequence[Request], block_tokens: int) -> _Packed:
     if all(request.input_ids is not None for request in requests):
         prompts = (int64_bytes(request.input_ids or ()) for request in requests)
         return _Packed(prompts, "tokens", _ID_BYTES, block_tokens * _ID_BYTES)
-    texts = (request.whole_text.encode("utf-8", "surrogatepass") for request in requests)
+    texts = (request.whole_text.encode(errors="surrogatepass") for request in requests)
     return _Packed(texts, "bytes", 1, block_tokens * _BYTES_PER_TOKEN)
 
 
@@ -125,7 +125,7 @@ def most_repeated_share(requests: Sequence[Request]) -> float:
     """The most of ``requests`` that a cache of any block size repeats, in the unit of ``prefix_repetition``."""
     if all(request.input_ids is not None for request in requests):
         return infinite_cache_share([request.input_ids or () for request in requests])
-    return _shared_share([request.whole_text.encode("utf-8", "surrogatepass") for request in requests], 1)
+    return _shared_share([request.whole_text.encode(errors="surrogatepass") for request in requests], 1)
 
 
 def _shared_share(prompts: Sequence[bytes], unit_bytes: int) -> float:

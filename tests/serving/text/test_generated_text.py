@@ -66,6 +66,14 @@ def test_generated_text_ends_before_the_first_stop_word() -> None:
     assert text.whole() == "The king and the queen"
 
 
+def test_a_stop_word_that_may_not_stop_is_text_and_a_later_one_stops() -> None:
+    text = _generated([" went"])
+    assert text.add(_encode("The king went"), may_stop=False) == "The king went"
+    assert not text.stopped
+    assert text.add(_encode(" home went")) == " home"
+    assert text.stopped
+
+
 def test_the_start_of_a_stop_word_is_withheld_until_the_end() -> None:
     text = _generated(["sea shore"])
     assert text.add(_encode("The sea")) == "The "

@@ -106,6 +106,15 @@ def test_a_side_that_a_histogram_has_twice_is_an_error(tmp_path: Path) -> None:
             read_histogram(path, side)
 
 
+def test_the_keys_of_such_an_object_are_shown_as_far_as_a_line_has_room(tmp_path: Path) -> None:
+    path = tmp_path / "h.json"
+    path.write_text(f'{{"{"k" * 300}": 1, "{"k" * 300}": 2}}', encoding="utf-8")
+    with pytest.raises(WorkloadError) as refused:
+        read_histogram(path, Side.INPUT)
+    beginning = "a key occurs twice in an object with '"
+    assert str(refused.value) == f"{path}: is no JSON that can be read: {beginning}{'k' * (200 - len(beginning))}"
+
+
 def test_pairs_print_the_name_of_their_file() -> None:
     assert str(EmpiricalPairs((1,), (2,), "data/trace.csv")) == "pairs of lengths of trace.csv"
 

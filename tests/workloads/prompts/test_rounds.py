@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from workloads.elements.request import LengthLimits
 from workloads.lengths.families import Lognormal, Uniform
 from workloads.lengths.samples import Independent
-from workloads.prompts.exact_text import TextCodec, exact_text
+from workloads.prompts.exact_text import TextCodec, exact_requests, exact_text
 from workloads.prompts.rounds import Making, TokenIds, decoded, encoded, texts_at_once
 from workloads.prompts.shared_prefixes import SharedPrefixes
 from workloads.prompts.token_norm_dist import TokenNormDist
@@ -79,9 +79,33 @@ def test_without_makings_nothing_is_made() -> None:
     assert list(_Letters().codec.make_each([], 8)) == []
 
 
-@pytest.mark.parametrize(("mean_tokens", "texts"), [(0.0, 512), (1.0, 512), (128.0, 512), (1024.0, 64), (1e6, 8)])
-def test_long_texts_are_made_fewer_at_once(mean_tokens: float, texts: int) -> None:
-    assert texts_at_once(mean_tokens) == texts
+@pytest.mark.parametrize(
+    ("lengths", "texts"),
+    [
+        ([1], 512),
+        ([0], 512),  # of no tokens
+        ([127] * 600, 512),
+        ([129] * 600, 508),  # 65,536 / 129
+        ([100, 1_948], 64),  # a mean of 1,024
+        ([1_000_000], 8),
+        ([], 8),
+    ],
+)
+def test_long_texts_are_made_fewer_at_once(lengths: list[int], texts: int) -> None:
+    assert texts_at_once(lengths) == texts
+
+
+def test_prompts_are_made_as_many_at_once_as_their_lengths_with_prefixes_allow() -> None:
+    """65,536 / 1,024 of 1,000 tokens after a prefix of 24, and 65,536 / 1,000 without."""
+    for shared, at_once in ((SharedPrefixes(1, 24), 64), (None, 65)):
+        letters = _Letters()
+        lengths = Independent(Uniform(1_000, 1_000), Uniform(1, 1))
+        TokenNormDist(lengths, range(26), 4, codec=letters.codec, shared=shared).draw(70)
+        assert max(count for _, count in letters.calls) == at_once
+    letters = _Letters()
+    pieces = [(1,) * 1_000] * 70
+    assert len(list(exact_requests(pieces, [lambda count: (1,) * count] * 70, [(1_000, 1)] * 70, letters.codec, True))) == 70
+    assert max(count for _, count in letters.calls) == 65
 
 
 def _together(tokenizer: Tokenizer, codec: TextCodec) -> TextCodec:
