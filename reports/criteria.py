@@ -78,7 +78,8 @@ class HeldRequirement:
 def parse_slo(text: str) -> Criterion:
     """What has to hold: an objective of each request, or a requirement of the run. Raises ValueError, for the command line."""
     match = _matched(text, "p99_ttft<=300ms, ttft<=200ms or goodput>=20")
-    metric, at_most, limit = _metric(text, match["name"]), match["sign"] in _AT_MOST, _limit(text, match)
+    metric, at_most = _metric(text, match["name"]), match["sign"] in _AT_MOST
+    limit = _limit(text, metric, match)
     if _kind(metric) != "latency" or match["statistic"] is not None:
         return Requirement(metric, _statistic(text, metric, match["statistic"]), at_most, limit)
     if not metric.is_objective:
@@ -98,16 +99,20 @@ def parse_limit(text: str) -> Criterion:
     Raises ValueError, for the command line.
     """
     match = _FORM.fullmatch(text)
-    statistic = "" if match is None else (match["statistic"] or "").lower()
-    if match is None or not statistic.startswith("p") or _kind(_metric(text, match["name"])) != "latency":
+    if match is None or (match["statistic"] or "mean").lower() == "mean":
         return parse_slo(text)
-    return Requirement(_metric(text, match["name"]), _quantile(text, statistic), match["sign"] in _AT_MOST, _limit(text, match))
+    metric = _metric(text, match["name"])
+    if _kind(metric) != "latency":
+        return parse_slo(text)
+    q = _quantile(text, match["statistic"].lower())
+    return Requirement(metric, q, match["sign"] in _AT_MOST, _limit(text, metric, match))
 
 
 def parse_fail_if(text: str) -> Requirement:
     """The requirement that fails where ``text`` holds. Raises ValueError, for the command line."""
     match = _matched(text, "p99_ttft>300ms, attainment<95% or goodput<20")
-    metric, limit = _metric(text, match["name"]), _limit(text, match)
+    metric = _metric(text, match["name"])
+    limit = _limit(text, metric, match)
     if _kind(metric) == "latency" and match["statistic"] is None:
         name = metric.name
         raise ValueError(f"{text!r}: a run fails by a number of its own: write p99_{name}, p50_{name} or mean_{name}")
@@ -119,7 +124,8 @@ def parse_stop_if(text: str) -> Requirement:
     share of failures. Raises ValueError, for the command line.
     """
     match = _matched(text, "p99_ttft>500ms or failed_share>5%")
-    metric, limit, statistic = _metric(text, match["name"]), _limit(text, match), (match["statistic"] or "").lower()
+    metric, statistic = _metric(text, match["name"]), (match["statistic"] or "").lower()
+    limit = _limit(text, metric, match)
     if match["sign"] in _AT_MOST:
         number = text[: match.start("sign")].strip()
         raise ValueError(
@@ -197,8 +203,8 @@ def _quantile(text: str, statistic: str) -> float:
     return q
 
 
-def _limit(text: str, match: re.Match[str]) -> float:
-    metric, unit = _metric(text, match["name"]), match["unit"].lower()
+def _limit(text: str, metric: Metric, match: re.Match[str]) -> float:
+    unit = match["unit"].lower()
     factors = _UNITS[_kind(metric)]
     if _kind(metric) == "rate":
         factors = {**factors, metric.table_unit: 1.0}

@@ -179,7 +179,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     rate = sum(rates) / len(rates)
     known_to_arrive = all(run.load.rate_per_s is not None for run in runs)
     needed = ShareClaim(
-        replace(requirement, metric=ATTAINMENT),
+        requirement,
         None,  # goodput is shown
         1.0 - requirement.limit / rate,
         1.0,
@@ -196,7 +196,7 @@ def _goodput(requirement: Requirement, runs: Sequence[JudgedRun]) -> Gate:
     by_attainment = judge_share(needed, _severities(runs), runs)
     if by_attainment.status is not Status.FAILED:
         return gate
-    return replace(by_attainment, requirement=requirement, evidence=gate.evidence, shown=gate.shown, limits=gate.limits)
+    return replace(by_attainment, evidence=gate.evidence, shown=gate.shown, limits=gate.limits)
 
 
 def _largest_rate(run: JudgedRun) -> float | None:

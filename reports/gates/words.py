@@ -55,7 +55,7 @@ def percentage(share: float) -> str:
     """A share in per cent with the digits that distinguish it from 0 and from 100, without the sign."""
     per_cent = 100.0 * share
     if min(per_cent, 100.0 - per_cent) >= 0.995 or per_cent in (0.0, 100.0):
-        return f"{per_cent:,.1f}" if per_cent < 99.95 or per_cent == 100.0 else f"{per_cent:.2f}"
+        return f"{per_cent:.1f}"
     if per_cent < 0.05:
         return f"{per_cent:.2g}"
     return f"{per_cent:.2f}" if 100.0 - per_cent >= 0.005 else f"{per_cent:.4f}"

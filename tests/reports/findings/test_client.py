@@ -579,6 +579,21 @@ def test_slip_of_a_closed_loop_has_the_same_evidence_and_an_advice_for_first_sen
     assert ("--ramp_up" in finding.advice) is of_users
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "users", "of_users"),
+    [(4, 6, 8, False), (5, 5, 8, True), (6, 4, 8, True), (8, 1, 4, False), (1, 0, None, False)],
+)
+def test_slip_is_that_of_first_sends_where_half_of_the_late_requests_are_first_ones(
+    make_report: MakeReport, answered: Make, first: int, later: int, users: int | None, of_users: bool
+) -> None:
+    """``first`` of 40 requests at the begin, and ``later`` at the end, were sent 20 ms late."""
+    on_time, late = late_sends(answered, 0, 80, count=40), late_sends(answered, 20, 80, count=40)
+    records = [*late[:first], *on_time[first : 40 - later], *late[40 - later :]]
+    finding = finding_of(make_report(records, load=CLOSED | {"concurrency": users}), "schedule_slip")
+    assert finding is not None
+    assert ("--ramp_up" in finding.advice) is of_users
+
+
 def test_small_rates_of_sends_are_no_zeros() -> None:
     finding = AchievedBelowOffered(0.0051, 0.0042, DelayCause.NOT_CPU)
     assert finding.sentence == "0.0042 requests/s were sent where 0.0051 were offered."

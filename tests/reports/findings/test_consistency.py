@@ -201,6 +201,15 @@ def test_prompts_may_deviate_by_one_in_a_hundred(
     assert severity_of(make_report(records, target=target), "input_tokens_disagree") == severity
 
 
+def test_prompts_may_deviate_by_exactly_one_in_a_hundred(make_report: MakeReport, answered: Make) -> None:
+    """2 and 3 tokens of 200, which are more than a server may begin or end a prompt with."""
+    target = {"model": "m", "protocol": "openai", "streaming": True, "template_tokens": 0}
+    for counted, expected in ((202, None), (203, "warning")):
+        tokens = {"input_tokens": counted, "requested_input_tokens": 200, "server_counted_input": True}
+        records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 1)], **tokens) for k in range(20)]
+        assert severity_of(make_report(records, target=target), "input_tokens_disagree") == expected
+
+
 @pytest.mark.parametrize(("counted", "template_tokens"), [((32, 33), 12), ((33, 33), 12), ((31, 32), 12), ((32, 33), None)])
 def test_a_token_at_the_edge_of_a_template_is_no_deviation_however_short_the_prompt(
     make_report: MakeReport, answered: Make, counted: tuple[int, int], template_tokens: int | None
@@ -499,7 +508,7 @@ def test_texts_may_differ_by_a_quarter(
         assert finding.evidence == {"requests": 1, "in_text": in_text, "reported": 1_000, "chunks": chunks}
         assert finding.sentence == (
             f"The server reported 1,000 tokens for 1 answer whose text has {in_text:,} by the run's tokenizer, and which "
-            f"came in {chunks} chunks."
+            f"came in {'1 chunk' if chunks == 1 else f'{chunks} chunks'}."
         )
 
 
@@ -555,7 +564,8 @@ def test_littles_law_counts_the_sends_at_both_ends_of_the_window(make_report: Ma
     assert (window.start_s, window.end_s) == (pytest.approx(first / 100, abs=1e-12), 15.0)
     finding = finding_of(report, "littles_law")
     assert finding is not None
-    assert finding.evidence["rate_per_s"] == pytest.approx((1_501 - first) / (15.0 - first / 100), rel=1e-6)
+    assert finding.evidence["rate_per_s"] == pytest.approx((1_501 - first) / (15.0 - first / 100), rel=1e-12)
+    assert finding.evidence["mean_latency_s"] == pytest.approx(0.1, rel=1e-12)
 
 
 def test_littles_law_holds_of_answers_without_tokens_and_of_streams_that_were_cut_after_some(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +13,14 @@ from msgspec import structs
 from bench_records.record import Outcome, Record
 from reports.criteria import parse_fail_if, parse_slo
 from reports.findings.checks import Validity
-from reports.gates.gate import Evidence, Status
+from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.judge import judge, judge_together
-from reports.metrics.catalogue import E2E
+from reports.gates.words import significant
+from reports.metrics.catalogue import E2E, REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.run.summary_json import summary
 from reports.run_report import RunReport, read_run
+from reports.statistics.estimate import Cause, Estimate, Interval
 from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
 MakeReport = Callable[..., RunReport]
@@ -333,6 +335,99 @@ def _conversations(answered: Make) -> list[Record]:
         records.append(answered(k, due_ms, due_ms, [(due_ms + rng.uniform(30.0, 50.0), 1)], parent=last.get(user)))
         last[user] = k
     return records
+
+
+def _with_goodput(run: JudgedRun, value: float, interval: Interval | None, throughput: Estimate | None = None) -> JudgedRun:
+    """``run`` with this goodput, which drifts where it has no interval, and with this throughput."""
+    metrics = run.metrics
+    whole = metrics.windows.whole
+    assert metrics.goodput is not None
+    assert whole is not None
+    goodput = replace(metrics.goodput, rate=Estimate(value, interval, None if interval else Cause.DRIFTS))
+    throughputs = whole.throughputs if throughput is None else {**whole.throughputs, REQUEST_THROUGHPUT: throughput}
+    windows = replace(metrics.windows, whole=replace(whole, throughputs=throughputs))
+    return replace(run, metrics=replace(metrics, goodput=goodput, windows=windows))
+
+
+def _sent_each(answered: Make, due_ms: Sequence[float], took_ms: float) -> list[Record]:
+    """Requests that end ``took_ms`` after they were due, with their only token."""
+    return [answered(k, due, due, [(due + took_ms, 1)], done=due + took_ms) for k, due in enumerate(sorted(due_ms))]
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "took_ms", "load", "without_ramps", "whole"),
+    [
+        # The offered rate; of the answers 50 end in the second half of the sending, of 1 s.
+        ([10 * k for k in range(51)] + [520 + 20 * k for k in range(25)], 500, ConfiguredLoad(), 75.0, 76 / 1.5),
+        # Users who think: 18 end after the median of 250 ms and until the last send at 2,050 ms, the 19th at 250 ms.
+        ([1_000 + 100 * k for k in range(20)] + [3_050], 250, ConfiguredLoad(closed=True), 18 / 1.8, 21 / 2.3),
+        # Users in turns: the first stops at 500 ms, which is before half of the sending, at 980 ms.
+        (
+            [100 * k for k in range(5)] + [first + 100 * k for first in (30, 60) for k in range(20)],
+            100,
+            ConfiguredLoad(closed=True),
+            22 / 0.88,
+            45 / 2.06,
+        ),
+        ([10 * k for k in range(101)], 1_000, ConfiguredLoad(closed=True), 1.0, 1.0),  # none ends before the last send
+    ],
+)
+def test_the_upper_limit_of_goodput_rises_by_the_rate_without_ramp_and_drain_over_that_of_the_whole(
+    judged: MakeRun,
+    answered: Make,
+    due_ms: list[float],
+    took_ms: float,
+    load: ConfiguredLoad,
+    without_ramps: float,
+    whole: float,
+) -> None:
+    run = judged(_sent_each(answered, due_ms, took_ms), "ttft<=1s", load=load)
+    evidence = gate_of("goodput>=1", _with_goodput(run, 10.0, (9.0, 11.0))).evidence
+    assert (evidence.value, evidence.low) == (10.0, 9.0)
+    assert evidence.high == pytest.approx(11.0 * without_ramps / whole, rel=1e-12)
+    steady = judged(_sent_each(answered, [10 * k for k in range(101)], 0.001), "ttft<=1s", load=ConfiguredLoad(closed=True))
+    for runs in ([run, steady], [steady, run]):  # the largest of the starts
+        known = [_with_goodput(each, 10.0, (9.0, 11.0)) for each in runs]
+        assert gate_of("goodput>=1", *known).evidence.high == pytest.approx(evidence.high, rel=0.02)
+
+
+def test_goodput_that_fails_by_attainment_keeps_its_own_limits(run_of: MakeRun, noise: Noise) -> None:
+    """100 requests/s arrive, of which 280 of 700 missed the objective and 2 % may."""
+    run = run_of(noise(700, 280, 600.0), "ttft<=500ms", load=ConfiguredLoad(rate_per_s=100.0))
+    gate = gate_of("goodput>=98", _with_goodput(run, 60.0, (40.0, 100.0)))
+    assert gate.status is Status.FAILED
+    assert (gate.evidence.value, gate.evidence.low, gate.evidence.beyond) == (60.0, 40.0, None)
+    begin, high, end = gate.why.partition(f"95 %: 40 – {significant(gate.evidence.high or 0.0)} requests/s; ")
+    assert (begin, bool(high)) == ("60 requests/s, ", True), gate.why
+    assert re.fullmatch(r"40\.0 % of 700 missed an objective, at 100 requests/s; lower bound [\d.]+ %, 2\.0 % allowed", end), (
+        gate.why
+    )
+
+
+def test_few_requests_fail_no_goodput_of_all_that_arrives(run_of: MakeRun, noise: Noise) -> None:
+    """One of 300 missed the objective, where none may; they may all lie within one slow time."""
+    run = run_of(noise(300, 1, 600.0), "ttft<=500ms", load=ConfiguredLoad(rate_per_s=100.0))
+    assert gate_of("goodput>=100", run).status is Status.UNDECIDED
+
+
+def test_requests_that_arrive_at_no_known_rate_are_at_most_what_the_throughput_may_be(run_of: MakeRun, noise: Noise) -> None:
+    """100 requests/s were offered, and 80 completed, at most 84: then 105 arrive. Without an interval, 150 may."""
+    run = run_of(noise(700), "ttft<=500ms")
+    known, unknown = Estimate(80.0, (76.0, 84.0)), Estimate(80.0, None, Cause.DRIFTS)
+    drifts = "50 requests/s; it drifts, or the run is too short"
+    for throughputs, limit, more in (
+        ([known], 105, ""),
+        ([known], 106, "; no more than 105 requests/s are likely to arrive"),
+        ([unknown], 150, ""),
+        ([unknown], 151, "; no more than 150 requests/s are likely to arrive"),
+        ([known, unknown], 127, ""),
+        ([known, unknown], 128, "; no more than 128 requests/s are likely to arrive"),  # 127.5
+    ):
+        gate = gate_of(f"goodput>={limit}", *(_with_goodput(run, 50.0, None, each) for each in throughputs))
+        if len(throughputs) == 1:
+            assert gate.why == drifts + more
+        assert gate.status is (Status.FAILED if more else Status.UNDECIDED)
+        assert gate.why.endswith(more or "short")
 
 
 def test_more_goodput_than_requests_arrived_fails(run_of: MakeRun, noise: Noise) -> None:

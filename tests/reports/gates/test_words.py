@@ -45,6 +45,7 @@ def test_an_amount_has_three_digits_and_its_unit(requirement: str, value: float,
         ("p99_ttft<=1234ms", 1_234.04, "1,234.04"),
         ("p99_ttft<=1234ms", 1_233.4, "1,233"),
         ("p99_tpot<=12.3ms", 12.304, "12.304"),
+        ("p99_tpot<=0.12345ms", 0.12345, "0.12345"),  # with three digits it would be below, with four above
         ("goodput>=20", 19.98, "19.98"),
         ("attainment>=99%", 0.98996, "98.996"),
         ("attainment>=99%", 0.99, "99.0"),
