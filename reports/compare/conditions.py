@@ -69,7 +69,7 @@ def parse_condition(text: str) -> AnyCondition:
     names = {measure.name: measure for measure in MEASURES}
     names |= {f"{name}_ms": measure for name, measure in names.items() if measure.unit == "ms"}
     measure = None if match is None else names.get(match["name"].lower())
-    if match is not None and measure is not None and (measure.relative or match["unit"] == "pp"):
+    if match is not None and measure is not None and (measure.relative or match["unit"] != "%"):
         if measure.relative is not (match["unit"] == "%"):
             raise ConditionError(f"{text!r}: {measure.name} changes by %")
         return Condition(measure, ">" in match["sign"], float(match["amount"]) / 100.0, text.strip())

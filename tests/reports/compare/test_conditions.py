@@ -42,6 +42,7 @@ def _unknown(reason: str | None) -> Difference:
         (" p99_ttft  <  -12.5 % ", P99_TTFT, False, -0.125),
         ("failed_share > 1.25pp", FAILED, True, 0.0125),
         ("failed_share < -1 pp", FAILED, False, -0.01),
+        ("FAILED_SHARE > +1PP", FAILED, True, 0.01),
         ("P99_TTFT >= +5%", P99_TTFT, True, 0.05),
         ("p99_ttft_ms > +5%", P99_TTFT, True, 0.05),
     ],
