@@ -938,6 +938,22 @@ def test_differences_of_an_experiment_that_ends_when_it_is_decided_pay_for_its_l
     assert (plain.looks, {type(d.spread) for d in plain.differences}) == (None, {Spread, type(None)})
 
 
+def test_runs_of_blocks_left_out_count_in_conditions(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: Callable[..., Record]
+) -> None:
+    """One of three runs of B failed 20 of 120 requests, or 5.6 % of all; the change is of the other two."""
+    run = make_report(steady_run(120))
+    lost = make_report(steady_run(100) + [failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(100, 120)])
+    sides = [Arm("a", (run,) * 2), Arm("b", (run,) * 2, 1, (lost,))]
+    conditions = [parse_condition(text) for text in ("p50_ttft > +50%", "failed_share > 1%")]
+    (change, share) = compare(sides, conditions, runs_paired=True).conditions
+    assert change.status is Status.UNDECIDED
+    assert change.why == "changed by +0.0%: no spread, without 1 run of this arm in which too many requests failed"
+    assert share.why.startswith("5.6 %; ")
+    (change, share) = compare([sides[0], replace(sides[1], left_out=(run,))], conditions, runs_paired=True).conditions
+    assert (change.status, share.why.partition(";")[0]) == (Status.PASSED, "0.0 %")
+
+
 def test_arms_measured_in_turn_have_as_many_runs(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
 ) -> None:

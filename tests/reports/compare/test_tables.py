@@ -122,6 +122,7 @@ def test_a_row_has_the_values_in_their_unit_and_changes_in_per_cent() -> None:
         (0.0496, "0.0496"),  # a verdict
         (0.04998, "0.04998"),
         (0.0504, "0.050"),  # none
+        (0.05 - 1e-8, "0.050"),  # more decimals than anyone reads
     ],
 )
 def test_a_probability_has_three_decimals_or_those_that_show_its_side_of_5_percent(p_adjusted: float, text: str) -> None:
