@@ -46,7 +46,7 @@ def change_picture(comparison: ArmComparison, name: str) -> Picture | None:
     marks: list[Mark] = [Trail("no change", np.zeros(2), np.array([0.5, len(known) + 0.5]), Colour.GREY, Stroke.DASHED)]
     for verdict, colour in _VERDICT_COLOURS.items():
         marks += _changes(verdict, [d for d in known if d.verdict is verdict], rows, colour)
-    beyond = any(max(d.change or 0.0, *(d.interval or ())) > LARGEST_SHARE for d in known)
+    beyond = any(d.interval is not None and d.interval[1] > LARGEST_SHARE for d in known)
     return Picture(
         f"{name}-changes",
         f"What changed in {comparison.arm.name}",
