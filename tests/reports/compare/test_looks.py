@@ -45,6 +45,24 @@ def test_the_repeated_p_value_is_the_level_at_which_a_look_would_just_call(block
     assert all(value >= own for value, own in zip(values, np.geomspace(1e-9, 1.0, 200), strict=True))
 
 
+def test_small_levels_are_those_that_each_look_adds_by_the_root_of_its_part() -> None:
+    """After k of 10 blocks √(k / 10) of the level is spent."""
+    looks, parts = Looks(10), {3: math.sqrt(0.3), 4: math.sqrt(0.4) - math.sqrt(0.3), 10: 1.0 - math.sqrt(0.9)}
+    for block, part in parts.items():
+        assert looks.level(block, 0.004) == pytest.approx(0.004 * part)
+        assert looks.together(block, 1e-6) == pytest.approx(1e-6 / part)
+    for outside in (2, 11):
+        assert (looks.level(outside, 0.05), looks.together(outside, 1e-9)) == (0.0, 1.0)
+    assert Looks(3).level(3, 0.05) == pytest.approx(0.05, rel=0.03)  # the only look, from simulated blocks
+    assert looks.level(3, 0.05) == pytest.approx(0.05 * math.sqrt(0.3), rel=0.03)
+    assert looks.together(3, 0.9) == 0.9
+
+
+def test_the_levels_of_looks_are_the_same_at_every_call_on_every_machine() -> None:
+    """Blocks are simulated with a seed: a comparison that is repeated has the same verdict."""
+    assert [Looks(10).level(block, 0.05) for block in (3, 6, 10)] == pytest.approx([0.0267734315, 0.0074644918, 0.0083103431])
+
+
 def test_intervals_and_p_values_pay_for_the_looks_and_fewer_than_three_blocks_show_nothing() -> None:
     spread = Spread(0.1, 0.01, 4.0, Evidence.RUN_PAIRS)
     looked = Looks(10).at(spread, 5)

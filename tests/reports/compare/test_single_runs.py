@@ -406,6 +406,15 @@ def test_a_value_at_the_threshold_does_not_exceed_it(turned: bool) -> None:
     assert spread.q == 0.5
 
 
+@pytest.mark.parametrize(("copies", "excess"), [(1, 0.0), (2, 0.01)])
+def test_two_values_at_the_higher_quantile_are_above_the_threshold(copies: int, excess: float) -> None:
+    """A has 50 values below 10 and 50 above. B has 49 below, and its median of 10 once or twice, which is the common median."""
+    rng = np.random.default_rng(1)
+    of_a, of_b = ([1.0] * 50 + [20.0] * 50), ([1.0] * 49 + [10.0] * copies + [20.0] * (51 - copies))
+    spread = _quantiles(0.5, rng.permutation(of_a), rng.permutation(of_b))
+    assert spread.excess == pytest.approx(excess)
+
+
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 def test_equal_quantiles_show_no_difference_whatever_is_above_them(turned: bool, paired: bool) -> None:
