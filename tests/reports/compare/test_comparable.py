@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -305,6 +306,29 @@ def test_shorter_answers_are_a_warning(make_report: MakeReport, answered: Make) 
         "makes lengths equal."
     )
     assert disagreements([cut], [cut]) == ()
+
+
+def test_answers_to_the_same_requests_are_compared_one_by_one(make_report: MakeReport, answered: Make) -> None:
+    """Lengths vary so much that a tenth less is no more than chance, unless each answer is compared with its own."""
+    lengths = np.minimum(np.random.default_rng(5).geometric(0.05, 300), 64)
+
+    def run(tokens: Iterable[float], digest: str) -> RunReport:
+        records = [
+            answered(k, 10 * k, 10 * k, [(10 * k + 50, int(count))], requested_output_tokens=64)
+            for k, count in enumerate(tokens)
+        ]
+        return make_report(records, schedule={"digest": digest * 64, "seed": 1})
+
+    def named(a: list[RunReport], b: list[RunReport]) -> bool:
+        return "output_tokens" in {disagreement.what for disagreement in disagreements(a, b)}
+
+    shorter = np.ceil(0.9 * lengths)
+    a, b, other = run(lengths, "a"), run(shorter, "a"), run(shorter, "b")
+    assert named([a], [b])
+    assert named([a, a], [b, b])
+    assert not named([a], [other])
+    assert not named([a, a], [b, other])
+    assert not named([a], [b, b])
 
 
 def test_answers_to_other_requests_are_compared_as_a_whole(make_report: MakeReport, answered: Make) -> None:
