@@ -941,7 +941,7 @@ def test_differences_of_an_experiment_that_ends_when_it_is_decided_pay_for_its_l
 def test_runs_of_blocks_left_out_count_in_conditions(
     make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]], failed: Callable[..., Record]
 ) -> None:
-    """One of three runs of B failed 20 of 120 requests, or 5.6 % of all; the change is of the other two."""
+    """In one of three runs of B 20 of 120 requests failed, 5.6 % of all. The change covers the other two runs."""
     run = make_report(steady_run(120))
     lost = make_report(steady_run(100) + [failed(k, 10 * k, Outcome.CONNECT, 10 * k, 10 * k + 1) for k in range(100, 120)])
     sides = [Arm("a", (run,) * 2), Arm("b", (run,) * 2, 1, (lost,))]
