@@ -85,11 +85,10 @@ class Exceedances:
         return self.lower_limit(tail), self.upper_limit(tail)
 
     def lower_limit(self, tail: float) -> float:
-        low = 0.0 if self.above == 0 else _first_where(lambda share: self.at_least(share) >= tail, 0.0, self.share)
-        return max(low, self.share / MARKOV)
+        return max(_first_where(lambda share: self.at_least(share) >= tail, 0.0, self.share), self.share / MARKOV)
 
     def upper_limit(self, tail: float) -> float:
-        return 1.0 if self.above == self.n else _first_where(lambda share: self.at_most(share) <= tail, self.share, 1.0)
+        return _first_where(lambda share: self.at_most(share) <= tail, self.share, 1.0)
 
     def deciding(self, allowed: float, passes: float, fails: float, most: int) -> tuple[int, int | None] | None:
         """How many values would decide whether the share is at most ``allowed``, 0 < allowed < 1, were the process as it seems.
@@ -100,13 +99,13 @@ class Exceedances:
         likely = self.limits(0.25)
         farther = likely[0] if self.share <= allowed else likely[1]
         closer = likely[1] if self.share <= allowed else likely[0]
-        few, many = _effect_ratios()[1], _effect_ratios()[-2]
+        largest, smallest = _effect_ratios()[1], _effect_ratios()[-2]
         typical = replace(self, effect=min(self.effect, self.lower_effect))
-        least = typical._deciding(farther, few, (allowed, passes, fails), most)
+        least = typical._deciding(farther, smallest, (allowed, passes, fails), most)
         if least is None:
             return None
         same_side = (closer <= allowed) == (self.share <= allowed)
-        end = self._deciding(closer, many, (allowed, passes, fails), most) if same_side else None
+        end = self._deciding(closer, largest, (allowed, passes, fails), most) if same_side else None
         return least, None if end is None or end > _WIDEST * least else end
 
     def _deciding(self, share: float, ratio: float, claim: tuple[float, float, float], most: int) -> int | None:
@@ -273,7 +272,7 @@ def _between(values: FloatArray, limit: float, allowed: float, groups: NDArray[n
 
 def _largest(values: FloatArray, share: float) -> NDArray[np.bool_]:
     """Which values are above the level that ``share`` of them exceeds; those equal to it where it is the largest value."""
-    rank = min(max(0, values.size - 1 - round(share * values.size)), values.size - 1)
+    rank = max(0, values.size - 1 - round(share * values.size))
     level = np.partition(values, rank)[rank]
     above: NDArray[np.bool_] = values > level
     return above if above.any() else values >= level
@@ -290,7 +289,7 @@ def _averaged(tail: _Tail, above: int, n: int, share: float, effect: float) -> f
 @lru_cache
 def _effect_ratios() -> tuple[float, ...]:
     """The ratios of the true design effect to the estimated one, each less 1: quantiles of a scaled inverse chi-squared
-    variable.
+    variable, the largest first.
     """
     from scipy.special import chdtri
 
@@ -336,7 +335,7 @@ def _clusters_hold_at_most(most: int, clusters: float, size: float) -> float:
     last = min(most, math.ceil(clusters + _NORMAL_TAIL * math.sqrt(clusters) + _NORMAL_TAIL))
     none = math.exp(-clusters)
     if last < first:
-        return none if first == 1 else 0.0
+        return none
     k = np.arange(first, last + 1, dtype=np.float64)
     poisson = np.exp(k * math.log(clusters) - clusters - gammaln(k + 1.0))
     return min(1.0, none + float(poisson @ betainc(k, most - k + 1.0, 1.0 / size)))

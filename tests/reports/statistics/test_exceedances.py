@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import beta, binom, chi2, nbinom, poisson
 
-from reports.statistics.autocorrelation import mean_cluster_size
+from reports.statistics.autocorrelation import mean_cluster_size, share_of
 from reports.statistics.exceedances import (
     MARKOV,
     Exceedances,
     Tail,
     _clusters_hold_at_most,
     _few_above,
+    _largest,
     _many_above,
     exceedances,
     interval_of_share_above,
@@ -78,6 +80,38 @@ def test_of_a_million_values_the_number_is_nearly_normal(above: int) -> None:
     deviation = math.sqrt(10_000 * (2.0 * size - 1.0))  # a sum of geometric sizes has n·share·(2 size − 1)
     normal = 0.5 * (1.0 + math.erf((above + 0.5 - 10_000) / deviation / math.sqrt(2.0)))
     assert _few_above(above, 1e6, 0.01, 5.0) == pytest.approx(normal, abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.1, math.nextafter(0.1, 1.0)])
+def test_a_share_of_a_tenth_is_the_largest_that_is_rare(share: float) -> None:
+    number = poisson(100.0) if share == 0.1 else binom(1_000, 0.1)
+    assert _few_above(80, 1_000, share, 1.0) == pytest.approx(float(number.cdf(80)), rel=1e-6)
+    assert _many_above(120, 1_000, share, 1.0) == pytest.approx(float(number.sf(119)), rel=1e-6)
+
+
+def test_a_share_that_is_not_rare_is_that_of_as_many_values_as_are_independent() -> None:
+    """400 values of which four hold as much as one: 40 above are 10 of 100."""
+    assert _few_above(40, 400, 0.2, 4.0) == pytest.approx(float(binom.cdf(10, 100, 0.2)), rel=1e-9)
+    assert _many_above(40, 400, 0.05, 4.0) == pytest.approx(1.0 - _few_above(39, 400, 0.05, 4.0))
+    assert _many_above(80, 400, 0.2, 4.0) == pytest.approx(float(binom.sf(19, 100, 0.2)), rel=1e-9)
+    assert _few_above(400, 400, 0.2, 4.0) == 1.0
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.1, 25), (0.11, 1)])
+def test_a_rare_share_is_at_least_what_five_clusters_show(share: float, fewest: int) -> None:
+    """With an effect of 9, clusters have a mean size of 5. A share that is not rare is known from one value on."""
+    assert Exceedances(1_000, fewest - 1, 9.0, 9.0).at_least(share) == 1.0
+    assert Exceedances(40, fewest, 9.0, 9.0).at_least(share) < 1.0
+
+
+def test_probabilities_are_means_over_what_the_effect_may_be() -> None:
+    """The effect less 1 is off by the factor of a variance with 10 degrees of freedom: 9 equally probable values of it."""
+    factors = [10.0 / float(chi2.ppf((k + 0.5) / 9.0, 10)) for k in range(9)]
+    seen = Exceedances(1_000, 24, 4.0, 6.0)
+    few = [_few_above(24, 1_000, 0.03, 1.0 + 3.0 * factor) for factor in factors]
+    many = [_many_above(24, 1_000, 0.01, 1.0 + 5.0 * factor) for factor in factors]
+    assert seen.at_most(0.03) == pytest.approx(sum(few) / 9.0, rel=1e-9)
+    assert seen.at_least(0.01) == pytest.approx(sum(many) / 9.0, rel=1e-9)
 
 
 # ---- laws
@@ -146,6 +180,127 @@ def test_all_above_and_none_above_leave_one_limit_open() -> None:
 
 
 # ---- the effect of a run's own values
+
+
+def _correlated(n: int) -> NDArray[np.float64]:
+    """Values whose neighbours are alike, so that each level has clusters of another size."""
+    values = np.random.default_rng(n).normal(size=n)
+    for k in range(1, n):
+        values[k] += 0.9 * values[k - 1]
+    return values
+
+
+def _effects_of_largest(values: NDArray[np.float64], counts: tuple[int, ...]) -> list[tuple[float, float]]:
+    """The effect that the largest values show, and that which slow changes allow for, of this many values each."""
+    runs = [share_of(values >= np.sort(values)[-count]) for count in counts]
+    return [(max(1.0, run.effect), max(1.0, run.allowed_effect)) for run in runs]
+
+
+def _between(effects: list[tuple[float, float]]) -> list[float]:
+    return [math.sqrt(shown * allowed) for shown, allowed in effects]
+
+
+@pytest.mark.parametrize(
+    ("n", "allowed", "counts", "rule", "lower_counts"),
+    [
+        (100, 0.01, (1, 2), "mean", (5, 10)),
+        (1_000, 0.01, (10, 25), "mean", (50, 100)),
+        (2_900, 0.01, (29, 72), "mean", (145, 290)),
+        (3_000, 0.01, (30, 75), "largest", (150, 300)),
+        (9_900, 0.01, (99, 248), "largest", (495, 990)),
+        (10_000, 0.01, (100, 250), "largest allowed", (500, 1_000)),
+        (1_000, 0.1, (100, 250), "largest allowed", (500,)),  # a level is half of the values at most
+        (1_000, 0.11, (110, 275), "largest allowed", ()),
+        (1_000, 0.2, (200, 500), "largest allowed", ()),
+        (1_000, 0.3, (300,), "largest allowed", ()),
+        (1_000, 0.6, (600,), "largest allowed", ()),
+    ],
+)
+def test_the_effect_is_that_of_the_allowed_share_and_of_more_of_the_largest_values(
+    n: int, allowed: float, counts: tuple[int, ...], rule: str, lower_counts: tuple[int, ...]
+) -> None:
+    """Without a value above the limit. The lower limit has that of larger shares, too, where the allowed one is rare."""
+    values = _correlated(n)
+    effects, lower = _effects_of_largest(values, counts), _between(_effects_of_largest(values, lower_counts))
+    mean, larger_mean = (math.prod(each) ** (1.0 / max(1, len(each))) for each in (_between(effects), lower))
+    seen = exceedances(values, 1e3, allowed)
+    largest = {"mean": mean, "largest": max(_between(effects)), "largest allowed": max(effect for _, effect in effects)}
+    assert seen.effect == pytest.approx(largest[rule])
+    assert seen.lower_effect == pytest.approx(max(mean, larger_mean) if lower_counts else mean)
+    assert mean != pytest.approx(larger_mean)
+
+
+@pytest.mark.parametrize(("count", "is_seen"), [(20, True), (19, False)])
+def test_values_above_the_limit_show_clusters_of_their_own_from_20_on(count: int, is_seen: bool) -> None:
+    values = np.random.default_rng(10).random(5_000)
+    values[2_000 : 2_000 + count] = 2.0
+    ((shown, allowed),) = _effects_of_largest(values, (count,))
+    levels = _between(_effects_of_largest(values, (50, 125)))
+    assert math.sqrt(shown * allowed) > max(levels)
+    assert exceedances(values, 1.0, 0.01).effect == pytest.approx(math.sqrt(shown * allowed) if is_seen else max(levels))
+
+
+def test_a_share_that_is_not_rare_has_the_lower_limit_of_its_own_levels() -> None:
+    values = np.random.default_rng(3).permutation(np.linspace(0.0, 1.0, 1_000))
+    mean = math.prod(_between(_effects_of_largest(values, (200, 500)))) ** 0.5
+    assert 1.0 < mean < 2.0
+    assert exceedances(values, 2.0, 0.2).lower_effect == pytest.approx(mean)
+
+
+def test_too_few_values_above_the_limit_add_nothing_to_the_effect_of_independent_values() -> None:
+    values = np.random.default_rng(3).permutation(np.linspace(0.0, 1.0, 5_000))
+    levels = _between(_effects_of_largest(values, (50, 125)))
+    assert 1.0 < max(levels) < 1.4
+    assert exceedances(values, 2.0, 0.01).effect == pytest.approx(max(levels))
+
+
+@pytest.mark.parametrize(("share", "above"), [(0.2, 2), (0.04, 1), (0.24, 2), (0.26, 3), (0.9, 9), (1.0, 9)])
+def test_the_largest_values_are_as_many_as_the_share_says_and_one_at_least(share: float, above: int) -> None:
+    """There are ten values. With a share of 1, all but the smallest are above the level."""
+    assert np.flatnonzero(_largest(np.arange(10.0), share)).tolist() == list(range(10 - above, 10))
+
+
+def test_equal_values_that_are_the_largest_are_all_chosen() -> None:
+    assert _largest(np.array([3.0, 1.0, 3.0, 2.0]), 0.25).tolist() == [True, False, True, False]
+
+
+def _effect_of_group(size: int, n: int) -> float:
+    """The effect where one group is above as a whole, among ``n`` values that belong to none: Kish's, with p = size / n."""
+    p, sums = size / n, n - size + 1
+    squares = (size * (1.0 - p)) ** 2 + (n - size) * p**2
+    return squares * sums / (sums - 1.0) / (n * p * (1.0 - p))
+
+
+def test_the_only_group_has_the_number_0() -> None:
+    values = np.random.default_rng(11).random(2_000)
+    groups = np.full(2_000, -1)
+    slow = np.arange(50) * 40
+    values[slow], groups[slow] = 5.0, 0
+    seen = exceedances(values, 2.0, 0.01, groups)
+    assert seen.effect == seen.lower_effect == pytest.approx(_effect_of_group(50, 2_000))
+
+
+def test_a_group_of_the_largest_values_below_the_limit_is_a_cluster_of_the_allowed_share() -> None:
+    """20 of 2,000, 1 %, at random places."""
+    values = np.random.default_rng(11).random(2_000)
+    groups = np.where(values >= np.sort(values)[-20], 0, -1)
+    seen = exceedances(values, 2.0, 0.01, groups)
+    assert seen.effect == seen.lower_effect == pytest.approx(_effect_of_group(20, 2_000))
+
+
+def test_a_group_at_the_limit_is_not_above_it() -> None:
+    values = np.random.default_rng(11).random(2_000)
+    groups, places = np.full(2_000, -1), np.random.default_rng(12).permutation(2_000)
+    values[places[:50]], groups[places[:50]] = 2.0, 0
+    values[places[50:150]] += 3.0
+    assert exceedances(values, 2.0, 0.01, groups) == exceedances(values, 2.0, 0.01)
+
+
+def test_groups_that_share_the_largest_values_evenly_are_no_clusters() -> None:
+    values = np.random.default_rng(13).permutation(np.linspace(0.0, 1.0, 2_000))
+    alone = exceedances(values, 2.0, 0.01)
+    assert max(alone.effect, alone.lower_effect) < 2.0
+    assert exceedances(values, 2.0, 0.01, np.argsort(np.argsort(values)) % 20) == alone
 
 
 def test_independent_values_show_no_clusters() -> None:
@@ -301,6 +456,27 @@ def test_a_tail_is_unknown_above_its_limit_of_few_values_and_of_infinite_ones() 
     assert tail_below(np.append(values, np.inf), 8.0, 0.01) is None
 
 
+def test_a_tail_is_known_from_100_values_on_and_with_the_effects_of_its_level() -> None:
+    values = np.random.default_rng(1).exponential(1.0, 100)
+    ((shown, allowed),) = _effects_of_largest(values, (20,))
+    level, *above = np.sort(values)[-21:].tolist()
+    expected = Tail(100, 0.2, pytest.approx(np.mean(above) - level), pytest.approx(8.0 - level), shown, allowed)
+    assert shown < 2.0
+    assert _tail(values, 8.0) == expected
+    assert tail_below(values[:99], 8.0, 0.01) is None
+
+
+def test_a_tail_is_that_below_its_limit() -> None:
+    assert tail_below(np.ones(1_000), 1.0, 0.01) is None
+    assert tail_below(np.ones(1_000), math.nextafter(1.0, 2.0), 0.01) is not None
+
+
+def test_the_only_group_of_a_tail_has_the_number_0() -> None:
+    values = np.random.default_rng(1).exponential(1.0, 2_000)
+    tail = _tail(values, 8.0, np.where(values >= np.sort(values)[-400], 0, -1))
+    assert tail.shown == tail.allowed == pytest.approx(_effect_of_group(400, 2_000))
+
+
 def test_equal_values_have_no_tail_and_one_cluster_is_no_tail_to_know() -> None:
     assert _tail(np.ones(1_000), 2.0).above_limit == 0.0
     assert Tail(1_000, 0.2, 1.0, 50.0, 500.0, 500.0).above_limit == 1.0
@@ -396,7 +572,93 @@ def test_a_share_farther_from_the_limit_is_decided_by_fewer(above: int) -> None:
     assert least(above - 1) <= least(above)
 
 
+def _smallest(n: int, most: int, decides: Callable[[float], bool]) -> int:
+    """The first of the 60 numbers that are tried, in equal ratios."""
+    return next(int(size) for size in np.geomspace(n, most, 60) if decides(size))
+
+
+_LARGE, _SMALL = 10.0 / float(chi2.ppf(1.5 / 9.0, 10)), 10.0 / float(chi2.ppf(7.5 / 9.0, 10))  # true effects to estimates
+
+
+def test_a_share_below_the_limit_is_decided_between_the_best_and_the_worst_that_the_process_may_be() -> None:
+    """The best has the fewest above and the smallest clusters, and the worst the most and the largest."""
+    seen = Exceedances(2_000, 10, 2.0, 1.5)
+    (low, high), most = seen.limits(0.25), 10_000_000
+    assert low < high < 0.01
+    least = _smallest(2_000, most, lambda n: _few_above(low * n, int(n), 0.01, 1.0 + 0.5 * _SMALL) <= 1e-4)
+    end = _smallest(2_000, most, lambda n: _few_above(high * n, int(n), 0.01, 1.0 + 1.0 * _LARGE) <= 1e-4)
+    assert 2_000 < least < end
+    assert seen.deciding(0.01, 1e-4, 0.025, most) == (least, end)
+
+
+def test_a_share_above_the_limit_is_decided_between_the_worst_and_the_best_that_the_process_may_be() -> None:
+    seen = Exceedances(1_000, 22, 4.0, 6.0)
+    (low, high), most = seen.limits(0.25), 10_000_000
+    assert 0.01 < low < high
+    smallest, largest = 1.0 + 3.0 * _SMALL, 1.0 + 5.0 * _LARGE
+    # the smaller of the two effects has the fewest
+    least = _smallest(1_000, most, lambda n: _many_above(high * n, int(n), 0.01, 1.0 + 5.0 * _SMALL) <= 0.025)
+    end = _smallest(1_000, most, lambda n: _many_above(low * n, int(n), 0.01, largest) <= 0.025)
+    assert smallest < largest
+    assert seen.deciding(0.01, 0.05, 0.025, most) == (least, end)
+
+
+def test_a_share_at_the_limit_may_be_decided_as_below_it_and_in_no_number_of_values() -> None:
+    seen = Exceedances(1_000, 10, 1.0, 1.0)
+    least = _smallest(1_000, 10_000_000, lambda n: _few_above(seen.lower_limit(0.25) * n, int(n), 0.01, 1.0) <= 0.05)
+    assert seen.deciding(0.01, 0.05, 0.025, 10_000_000) == (least, None)
+
+
+def test_how_many_values_show_the_end_of_a_tail_by_the_clusters_that_are_shown_and_by_those_that_are_allowed_for() -> None:
+    def leaves(n: float, effect: float) -> float:
+        return Tail(n, 0.2, 1.0, 7.0, 1.0, effect).above_limit  # type: ignore[arg-type]
+
+    least = _smallest(1_000, 10**6, lambda n: leaves(n, 20.0) <= 1e-3)
+    end = _smallest(1_000, 10**6, lambda n: leaves(n, 60.0) <= 1e-3)
+    assert 1_000 < least < end
+    assert Tail(1_000, 0.2, 1.0, 7.0, 20.0, 60.0).deciding(1e-3, 10**6) == (least, end)
+
+
 # ---- the interval of a share
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_the_interval_of_a_share_has_the_larger_of_both_effects_at_that_share(confidence: float) -> None:
+    """30 % of 2,000 values are above the limit, and a tenth more are equal to it."""
+    values = np.random.default_rng(5).choice([0.0, 1.0, 2.0], 2_000, p=[0.6, 0.1, 0.3])
+    share = float((values > 1.0).mean())
+    found = exceedances(values, 1.0, share)
+    assert found.effect > found.lower_effect
+    expected = Exceedances(2_000, found.above, found.effect, found.effect).limits((1.0 - confidence) / 2.0)
+    assert interval_of_share_above(values, 1.0, confidence) == expected
+
+
+def test_the_interval_of_a_share_of_values_in_groups_is_that_of_clusters() -> None:
+    rng = np.random.default_rng(11)
+    groups = rng.permutation(np.repeat(np.arange(40), 50))
+    values = rng.random(2_000) + (groups % 4 == 0)
+    found = exceedances(values, 1.0, float((values > 1.0).mean()), groups)
+    effect = max(found.effect, found.lower_effect)
+    expected = Exceedances(2_000, found.above, effect, effect).limits(0.025)
+    assert effect > 30.0
+    assert interval_of_share_above(values, 1.0, groups=groups) == expected
+
+
+def test_a_share_above_that_comes_in_few_clusters_has_no_interval() -> None:
+    """One spell of 30 of 1,000 values, hardly above the others, and 30 apart."""
+    values = np.random.default_rng(6).random(1_000)
+    spell, apart = values.copy(), values.copy()
+    spell[500:530] = apart[np.random.default_rng(7).choice(1_000, 30, replace=False)] = 1.1
+    assert interval_of_share_above(spell, 1.0) is None
+    assert interval_of_share_above(apart, 1.0) is not None
+
+
+def test_values_that_drift_have_no_interval_whatever_fails_among_them() -> None:
+    rng = np.random.default_rng(7)
+    drifting = np.linspace(0.0, 1.0, 1_000) + 0.01 * rng.random(1_000)
+    failures = rng.random(1_000) < 0.1
+    assert interval_of_share_above(np.where(failures, np.inf, drifting), 2.0) is None
+    assert interval_of_share_above(np.where(failures, np.inf, rng.permutation(drifting)), 2.0) is not None
 
 
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.05, 0.3, 0.9, 1.0])
