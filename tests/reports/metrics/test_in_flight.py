@@ -133,6 +133,18 @@ def test_course_of_a_short_sending_is_unknown(in_order: Callable[..., Requests])
     assert queue_of(in_order([0.0] * 200, [10.0 * (k + 1) for k in range(200)])) is None
 
 
+@pytest.mark.parametrize("start_ms", [0, 1_000_000])
+@pytest.mark.parametrize(("took_ms", "is_known"), [(2_000, True), (2_001, False)])
+def test_course_of_a_queue_is_known_where_it_fills_in_two_thirds_of_the_sending(
+    in_order: Callable[..., Requests], start_ms: int, took_ms: int, is_known: bool
+) -> None:
+    """It fills in 1.5 times what an answer takes, 3 s of the 4.5 s of the sending."""
+    arrivals_ms = [start_ms + 100.0 * k for k in range(46)]
+    queue = queue_of(in_order(arrivals_ms, [at + took_ms for at in arrivals_ms]))
+    assert (queue is not None) is is_known
+    assert queue is None or (queue.edges[0], queue.edges[-1]) == ((start_ms + 3_000) * 1e6, (start_ms + 4_500) * 1e6)
+
+
 def test_a_queue_that_was_drained_again_before_the_end_does_not_grow(in_order: Callable[..., Requests]) -> None:
     """From 20 to 120 until 14 s, and then to 20 within 0.7 s: in the last second there are 55, which is 0.44 of the growth."""
     drained, left = (
@@ -382,6 +394,19 @@ def test_a_conversation_whose_last_turn_failed_ended_with_it(make_requests: Make
         answered(3, 60, 60, [(69, 1)], done=70, parent=1),
     ]
     assert drain_start_ns(make_requests(records), 60e6) == 40e6
+
+
+def test_turns_are_found_by_their_numbers_in_the_schedule_whatever_their_order(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Conversations of the numbers 5 and 0, and 2 and 1, in this order: the first one ends at 30 ms."""
+    records = [
+        answered(5, 0, 0, [(9, 1)], done=10),
+        answered(2, 1, 1, [(19, 1)], done=20),
+        answered(0, 10, 10, [(29, 1)], done=30, parent=5),
+        answered(1, 20, 20, [(59, 1)], done=60, parent=2),
+    ]
+    assert drain_start_ns(make_requests(records), 50e6) == 30e6
 
 
 def test_where_failures_cut_every_conversation_the_drain_begins_with_the_last_send(
