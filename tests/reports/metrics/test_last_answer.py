@@ -192,6 +192,13 @@ def test_five_requests_in_flight_show_that_a_server_hangs(
     assert (None if last is None else last.failed) == (users if found else None)
 
 
+def test_a_server_that_hangs_after_a_single_answer_is_found(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Before a single end without a token there is no silence to compare with."""
+    hung = [failed(k, k, Outcome.TIMEOUT, k, 3_000) for k in range(1, 6)]
+    records = [answered(0, 0, 0, [], done=10), *hung]
+    assert last_answer(make_requests(records)) == LastAnswer(10e6, 5, "timeout", in_flight=5)
+
+
 @pytest.mark.parametrize("every", [3, 10, 30])
 def test_requests_that_hang_alone_to_the_end_of_a_closed_loop_are_no_server_that_hangs(
     make_requests: MakeRequests, answered: Make, every: int
