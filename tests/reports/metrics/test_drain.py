@@ -105,6 +105,18 @@ def test_of_many_sends_some_200_are_enough(make_requests: MakeRequests, answered
     assert found == pytest.approx(_spread(46, 45, 135), rel=1e-9)
 
 
+def test_drains_that_vary_from_send_to_send_are_all_independent(make_requests: MakeRequests, answered: Make) -> None:
+    assert _full(make_requests(_evenly(answered, (_PATTERN * 201)[:1_001]))).independent_drains == 226
+
+
+def test_drains_that_stay_long_for_a_while_are_no_more_independent_than_their_spells(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """They take 5 ms after a hundred sends and 9 ms after the next hundred, in turns: nine such spells after the ramp."""
+    latencies_ms = [5.0 if k // 100 % 2 else 9.0 for k in range(1_001)]
+    assert 4 < _full(make_requests(_evenly(answered, latencies_ms))).independent_drains < 18
+
+
 def test_a_burst_that_ends_with_its_last_first_token_has_no_drain_to_take_a_speed_from(
     make_requests: MakeRequests, answered: Make
 ) -> None:

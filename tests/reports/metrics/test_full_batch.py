@@ -148,10 +148,12 @@ def test_there_is_no_batch_to_see_in_a_closed_loop_a_short_run_and_a_queue_of_on
 def test_a_request_is_in_the_system_from_its_send_until_its_end(
     make_requests: MakeRequests, answered: Make, second_ms: int, waited: int
 ) -> None:
-    """Pairs 200 ms apart, each in the system for 50 ms, at a published limit of one. Both count where they are sent at once."""
+    """Pairs 200 ms apart, each in the system for 50 ms, at a published limit of one. Both count where they are sent at once.
+    Between the pairs there is one request alone.
+    """
     if second_ms == 0:
         waited *= 2
-    due_ms = [200 * pair + after for pair in range(100) for after in (0, second_ms)]
+    due_ms = [200 * pair + after for pair in range(100) for after in (0, second_ms, 120)]
     requests = make_requests([answered(k, at, at, [(at + 20, 1)], done=at + 50) for k, at in enumerate(due_ms)])
     found = full_batch(requests, 1)
     assert found is not None

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_records.record import Record
+from bench_records.record import Outcome, Record
 from reports.compare.measures import throughput
 from reports.compare.single_runs import within_runs
 from reports.compare.spread import Spread
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
+from reports.metrics.clustered_arrivals import clustered_arrivals
+from reports.metrics.full_batch import full_batch
 from reports.metrics.full_load import FullLoad, full_load
 from reports.metrics.output_events import Events, completions, output_tokens
 from reports.metrics.requests import Requests
@@ -29,9 +31,9 @@ USERS = 40
 def closed_loop(make_requests: MakeRequests, answered: Make) -> Callable[..., Requests]:
     """A closed loop of 40 users, whose requests take a lognormal time with a mean of 100 ms."""
 
-    def make(seed: int, requests: int = 800) -> Requests:
+    def make(seed: int, requests: int = 800, users: int = USERS) -> Requests:
         times_ms = np.round(np.random.default_rng(seed).lognormal(math.log(100.0) - 0.125, 0.5, requests))
-        free_ms, records = [0.0] * USERS, []
+        free_ms, records = [0.0] * users, []
         for k in range(requests):
             due = heapq.heappop(free_ms)
             done = due + max(2.0, float(times_ms[k]))
@@ -132,14 +134,42 @@ def test_where_answers_decide_when_requests_are_sent_the_error_of_a_rate_is_of_w
         assert full.chance_per_bin(events, 50).tolist() == full.per_bin(events, 50).tolist()
 
 
-@pytest.mark.parametrize(("at_ends", "open_loop"), [(2, True), (3, False)])
-def test_in_a_closed_loop_most_requests_are_due_when_another_one_ends(
-    make_requests: MakeRequests, answered: Make, at_ends: int, open_loop: bool
+@pytest.mark.parametrize(
+    ("due_ms", "open_loop"),
+    [
+        ([0, 10, 20, 30], False),
+        ([0, 1, 10, 11], False),
+        ([0, 1, 2, 10], False),  # three users
+        ([0, 1, 2, 9], True),
+        ([0, 1, 10, 12], True),  # half of them by chance
+        ([0, 1, 10, 12, 22], False),
+    ],
+)
+def test_in_a_closed_loop_most_requests_since_the_first_end_are_due_when_another_one_ends(
+    make_requests: MakeRequests, answered: Make, due_ms: list[int], open_loop: bool
 ) -> None:
-    """Four requests of 10 ms each; half of them may be due then by chance."""
-    due_ms = [[0, 1, 10, 11], [0, 10, 20, 30]][at_ends - 2]
+    """Requests of 10 ms each."""
     requests = make_requests([answered(k, at, at, [(at + 9, 1)], done=at + 10) for k, at in enumerate(due_ms)])
     assert requests.is_open_loop == open_loop
+
+
+def test_a_request_that_was_not_sent_has_no_end_at_which_another_is_due(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    records = [answered(k, at, at, [(at + 9, 1)], done=at + 10) for k, at in enumerate([0, 1, 10, 12])]
+    unsent = failed(4, 40, Outcome.NOT_SENT)
+    assert make_requests([*records, unsent]).is_open_loop
+    assert make_requests([unsent]).is_open_loop
+
+
+def test_a_closed_loop_with_fewer_than_two_requests_a_user_is_no_open_loop_whose_arrivals_cluster(
+    closed_loop: Callable[..., Requests],
+) -> None:
+    """All 120 users start at once, and send 30 requests more."""
+    requests = closed_loop(1, 150, users=120)
+    assert not requests.is_open_loop
+    assert clustered_arrivals(requests) is None
+    assert full_batch(requests) is None
 
 
 def test_the_error_of_a_change_in_a_closed_loops_throughput_is_the_spread_of_equal_runs(
