@@ -23,13 +23,14 @@ SLOWEST_MS = float(np.finfo(np.float64).max)
 class FailedShare:
     """``failed`` of the ``ended`` requests, which are successes and those that the target failed.
 
-    ``interval`` holds the 95 % limits of the share in other runs like this one; None where failures drift or cluster so much
-    that there is none.
+    ``interval`` holds the 95 % limits of the share in other runs like this one; None where there is a ``no_interval_reason``,
+    or failures drift or cluster so much that there is none.
     """
 
     failed: int
     ended: int
     interval: Interval | None
+    no_interval_reason: Reason | None = None
 
     @property
     def value(self) -> float:
@@ -37,7 +38,8 @@ class FailedShare:
 
     @property
     def estimate(self) -> Estimate:
-        return Estimate(self.value, self.interval, None if self.interval else Cause.CLUSTERED_FAILURES)
+        reason = None if self.interval else self.no_interval_reason or Cause.CLUSTERED_FAILURES
+        return Estimate(self.value, self.interval, reason)
 
 
 def failed_by_request(requests: Requests) -> FloatArray:
@@ -69,9 +71,9 @@ def failed_share_of(requests: Requests, no_interval_reason: Reason | None = None
     values_ms = failures_as_slowest_ms(requests)
     if not values_ms.size:
         return None
-    failed = int(np.count_nonzero(np.isinf(values_ms)))
-    if values_ms.size < FEWEST_VALUES:
-        return FailedShare(failed, int(values_ms.size), share_limits(failed / values_ms.size, values_ms.size))
-    groups = conversations_of_ended(requests)
-    limits = interval_of_share_above(values_ms, SLOWEST_MS, groups=groups) if no_interval_reason is None else None
-    return FailedShare(failed, int(values_ms.size), limits)
+    failed, ended = int(np.count_nonzero(np.isinf(values_ms))), int(values_ms.size)
+    if no_interval_reason is not None:
+        return FailedShare(failed, ended, None, no_interval_reason)
+    if ended < FEWEST_VALUES:
+        return FailedShare(failed, ended, share_limits(failed / ended, ended))
+    return FailedShare(failed, ended, interval_of_share_above(values_ms, SLOWEST_MS, groups=conversations_of_ended(requests)))

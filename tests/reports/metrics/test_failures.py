@@ -12,7 +12,7 @@ from reports.compare.measures import measure_run
 from reports.metrics.failures import SLOWEST_MS, FailedShare, failed_share_of
 from reports.metrics.requests import Requests
 from reports.run_report import RunReport
-from reports.statistics.estimate import Cause
+from reports.statistics.estimate import Cause, Estimate
 from reports.statistics.exceedances import interval_of_share_above
 from reports.trend.history import estimates_of
 
@@ -92,8 +92,14 @@ def _answered_in(make_requests: MakeRequests, answered: Make, took_ms: Sequence[
 def test_failures_have_no_interval_where_arrivals_came_in_few_clusters(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
-    requests = make_requests(_run(answered, failed, [True] * 200))
-    assert failed_share_of(requests, Cause.CLUSTERED_ARRIVALS) == FailedShare(0, 200, None)
+    """However many of the requests ended; and what the share says is why."""
+    for size in (99, 200):
+        requests = make_requests(_run(answered, failed, [True] * (size - 1) + [False]))
+        found = failed_share_of(requests, Cause.CLUSTERED_ARRIVALS)
+        assert found == FailedShare(1, size, None, Cause.CLUSTERED_ARRIVALS)
+        assert found.estimate == Estimate(1 / size, None, Cause.CLUSTERED_ARRIVALS)
+    assert FailedShare(1, 200, None).estimate == Estimate(0.005, None, Cause.CLUSTERED_FAILURES)
+    assert FailedShare(1, 200, (0.0, 0.1)).estimate == Estimate(0.005, (0.0, 0.1))
 
 
 def test_where_no_request_ended_there_is_no_share(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
