@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_records.record import Record
+from bench_records.record import Outcome, Record
 from reports.findings.in_flight import RareQueues
 from reports.metrics.full_batch import FullBatch, full_batch, of_several_starts
 from reports.metrics.in_flight import number_over_time
@@ -160,6 +160,59 @@ def test_a_request_is_in_the_system_from_its_send_until_its_end(
     assert (found.waited, found.spells) == (waited, 100 if waited else 0)
 
 
+def _in_groups(answered: Make, size: int, groups: int = 20) -> list[Record]:
+    """Each second ``size`` requests whose answers come together for 190 ms, and one that has no place until they have ended."""
+    in_time = [(at, at + 10, 200 + at) for at in range(size)]
+    return [
+        answered(k, 1_000 * group + sent, 1_000 * group + sent, [(1_000 * group + first, 1)], done=1_000 * group + done)
+        for k, (group, (sent, first, done)) in enumerate(
+            (group, times) for group in range(groups) for times in [*in_time, (100, 230, 330)]
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "found"),
+    [
+        (8, None, FullBatch(180, 8, 20, 20)),
+        (7, None, None),
+        (8, 100, FullBatch(180, 8, 20, 20, 100)),  # waited at the most answers, far below the limit
+        (7, 100, FullBatch(160, 7, 0, 0, 100)),
+        (7, 7, FullBatch(160, 7, 20, 20, 7, near_limit=True)),  # waited beyond the limit
+    ],
+)
+def test_eight_answers_at_the_same_time_are_the_smallest_batch_that_is_seen(
+    make_requests: MakeRequests, answered: Make, failed: Make, size: int, limit: int | None, found: FullBatch | None
+) -> None:
+    """What failed, was not sent, or has no token counts as no answer."""
+    records = _in_groups(answered, size)
+    others = [
+        answered(900, 20_500, 20_500, [], done=20_550),
+        answered(901, 20_500, 20_500, [(20_510, 1)], done=20_540, outcome=Outcome.STREAM_CUT),
+        failed(902, 20_500, Outcome.TIMEOUT, 20_500, 20_600),
+        failed(903, 20_500, Outcome.NOT_SENT),
+    ]
+    assert full_batch(make_requests(records), limit) == full_batch(make_requests([*records, *others]), limit) == found
+
+
+@pytest.mark.parametrize(("limit", "near"), [(20, True), (21, False)])
+def test_a_limit_is_near_within_3_2_standard_deviations_of_the_mean_number(
+    make_requests: MakeRequests, answered: Make, limit: int, near: bool
+) -> None:
+    """Ten requests at once each 100 ms, for 50 ms. From 50 ms to the last sends at 1,900 ms they are there for 900 of 1,850 ms:
+    4.865 on average, ± 4.998, and 4.865 + 3.2 · 4.998 = 20.86.
+    """
+    due_ms = [100 * group for group in range(20) for _ in range(10)]
+    requests = make_requests([answered(k, at, at, [(at + 20, 1)], done=at + 50) for k, at in enumerate(due_ms)])
+    assert full_batch(requests, limit) == FullBatch(200, 10, 0, 0, limit, near)
+
+
+def test_a_hundred_answers_show_a_batch(make_requests: MakeRequests, answered: Make) -> None:
+    records = [answered(k, 100 * k, 100 * k, [(100 * k + 20, 1)], done=100 * k + 50) for k in range(100)]
+    assert full_batch(make_requests(records), 9) == FullBatch(100, 1, 0, 0, 9)
+    assert full_batch(make_requests(records[:99]), 9) is None
+
+
 @pytest.mark.parametrize(("answers", "q", "refused"), [(9_999, 0.99, True), (10_001, 0.99, False), (10_001, 0.999, True)])
 def test_one_spell_matters_to_a_tail_that_a_long_one_would_fill(answers: int, q: float, refused: bool) -> None:
     """A spell of a hundred requests is 1 % of 10,000."""
@@ -178,7 +231,9 @@ def test_of_several_starts_only_the_fullest_batches_were_full() -> None:
     lower, highest = FullBatch(2_000, 50, waited=9, spells=3), FullBatch(2_000, 64, waited=5, spells=2)
     assert of_several_starts([lower, highest, highest]) == FullBatch(6_000, 64, waited=10, spells=4)
     published = [replace(batch, limit=50, near_limit=batch is lower) for batch in (lower, highest)]
-    assert of_several_starts(published) == FullBatch(4_000, 64, waited=14, spells=5, limit=50, near_limit=True)
+    for order in (published, published[::-1]):
+        assert of_several_starts(order) == FullBatch(4_000, 64, waited=14, spells=5, limit=50, near_limit=True)
+    assert of_several_starts([lower]) == lower
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), min_size=1, max_size=20))
