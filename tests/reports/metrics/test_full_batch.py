@@ -161,12 +161,15 @@ def test_a_request_is_in_the_system_from_its_send_until_its_end(
 
 
 def _in_groups(answered: Make, size: int, groups: int = 20) -> list[Record]:
-    """Each second ``size`` requests whose answers come together for 190 ms, and one that has no place until they have ended."""
-    in_time = [(at, at + 10, 200 + at) for at in range(size)]
+    """Each second ``size`` requests whose answers come together for 190 ms, one that has no place until they have ended, one
+    sent shortly before their end, which hardly waits, and one that waits where no other is.
+    """
+    together = [(at, at + 10, 200 + at) for at in range(size)]
+    others = [(100, 230, 330), (195, 208, 290), (500, 700, 800)]
     return [
         answered(k, 1_000 * group + sent, 1_000 * group + sent, [(1_000 * group + first, 1)], done=1_000 * group + done)
         for k, (group, (sent, first, done)) in enumerate(
-            (group, times) for group in range(groups) for times in [*in_time, (100, 230, 330)]
+            (group, times) for group in range(groups) for times in [*together, *others]
         )
     ]
 
@@ -174,11 +177,11 @@ def _in_groups(answered: Make, size: int, groups: int = 20) -> list[Record]:
 @pytest.mark.parametrize(
     ("size", "limit", "found"),
     [
-        (8, None, FullBatch(180, 8, 20, 20)),
+        (8, None, FullBatch(220, 8, 20, 20)),
         (7, None, None),
-        (8, 100, FullBatch(180, 8, 20, 20, 100)),  # waited at the most answers, far below the limit
-        (7, 100, FullBatch(160, 7, 0, 0, 100)),
-        (7, 7, FullBatch(160, 7, 20, 20, 7, near_limit=True)),  # waited beyond the limit
+        (8, 100, FullBatch(220, 8, 20, 20, 100)),  # waited at the most answers, far below the limit
+        (7, 100, FullBatch(200, 7, 0, 0, 100)),
+        (7, 7, FullBatch(200, 7, 40, 20, 7, near_limit=True)),  # beyond the limit, however short they wait
     ],
 )
 def test_eight_answers_at_the_same_time_are_the_smallest_batch_that_is_seen(
