@@ -108,6 +108,15 @@ def test_an_uncertain_clock_is_a_note(
         assert finding_of(report, "worker_clock_uncertain").evidence == evidence
 
 
+@pytest.mark.parametrize(("known_ms", "worker"), [((12.0, 15.0, 15.0), 1), ((15.0, 12.0, 9.0), 0), ((9.0, 12.0, 15.0), 2)])
+def test_of_several_uncertain_clocks_the_least_known_is_reported(
+    make_report: MakeReport, steady_run: SteadyRun, known_ms: tuple[float, ...], worker: int
+) -> None:
+    hosts = (worker_host(number, uncertainty_ms=uncertainty_ms) for number, uncertainty_ms in enumerate(known_ms))
+    finding = finding_of(make_report(steady_run(700), **worker_hosts(*hosts)), "worker_clock_uncertain")
+    assert finding.evidence == {"worker": worker, "host": f"host-{worker}", "uncertainty_ms": 15.0}
+
+
 def test_workers_that_took_no_part_are_named(make_report: MakeReport, steady_run: SteadyRun) -> None:
     reasons = {"b": "the run has its 1 workers", "c": "another version of bench"}
     away = [{"host": host, "reason": reason} for host, reason in reasons.items()]

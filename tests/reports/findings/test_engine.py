@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from bench_records.manifest import Manifest
 from bench_records.record import Record
 from bench_records.server_table import MetricSample
+from reports.findings.engine import FrontEndTime, GpuClocksLimited
+from reports.findings.finding import RunFacts
+from reports.metrics.gpu_use import ClockLimit
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.manifests import machine_use
@@ -29,6 +35,38 @@ def test_time_in_the_front_end_is_what_the_engine_did_not_take(
         assert finding.sentence.startswith(
             "61 of 120 ms (51%) of the server's own mean E2E latency passed in its front end; the engine"
         )
+
+
+def _facts(*, window_s: float | None = None, **known: Any) -> RunFacts:
+    """An unstreamed run of which nothing else is read."""
+    return RunFacts(cast("Any", None), cast("Any", SimpleNamespace(streamed=False, window_s=window_s)), Manifest(), **known)
+
+
+@pytest.mark.parametrize(
+    ("front_end_ms", "e2e_ms", "engine_ms", "until_end", "expected"),
+    [
+        (20.0, 200.0, 180.0, True, False),  # a tenth
+        (20.1, 200.0, 179.9, True, True),
+        (10.0, 50.0, 40.0, True, False),  # the floor
+        (10.1, 50.0, 39.9, True, True),
+        (20.1, 200.0, 179.9, False, False),  # the last requests are not in the counters
+        (20.1, 0.0, 179.9, True, False),
+        (20.1, None, 179.9, True, False),
+        (20.1, 200.0, None, True, False),
+        (None, 200.0, 179.9, True, False),
+    ],
+)
+def test_more_than_a_tenth_and_10_ms_in_the_front_end_are_named(
+    front_end_ms: float | None, e2e_ms: float | None, engine_ms: float | None, until_end: bool, expected: bool
+) -> None:
+    times = SimpleNamespace(front_end_ms=front_end_ms, e2e_ms=e2e_ms, engine_ms=engine_ms)
+    found = FrontEndTime.check(_facts(server=SimpleNamespace(until_end=until_end, times=times)))
+    assert (found is not None) is expected
+    if found is not None and front_end_ms is not None and e2e_ms is not None:
+        assert found.evidence == {
+            "front_end_ms": front_end_ms, "share": front_end_ms / e2e_ms, "e2e_ms": e2e_ms, "engine_ms": engine_ms,
+            "beside": None,
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(("others_cores", "beside"), [(0.1, None), (1.0, "machine_shared")])
@@ -85,3 +123,25 @@ def test_clocks_that_were_held_down_are_named(
     finding = finding_of(report, "gpu_clocks_limited")
     assert (None if finding is None else finding.sentence) == sentence
     assert report.server is None  # the server itself exported nothing
+
+
+def _limited(*gpus: tuple[ClockLimit, ...]) -> Any:
+    return SimpleNamespace(gpus=tuple(SimpleNamespace(limits=limits) for limits in gpus))
+
+
+@pytest.mark.parametrize(("seconds", "window_s", "expected"), [
+    (0.1, 10.0, True), (0.0999, 10.0, False), (0.1, None, False), (0.1, 0.0, False),
+])  # fmt: skip
+def test_clocks_held_down_for_a_hundredth_of_the_run_are_named(seconds: float, window_s: float | None, expected: bool) -> None:
+    limit = ClockLimit("heat", seconds, 1_305.0)
+    found = GpuClocksLimited.check(_facts(window_s=window_s, gpus=_limited((limit,))))
+    assert found == (GpuClocksLimited("heat", seconds, 1_305.0, 1) if expected else None)
+
+
+def test_the_longest_limit_of_all_gpus_is_named_with_how_many_had_one() -> None:
+    heat, longest, short = ClockLimit("heat", 3.0, 1_305.0), ClockLimit("power cap", 5.0, None), ClockLimit("heat", 4.0, 900.0)
+    for gpus in (((heat, longest), (), (short,)), ((short,), (longest, heat))):
+        found = GpuClocksLimited.check(_facts(window_s=10.0, gpus=_limited(*gpus)))
+        assert found == GpuClocksLimited("power cap", 5.0, None, 2)
+    assert GpuClocksLimited.check(_facts(window_s=10.0, gpus=_limited((), ()))) is None
+    assert GpuClocksLimited.check(_facts(window_s=10.0)) is None

@@ -29,7 +29,10 @@ def test_a_target_that_stopped_is_named_with_its_time(make_report: MakeReport, a
         "No stream had a token for 3.02 s from 4.00 s on, at the end of which 23 requests were in flight; at other times the "
         "longest silence was 0.020 s."
     )
-    assert finding.evidence["client_lag_max_ms"] is None
+    assert finding.evidence == {
+        "at_s": pytest.approx(4.0, rel=1e-12), "length_s": pytest.approx(3.02, rel=1e-12), "in_flight": 23,
+        "usual_s": pytest.approx(0.02, rel=1e-9), "pauses": 1, "client_lag_max_ms": None,
+    }  # fmt: skip
 
 
 def test_a_target_that_does_not_stop_and_an_unstreamed_run_have_no_pause(make_report: MakeReport, answered: Make) -> None:
@@ -65,13 +68,22 @@ def test_a_client_that_stopped_with_its_target_is_named(
 
 
 @pytest.mark.parametrize(
-    ("others_cores", "cores", "found"), [(0.19, 2, False), (0.21, 2, True), (6.3, 64, False), (6.5, 64, True)]
+    ("others_cores", "cores", "found"),
+    [(0.19, 2, False), (0.21, 2, True), (1.0, 10, True), (6.3, 64, False), (6.5, 64, True)],
 )
 def test_a_tenth_of_the_machine_that_others_used_is_named(
     make_report: MakeReport, answered: Make, others_cores: float, cores: int, found: bool
 ) -> None:
     report = make_report(paused_streams(answered, 0.0), **machine_use(others_cores, cores))
     assert (finding_of(report, "machine_shared") is not None) is found
+
+
+def test_a_machine_that_others_used_has_all_that_ran_as_evidence(make_report: MakeReport, answered: Make) -> None:
+    finding = finding_of(make_report(paused_streams(answered, 0.0), **machine_use(1.0, 10)), "machine_shared")
+    assert finding is not None
+    assert finding.evidence == {
+        "others_cores": 1.0, "others_share": 0.1, "client_cores": 0.2, "target_cores": 0.5, "cores": 10
+    }  # fmt: skip
 
 
 def test_who_used_the_machine_in_words(make_report: MakeReport, answered: Make) -> None:

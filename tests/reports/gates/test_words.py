@@ -63,6 +63,7 @@ def test_a_number_that_misses_its_limit_is_not_shown_as_the_limit(requirement: s
         (0.0, "0.0"),
         (1e-5, "0.001"),
         (0.0001, "0.01"),
+        (0.000523, "0.05"),
         (0.00254, "0.25"),
         (0.01, "1.0"),
         (0.123, "12.3"),
@@ -91,6 +92,8 @@ def test_a_share_of_some_is_never_shown_as_none_or_all(share: float) -> None:
         (6.67, "6.7 s"),
         (40, "40 s"),
         (99.4, "99 s"),
+        (99.5, "100 s"),
+        (100, "100 s"),
         (119, "119 s"),
         (120, "2 min"),
         (7_199, "120 min"),
@@ -140,7 +143,21 @@ def test_as_many_as_were_seen_would_decide_nothing_of_any_number(seen: int, rati
 
 @pytest.mark.parametrize(
     ("count", "rounded"),
-    [(0.2, 1), (1, 1), (1.2, 2), (7, 8), (9, 10), (101, 150), (299, 300), (2_001, 2_500), (6_100, 8_000), (8_001, 10_000)],
+    [
+        (0.2, 1),
+        (1, 1),
+        (1.2, 2),
+        (7, 8),
+        (9, 10),
+        (35, 40),
+        (45, 50),
+        (55, 60),
+        (101, 150),
+        (299, 300),
+        (2_001, 2_500),
+        (6_100, 8_000),
+        (8_001, 10_000),
+    ],
 )
 def test_a_number_of_requests_is_rounded_up(count: float, rounded: int) -> None:
     assert rounded_up(count) == rounded
