@@ -127,10 +127,9 @@ class RequestsRanOut(Finding):
         )
 
     def _sentence(self) -> str:
-        return (
-            f"All {self.prepared:,} prepared requests were sent after {tenths(self.last_sent_s)} s "
-            f"of {self.duration_s:g} s; the run ended early."
-        )
+        prepared = "" if self.prepared is None else f"{self.prepared:,} "
+        of = "" if self.duration_s is None else f" of {self.duration_s:g} s"
+        return f"All {prepared}prepared requests were sent after {tenths(self.last_sent_s)} s{of}; the run ended early."
 
 
 @dataclass(frozen=True)

@@ -164,9 +164,8 @@ class MetricsDisagree(CountersDisagree):
         return _OTHER_METRICS
 
     def _sentence(self) -> str:
-        return (
-            f"The metrics at {self.url} count {counted(self.metrics, 'request')}; the server's statistics {self.statistics:,}."
-        )
+        at = "" if self.url is None else f" at {self.url}"
+        return f"The metrics{at} count {counted(self.metrics, 'request')}; the server's statistics {self.statistics:,}."
 
 
 @dataclass(frozen=True)

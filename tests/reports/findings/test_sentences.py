@@ -110,6 +110,7 @@ _OF_THE_LOAD = [
         RequestsRanOut(1_200, 20.0, 0.0123),
         "All 1,200 prepared requests were sent after 0.0123 s of 20 s; the run ended early.",
     ),
+    _said(RequestsRanOut(None, None, 12.34), "All prepared requests were sent after 12.3 s; the run ended early."),
     _said(
         QueueGrowing(1.2, 40.4, 1_200, 0.196, 9.95, 9.94),
         "The target completes 9.94 requests/s while 9.9/s arrive: the queue grew from 1 to 40 requests, by 20% of 1,200 "
@@ -370,6 +371,7 @@ _OF_THE_TARGET = [
         MetricsDisagree(1_200, 1.0, "http://host"),
         "The metrics at http://host count 1 request; the server's statistics 1,200.",
     ),
+    _said(MetricsDisagree(2, 1_200.0, None), "The metrics count 1,200 requests; the server's statistics 2."),
     _said(
         OutsideServerClock(ENGINE_E2E, 1_049.96, 0.504, 2_100.04, 1_050.0),
         "Mean E2E from the send is 2,100.0 ms, the server's own 1,050.0 ms: 1,050.0 ms (50%) passed outside of the server's "

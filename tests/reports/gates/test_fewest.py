@@ -32,6 +32,7 @@ from reports.gates.judge import judge_together
         ("attainment<0%", 1),
         ("failed_share>1%", 299),
         ("failed_share>5%", 59),
+        ("failed_share>96%", 1),
         ("failed_share>0%", None),
         ("failed_share<1%", 1),
         ("p99_ttft<500ms", 100),
